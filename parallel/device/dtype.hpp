@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Element types of tensors, in memory and in checkpoints.
+enum class DType : std::uint8_t { f32, bf16, f16, i32, i64, u8 };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16:
+    case DType::f16: return 2;
+    case DType::i64: return 8;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+/// "f32", "bf16", ...
+constexpr std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::f16: return "f16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+  }
+  return "unknown";
+}
+
+/// The upper half of an fp32: 8 bits of exponent, 7 of fraction. Storage only; compute in float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+};
+static_assert(sizeof(BFloat16) == 2);
+
+/// Exact.
+float to_float(BFloat16 value);
+/// Round to nearest, ties to even; NaN stays NaN.
+BFloat16 to_bfloat16(float value);
+/// IEEE binary16 to fp32, exact (subnormals included).
+float half_to_float(std::uint16_t bits);
+
+/// The DType of a C++ element type: `dtype_of<float> == DType::f32`.
+template <class T>
+inline constexpr DType dtype_of = [] {
+  static_assert(sizeof(T) == 0, "no DType for this element type");
+  return DType::u8;
+}();
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<std::int64_t> = DType::i64;
+template <>
+inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+
+}  // namespace troupe

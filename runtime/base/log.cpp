@@ -1,0 +1,62 @@
+#include "runtime/base/log.hpp"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace troupe::log {
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warning: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+/// The logger of a process that has not opened a file: warnings and errors to stderr.
+std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
+  auto logger = std::make_shared<spdlog::logger>(
+      std::string(process_name), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_level(spdlog::level::warn);
+  logger->set_pattern("%n: %l: %v");
+  return logger;
+}
+
+}  // namespace
+
+Result<void> open(std::string_view process_name, const std::string& path, Level threshold) {
+  if (path.empty()) {
+    spdlog::set_default_logger(stderr_logger(process_name));
+    return {};
+  }
+  try {
+    auto logger = std::make_shared<spdlog::logger>(
+        std::string(process_name), std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+    logger->set_level(to_spdlog(threshold));
+    logger->flush_on(spdlog::level::debug);
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %L %n: %v", spdlog::pattern_time_type::utc);
+    spdlog::set_default_logger(std::move(logger));
+  } catch (const spdlog::spdlog_ex& e) {
+    return fail(ErrorCode::io, "cannot open the log file {}: {}", path, e.what());
+  }
+  return {};
+}
+
+Result<Level> parse_level(std::string_view name) {
+  if (name == "debug") return Level::debug;
+  if (name == "info") return Level::info;
+  if (name == "warning") return Level::warning;
+  if (name == "error") return Level::error;
+  return fail(ErrorCode::invalid_argument,
+              "unknown log level '{}': use debug, info, warning or error", name);
+}
+
+void write(Level level, std::string_view message) {
+  spdlog::default_logger_raw()->log(to_spdlog(level), message);
+}
+
+}  // namespace troupe::log
