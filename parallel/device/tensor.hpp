@@ -3,6 +3,7 @@
 #include <array>
 #include <cassert>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -96,6 +97,23 @@ class HostTensor {
     void operator()(void* memory) const;
   };
   std::unique_ptr<void, Free> memory_;
+  Tensor view_;
+};
+
+/// Owns a tensor's memory on whichever device made it (`Ops::allocate`); freed by that device's
+/// `release`. Movable; the view stays valid over a move.
+class DeviceTensor {
+ public:
+  DeviceTensor() = default;
+  DeviceTensor(const Tensor& view, std::function<void(void*)> release)
+      : memory_(view.data(), std::move(release)), view_(view) {}
+
+  const Tensor& view() const { return view_; }
+  operator const Tensor&() const { return view_; }  // NOLINT: a view is what an owner is used as
+  const Tensor* operator->() const { return &view_; }
+
+ private:
+  std::unique_ptr<void, std::function<void(void*)>> memory_;
   Tensor view_;
 };
 

@@ -9,18 +9,22 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
 
 /// The logger of a process that has not opened a file: warnings and errors to stderr.
 std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
-  auto logger = std::make_shared<spdlog::logger>(
-      std::string(process_name), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>(std::string(process_name),
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::warn);
   logger->set_pattern("%n: %l: %v");
   return logger;

@@ -6,18 +6,30 @@ namespace troupe {
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return "invalid_argument";
-    case ErrorCode::not_found: return "not_found";
-    case ErrorCode::already_exists: return "already_exists";
-    case ErrorCode::permission_denied: return "permission_denied";
-    case ErrorCode::corrupt_data: return "corrupt_data";
-    case ErrorCode::unsupported: return "unsupported";
-    case ErrorCode::resource_exhausted: return "resource_exhausted";
-    case ErrorCode::timeout: return "timeout";
-    case ErrorCode::cancelled: return "cancelled";
-    case ErrorCode::peer_died: return "peer_died";
-    case ErrorCode::io: return "io";
-    case ErrorCode::internal: return "internal";
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::not_found:
+      return "not_found";
+    case ErrorCode::already_exists:
+      return "already_exists";
+    case ErrorCode::permission_denied:
+      return "permission_denied";
+    case ErrorCode::corrupt_data:
+      return "corrupt_data";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::resource_exhausted:
+      return "resource_exhausted";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::cancelled:
+      return "cancelled";
+    case ErrorCode::peer_died:
+      return "peer_died";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::internal:
+      return "internal";
   }
   return "unknown";
 }

@@ -50,7 +50,7 @@ Error fail_errno(int errno_value, std::string_view what);
 template <class T = void>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}    // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
 
   bool ok() const { return state_.index() == 0; }
@@ -88,10 +88,10 @@ class [[nodiscard]] Result<void> {
 };
 
 /// Returns the error from the enclosing function if `expression` (a Result<void>) failed.
-#define TROUPE_CHECK(expression)                                       \
-  do {                                                                 \
-    if (auto troupe_result_ = (expression); !troupe_result_.ok())      \
-      return std::move(troupe_result_).error();                        \
+#define TROUPE_CHECK(expression)                                  \
+  do {                                                            \
+    if (auto troupe_result_ = (expression); !troupe_result_.ok()) \
+      return std::move(troupe_result_).error();                   \
   } while (false)
 
 /// `TROUPE_TRY(auto file, open(path));` declares the value, or returns the error.

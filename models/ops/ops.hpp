@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A weight matrix [n, k] in the layout its device multiplies fastest. Opaque: made by
+/// `Ops::prepare`, used by `Ops::linear` of the same Ops.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  virtual std::int64_t out_features() const = 0;  ///< n
+  virtual std::int64_t in_features() const = 0;   ///< k
+  virtual std::size_t bytes() const = 0;          ///< device memory held
+};
+
+/// As Linear, one matrix [n, k] per local expert.
+class GroupedLinear {
+ public:
+  virtual ~GroupedLinear() = default;
+  virtual std::int64_t experts() const = 0;
+  virtual std::int64_t out_features() const = 0;
+  virtual std::int64_t in_features() const = 0;
+  virtual std::size_t bytes() const = 0;
+};
+
+/// One sequence's part of a forward pass: `rows` consecutive tokens, whose queries see the cache up
+/// to and including themselves.
+struct SequenceSpan {
+  std::int32_t first_row = 0;       ///< row of its first token in the batch
+  std::int32_t rows = 0;            ///< tokens of it in this pass, >= 1
+  std::int32_t first_position = 0;  ///< position of its first token in this pass
+  std::int32_t block_offset = 0;    ///< where its block table begins in `block_tables`
+};
+
+/// What attention needs to know of a pass. Tensors are on the device; the spans' numbers are known
+/// on the host. Valid during one forward call.
+struct AttentionBatch {
+  Tensor positions;                         ///< [tokens] i32
+  Tensor kv_slots;                          ///< [tokens] i32: block * block_size + offset in it
+  Tensor block_tables;                      ///< [sum of blocks] i32, sequence after sequence
+  std::span<const SequenceSpan> sequences;  ///< in row order, covering all rows
+  std::int32_t block_size = 16;
+};
+
+/// One layer's pages of keys and values on one rank: `blocks` pages of `block_size` tokens for its
+/// local KV heads, in a layout that only Ops knows.
+struct KvLayer {
+  Tensor keys;
+  Tensor values;
+};
+
+struct AttentionShape {
+  std::int64_t heads = 0;     ///< local query heads
+  std::int64_t kv_heads = 0;  ///< local KV heads; divides heads
+  std::int64_t head_dim = 0;
+  float scale = 1.0F;  ///< of q.k before softmax
+};
+
+struct RouterOptions {
+  std::int64_t top_k = 1;
+  bool normalize = false;  ///< weights of the chosen experts are divided by their sum
+};
+
+/// The rows of a pass in the order of their experts, for grouped GEMMs. Made by `Ops::permute`.
+/// Entry i of `source` is `token * top_k + choice` of sorted row i; rows of one expert keep token
+/// order.
+struct ExpertBatch {
+  Tensor offsets;  ///< [local experts + 1] i32: expert e has sorted rows [offsets[e], offsets[e+1])
+  Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
+};
+
+/// The only way to touch a device: dense kernels on views. One Ops per rank, used by one thread.
+///
+/// Every operation only enqueues (the CPU's runs at once), allocates nothing that grows with calls
+/// and never waits for the device; inputs must stay valid until `synchronize`. Shapes are asserted
+/// by the callers' borders, not re-checked per call in release builds. Activations are
+/// `activation_dtype()`: f32 on CPU. Weights are stored as bf16 where that loses nothing or where
+/// the model's dtype is bf16, and otherwise as f32; products are accumulated in f32.
+///
+/// Exactness (docs/architecture.md): an output row depends on its own input row, the weights and
+/// nothing else; each element of a product is one chain of fused multiply-adds over k in ascending
+/// order within a segment; the segments of a row-parallel matrix are added as a fixed binary tree.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual DType activation_dtype() const = 0;
+
+  /// Device memory, zeroed; resource_exhausted names the bytes asked for.
+  virtual Result<DeviceTensor> allocate(DType dtype, const Shape& shape) = 0;
+  /// Host to device and back; both dense, equal dtype and element count.
+  virtual void upload(const Tensor& host, const Tensor& device) = 0;
+  virtual void download(const Tensor& device, const Tensor& host) = 0;
+  /// Returns when everything enqueued so far is done.
+  virtual Result<void> synchronize() = 0;
+
+  /// Packs `weight` [n, k] (f32, bf16 or f16, host memory, free to go afterwards) for products in
+  /// `segments` equal parts of k: a power of two that divides k; 1 for column-parallel matrices.
+  virtual Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) = 0;
+  /// As prepare for `experts` matrices, weights[e] is [n, k].
+  virtual Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
+                                                                 int segments) = 0;
+  /// A table of rows for `embed`: [vocab_local, hidden] in the stored dtype.
+  virtual Result<DeviceTensor> prepare_table(const Tensor& weight) = 0;
+
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16.
+  virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
+                                                                    std::int32_t block_size,
+                                                                    const AttentionShape& shape,
+                                                                    DType dtype) = 0;
+
+  /// out[i] = table[ids[i] - vocab_begin], zeros (+0.0) where that is not a local row; never -0.0.
+  /// ids [tokens] i32, out [tokens, hidden].
+  virtual void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                     const Tensor& out) = 0;
+
+  /// out = x / sqrt(mean(x^2) + eps) * weight, over the last extent (Zhang & Sennrich 2019,
+  /// RMSNorm). x, out [rows, hidden] (may be the same memory); weight [hidden] f32.
+  virtual void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) = 0;
+
+  /// residual += x, then out = rms_norm(residual). All [rows, hidden].
+  virtual void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                            float eps, const Tensor& out) = 0;
+
+  /// out = x . weight^T. x [rows, k], out [rows, n] f32 or activation dtype. Rows may be 0.
+  virtual void linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;
+
+  /// For each token of qkv [tokens, (heads + 2 kv_heads) * head_dim] (q heads, k heads, v heads):
+  /// normalises each q and k head with q_norm, k_norm ([head_dim] f32; empty tensors: no norm),
+  /// rotates them (`rope` [max_position, head_dim] f32: cos of the first half, then sin; Su et al.
+  /// 2021 in the half-split form), writes k and v to the cache at kv_slots and q to
+  /// q_out [tokens, heads * head_dim].
+  virtual void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                               float eps, const Tensor& rope, const AttentionShape& shape,
+                               const AttentionBatch& batch, const KvLayer& cache,
+                               const Tensor& q_out) = 0;
+
+  /// Causal attention of q [tokens, heads * head_dim] over the paged cache, this pass's own tokens
+  /// included and read back from it at stored precision; online softmax block after block from
+  /// position 0 (Milakov & Gimelshein 2018), long contexts split at fixed absolute positions.
+  /// out [tokens, heads * head_dim].
+  virtual void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                         const KvLayer& cache, const Tensor& out) = 0;
+
+  /// out = silu(gate) * up. gate_up [rows, 2 * inner] (gate first), out [rows, inner].
+  virtual void silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
+
+  /// Softmax over all experts in f32, then the top_k largest (ties: the lower index), best first.
+  /// logits [tokens, experts] f32; ids [tokens, top_k] i32; weights [tokens, top_k] f32.
+  virtual void route(const Tensor& logits, const RouterOptions& options, const Tensor& ids,
+                     const Tensor& weights) = 0;
+
+  /// Sorts (token, choice) pairs by expert, keeping those of local experts
+  /// [first_expert, first_expert + local). ids [tokens, top_k]; fills batch.
+  virtual void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) = 0;
+
+  /// For sorted row i of expert e: out[i] = x[row_of(i)] . weights[e]^T. With `gather`, row_of(i)
+  /// is source[i] / top_k (x [tokens, k]); otherwise i (x is sorted). out [tokens * top_k, n],
+  /// sorted; with `scatter` out row is source[i] instead. Rows beyond offsets[last] are left alone.
+  virtual void grouped_linear(const GroupedLinear& weights, const Tensor& x,
+                              const ExpertBatch& batch, std::int64_t top_k, bool gather,
+                              bool scatter, const Tensor& out) = 0;
+
+  /// out[t] = sum over c in order of weights[t, c] * x[t * top_k + c]; the first product starts the
+  /// chain. x [tokens * top_k, hidden] f32, weights [tokens, top_k], out [tokens, hidden].
+  virtual void combine(const Tensor& x, const Tensor& weights, const Tensor& out) = 0;
+
+  /// out[i] = x[rows[i]]. rows [n] i32, out [n, width].
+  virtual void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
+};
+
+}  // namespace troupe
