@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Operations that all ranks of a group do together, in the same order with agreeing arguments. One
+/// object per rank. The interface takes views of tensors that the caller keeps alive for the call,
+/// so that host implementations (shared memory, Gloo) run it to its end and device ones may enqueue
+/// it.
+///
+/// Sums are fp32 and in the order of tree_sum.hpp over the ranks: the same bits on every rank, at
+/// every place in a buffer, however large the buffer is and whichever algorithm runs.
+///
+/// Errors of every call: cancelled after abort() anywhere in the group; timeout, naming the ranks
+/// that did not come, when the others are not there within timeout(); invalid_argument where shapes
+/// or dtypes are wrong or ranks disagree. After any of these the group is of no more use: all later
+/// calls on every rank return cancelled. A rank that died is noticed by the timeout only.
+///
+/// Threads: one thread at a time, except abort().
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Sums `partial` [any shape] f32 of all ranks into `sum` (as many elements) of every rank. They
+  /// may be the same tensor, and `partial` may be staging(); else they must not overlap.
+  virtual Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) = 0;
+
+  /// Sums `partial` [rows, ...] f32 of all ranks; rank r gets rows_per_rank[r] rows of the sum, in
+  /// order of rank: `sum` [rows_per_rank[rank()], ...]. Rows may be uneven and 0; no overlap.
+  virtual Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                           std::span<const std::int64_t> rows_per_rank) = 0;
+
+  /// Puts every rank's `part` [rows_per_rank[r], ...] one after the other into `all` [their sum,
+  /// ...] on every rank; any dtype. Rows may be uneven and 0; `part` may be its own place in `all`.
+  virtual Result<void> all_gather(const Tensor& part, const Tensor& all,
+                                  std::span<const std::int64_t> rows_per_rank) = 0;
+
+  /// Copies `tensor` of rank `root` into every other rank's; any dtype.
+  virtual Result<void> broadcast(const Tensor& tensor, int root) = 0;
+
+  /// Sends rows of `send` [sum of send_rows, ...], send_rows[d] of them to rank d in order of rank,
+  /// and receives into `receive` [sum of receive_rows, ...], receive_rows[s] of them from rank s.
+  /// Any dtype, no overlap. receive_rows[s] must be what s sends (checked): ranks that do not know
+  /// it exchange the counts first, with one row each.
+  virtual Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                                  const Tensor& receive,
+                                  std::span<const std::int64_t> receive_rows) = 0;
+
+  /// Returns when every rank has called it.
+  virtual Result<void> barrier() = 0;
+
+  /// From any thread of any rank: makes every call of the group, waiting or later, return
+  /// cancelled.
+  virtual void abort() = 0;
+
+  /// Memory that all_reduce_tree takes `partial` from without a copy, so a kernel can write its
+  /// partial sums there: uninitialised, valid until the next call of any collective of this object.
+  /// data() is null where the implementation has none that large; use memory of your own then.
+  virtual Tensor staging(DType dtype, const Shape& shape) = 0;
+
+  /// How long each call may wait for the other ranks, from its start. Not while a call runs.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
+  /// In place.
+  Result<void> all_reduce_tree(const Tensor& tensor) { return all_reduce_tree(tensor, tensor); }
+
+ private:
+  std::chrono::milliseconds timeout_ = std::chrono::seconds(30);
+};
+
+}  // namespace troupe

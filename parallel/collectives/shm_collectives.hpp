@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/shm_rounds.hpp"
+#include "runtime/memory/shared_memory.hpp"
+
+namespace troupe {
+
+/// Bytes of the region that `size` ranks (1..64) share, each with two slots of `slot_bytes`
+/// (rounded up to 4 KiB). Larger tensors go through the slots in pieces.
+std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = std::size_t{1} << 20);
+
+/// Collectives between processes of one node (or threads) over a region of shared memory. A zeroed
+/// SharedMemory of shm_collectives_bytes() is ready for use: one process creates it, every rank
+/// maps it and attaches, in any order. A region serves one group once: a group that failed needs a
+/// new one.
+///
+/// Waiting spins about 2 us if the cores are enough for the ranks, and sleeps in a futex otherwise.
+class ShmCollectives final : public Collectives {
+ public:
+  /// Errors: invalid_argument if the region is too small, or laid out for another size or other
+  /// slots; already_exists if the rank is taken.
+  static Result<std::unique_ptr<ShmCollectives>> attach(SharedMemory region, int rank, int size);
+
+  int rank() const override { return rounds_.rank(); }
+  int size() const override { return rounds_.size(); }
+  using Collectives::all_reduce_tree;
+  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
+  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                   std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> all_gather(const Tensor& part, const Tensor& all,
+                          std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> broadcast(const Tensor& tensor, int root) override;
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override;
+  Result<void> barrier() override;
+  void abort() override { rounds_.abort(); }
+  Tensor staging(DType dtype, const Shape& shape) override;
+
+ private:
+  explicit ShmCollectives(ShmRounds rounds) : rounds_(std::move(rounds)) {}
+  ShmRounds rounds_;
+};
+
+}  // namespace troupe

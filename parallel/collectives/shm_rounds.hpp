@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/memory/futex.hpp"
+#include "runtime/memory/shared_memory.hpp"
+
+namespace troupe {
+
+/// What a call is, told to the other ranks with its first round, so that ranks that disagree find
+/// out instead of mixing up their bytes.
+struct ShmCall {
+  enum class Kind : std::uint32_t {
+    none,
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    all_to_all,
+    barrier
+  };
+  Kind kind = Kind::none;
+  std::uint32_t root = 0;   ///< of a broadcast
+  std::uint64_t bytes = 0;  ///< of the whole tensor; of all_to_all, of a row
+
+  bool operator==(const ShmCall&) const = default;
+};
+
+/// The rounds that all shared-memory collectives are made of. In a round every rank may fill its
+/// own slot, then meet()s the others, and then may read everybody's slot of that round until its
+/// own next meet() but one. Each rank has two slots, used in turn: a rank that has left meet()
+/// number k knows that all others have entered it and so have finished reading the slots of round k
+/// - 1; slots of round k + 1 are those. So one meeting per round is enough.
+///
+/// Meeting costs one atomic addition per rank, and one wake-up call by the last to come.
+class ShmRounds {
+ public:
+  static std::size_t region_bytes(int size, std::size_t slot_bytes);
+  static Result<ShmRounds> attach(SharedMemory region, int rank, int size);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t slot_bytes() const { return slot_bytes_; }
+
+  /// Begins a call: the timeout runs from here, over all of its rounds.
+  Result<void> begin(ShmCall call, std::chrono::milliseconds timeout);
+
+  /// This rank's slot of the round that the next meet() closes; 64-byte aligned.
+  std::span<std::byte> own_slot() const { return slot(rank_, round_); }
+  /// Rank r's slot of the round that the last meet() closed.
+  std::span<const std::byte> met_slot(int r) const { return slot(r, round_ - 1); }
+
+  /// Publishes own_slot() and waits until every rank has. Errors: timeout and cancelled;
+  /// invalid_argument if a rank is in another call.
+  Result<void> meet();
+
+  void abort();
+
+ private:
+  struct Header;
+  struct RankLine;
+
+  ShmRounds(SharedMemory region, int rank, int size);
+  std::span<std::byte> slot(int r, std::uint64_t round) const;
+  Header& header() const;
+  RankLine& line(int r) const;
+  Error missing_ranks() const;
+  Result<void> check_agreement() const;
+
+  SharedMemory region_;
+  int rank_;
+  int size_;
+  std::size_t slot_bytes_;
+  SpinBudget spin_;
+  std::uint64_t round_ = 0;
+  ShmCall call_;
+  std::chrono::milliseconds timeout_{0};
+  Deadline deadline_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Secret keys of the two ends of a channel. Whoever knows one pair can talk on the channels made
+/// with it; the public halves are computed, so nothing else has to be exchanged.
+struct ChannelKeys {
+  using Secret = std::array<std::byte, 32>;
+
+  Secret listener{};
+  Secret connector{};
+
+  /// Both keys from the job's secret of 32 bytes, by HMAC-SHA256 over `purpose` (say "step plane,
+  /// epoch 3") and the end's name: other purposes and other jobs have unrelated keys.
+  static ChannelKeys derive(std::span<const std::byte, 32> job_key, std::string_view purpose);
+};
+
+/// Where a listener listens.
+struct ChannelEndpoint {
+  /// Empty: this node only (a unix socket in the abstract namespace, so no file). Else the
+  /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket, whose port the system chooses.
+  std::string interface;
+
+  static ChannelEndpoint on_this_node() { return {}; }
+  static ChannelEndpoint on_network(std::string interface) { return {std::move(interface)}; }
+};
+
+/// One received message. Movable; the bytes stay where they are over a move.
+class Message {
+ public:
+  Message() = default;
+  /// The payload, 8-byte aligned, valid while this object lives.
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  friend class Channel;
+  using Owner = std::unique_ptr<void, void (*)(void*)>;
+  Message(Owner owner, std::span<const std::byte> bytes)
+      : owner_(std::move(owner)), bytes_(bytes) {}
+
+  Owner owner_{nullptr, [](void*) {}};
+  std::span<const std::byte> bytes_;
+};
+
+/// A bounded, ordered, two-way pipe of messages between two processes. Encrypted and authenticated
+/// both ways (CurveZMQ): an end whose keys differ is never connected, so what it sends is lost and
+/// the honest end only runs into its deadline.
+///
+/// Delivered messages are whole and in order; what was under way when an end dies or is destroyed
+/// is lost (nothing lingers), and a peer that is gone shows as a timeout: watching processes is
+/// supervision's work. After a failure make a new channel.
+///
+/// Threads: one thread at a time, except interrupt(). A handshake makes progress only while the
+/// listener is inside send() or receive().
+class Channel {
+ public:
+  static constexpr std::size_t max_message_bytes = 256u << 20;
+  /// Messages queued per direction and end before send() blocks.
+  static constexpr int queue_limit = 256;
+
+  /// Starts to listen; address() is what the other process must connect to. Errors:
+  /// invalid_argument for an interface that does not exist, resource_exhausted.
+  static Result<Channel> listen(const ChannelKeys& keys, const ChannelEndpoint& endpoint);
+
+  /// Begins to connect to a listener's address(); returns at once and goes on trying in the
+  /// background. Errors: invalid_argument for an address that is none, resource_exhausted.
+  static Result<Channel> connect(const ChannelKeys& keys, const std::string& address);
+
+  Channel(Channel&&) noexcept;
+  Channel& operator=(Channel&&) noexcept;
+  ~Channel();
+
+  /// "ipc://@troupe-..." or "tcp://10.0.0.7:41235".
+  const std::string& address() const;
+
+  /// Copies the message into the queue, waiting while the peer is not connected yet or the queue is
+  /// full. Errors: timeout, cancelled (interrupt()), invalid_argument above max_message_bytes.
+  Result<void> send(std::span<const std::byte> bytes, Deadline deadline);
+
+  /// The next message. Errors: timeout, cancelled (interrupt()).
+  Result<Message> receive(Deadline deadline);
+
+  /// From any thread: the send() or receive() that is waiting, or else the next one that would have
+  /// to wait, returns `cancelled`. Several interrupts before that count as one; the channel stays
+  /// usable.
+  void interrupt();
+
+ private:
+  struct State;
+  explicit Channel(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troupe

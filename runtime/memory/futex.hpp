@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "runtime/base/deadline.hpp"
+
+namespace troupe {
+
+/// Sleeps while `word` equals `expected`, until woken or until `deadline`. False only when the
+/// deadline has passed; true may be spurious, so callers look at `word` again. Works between
+/// processes that map the word at different addresses. Linux futex(2), FUTEX_WAIT_BITSET.
+bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
+
+/// Wakes everybody, in any process, who sleeps on `word`. A system call even when nobody does.
+void futex_wake_all(std::atomic<std::uint32_t>& word);
+
+/// How long a waiter may spin before it sleeps.
+struct SpinBudget {
+  std::chrono::nanoseconds spin{0};
+
+  /// About 2 us when each of `waiters` can have a core of this process's own set, else none: on a
+  /// crowded machine a spinning waiter only takes time from the one it waits for.
+  static SpinBudget for_waiters(int waiters);
+};
+
+/// A doorbell in shared memory: waiters sleep until a condition over other shared words holds, and
+/// whoever changes such a word calls notify(). All zeroes is a valid fresh event, so a new
+/// SharedMemory needs no set-up. Costs one atomic operation to notify while nobody sleeps.
+///
+/// Any thread of any process may call both functions at any time. A waiter that is killed leaves
+/// the event usable (its later notifies cost a system call each).
+class alignas(64) SharedEvent {
+ public:
+  /// Call after having changed what a condition reads.
+  void notify();
+
+  /// Waits until `ready()` is true (then true) or `deadline` has passed (then its last answer).
+  /// `ready` must read shared words with acquire or stronger, must not block, and is called often.
+  template <class Ready>
+  bool wait(Ready ready, Deadline deadline, SpinBudget budget);
+
+ private:
+  std::atomic<std::uint32_t> rings_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+};
+static_assert(sizeof(SharedEvent) == 64);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Tells the core that this is a spin loop.
+inline void spin_pause() { __builtin_ia32_pause(); }
+
+template <class Ready>
+bool SharedEvent::wait(Ready ready, Deadline deadline, SpinBudget budget) {
+  if (ready()) return true;
+  if (budget.spin.count() > 0) {
+    const Deadline spin_end = deadline_in(budget.spin);
+    do {
+      spin_pause();
+      if (ready()) return true;
+    } while (std::chrono::steady_clock::now() < spin_end);
+  }
+  while (true) {
+    // Announced before the last look at the condition: a notifier either sees the sleeper and
+    // rings, or changed the condition early enough for this look. Both sides use a
+    // read-modify-write on sleepers_, which orders them.
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t rings = rings_.load(std::memory_order_acquire);
+    bool satisfied = ready();
+    bool in_time = true;
+    if (!satisfied) {
+      in_time = futex_wait_until(rings_, rings, deadline);
+      satisfied = ready();
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+    if (satisfied || !in_time) return satisfied;
+  }
+}
+
+}  // namespace troupe
