@@ -1,0 +1,67 @@
+#include "models/text/detokenizer.hpp"
+
+#include "models/text/decoder.hpp"
+#include "models/text/unicode/utf8.hpp"
+
+namespace troupe {
+namespace {
+
+/// The text of a whole run of byte tokens, which is one or the other, never partly both.
+std::string text_of_byte_run(const std::string& bytes) {
+  if (text::is_valid_utf8(bytes)) return bytes;
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); ++i) out += text::replacement_character;
+  return out;
+}
+
+}  // namespace
+
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : decoder_(&tokenizer.decoder()),
+      skip_special_tokens_(skip_special_tokens),
+      leading_to_strip_(decoder_->strip_start()) {}
+
+std::string Detokenizer::push(std::int32_t id) {
+  const text::Decoder::Piece& piece = decoder_->piece(id);
+  if (piece.bytes.empty() || (skip_special_tokens_ && piece.is_special)) return "";
+  std::string out;
+  if (decoder_->kind() == text::Decoder::Kind::byte_level) {
+    pending_ += piece.bytes;
+    pending_.erase(0, text::append_lossy(pending_, false, out));
+  } else if (piece.is_byte) {
+    pending_ += piece.bytes;
+  } else {
+    out = text_of_byte_run(pending_) + piece.bytes;
+    pending_.clear();
+  }
+  strip_beginning(out);
+  return out;
+}
+
+std::string Detokenizer::flush() {
+  std::string out;
+  if (decoder_->kind() == text::Decoder::Kind::byte_level) {
+    text::append_lossy(pending_, true, out);
+  } else {
+    out = text_of_byte_run(pending_);
+  }
+  strip_beginning(out);
+  pending_.clear();
+  leading_to_strip_ = decoder_->strip_start();
+  return out;
+}
+
+void Detokenizer::strip_beginning(std::string& out) {
+  std::size_t stripped = 0;
+  while (leading_to_strip_ > 0 && stripped < out.size()) {
+    if (out[stripped] == decoder_->strip_character()) {
+      ++stripped;
+      --leading_to_strip_;
+    } else {
+      leading_to_strip_ = 0;
+    }
+  }
+  out.erase(0, stripped);
+}
+
+}  // namespace troupe

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/text/tokenizer.hpp"
+
+namespace troupe {
+
+/// Turns ids that come one by one into text that comes piece by piece.
+///
+/// The pieces of all push() calls and of flush(), joined, are the tokenizer's decode() of all ids.
+/// A piece is final and well-formed UTF-8: a character is held back until its last byte is there.
+/// A byte-fallback tokenizer decides on a run of byte tokens as a whole, so text made of such
+/// tokens is held back until the run ends. Not thread-safe; a copy continues on its own.
+class Detokenizer {
+ public:
+  /// `tokenizer` must outlive this object; it may be moved meanwhile.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+
+  /// Takes one more id; returns the text that is final now, often "".
+  std::string push(std::int32_t id);
+
+  /// Ends the text: returns what was held back. The object is as new afterwards.
+  std::string flush();
+
+ private:
+  /// Takes from `out`, which is next in the text, the characters still to be stripped.
+  void strip_beginning(std::string& out);
+
+  const text::Decoder* decoder_;
+  bool skip_special_tokens_;
+  std::string pending_;           // bytes not yet final
+  std::size_t leading_to_strip_;  // characters that may still be stripped from the beginning
+};
+
+}  // namespace troupe

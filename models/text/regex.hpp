@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe::text {
+
+/// A regular expression in the dialect of tokenizer files (Oniguruma), run by PCRE2's compiler to
+/// machine code. `\s`, `\w` and `\h`, which the two define differently, are rewritten as sets.
+///
+/// Matching is const and may run on many threads at once.
+class Regex {
+ public:
+  /// Errors: unsupported, for what PCRE2 does not take, with its message and the place.
+  static Result<Regex> compile(std::string_view pattern);
+
+  /// Calls `on_part(part, is_match)` for the matches in `text`, which is well-formed UTF-8, and for
+  /// the text between them, from left to right; never with an empty part. Errors:
+  /// resource_exhausted if a match needs too much memory.
+  Result<> split(std::string_view text,
+                 const std::function<void(std::string_view part, bool is_match)>& on_part) const;
+
+ private:
+  struct Free {
+    void operator()(void* code) const;
+  };
+  std::unique_ptr<void, Free> code_;
+};
+
+/// `pattern` with the classes that PCRE2 reads otherwise than Oniguruma written out.
+Result<std::string> translate_classes(std::string_view pattern);
+
+}  // namespace troupe::text

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace troupe::text {
+
+/// Unicode White_Space: 25 code points, among them U+0085, but not U+001C-1F, U+200B or U+FEFF.
+bool is_white_space(char32_t code_point);
+
+/// What Python's str.isspace says: White_Space and U+001C-1F.
+bool is_python_space(char32_t code_point);
+
+/// A letter, mark, decimal digit or connector: what `\w` means in the tokenizers library.
+bool is_word_character(char32_t code_point);
+
+/// Simple case mapping, one code point to one.
+char32_t to_lower(char32_t code_point);
+char32_t to_upper(char32_t code_point);
+std::string to_lower(std::string_view text);
+std::string to_upper(std::string_view text);
+
+/// Unicode normalisation forms (UAX #15) with utf8proc's tables.
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+/// `text`, which is well-formed UTF-8, in normal form `form`. Linear (times log) in its length
+/// whatever it holds; text without a code point above U+02FF is copied where the form allows it.
+std::string normalize(std::string_view text, NormalForm form);
+
+}  // namespace troupe::text

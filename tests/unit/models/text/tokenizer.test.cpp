@@ -1,0 +1,114 @@
+#include "models/text/tokenizer.hpp"
+
+#include <chrono>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/models/text/text_data.hpp"
+
+namespace troupe {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using tests::read_rows;
+using tests::text_data;
+
+Tokenizer load(const std::string& folder) {
+  auto tokenizer = Tokenizer::load(text_data(folder));
+  if (!tokenizer.ok()) throw std::runtime_error(tokenizer.error().message);
+  return std::move(tokenizer).value();
+}
+
+Ids encode(const Tokenizer& tokenizer, std::string_view text, bool add_special_tokens = false) {
+  auto ids = tokenizer.encode(text, add_special_tokens);
+  if (!ids.ok()) throw std::runtime_error(ids.error().message);
+  return std::move(ids).value();
+}
+
+TEST(Tokenizer, encodes_and_decodes_as_the_reference_does) {
+  const Tokenizer tokenizer = load("fable");
+  for (const auto& row : read_rows(text_data("tokens.jsonl"))) {
+    const Ids expected = row["ids"];
+    EXPECT_EQ(encode(tokenizer, row["text"].get<std::string>()), expected) << row["text"];
+    EXPECT_EQ(tokenizer.decode(expected, false), row["decoded"]) << row["text"];
+  }
+}
+
+TEST(Tokenizer, decodes_arbitrary_ids_as_the_reference_does) {
+  const Tokenizer tokenizer = load("fable");
+  for (const auto& row : read_rows(text_data("decode.jsonl"))) {
+    const Ids ids = row["ids"];
+    EXPECT_EQ(tokenizer.decode(ids, false), row["decoded"]) << row["ids"];
+    EXPECT_EQ(tokenizer.decode(ids, true), row["decoded_skip_special"]) << row["ids"];
+  }
+}
+
+class TokenizerStyle : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerStyle, encodes_and_decodes_as_the_reference_does) {
+  const Tokenizer tokenizer = load(GetParam());
+  for (const auto& row : read_rows(text_data(GetParam()) / "tokens.jsonl")) {
+    const auto text = row["text"].get<std::string>();
+    const Ids ids = row["ids"], with_special = row["ids_with_special"];
+    EXPECT_EQ(encode(tokenizer, text), ids) << row["text"];
+    EXPECT_EQ(encode(tokenizer, text, true), with_special) << row["text"];
+    EXPECT_EQ(tokenizer.decode(ids, false), row["decoded"]) << row["text"];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TokenizerStyle, testing::Values("llama3-style", "spm-style"),
+                         [](const auto& info) { return std::string(info.param, 3); });
+
+TEST(Tokenizer, knows_its_special_tokens_and_its_size) {
+  const Tokenizer tokenizer = load("fable");
+  EXPECT_EQ(tokenizer.vocab_size(), 4096);
+  EXPECT_EQ(tokenizer.id_of("<|im_end|>"), 4095);
+  EXPECT_EQ(tokenizer.id_of("!"), 0);
+  EXPECT_EQ(tokenizer.id_of("no such token"), std::nullopt);
+  EXPECT_TRUE(tokenizer.is_special(4093));
+  EXPECT_FALSE(tokenizer.is_special(0));
+  EXPECT_FALSE(tokenizer.is_special(-1));
+  EXPECT_FALSE(tokenizer.is_special(4096));
+}
+
+TEST(Tokenizer, decodes_ids_outside_the_vocabulary_to_nothing) {
+  const Tokenizer tokenizer = load("fable");
+  EXPECT_EQ(tokenizer.decode(Ids{-1, 0, 4096, 2147483647}, false), "!");
+}
+
+TEST(Tokenizer, refuses_text_that_is_not_utf8) {
+  const Tokenizer tokenizer = load("fable");
+  for (const char* text : {"\xff\xfe", "a\xc3", "\xed\xa0\x80", "\xc0\x80"}) {
+    const auto ids = tokenizer.encode(text, false);
+    ASSERT_FALSE(ids.ok()) << testing::PrintToString(std::string(text));
+    EXPECT_EQ(ids.error().code, ErrorCode::invalid_argument);
+  }
+}
+
+TEST(Tokenizer, encodes_a_word_of_a_megabyte_in_less_than_a_second) {
+  for (const char* folder : {"fable", "spm-style"}) {
+    const Tokenizer tokenizer = load(folder);
+    const std::string word(1'000'000, 'a');
+    const auto start = std::chrono::steady_clock::now();
+    const Ids ids = encode(tokenizer, word);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(tokenizer.decode(ids, false), word) << folder;
+    EXPECT_LT(seconds.count(), 1.0) << folder;
+  }
+}
+
+TEST(Tokenizer, encodes_long_runs_of_spaces_and_marks_in_less_than_a_second) {
+  const Tokenizer tokenizer = load("fable");
+  std::string marks = "e";  // two marks whose order NFC changes
+  for (int i = 0; i < 100'000; ++i) marks += "\u0301\u0323";
+  for (const std::string& text : {std::string(1'000'000, ' '), marks}) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_FALSE(encode(tokenizer, text).empty());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(seconds.count(), 1.0) << text.substr(0, 8);
+  }
+}
+
+}  // namespace
+}  // namespace troupe
