@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/cli/exit_code.hpp"
+#include "launcher/config/cluster_config.hpp"
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+
+/// What the person asked for.
+struct CommandLine {
+  enum class Command {
+    run,    ///< launcher --config FILE
+    check,  ///< launcher check --config FILE: say what would run, start nothing
+  };
+  Command command = Command::run;
+  std::string config_path;
+  /// --set, --input and --output, in the order given: pass them to load_config.
+  std::vector<Override> overrides;
+  bool overwrite = false;  ///< an output file that has content may be replaced
+  bool quiet = false;      ///< no progress; errors still go to stderr
+  log::Level log_level = log::Level::info;
+};
+
+/// The command line is dealt with: print `text` and end with `code`. Texts end with a newline and
+/// fit 80 columns.
+struct EarlyExit {
+  ExitCode code = ExitCode::refused;
+  std::string text;
+  bool to_stderr = true;
+};
+
+/// Reads `arguments` (without the program's name). --help and --version come back as an EarlyExit
+/// with code 0 for stdout; a mistake as one with `refused` that says what to do, with the nearest
+/// known option for one that is misspelt.
+std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::string> arguments);
+
+/// What --help and --version print.
+std::string help_text();
+std::string version_text();
+
+}  // namespace troupe

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What a cluster YAML says, validated and with defaults filled in. One member per key, the names
+/// are the YAML's; an absent optional is `auto`. What each key means, its default and its limits
+/// stand in the table of config_schema.hpp, which is the only place that knows them.
+struct Config {
+  struct Model {
+    std::string path;
+    std::vector<std::string> served_model_name;  ///< never empty: default the folder's name
+    std::string dtype;
+    std::string load_format;
+  };
+  struct Cluster {
+    std::string launch;
+    std::vector<std::string> hosts;
+    std::optional<std::int64_t> devices_per_node;
+    std::string network;
+  };
+  struct Parallel {
+    std::int64_t tensor_parallel_size = 1;
+    std::int64_t pipeline_parallel_size = 1;
+    std::int64_t data_parallel_size = 1;
+    std::int64_t context_parallel_size = 1;
+    bool sequence_parallel = false;
+    std::optional<std::int64_t> expert_parallel_size;
+    std::string collectives;
+    std::string placement;
+  };
+  struct Engine {
+    std::optional<std::int64_t> max_model_len;
+    std::int64_t max_num_seqs = 0;
+    std::optional<std::int64_t> max_num_batched_tokens;
+    std::int64_t block_size = 0;
+    std::optional<std::int64_t> kv_cache_blocks;
+    double gpu_memory_utilization = 0;
+    bool enable_prefix_caching = false;
+    bool enable_chunked_prefill = false;
+    bool async_scheduling = false;
+    std::string scheduling_policy;
+    std::optional<std::int64_t> threads_per_worker;
+    std::optional<bool> deterministic;
+  };
+  struct Job {
+    std::string input;   ///< empty only when loaded for Purpose::check
+    std::string output;  ///< empty only when loaded for Purpose::check
+    std::string resume;
+    std::int64_t seed = 0;
+  };
+
+  std::string name;
+  Model model;
+  Cluster cluster;
+  Parallel parallel;
+  Engine engine;
+  Job job;
+};
+
+/// A value from the command line that goes before the file's.
+struct Override {
+  std::string origin;  ///< how messages call it, e.g. "--set engine.block_size=32"
+  std::string key;     ///< dotted, e.g. "engine.block_size"
+  std::string value;   ///< YAML of the value; for a key that holds text, the text itself
+};
+
+/// Splits the "a.b=c" of a --set at its first '='. Errors: invalid_argument that shows the form.
+Result<Override> parse_override(std::string_view argument);
+
+/// What the configuration is wanted for: a run needs job.input and job.output, a check does not.
+enum class Purpose { run, check };
+
+/// Reads and validates the YAML file at `path` (at most 1 MiB) with `overrides` on top. Relative
+/// paths in it are left as they are: they count from the current folder. Errors: not_found or io
+/// for the file itself; invalid_argument for its content, with one line per mistake, at most 10 of
+/// them, each as `file:line: what is wrong, what is allowed` or `--set a.b=c: ...`. Nothing is
+/// checked against the file system, the model or the devices here.
+Result<Config> load_config(const std::string& path, std::span<const Override> overrides,
+                           Purpose purpose);
+
+/// The same from YAML text; `file_name` is what messages call it.
+Result<Config> parse_config(std::string_view text, std::string_view file_name,
+                            std::span<const Override> overrides, Purpose purpose);
+
+/// The whole configuration as YAML, defaults included: what `launcher check` prints.
+std::string to_yaml(const Config& config);
+
+}  // namespace troupe

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/config/cluster_config.hpp"
+
+namespace troupe {
+
+/// What a key of the YAML holds.
+enum class ValueType { text, integer, number, boolean, text_list };
+
+/// "text", "an integer", ...: for messages and the reference.
+std::string_view to_string(ValueType type);
+
+/// A value in the form its key's type asks for; the other members are unset. `automatic` is the
+/// word auto of a key that allows it.
+struct ConfigValue {
+  bool automatic = false;
+  std::string text;
+  std::int64_t integer = 0;
+  double number = 0;
+  bool boolean = false;
+  std::vector<std::string> list;
+};
+
+/// One row of the table that drives parsing, validation, printing and the generated reference.
+struct KeySpec {
+  std::string_view key;  ///< dotted, as in "engine.block_size"
+  ValueType type;
+  std::string_view default_value;  ///< as the YAML would write it; empty: none
+  std::string_view doc;            ///< one line
+  bool allows_auto = false;
+  double minimum = std::numeric_limits<double>::lowest();  ///< of integers and numbers
+  double maximum = std::numeric_limits<double>::max();
+  std::vector<std::string_view> choices;  ///< every value there will be; empty: any
+  /// The values this version runs, of those the rules above allow; empty: all. Anything else that
+  /// is valid is refused with "not in this version".
+  std::vector<std::string_view> this_version;
+  void (*set)(Config&, const ConfigValue&) = nullptr;
+  std::string (*get)(const Config&) = nullptr;  ///< as the YAML writes it
+};
+
+/// All keys, in the order of the reference, sections together.
+std::span<const KeySpec> config_schema();
+
+/// Keys that a later version knows, alone or as a whole section ("metrics"): refused whatever their
+/// value.
+std::span<const std::string_view> later_config_keys();
+
+/// The row of a dotted key, or null.
+const KeySpec* find_key(std::string_view key);
+
+}  // namespace troupe

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "launcher/progress/progress_view.hpp"
+
+namespace troupe {
+
+/// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal one or
+/// two lines redrawn at most 4 times a second; elsewhere a line every 10 seconds. Whatever it has
+/// drawn is whole: each redraw is one write, and clear(), finish() and the destructor leave the
+/// cursor at the beginning of an empty line. Failing writes are ignored: progress never stops a
+/// job. One thread at a time.
+class ProgressPrinter {
+ public:
+  enum class Mode { terminal, lines, quiet };
+
+  /// terminal if `fd` is one (and TERM is not "dumb"), else lines; quiet if so asked.
+  static Mode mode_for(int fd, bool quiet);
+
+  ProgressPrinter(int fd, Mode mode);
+  ProgressPrinter(const ProgressPrinter&) = delete;
+  ProgressPrinter& operator=(const ProgressPrinter&) = delete;
+  ~ProgressPrinter();
+
+  /// Takes the state in and shows it if the time has come. Call it as often as convenient.
+  void update(const ProgressState& state);
+
+  /// Prints a line of text above the live lines (not when quiet).
+  void print(std::string_view line);
+
+  /// Takes the live lines away, so that others may write to the terminal.
+  void clear();
+
+  /// The last word: the live lines give way to the summary.
+  void finish(const ProgressState& state);
+
+ private:
+  void draw();
+  void put(std::string_view text) const;
+  std::string erase_sequence();
+  int columns() const;
+
+  int fd_;
+  Mode mode_;
+  ProgressView view_;
+  double next_draw_seconds_ = 0;
+  int drawn_lines_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace troupe
