@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/actor/actor_down.hpp"
+#include "runtime/actor/actor_handle.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
+#include "runtime/security/job_secret.hpp"
+
+namespace troupe {
+
+using DownCallback = std::function<void(const ActorDown&)>;
+
+/// Ends a watch when it goes; once the destructor has returned the callback is not called any more
+/// (unless it runs on this very thread, or has begun). May outlive the runtime.
+class [[nodiscard]] WatchToken {
+ public:
+  WatchToken() = default;
+  explicit WatchToken(std::function<void()> unwatch) : unwatch_(std::move(unwatch)) {}
+  WatchToken(WatchToken&& other) noexcept : unwatch_(std::exchange(other.unwatch_, nullptr)) {}
+  WatchToken& operator=(WatchToken&& other) noexcept {
+    reset();
+    unwatch_ = std::exchange(other.unwatch_, nullptr);
+    return *this;
+  }
+  ~WatchToken() { reset(); }
+  void reset() {
+    if (auto unwatch = std::exchange(unwatch_, nullptr)) unwatch();
+  }
+
+ private:
+  std::function<void()> unwatch_;
+};
+
+/// An actor's view of the runtime, passed to its constructor; lives as long as the actor. All
+/// functions are callable from any thread of the actor. Spawning is the driver's alone: an actor
+/// that needs another one asks an actor of the driver process for it.
+class ActorContext {
+ public:
+  virtual ~ActorContext() = default;
+
+  virtual const ActorAddress& address() const = 0;  ///< this actor
+  template <class A>
+  ActorHandle<A> self() const {
+    return ActorHandle<A>(address(), hub());
+  }
+  const std::string& name() const { return address().name; }
+  virtual const std::string& node() const = 0;             ///< its node's name
+  virtual const std::vector<int>& device_ids() const = 0;  ///< given to this actor alone
+  virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
+  virtual const std::string& log_path() const = 0;         ///< of this process; empty: stderr
+  virtual const JobKeys& keys() const = 0;                 ///< for channels of one's own
+  virtual std::weak_ptr<CallHub> hub() const = 0;
+
+  /// Looks an actor up by the name it was spawned with; waits at most `timeout` for the directory
+  /// (it does not wait for the actor to be spawned). not_found; invalid_argument if it is of
+  /// another type.
+  template <class A>
+  Result<ActorHandle<A>> find(std::string_view name,
+                              std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
+    TROUPE_TRY(auto address, find_address(name, A::actor_type, timeout));
+    return ActorHandle<A>(std::move(address), hub());
+  }
+  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type,
+                                            std::chrono::milliseconds timeout) = 0;
+
+  /// Has `callback` run exactly once, on a runtime thread, when the actor is gone, also if it is
+  /// gone already. It must not block. Hold the token as long as the callback may run.
+  virtual WatchToken watch(const ActorAddress& actor, DownCallback callback) = 0;
+  template <class A>
+  WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
+    return watch(actor.address(), std::move(callback));
+  }
+
+  /// A region of memory that all actors of this node share under `name`: the node's agent makes it
+  /// at the first ask (a memfd of `bytes`, zeroed) and hands everybody a descriptor of the same
+  /// one, to be mapped. It is freed when its name is released and nobody maps it any more; no file
+  /// is left in any case. invalid_argument if it exists with another size.
+  virtual Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) = 0;
+  /// Forgets all regions of this node whose names start with `prefix`; mappings stay valid. The
+  /// next ask for such a name makes a new region.
+  virtual Result<void> release_shared_memory(std::string_view prefix) = 0;
+
+  /// Ends this actor after the method that runs now; watchers are told `reason`.
+  virtual void exit(std::string reason) = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/call/actor_address.hpp"
+
+namespace troupe {
+
+/// Why an actor is gone.
+enum class DownCause : std::uint8_t {
+  stopped,       ///< it was asked to stop (Cluster::stop or shutdown)
+  exited,        ///< it called ActorContext::exit
+  exit_code,     ///< its process ended with a code by itself
+  signal,        ///< its process was killed by a signal
+  unresponsive,  ///< its process no longer answered heartbeats and was killed
+  node_lost,     ///< the agent of its node died or fell silent
+};
+std::string_view to_string(DownCause cause);
+
+/// The end of an actor, told exactly once to everybody who watches it.
+struct ActorDown {
+  ActorId id = 0;
+  std::string name;
+  std::string type;
+  std::string node;
+  int pid = 0;
+  DownCause cause = DownCause::stopped;
+  int code = 0;          ///< exit code or signal number, where the cause has one
+  std::string message;   ///< one sentence for a person: who, where, why, and the path of the log
+  std::string log_path;  ///< of its process; empty if there is none
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(id, name, type, node, pid, cause, code, message, log_path);
+  }
+};
+
+}  // namespace troupe

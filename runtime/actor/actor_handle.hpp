@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/actor/methods.hpp"
+#include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_hub.hpp"
+#include "runtime/call/codec.hpp"
+#include "runtime/call/future.hpp"
+
+namespace troupe {
+
+/// Refers to an actor somewhere in the job; does not own it. Copyable, comparable, and encodable:
+/// as an argument it gives the receiver a direct connection to the actor, made on its first call.
+/// Callable from any thread.
+template <class A>
+class ActorHandle {
+ public:
+  ActorHandle() = default;  ///< refers to nothing; calls fail with invalid_argument
+  ActorHandle(ActorAddress address, std::weak_ptr<CallHub> hub)
+      : address_(std::move(address)), hub_(std::move(hub)) {}
+
+  /// Calls a method of the actor: `handle.call<&Counter::add>(5)`. Returns at once unless the calls
+  /// on their way use up the credits (see CallHub). Calls that one thread makes arrive in order.
+  /// Errors come through the future: the method's own; peer_died with the cause if the actor is
+  /// gone; resource_exhausted without credit; cancelled if this process is shutting down; internal
+  /// with the text of an exception that the method threw.
+  template <auto method, class... Args>
+  auto call(Args&&... args) const {
+    using Traits = methods_detail::MethodTraits<decltype(method)>;
+    using Answer = typename Traits::Answer;
+    constexpr std::size_t index = A::Methods::template index_of<method>();
+    static_assert(index < A::Methods::count, "the method is not in the actor's Methods list");
+    static_assert(sizeof...(Args) == std::tuple_size_v<typename Traits::Arguments>,
+                  "wrong number of arguments");
+    Promise<Answer> promise;
+    auto hub = hub_.lock();
+    if (!hub) {
+      promise.complete(address_.id == 0
+                           ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
+                           : fail(ErrorCode::cancelled,
+                                  "call to actor '{}' after the shutdown of "
+                                  "this process's runtime",
+                                  address_.name));
+      return promise.future();
+    }
+    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
+    hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
+              [promise, weak = hub_](Result<Bytes> answer) {
+                if (!answer.ok()) return promise.complete(std::move(answer).error());
+                if constexpr (std::is_void_v<Answer>) {
+                  promise.complete(Result<void>());
+                } else {
+                  promise.complete(decode<Answer>(*answer, weak));
+                }
+              });
+    return promise.future();
+  }
+
+  const ActorAddress& address() const { return address_; }
+  ActorId id() const { return address_.id; }
+  const std::string& name() const { return address_.name; }
+  explicit operator bool() const { return address_.id != 0; }
+
+  friend bool operator==(const ActorHandle& a, const ActorHandle& b) {
+    return a.address_ == b.address_;
+  }
+  friend auto operator<=>(const ActorHandle& a, const ActorHandle& b) {
+    return a.address_ <=> b.address_;
+  }
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(address_);
+    if constexpr (Archive::decoding) hub_ = archive.hub();
+  }
+
+ private:
+  ActorAddress address_;
+  std::weak_ptr<CallHub> hub_;
+};
+
+}  // namespace troupe

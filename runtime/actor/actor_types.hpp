@@ -1,0 +1,135 @@
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/methods.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/call/codec.hpp"
+
+namespace troupe {
+
+/// An actor of any class behind its method numbers.
+class ActorObject {
+ public:
+  virtual ~ActorObject() = default;
+  /// Decodes the arguments, runs the method, and returns the encoded answer; the method's own
+  /// error, corrupt_data for arguments that do not decode, unsupported for an unknown number,
+  /// internal for an exception.
+  virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
+                            const std::weak_ptr<CallHub>& hub) = 0;
+};
+
+/// Makes an actor from its encoded construction arguments.
+using ActorFactory = std::function<Result<std::unique_ptr<ActorObject>>(
+    ActorContext& context, std::span<const std::byte> arguments)>;
+
+namespace actor_detail {
+
+template <class A>
+class TypedActor final : public ActorObject {
+ public:
+  explicit TypedActor(std::unique_ptr<A> actor) : actor_(std::move(actor)) {}
+
+  Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
+                    const std::weak_ptr<CallHub>& hub) override {
+    Result<Bytes> answer =
+        fail(ErrorCode::unsupported, "{} has no method number {}", A::actor_type, method);
+    A::Methods::visit(method, [&]<auto m>() {
+      try {
+        answer = run_method<m>(arguments, hub);
+      } catch (const std::exception& e) {
+        answer =
+            fail(ErrorCode::internal, "method {} of {} threw: {}", method, A::actor_type, e.what());
+      }
+    });
+    return answer;
+  }
+
+ private:
+  template <auto m>
+  Result<Bytes> run_method(std::span<const std::byte> encoded, const std::weak_ptr<CallHub>& hub) {
+    using Traits = methods_detail::MethodTraits<decltype(m)>;
+    using Return = typename Traits::Return;
+    Decoder decoder(encoded, hub);
+    typename Traits::Arguments arguments{};
+    decoder(arguments);
+    TROUPE_CHECK(decoder.finish());
+    auto invoke = [this](auto&... values) -> Return {
+      return (actor_.get()->*m)(std::move(values)...);
+    };
+    if constexpr (std::is_void_v<Return>) {
+      std::apply(invoke, arguments);
+      return Bytes{};
+    } else if constexpr (std::is_same_v<Return, Result<void>>) {
+      TROUPE_CHECK(std::apply(invoke, arguments));
+      return Bytes{};
+    } else if constexpr (std::is_same_v<Return, Result<typename Traits::Answer>>) {
+      TROUPE_TRY(auto value, std::apply(invoke, arguments));
+      return encode(value);
+    } else {
+      return encode(std::apply(invoke, arguments));
+    }
+  }
+
+  std::unique_ptr<A> actor_;
+};
+
+template <class A, class... Args>
+Result<std::unique_ptr<A>> make_actor(ActorContext& context, Args&&... args) {
+  if constexpr (methods_detail::HasCreate<A>) {
+    if constexpr (methods_detail::CreateTraits<decltype(&A::create)>::with_context) {
+      return A::create(context, std::forward<Args>(args)...);
+    } else {
+      return A::create(std::forward<Args>(args)...);
+    }
+  } else {
+    try {
+      if constexpr (std::constructible_from<A, ActorContext&, Args...>) {
+        return std::make_unique<A>(context, std::forward<Args>(args)...);
+      } else {
+        return std::make_unique<A>(std::forward<Args>(args)...);
+      }
+    } catch (const std::exception& e) {
+      return fail(ErrorCode::internal, "the constructor of {} threw: {}", A::actor_type, e.what());
+    }
+  }
+}
+
+template <class A>
+Result<std::unique_ptr<ActorObject>> make_from_bytes(ActorContext& context,
+                                                     std::span<const std::byte> encoded) {
+  Decoder decoder(encoded, context.hub());
+  ConstructionArguments<A> arguments{};
+  decoder(arguments);
+  TROUPE_CHECK(decoder.finish());
+  TROUPE_TRY(
+      auto actor,
+      std::apply([&](auto&... values) { return make_actor<A>(context, std::move(values)...); },
+                 arguments));
+  return std::unique_ptr<ActorObject>(std::make_unique<TypedActor<A>>(std::move(actor)));
+}
+
+}  // namespace actor_detail
+
+/// The actor classes that this program's processes can host, by actor_type. Filled in main before
+/// troupe::init.
+class ActorTypes {
+ public:
+  template <class A>
+  void add() {
+    factories_[std::string(A::actor_type)] = actor_detail::make_from_bytes<A>;
+  }
+  /// not_found names the type and what to do.
+  Result<ActorFactory> find(const std::string& type) const;
+
+ private:
+  std::map<std::string, ActorFactory> factories_;
+};
+
+}  // namespace troupe

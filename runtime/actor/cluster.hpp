@@ -1,0 +1,163 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/actor_handle.hpp"
+#include "runtime/actor/actor_types.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/call/future.hpp"
+#include "runtime/node/node_starter.hpp"
+#include "runtime/node/resources.hpp"
+
+namespace troupe {
+
+/// Call first in main. Agents and actor processes are this same program executed again: in those,
+/// init does their work and never returns. In the driver it returns at once.
+void init(int argc, char** argv, const ActorTypes& types);
+
+struct ClusterOptions {
+  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
+  std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
+  std::string job_folder;                ///< passed to the actors; may be empty
+  std::string log_folder;                ///< <log_folder>/<process name>.log; empty: all to stderr
+  log::Level log_level = log::Level::info;
+  Placement placement = Placement::pack;           ///< of actors that name no node
+  std::chrono::milliseconds start_timeout{10000};  ///< until all agents have reported
+  CallHub::Options calls;
+};
+
+struct SpawnOptions {
+  std::string name{};     ///< unique among the living; empty: made from type and id, not findable
+  Resources resources{};  ///< reserved until the actor is gone
+  std::string node{};     ///< empty: placed
+  std::string
+      process{};  ///< empty: a process of its own; same label: a shared process on that node
+};
+
+/// The driver's side of a job: starts one agent per node, and actors on them. All functions are
+/// callable from any thread; none but start, stop and shutdown blocks.
+///
+/// When this process ends in whatever way, agents and actors end with it, within 2 s at most.
+/// Children ignore SIGINT (Ctrl-C on the terminal reaches the driver alone).
+class Cluster {
+ public:
+  /// Starts the agents and waits until all have reported. Errors name the node.
+  static Result<std::unique_ptr<Cluster>> start(ClusterOptions options);
+  virtual ~Cluster() = default;  ///< shuts down
+
+  /// Starts an actor of class A (which is in ActorTypes) with the given construction arguments. The
+  /// future has the handle once the actor is constructed, or why not: its own error, what was asked
+  /// and what there is (resource_exhausted), the taken name (already_exists), the death of its
+  /// process.
+  template <class A, class... Args>
+  Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
+    const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
+    return typed<A>([&](AddressCallback done) {
+      spawn_remote(options, std::string(A::actor_type), encode(arguments), std::move(done));
+    });
+  }
+
+  /// The same in this process, on a thread of its own; `options` may give only the name. The
+  /// arguments are handed over as they are and need not be encodable; A need not be in ActorTypes.
+  template <class A, class... Args>
+  Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
+    auto arguments =
+        std::make_shared<std::tuple<std::decay_t<Args>...>>(std::forward<Args>(args)...);
+    auto make = [arguments](ActorContext& context) -> Result<std::unique_ptr<ActorObject>> {
+      TROUPE_TRY(auto actor, std::apply(
+                                 [&](auto&... values) {
+                                   return actor_detail::make_actor<A>(context,
+                                                                      std::move(values)...);
+                                 },
+                                 *arguments));
+      return std::unique_ptr<ActorObject>(
+          std::make_unique<actor_detail::TypedActor<A>>(std::move(actor)));
+    };
+    return typed<A>([&](AddressCallback done) {
+      spawn_here(options, std::string(A::actor_type), std::move(make), std::move(done));
+    });
+  }
+
+  /// The living actor of that name. not_found; invalid_argument if it is of another type.
+  template <class A>
+  Result<ActorHandle<A>> find(std::string_view name) {
+    TROUPE_TRY(auto address, find_address(name, A::actor_type));
+    return ActorHandle<A>(std::move(address), hub());
+  }
+
+  /// As ActorContext::watch.
+  virtual WatchToken watch(const ActorAddress& actor, DownCallback callback) = 0;
+  template <class A>
+  WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
+    return watch(actor.address(), std::move(callback));
+  }
+
+  /// Lets the actor finish the method it runs, ends it, and waits until it is gone. An actor that
+  /// is not gone after `timeout` has its process killed (with the others in it) and timeout is
+  /// returned. Calls in its mailbox fail with peer_died. Ok if it is gone already.
+  virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
+  template <class A>
+  Result<void> stop(const ActorHandle<A>& actor,
+                    std::chrono::milliseconds timeout = std::chrono::seconds(2)) {
+    return stop(actor.address(), timeout);
+  }
+
+  /// Kills the actor's process (SIGKILL) at once. Its death is reported as any other.
+  virtual Result<void> kill(const ActorAddress& actor) = 0;
+  template <class A>
+  Result<void> kill(const ActorHandle<A>& actor) {
+    return kill(actor.address());
+  }
+
+  /// One living actor, for reports and tests.
+  struct ActorInfo {
+    ActorAddress address;
+    std::string node;  ///< "driver" for local actors
+    int pid = 0;
+    std::vector<int> devices;
+    std::string log_path;
+  };
+  virtual std::vector<ActorInfo> actors() const = 0;
+
+  /// One node and its agent. `alive` is false once the agent has died or fallen silent.
+  struct NodeInfo {
+    NodeSpec spec;
+    int agent_pid = 0;
+    bool alive = true;
+  };
+  virtual std::vector<NodeInfo> nodes() const = 0;
+
+  virtual const JobKeys& keys() const = 0;
+  virtual std::weak_ptr<CallHub> hub() const = 0;
+
+  /// Ends all actors and agents: a stop message, SIGTERM after half of `timeout`, SIGKILL at its
+  /// end. Watches are not told any more. Idempotent; bounded by `timeout` + 1 s.
+  virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
+
+ protected:
+  using AddressCallback = std::function<void(Result<ActorAddress>)>;
+  using LocalFactory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
+  virtual void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+                            AddressCallback done) = 0;
+  virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
+                          AddressCallback done) = 0;
+  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
+
+ private:
+  template <class A, class Start>
+  Future<ActorHandle<A>> typed(Start&& start) {
+    Promise<ActorHandle<A>> promise;
+    start([promise, hub = hub()](Result<ActorAddress> address) {
+      if (!address.ok()) return promise.complete(std::move(address).error());
+      promise.complete(ActorHandle<A>(*std::move(address), hub));
+    });
+    return promise.future();
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+class ActorContext;
+
+namespace methods_detail {
+
+template <class R>
+struct AnswerOf {
+  using Type = R;
+};
+template <class R>
+struct AnswerOf<Result<R>> {
+  using Type = R;
+};
+
+template <class M>
+struct MethodTraits;
+template <class A, class R, class... Args>
+struct MethodTraits<R (A::*)(Args...)> {
+  using Actor = A;
+  using Return = R;
+  using Answer = typename AnswerOf<R>::Type;
+  using Arguments = std::tuple<std::decay_t<Args>...>;
+};
+template <class A, class R, class... Args>
+struct MethodTraits<R (A::*)(Args...) const> : MethodTraits<R (A::*)(Args...)> {};
+
+template <auto a, auto b>
+constexpr bool same_method() {
+  if constexpr (std::is_same_v<decltype(a), decltype(b)>) {
+    return a == b;
+  } else {
+    return false;
+  }
+}
+
+}  // namespace methods_detail
+
+/// The callable methods of an actor class, listed once inside it; the place in the list is the
+/// number on the wire. Methods may return R, Result<R> or void, and take encodable arguments (see
+/// runtime/call/codec.hpp) by value or const reference.
+template <auto... list>
+struct Methods {
+  static constexpr std::size_t count = sizeof...(list);
+
+  /// The number of `method`; `count` if it is not listed.
+  template <auto method>
+  static constexpr std::size_t index_of() {
+    std::size_t index = count, i = 0;
+    ((index = methods_detail::same_method<method, list>() && index == count ? i : index, ++i), ...);
+    return index;
+  }
+
+  /// Calls `visit.template operator()<method>()` for the method numbered `index`; false if none is.
+  template <class Visitor>
+  static bool visit(std::size_t index, Visitor&& visitor) {
+    std::size_t i = 0;
+    return ((i++ == index ? (visitor.template operator()<list>(), true) : false) || ...);
+  }
+};
+
+/// The parameter types of an actor's constructor (after the optional ActorContext&), declared
+/// inside the class as `using Arguments = troupe::Arguments<int>;`, because C++ cannot look them
+/// up. A class without it has a constructor without further parameters.
+///
+/// A class whose making can fail has instead
+///   static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
+/// (the context again optional); its parameters are found by themselves.
+/// An error from create, or an exception from a constructor, is the error of the spawn.
+template <class... Args>
+using Arguments = std::tuple<std::decay_t<Args>...>;
+
+namespace methods_detail {
+
+template <class F>
+struct CreateTraits;
+template <class R, class... Args>
+struct CreateTraits<R (*)(ActorContext&, Args...)> {
+  static constexpr bool with_context = true;
+  using Arguments = std::tuple<std::decay_t<Args>...>;
+};
+template <class R, class... Args>
+struct CreateTraits<R (*)(Args...)> {
+  static constexpr bool with_context = false;
+  using Arguments = std::tuple<std::decay_t<Args>...>;
+};
+
+template <class A>
+concept HasCreate = requires { &A::create; };
+template <class A>
+concept HasArguments = requires { typename A::Arguments; };
+
+template <class A>
+struct ConstructionArguments {
+  using Type = std::tuple<>;
+};
+template <class A>
+  requires(HasCreate<A>)
+struct ConstructionArguments<A> {
+  using Type = typename CreateTraits<decltype(&A::create)>::Arguments;
+};
+template <class A>
+  requires(HasArguments<A> && !HasCreate<A>)
+struct ConstructionArguments<A> {
+  using Type = typename A::Arguments;
+};
+
+}  // namespace methods_detail
+
+/// The decayed types, as a std::tuple, that spawning an A takes.
+template <class A>
+using ConstructionArguments = typename methods_detail::ConstructionArguments<A>::Type;
+
+}  // namespace troupe

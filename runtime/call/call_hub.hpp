@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/actor_address.hpp"
+#include "runtime/call/codec.hpp"
+#include "runtime/call/transport.hpp"
+
+namespace troupe {
+
+/// Receives the answer of a call: the encoded return value, or the error. Called exactly once, on
+/// any thread; must not block.
+using CallCompletion = std::function<void(Result<Bytes>)>;
+
+/// A call on its way to a local actor. `arguments` are the encoded arguments.
+struct IncomingCall {
+  std::uint16_t method = 0;
+  Bytes arguments;
+  CallCompletion answer;
+};
+
+/// A local actor as the call plane sees it.
+class CallTarget {
+ public:
+  virtual ~CallTarget() = default;
+  /// Queues the call. Must not block; who drops the call must answer it.
+  virtual void deliver(IncomingCall call) = 0;
+};
+
+/// The call plane of one process: routes calls to local targets or over connections that are made
+/// on first use, and answers back. All functions are callable from any thread.
+///
+/// Order: calls that one thread makes to one actor arrive in that order.
+/// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered; an
+/// actor's mailbox therefore holds at most credits x calling processes. A call beyond that waits
+/// until an answer comes in, at most `credit_timeout`, then fails with resource_exhausted; on a
+/// runtime thread (in a Future's callback) it fails at once.
+/// Death: when a connection ends, its unanswered calls fail with peer_died; if the supervision
+/// tells the cause within `cause_grace`, the message carries it. Later calls fail at once.
+class CallHub : public std::enable_shared_from_this<CallHub> {
+ public:
+  struct Options {
+    std::size_t credits = 1024;
+    std::chrono::milliseconds credit_timeout{10000};
+    std::chrono::milliseconds cause_grace{100};
+  };
+
+  /// The hub listens on the transport's endpoint from the start.
+  static Result<std::shared_ptr<CallHub>> create(std::unique_ptr<Transport> transport,
+                                                 Options options);
+  virtual ~CallHub() = default;
+
+  /// Where other processes of the job reach this hub.
+  virtual const std::string& endpoint() const = 0;
+
+  /// Makes `target` callable under `id` until it is removed. Calls to unknown ids are answered with
+  /// peer_died.
+  virtual void add_target(ActorId id, std::shared_ptr<CallTarget> target) = 0;
+  virtual void remove_target(ActorId id) = 0;
+
+  /// Calls method number `method` of the actor at `address`.
+  virtual void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                    CallCompletion completion) = 0;
+
+  /// Says that an actor is gone: its unanswered calls and all later ones fail with peer_died and
+  /// this text. The first text counts.
+  virtual void mark_down(ActorId id, std::string why) = 0;
+
+  /// Closes everything and fails all unanswered calls with `cancelled`. No callback runs
+  /// afterwards. Called by the owner before the last reference goes; idempotent.
+  virtual void stop() = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+namespace future_detail {
+
+/// What a promise and its future share. All functions are callable from any thread.
+template <class T>
+class State {
+ public:
+  void complete(Result<T> result) {
+    std::function<void(Result<T>)> callback;
+    {
+      std::lock_guard lock(mutex_);
+      if (done_) return;
+      done_ = true;
+      if (!callback_) {
+        result_.emplace(std::move(result));
+        ready_.notify_all();
+        return;
+      }
+      callback = std::move(callback_);
+      taken_ = true;
+      ready_.notify_all();
+    }
+    callback(std::move(result));
+  }
+
+  Result<T> get(std::chrono::nanoseconds timeout) {
+    std::unique_lock lock(mutex_);
+    if (!ready_.wait_for(lock, timeout, [this] { return done_; })) {
+      return fail(ErrorCode::timeout, "no answer within {} ms",
+                  std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+    }
+    if (taken_) {
+      return fail(ErrorCode::invalid_argument, "the answer of this future was taken already");
+    }
+    taken_ = true;
+    return *std::move(result_);
+  }
+
+  bool wait(std::chrono::nanoseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return ready_.wait_for(lock, timeout, [this] { return done_; });
+  }
+
+  void then(std::function<void(Result<T>)> callback) {
+    std::unique_lock lock(mutex_);
+    if (!done_) {
+      callback_ = std::move(callback);
+      return;
+    }
+    if (taken_) {
+      lock.unlock();
+      return callback(
+          fail(ErrorCode::invalid_argument, "the answer of this future was taken already"));
+    }
+    taken_ = true;
+    Result<T> result = *std::move(result_);
+    lock.unlock();
+    callback(std::move(result));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  bool done_ = false;
+  bool taken_ = false;
+  std::optional<Result<T>> result_;
+  std::function<void(Result<T>)> callback_;
+};
+
+}  // namespace future_detail
+
+/// The answer of a call that may not have come yet. Copies share one answer, which is taken once:
+/// either by `get` or by `then`. Dropping a future does not cancel the call. Callable from any
+/// thread.
+template <class T>
+class Future {
+ public:
+  using Value = T;
+
+  /// A future that is ready from the start.
+  explicit Future(Result<T> result) : Future() { state_->complete(std::move(result)); }
+
+  /// Waits at most `timeout` and moves the answer out. On a timeout the error is `timeout`, the
+  /// call goes on, and get may be called again.
+  Result<T> get(std::chrono::nanoseconds timeout) { return state_->get(timeout); }
+
+  /// Waits at most `timeout`; true if the answer is there. Takes nothing.
+  bool wait(std::chrono::nanoseconds timeout) const { return state_->wait(timeout); }
+  bool ready() const { return wait(std::chrono::nanoseconds(0)); }
+
+  /// Has `callback(Result<T>)` run once: at once in this thread if the answer is there, else on the
+  /// runtime thread that receives it. It must not block, and must not wait for another future: that
+  /// thread is the one that receives answers. Calls made from it fail rather than wait for credits.
+  void then(std::function<void(Result<T>)> callback) { state_->then(std::move(callback)); }
+
+ private:
+  template <class U>
+  friend class Promise;
+  Future() : state_(std::make_shared<future_detail::State<T>>()) {}
+
+  std::shared_ptr<future_detail::State<T>> state_;
+};
+
+/// The producing end. The first `complete` counts, later ones are ignored.
+template <class T>
+class Promise {
+ public:
+  Future<T> future() const { return future_; }
+  void complete(Result<T> result) const { future_.state_->complete(std::move(result)); }
+
+ private:
+  Future<T> future_;
+};
+
+}  // namespace troupe

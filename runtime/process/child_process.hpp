@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// How a process ended.
+struct ExitStatus {
+  bool signalled = false;
+  int code = 0;  ///< exit code, or signal number if signalled
+
+  /// "exited with code 3" or "was killed by signal 9 (SIGKILL)".
+  std::string describe() const;
+};
+
+/// What a child process is started with.
+struct ChildOptions {
+  std::vector<std::string> arguments;  ///< argv, argv[0] included; the program is this one again
+  std::string output_path;             ///< stdout and stderr are appended to it; empty: inherited
+  int inherited_fd = -1;  ///< becomes descriptor 3 of the child; all others are closed; -1: none
+};
+
+/// A child that executes this same program again (/proc/self/exe) and cannot outlive its parent.
+///
+/// The child gets SIGKILL when the *thread* that forked it ends (PR_SET_PDEATHSIG), so start must
+/// be called on a thread that lasts as long as the child may; the race with a parent that dies
+/// before the child has set this is closed by comparing getppid. It runs in its own process group
+/// and with SIGINT ignored, so that Ctrl-C reaches the driver alone. Signal mask and handlers are
+/// reset. The destructor kills and reaps. Not synchronised, except where said.
+class ChildProcess {
+ public:
+  static Result<ChildProcess> start(const ChildOptions& options);
+
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();
+
+  pid_t pid() const { return pid_; }
+  /// Readable (poll) once the child has ended.
+  int pidfd() const { return pidfd_.get(); }
+  /// Sends a signal; no effect on a child that has ended. Callable from any thread.
+  void signal(int signal_number) const;
+  /// Waits at most `timeout` for the end and reaps; empty if the child still runs.
+  std::optional<ExitStatus> wait(std::chrono::milliseconds timeout);
+
+ private:
+  ChildProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  void kill_and_reap();
+
+  pid_t pid_ = -1;
+  UniqueFd pidfd_;
+  std::optional<ExitStatus> status_;
+};
+
+/// "SIGKILL" for 9 and so on; "signal 77" for unknown ones.
+std::string signal_name(int signal_number);
+
+}  // namespace troupe
