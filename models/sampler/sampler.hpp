@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/sampler/sampling_params.hpp"
+
+namespace troupe {
+
+/// Buffers that sampling reuses from call to call; grown to the vocabulary, then no call allocates.
+/// Carries nothing from one call to the next. One per thread.
+struct SamplerScratch {
+  std::vector<float> block_max;         ///< [vocab / 64, rounded up]
+  std::vector<float> values;            ///< [vocab] candidates' logits, or block maxima
+  std::vector<float> weights;           ///< [vocab] exp((logit - max) / temperature) of candidates
+  std::vector<std::int32_t> ids;        ///< [vocab] candidates' ids, rising
+  std::vector<std::int32_t> selection;  ///< [vocab] indices of candidates
+};
+
+/// A sampled id, or `failed` (id -1) if a logit was NaN or infinite.
+struct SampledToken {
+  std::int32_t id = -1;
+  bool failed = false;
+};
+
+/// Chooses the successor of a sequence from `logits` [vocab] f32 on the host (at least one).
+///
+/// Order of vLLM V1: temperature, min_p, top_k, top_p. min_p keeps tokens whose probability is at
+/// least min_p times the largest; top_k keeps the k best of these (and what equals the k-th);
+/// top_p, over what is left renormalised, drops from the least likely upwards every token whose
+/// ascending cumulative probability is <= 1 - top_p (of equally likely ones the higher id first);
+/// the best always stays. A temperature below 1e-5 is greedy: the largest logit, the lowest id of
+/// equals.
+///
+/// The random number is Philox4x32-10 at counter (position, choice), key seed: a pure function of
+/// the arguments, whoever shares the batch. `position` is that of the new token, counted from the
+/// first of the prompt; `choice` numbers the answers asked for to one prompt. Built of fp32 and
+/// fp64 additions, multiplications and comparisons in a fixed order, without the math library: the
+/// same logits give the same id on every machine.
+SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+                    std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch);
+
+/// The natural-log probability of `token` (0 <= token < vocab) under softmax(logits), raw: before
+/// temperature and penalties, and the `n` best tokens (0..20, at most vocab), best first, lower id
+/// first among equals. Logits must be finite. Within 1e-5 of the exact value.
+TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
+                             SamplerScratch& scratch);
+
+}  // namespace troupe
