@@ -35,7 +35,8 @@ class Collectives {
   virtual Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) = 0;
 
   /// Sums `partial` [rows, ...] f32 of all ranks; rank r gets rows_per_rank[r] rows of the sum, in
-  /// order of rank: `sum` [rows_per_rank[rank()], ...]. Rows may be uneven and 0; no overlap.
+  /// order of rank: `sum` [rows_per_rank[rank()], ...]. Rows may be uneven and 0. `partial` may be
+  /// staging(); no overlap.
   virtual Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                            std::span<const std::int64_t> rows_per_rank) = 0;
 
@@ -62,7 +63,7 @@ class Collectives {
   /// cancelled.
   virtual void abort() = 0;
 
-  /// Memory that all_reduce_tree takes `partial` from without a copy, so a kernel can write its
+  /// Memory that the tree sums take `partial` from without a copy, so a kernel can write its
   /// partial sums there: uninitialised, valid until the next call of any collective of this object.
   /// data() is null where the implementation has none that large; use memory of your own then.
   virtual Tensor staging(DType dtype, const Shape& shape) = 0;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
@@ -35,14 +34,16 @@ struct ShmCall {
 
 /// The rounds that all shared-memory collectives are made of. In a round every rank may fill its
 /// own slot, then meet()s the others, and then may read everybody's slot of that round until its
-/// own next meet() but one. Each rank has two slots, used in turn: a rank that has left meet()
-/// number k knows that all others have entered it and so have finished reading the slots of round k
-/// - 1; slots of round k + 1 are those. So one meeting per round is enough.
+/// own next meet(). Each rank has two slots, used in turn: a rank that has left meeting k knows
+/// that all others have entered it, and so are done with the slots of round k - 1, which are those
+/// of round k + 1. So one meeting per round is enough.
 ///
 /// Meeting costs one atomic addition per rank, and one wake-up call by the last to come.
 class ShmRounds {
  public:
+  /// Bytes of a region for `size` ranks whose slots have `slot_bytes`, rounded up to pages.
   static std::size_t region_bytes(int size, std::size_t slot_bytes);
+  /// See ShmCollectives::attach.
   static Result<ShmRounds> attach(SharedMemory region, int rank, int size);
 
   int rank() const { return rank_; }
@@ -61,6 +62,7 @@ class ShmRounds {
   /// invalid_argument if a rank is in another call.
   Result<void> meet();
 
+  /// From any thread of any rank, at any time while this object lives.
   void abort();
 
  private:
@@ -71,8 +73,10 @@ class ShmRounds {
   std::span<std::byte> slot(int r, std::uint64_t round) const;
   Header& header() const;
   RankLine& line(int r) const;
+  static std::size_t head_bytes(int size);
+  Error cancelled() const;
   Error missing_ranks() const;
-  Result<void> check_agreement() const;
+  Result<void> check_agreement();
 
   SharedMemory region_;
   int rank_;

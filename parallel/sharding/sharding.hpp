@@ -76,8 +76,9 @@ struct QkvRows {
 
   std::int64_t total() const { return q.count + k.count + v.count; }
 };
-/// Errors: as shard_weight. Query heads and the KV heads they read stay together: where KV heads
-/// are replicated, a rank's query heads all read the one KV head it has (else an error says so).
+/// Query heads and the KV heads they read stay together: rank r's query head h (counted in the
+/// whole model) reads KV head h / (heads / kv_heads), which is always among its own. Errors: as
+/// shard_weight; kv_heads must divide heads.
 Result<QkvRows> qkv_rows(const HeadLayout& layout, ShardOf shard);
 
 /// Rank r's rows in each of gate_proj and up_proj [intermediate, hidden]; its fused matrix is those

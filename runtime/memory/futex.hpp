@@ -20,8 +20,8 @@ void futex_wake_all(std::atomic<std::uint32_t>& word);
 struct SpinBudget {
   std::chrono::nanoseconds spin{0};
 
-  /// About 2 us when each of `waiters` can have a core of this process's own set, else none: on a
-  /// crowded machine a spinning waiter only takes time from the one it waits for.
+  /// About 2 us when the node has a core for each of `waiters`, else none: on a crowded machine a
+  /// spinning waiter only takes time from the one it waits for.
   static SpinBudget for_waiters(int waiters);
 };
 

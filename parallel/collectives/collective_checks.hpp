@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What every implementation of Collectives asks of the arguments of its own rank; each function
+/// returns the invalid_argument of the operation it is named after.
+
+Result<void> check_all_reduce(const Tensor& partial, const Tensor& sum);
+Result<void> check_reduce_scatter(const Tensor& partial, const Tensor& sum,
+                                  std::span<const std::int64_t> rows_per_rank, int rank, int size);
+Result<void> check_all_gather(const Tensor& part, const Tensor& all,
+                              std::span<const std::int64_t> rows_per_rank, int rank, int size);
+Result<void> check_broadcast(int root, int size);
+Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                              const Tensor& receive, std::span<const std::int64_t> receive_rows,
+                              int size);
+
+/// Elements of one row of a tensor of rank >= 1.
+std::int64_t row_elements(const Tensor& tensor);
+
+}  // namespace troupe

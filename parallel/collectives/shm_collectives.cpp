@@ -1,0 +1,99 @@
+#include "parallel/collectives/shm_collectives.hpp"
+
+#include <vector>
+
+#include "parallel/collectives/collective_checks.hpp"
+#include "parallel/collectives/shm_algorithms.hpp"
+
+namespace troupe {
+
+namespace {
+
+// Above this, summing a share and collecting the others' reads less than summing everything.
+constexpr std::size_t two_shot_above_bytes = 32u << 10;
+
+std::vector<std::size_t> scaled(std::span<const std::int64_t> rows, std::size_t factor) {
+  std::vector<std::size_t> result;
+  for (const std::int64_t count : rows) result.push_back(static_cast<std::size_t>(count) * factor);
+  return result;
+}
+
+std::size_t row_bytes(const Tensor& tensor) {
+  return static_cast<std::size_t>(row_elements(tensor)) * size_of(tensor.dtype());
+}
+
+std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
+
+}  // namespace
+
+std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes) {
+  return ShmRounds::region_bytes(size, slot_bytes);
+}
+
+Result<std::unique_ptr<ShmCollectives>> ShmCollectives::attach(SharedMemory region, int rank,
+                                                               int size) {
+  TROUPE_TRY(ShmRounds rounds, ShmRounds::attach(std::move(region), rank, size));
+  return std::unique_ptr<ShmCollectives>(new ShmCollectives(std::move(rounds)));
+}
+
+Result<void> ShmCollectives::begin(Result<void> checked, ShmCall call) {
+  // A rank that cannot take part must not leave the others waiting for it.
+  if (!checked) rounds_.abort();
+  TROUPE_CHECK(std::move(checked));
+  return rounds_.begin(call, timeout());
+}
+
+Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
+  Result<void> checked = check_all_reduce(partial, sum);
+  if (checked && sum.data() == rounds_.own_slot().data()) {
+    checked = fail(ErrorCode::invalid_argument, "all-reduce: the sum cannot go to staging memory");
+  }
+  TROUPE_CHECK(begin(checked, {ShmCall::Kind::all_reduce, 0, partial.bytes()}));
+  const std::size_t count = static_cast<std::size_t>(partial.elements());
+  const bool two_shot = size() > 2 && partial.bytes() > two_shot_above_bytes;
+  return (two_shot ? shm_all_reduce_two_shot : shm_all_reduce_one_shot)(
+      rounds_, partial.as<float>(), sum.as<float>(), count);
+}
+
+Result<void> ShmCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                                 std::span<const std::int64_t> rows_per_rank) {
+  TROUPE_CHECK(begin(check_reduce_scatter(partial, sum, rows_per_rank, rank(), size()),
+                     {ShmCall::Kind::reduce_scatter, 0, partial.bytes()}));
+  return shm_reduce_scatter(rounds_, partial.as<float>(), sum.as<float>(),
+                            scaled(rows_per_rank, static_cast<std::size_t>(row_elements(partial))));
+}
+
+Result<void> ShmCollectives::all_gather(const Tensor& part, const Tensor& all,
+                                        std::span<const std::int64_t> rows_per_rank) {
+  TROUPE_CHECK(begin(check_all_gather(part, all, rows_per_rank, rank(), size()),
+                     {ShmCall::Kind::all_gather, 0, all.bytes()}));
+  return shm_all_gather(rounds_, bytes_of(part), bytes_of(all),
+                        scaled(rows_per_rank, row_bytes(all)));
+}
+
+Result<void> ShmCollectives::broadcast(const Tensor& tensor, int root) {
+  TROUPE_CHECK(begin(check_broadcast(root, size()),
+                     {ShmCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()}));
+  return shm_broadcast(rounds_, bytes_of(tensor), tensor.bytes(), root);
+}
+
+Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                                        const Tensor& receive,
+                                        std::span<const std::int64_t> receive_rows) {
+  TROUPE_CHECK(begin(check_all_to_all(send, send_rows, receive, receive_rows, size()),
+                     {ShmCall::Kind::all_to_all, 0, row_bytes(send)}));
+  return shm_all_to_all(rounds_, bytes_of(send), scaled(send_rows, row_bytes(send)),
+                        bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
+}
+
+Result<void> ShmCollectives::barrier() {
+  TROUPE_CHECK(begin({}, {ShmCall::Kind::barrier, 0, 0}));
+  return rounds_.meet();
+}
+
+Tensor ShmCollectives::staging(DType dtype, const Shape& shape) {
+  const Tensor view(rounds_.own_slot().data(), dtype, shape);
+  return view.bytes() <= rounds_.slot_bytes() ? view : Tensor(nullptr, dtype, shape);
+}
+
+}  // namespace troupe

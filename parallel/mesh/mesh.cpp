@@ -1,0 +1,149 @@
+#include "parallel/mesh/mesh.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+Result<void> check_divides(std::string_view divisor_name, long divisor, std::string_view value_name,
+                           long value) {
+  if (divisor > 0 && value % divisor == 0) return {};
+  return fail(ErrorCode::invalid_argument, "{} {} does not divide {} {}", divisor_name, divisor,
+              value_name, value);
+}
+
+Result<Mesh> Mesh::create(MeshShape shape, int expert_parallel_size) {
+  const std::pair<std::string_view, int> extents[] = {
+      {"data_parallel_size", shape.data},
+      {"pipeline_parallel_size", shape.pipeline},
+      {"context_parallel_size", shape.context},
+      {"tensor_parallel_size", shape.tensor},
+      {"expert_parallel_size", expert_parallel_size}};
+  for (const auto& [name, extent] : extents) {
+    if (extent < 1) {
+      return fail(ErrorCode::invalid_argument, "{} is {}; it must be at least 1", name, extent);
+    }
+  }
+  TROUPE_CHECK(check_divides("expert_parallel_size", expert_parallel_size,
+                             "tensor x context x data size",
+                             long{shape.tensor} * shape.context * shape.data));
+  // Filling tensor, then context, then data must leave no dimension partly used with ranks to
+  // spare.
+  const std::pair<std::string_view, int> filled[] = {{"tensor_parallel_size", shape.tensor},
+                                                     {"context_parallel_size", shape.context},
+                                                     {"data_parallel_size", shape.data}};
+  int rest = expert_parallel_size;
+  for (const auto& [name, extent] : filled) {
+    if (rest <= extent) {
+      TROUPE_CHECK(check_divides("expert_parallel_size", rest, name, extent));
+      break;
+    }
+    TROUPE_CHECK(check_divides(name, extent, "expert_parallel_size", rest));
+    rest /= extent;
+  }
+  return Mesh(shape, expert_parallel_size);
+}
+
+MeshCoordinates Mesh::coordinates(int rank) const {
+  assert(rank >= 0 && rank < world_size());
+  MeshCoordinates at;
+  at.tensor = rank % shape_.tensor;
+  rank /= shape_.tensor;
+  at.context = rank % shape_.context;
+  rank /= shape_.context;
+  at.stage = rank % shape_.pipeline;
+  at.data = rank / shape_.pipeline;
+  return at;
+}
+
+int Mesh::rank(const MeshCoordinates& at) const {
+  assert(at.data >= 0 && at.data < shape_.data && at.stage >= 0 && at.stage < shape_.pipeline);
+  assert(at.context >= 0 && at.context < shape_.context);
+  assert(at.tensor >= 0 && at.tensor < shape_.tensor);
+  return ((at.data * shape_.pipeline + at.stage) * shape_.context + at.context) * shape_.tensor +
+         at.tensor;
+}
+
+std::vector<int> Mesh::group(MeshDimension dimension, int rank) const {
+  MeshCoordinates at = coordinates(rank);
+  const auto [coordinate, extent] = [&]() -> std::pair<int*, int> {
+    switch (dimension) {
+      case MeshDimension::data:
+        return {&at.data, shape_.data};
+      case MeshDimension::pipeline:
+        return {&at.stage, shape_.pipeline};
+      case MeshDimension::context:
+        return {&at.context, shape_.context};
+      case MeshDimension::tensor:
+        break;
+    }
+    return {&at.tensor, shape_.tensor};
+  }();
+  std::vector<int> ranks;
+  for (*coordinate = 0; *coordinate < extent; ++*coordinate) ranks.push_back(this->rank(at));
+  return ranks;
+}
+
+int Mesh::stage_index(int rank) const {
+  const MeshCoordinates at = coordinates(rank);
+  return (at.data * shape_.context + at.context) * shape_.tensor + at.tensor;
+}
+
+int Mesh::rank_at_stage_index(int like_rank, int index) const {
+  MeshCoordinates at;
+  at.stage = coordinates(like_rank).stage;
+  at.tensor = index % shape_.tensor;
+  index /= shape_.tensor;
+  at.context = index % shape_.context;
+  at.data = index / shape_.context;
+  return rank(at);
+}
+
+ExpertPlace Mesh::expert_place(int rank) const {
+  const int index = stage_index(rank);
+  const int left_over = index / expert_parallel_size_;
+  ExpertPlace place;
+  place.expert_rank = index % expert_parallel_size_;
+  place.split_count = std::max(1, shape_.tensor / expert_parallel_size_);
+  place.split_index = left_over % place.split_count;
+  place.copy_index = left_over / place.split_count;
+  place.copy_count =
+      shape_.tensor * shape_.context * shape_.data / expert_parallel_size_ / place.split_count;
+  return place;
+}
+
+std::vector<int> Mesh::expert_group(int rank) const {
+  const int first = stage_index(rank) / expert_parallel_size_ * expert_parallel_size_;
+  std::vector<int> ranks;
+  for (int e = 0; e < expert_parallel_size_; ++e) {
+    ranks.push_back(rank_at_stage_index(rank, first + e));
+  }
+  return ranks;
+}
+
+std::vector<int> Mesh::expert_split_group(int rank) const {
+  const ExpertPlace place = expert_place(rank);
+  std::vector<int> ranks;
+  for (int split = 0; split < place.split_count; ++split) {
+    const int left_over = place.copy_index * place.split_count + split;
+    ranks.push_back(
+        rank_at_stage_index(rank, left_over * expert_parallel_size_ + place.expert_rank));
+  }
+  return ranks;
+}
+
+int Mesh::expert_rank_of(int expert, int experts) const {
+  assert(expert >= 0 && expert < experts && experts % expert_parallel_size_ == 0);
+  return expert / (experts / expert_parallel_size_);
+}
+
+std::string Mesh::describe(int rank) const {
+  const MeshCoordinates at = coordinates(rank);
+  return fmt::format("data {}, stage {}, context {}, tensor {}", at.data, at.stage, at.context,
+                     at.tensor);
+}
+
+}  // namespace troupe
