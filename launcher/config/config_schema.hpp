@@ -37,10 +37,10 @@ struct KeySpec {
   bool allows_auto = false;
   double minimum = std::numeric_limits<double>::lowest();  ///< of integers and numbers
   double maximum = std::numeric_limits<double>::max();
-  std::vector<std::string_view> choices;  ///< every value there will be; empty: any
+  std::vector<std::string_view> choices = {};  ///< every value there will be; empty: any
   /// The values this version runs, of those the rules above allow; empty: all. Anything else that
   /// is valid is refused with "not in this version".
-  std::vector<std::string_view> this_version;
+  std::vector<std::string_view> this_version = {};
   void (*set)(Config&, const ConfigValue&) = nullptr;
   std::string (*get)(const Config&) = nullptr;  ///< as the YAML writes it
 };
