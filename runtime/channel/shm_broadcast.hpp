@@ -72,7 +72,10 @@ class ShmBroadcastReader {
   ShmBroadcastReader(SharedMemory region, int readers, int index);
   ShmBroadcastRing& ring() const;
 
+  void give_back(std::uint64_t bytes);
+
   SharedMemory region_;
+  int readers_;
   int index_;
   SpinBudget spin_;
   std::uint64_t held_bytes_ = 0;  ///< of the message given out last, with its header

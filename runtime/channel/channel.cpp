@@ -1,0 +1,202 @@
+#include "runtime/channel/channel.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "runtime/channel/curve.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t alignment = 8;
+
+struct CloseContext {
+  void operator()(void* context) const { zmq_ctx_term(context); }
+};
+struct CloseSocket {
+  void operator()(void* socket) const { zmq_close(socket); }
+};
+using Context = std::unique_ptr<void, CloseContext>;
+using Socket = std::unique_ptr<void, CloseSocket>;
+
+Error zmq_error(std::string_view what) {
+  const int code = zmq_errno();
+  const ErrorCode kind =
+      code == EINVAL || code == ENODEV || code == ENOENT || code == EPROTONOSUPPORT
+          ? ErrorCode::invalid_argument
+      : code == EMFILE || code == ENOMEM ? ErrorCode::resource_exhausted
+                                         : ErrorCode::io;
+  return fail(kind, "channel: {}: {}", what, zmq_strerror(code));
+}
+
+Result<void> set(void* socket, int option, int value) {
+  if (zmq_setsockopt(socket, option, &value, sizeof value) == 0) return {};
+  return zmq_error(fmt::format("cannot set socket option {}", option));
+}
+
+Result<std::string> abstract_address() {
+  std::array<unsigned char, 16> random;
+  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    return fail_errno(errno, "channel: no random bytes for an address");
+  }
+  std::string address = "ipc://@troupe-";
+  for (const unsigned char byte : random) address += fmt::format("{:02x}", byte);
+  return address;
+}
+
+}  // namespace
+
+/// Sockets are closed before their context, whose end waits for them.
+struct Channel::State {
+  Context context;
+  Socket pipe;
+  std::unique_ptr<CurveGate> gate;  // the listener's: admits the one connector key
+  UniqueFd interrupted;             // an eventfd, readable while an interrupt is pending
+  std::string address;
+
+  static Result<std::unique_ptr<State>> create();
+  Result<void> wait(short events, Deadline deadline, std::string_view what);
+  bool take_interrupt();
+};
+
+Result<std::unique_ptr<Channel::State>> Channel::State::create() {
+  auto state = std::make_unique<State>();
+  state->interrupted.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state->interrupted) return fail_errno(errno, "channel: cannot make an eventfd");
+  state->context.reset(zmq_ctx_new());
+  if (!state->context) return zmq_error("cannot make a context");
+  state->pipe.reset(zmq_socket(state->context.get(), ZMQ_PAIR));
+  if (!state->pipe) return zmq_error("cannot make a socket");
+  void* pipe = state->pipe.get();
+  TROUPE_CHECK(set(pipe, ZMQ_LINGER, 0));
+  TROUPE_CHECK(set(pipe, ZMQ_SNDHWM, queue_limit));
+  TROUPE_CHECK(set(pipe, ZMQ_RCVHWM, queue_limit));
+  TROUPE_CHECK(set(pipe, ZMQ_IMMEDIATE, 1));
+  TROUPE_CHECK(set(pipe, ZMQ_RECONNECT_IVL, 20));
+  TROUPE_CHECK(set(pipe, ZMQ_RECONNECT_IVL_MAX, 500));
+  const std::int64_t limit = max_message_bytes;
+  if (zmq_setsockopt(pipe, ZMQ_MAXMSGSIZE, &limit, sizeof limit) != 0) {
+    return zmq_error("cannot bound the size of messages");
+  }
+  return state;
+}
+
+// Waits until the pipe has one of `events`, letting connectors in meanwhile.
+Result<void> Channel::State::wait(short events, Deadline deadline, std::string_view what) {
+  std::array<zmq_pollitem_t, 3> items{{{pipe.get(), 0, events, 0},
+                                       {nullptr, interrupted.get(), ZMQ_POLLIN, 0},
+                                       {gate ? gate->socket() : nullptr, 0, ZMQ_POLLIN, 0}}};
+  const int count = gate ? 3 : 2;
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    // Long waits are cut so that the count of milliseconds fits any type on the way.
+    const long milliseconds = std::clamp<long>(left.count(), 0, 60'000);
+    const int ready = zmq_poll(items.data(), count, milliseconds);
+    if (ready < 0 && zmq_errno() != EINTR) return zmq_error(what);
+    if (ready > 0) {
+      if (gate && (items[2].revents & ZMQ_POLLIN) != 0) gate->answer();
+      if ((items[0].revents & events) != 0) return {};
+      if (take_interrupt()) return fail(ErrorCode::cancelled, "channel: {}: interrupted", what);
+    }
+    if (left.count() <= 0) {
+      return fail(ErrorCode::timeout, "channel: {} ({}): the peer did not come in time", what,
+                  address);
+    }
+  }
+}
+
+bool Channel::State::take_interrupt() {
+  std::uint64_t count = 0;
+  return ::read(interrupted.get(), &count, sizeof count) == sizeof count;
+}
+
+Channel::Channel(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Channel::Channel(Channel&&) noexcept = default;
+Channel& Channel::operator=(Channel&&) noexcept = default;
+Channel::~Channel() = default;
+
+const std::string& Channel::address() const { return state_->address; }
+
+Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& endpoint) {
+  TROUPE_TRY(auto state, State::create());
+  TROUPE_TRY(state->gate, CurveGate::open(state->context.get(), keys.connector));
+  TROUPE_CHECK(make_curve_server(state->pipe.get(), keys.listener));
+  std::string wanted = "tcp://" + endpoint.interface + ":*";
+  if (endpoint.interface.empty()) {
+    TROUPE_TRY(wanted, abstract_address());
+  }
+  if (zmq_bind(state->pipe.get(), wanted.c_str()) != 0) {
+    return zmq_error(fmt::format("cannot listen on {}", wanted));
+  }
+  std::array<char, 256> bound{};
+  std::size_t size = bound.size();
+  if (zmq_getsockopt(state->pipe.get(), ZMQ_LAST_ENDPOINT, bound.data(), &size) != 0) {
+    return zmq_error(fmt::format("no address after listening on {}", wanted));
+  }
+  state->address = endpoint.interface.empty() ? wanted : std::string(bound.data());
+  return Channel(std::move(state));
+}
+
+Result<Channel> Channel::connect(const ChannelKeys& keys, const std::string& address) {
+  TROUPE_TRY(auto state, State::create());
+  TROUPE_CHECK(make_curve_client(state->pipe.get(), keys.connector, keys.listener));
+  if (zmq_connect(state->pipe.get(), address.c_str()) != 0) {
+    return zmq_error(fmt::format("cannot connect to '{}'", address));
+  }
+  state->address = address;
+  return Channel(std::move(state));
+}
+
+Result<void> Channel::send(std::span<const std::byte> bytes, Deadline deadline) {
+  if (bytes.size() > max_message_bytes) {
+    return fail(ErrorCode::invalid_argument, "channel: a message of {} bytes, the limit is {}",
+                bytes.size(), max_message_bytes);
+  }
+  while (zmq_send(state_->pipe.get(), bytes.data(), bytes.size(), ZMQ_DONTWAIT) < 0) {
+    if (zmq_errno() != EAGAIN && zmq_errno() != EINTR) return zmq_error("send");
+    TROUPE_CHECK(state_->wait(ZMQ_POLLOUT, deadline, "send"));
+  }
+  return {};
+}
+
+Result<Message> Channel::receive(Deadline deadline) {
+  auto frame = std::make_unique<zmq_msg_t>();
+  zmq_msg_init(frame.get());
+  Message::Owner owner(frame.release(), [](void* held) {
+    auto* message = static_cast<zmq_msg_t*>(held);
+    zmq_msg_close(message);
+    delete message;
+  });
+  auto* message = static_cast<zmq_msg_t*>(owner.get());
+  while (zmq_msg_recv(message, state_->pipe.get(), ZMQ_DONTWAIT) < 0) {
+    if (zmq_errno() != EAGAIN && zmq_errno() != EINTR) return zmq_error("receive");
+    TROUPE_CHECK(state_->wait(ZMQ_POLLIN, deadline, "receive"));
+  }
+  const std::span bytes(static_cast<const std::byte*>(zmq_msg_data(message)),
+                        zmq_msg_size(message));
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignment == 0) {
+    return Message(std::move(owner), bytes);
+  }
+  auto* copy = new std::byte[bytes.size()];  // operator new aligns to 16
+  std::memcpy(copy, bytes.data(), bytes.size());
+  return Message(Message::Owner(copy, [](void* held) { delete[] static_cast<std::byte*>(held); }),
+                 {copy, bytes.size()});
+}
+
+void Channel::interrupt() {
+  // Fails only where the counter is full, and then the interrupt is pending already.
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(state_->interrupted.get(), &one, sizeof one);
+}
+
+}  // namespace troupe
