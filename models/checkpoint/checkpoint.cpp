@@ -1,0 +1,139 @@
+#include "models/checkpoint/checkpoint.hpp"
+
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "models/config/json_file.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::string_view single_name = "model.safetensors";
+constexpr std::string_view index_name = "model.safetensors.index.json";
+
+template <class T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+float load_float(const std::byte* from, DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return to_float(load<BFloat16>(from));
+    case DType::f16:
+      return half_to_float(load<std::uint16_t>(from));
+    default:
+      return load<float>(from);
+  }
+}
+
+void convert_row(const std::byte* from, DType dtype, const Tensor& to) {
+  const std::size_t size = size_of(dtype);
+  for (std::int64_t i = 0; i < to.elements(); ++i) {
+    const float value = load_float(from + static_cast<std::size_t>(i) * size, dtype);
+    if (to.dtype() == DType::bf16) {
+      to.as<BFloat16>()[i] = to_bfloat16(value);
+    } else {
+      to.as<float>()[i] = value;
+    }
+  }
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
+  Checkpoint checkpoint;
+  checkpoint.folder_ = folder;
+  std::error_code status;
+  if (const auto index = folder / index_name; std::filesystem::exists(index, status)) {
+    TROUPE_CHECK(checkpoint.open_shards(index));
+    return checkpoint;
+  }
+  checkpoint.listing_ = folder / single_name;
+  if (!std::filesystem::exists(checkpoint.listing_, status)) {
+    return fail(ErrorCode::not_found, "{}: no weights: expected {} or {}", folder.string(),
+                single_name, index_name);
+  }
+  TROUPE_TRY(auto file, SafetensorsFile::open(checkpoint.listing_));
+  for (std::string& name : file.names()) checkpoint.place_.emplace(std::move(name), 0);
+  checkpoint.files_.push_back(std::move(file));
+  return checkpoint;
+}
+
+Result<void> Checkpoint::open_shards(const std::filesystem::path& index) {
+  listing_ = index;
+  TROUPE_TRY(const nlohmann::json object, read_json_object(index));
+  const auto map = object.find("weight_map");
+  if (map == object.end() || !map->is_object()) {
+    return fail(ErrorCode::corrupt_data, "{}: missing key weight_map", index.string());
+  }
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [tensor, shard] : map->items()) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    // A shard is a file beside its index; a path that leads elsewhere is not one.
+    if (name.empty() || std::filesystem::path(name).filename() != name) {
+      return fail(ErrorCode::corrupt_data, "{}: tensor {}: expected the name of a file beside it",
+                  index.string(), tensor);
+    }
+    const auto [entry, first] = opened.emplace(name, files_.size());
+    if (first) {
+      TROUPE_TRY(auto file, SafetensorsFile::open(folder_ / name));
+      files_.push_back(std::move(file));
+    }
+    if (!files_[entry->second].contains(tensor)) {
+      return fail(ErrorCode::corrupt_data, "{}: tensor {} is listed in {} but not there",
+                  index.string(), tensor, name);
+    }
+    place_.emplace(tensor, entry->second);
+  }
+  return {};
+}
+
+Result<Tensor> Checkpoint::tensor(std::string_view name) const {
+  const auto found = place_.find(name);
+  if (found == place_.end()) {
+    return fail(ErrorCode::not_found, "{}: missing tensor {}", listing_.string(), name);
+  }
+  return files_[found->second].tensor(name);
+}
+
+Result<Tensor> Checkpoint::weight(std::string_view name, const Shape& shape) const {
+  TROUPE_TRY(const Tensor found, tensor(name));
+  const DType dtype = found.dtype();
+  const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+  if (usable && found.shape() == shape) return found;
+  const auto& file = files_[place_.find(name)->second].path();
+  return fail(
+      ErrorCode::corrupt_data,
+      "{}: tensor {}: expected bf16, f16 or f32 {}, found {} {} (does config.json belong to "
+      "these weights?)",
+      file.string(), name, shape.to_string(), to_string(dtype), found.shape().to_string());
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : place_) names.push_back(name);
+  return names;
+}
+
+void read_shard(const Tensor& weight, const WeightShard& shard, const Tensor& out) {
+  const std::size_t size = size_of(weight.dtype());
+  const auto columns = static_cast<std::size_t>(weight[1]);
+  const auto* data = static_cast<const std::byte*>(weight.data());
+  for (std::int64_t row = 0; row < shard.rows.count; ++row) {
+    const auto from = static_cast<std::size_t>(shard.rows.begin + row) * columns +
+                      static_cast<std::size_t>(shard.cols.begin);
+    const Tensor to = out.rows(row, 1);
+    if (weight.dtype() == out.dtype()) {
+      std::memcpy(to.data(), data + from * size, to.bytes());
+    } else {
+      convert_row(data + from * size, weight.dtype(), to);
+    }
+  }
+}
+
+}  // namespace troupe

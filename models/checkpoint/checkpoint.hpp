@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/checkpoint/safetensors.hpp"
+#include "parallel/device/tensor.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The weights of a Hugging Face folder: model.safetensors, or the shards that
+/// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages
+/// and a rank reads only what it asks for. Movable; const functions may be called from any thread.
+class Checkpoint {
+ public:
+  /// Errors: those of SafetensorsFile::open; not_found if the folder has no weights or a listed
+  /// shard is missing; corrupt_data for an index that lists a tensor its shard does not have.
+  static Result<Checkpoint> open(const std::filesystem::path& folder);
+
+  /// A read-only view of `name` that lives as long as the checkpoint. Errors: not_found naming the
+  /// file (the index of a sharded checkpoint) and tensor; unsupported.
+  Result<Tensor> tensor(std::string_view name) const;
+
+  /// As tensor; corrupt_data with file, tensor, expected and found shape unless it has `shape` and
+  /// is f32, bf16 or f16.
+  Result<Tensor> weight(std::string_view name, const Shape& shape) const;
+
+  bool contains(std::string_view name) const { return place_.contains(name); }
+  std::vector<std::string> names() const;
+  const std::filesystem::path& folder() const { return folder_; }
+
+ private:
+  Result<void> open_shards(const std::filesystem::path& index);
+
+  std::filesystem::path folder_;
+  std::filesystem::path listing_;  ///< the file to name where a tensor is missing
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
+};
+
+/// Copies `shard` of the matrix `weight` [rows, cols] into `out`, a dense tensor of
+/// [shard.rows.count, shard.cols.count], converting element types (to f32 exactly; to bf16 rounding
+/// to nearest even). `weight` is f32, bf16 or f16 and need not be aligned; `out` is f32, bf16, or
+/// the weight's type.
+void read_shard(const Tensor& weight, const WeightShard& shard, const Tensor& out);
+
+}  // namespace troupe

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/checkpoint/mapped_file.hpp"
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// One file in the safetensors format: 8 bytes of header length (little endian), a JSON object
+/// {name: {dtype, shape, data_offsets}}, then the tensors' bytes without gaps. Opening checks all
+/// of that and reads no tensor; views point into the mapping and live as long as the object (also
+/// when it is moved).
+class SafetensorsFile {
+ public:
+  /// Errors name the file, and the tensor where it is one: not_found, io, and corrupt_data for a
+  /// header that is longer than the file or no JSON, for duplicate names, unknown dtypes, offsets
+  /// outside the file or not of the size of dtype x shape, tensors that overlap and bytes that
+  /// belong to none.
+  static Result<SafetensorsFile> open(const std::filesystem::path& path);
+
+  /// A view of `name`, for reading. Its address is a multiple of the element size only if the
+  /// writer padded the header, as all current ones do; read_shard copes with either. Errors:
+  /// not_found; unsupported for a dtype or rank that Tensor does not have.
+  Result<Tensor> tensor(std::string_view name) const;
+
+  bool contains(std::string_view name) const { return entries_.contains(name); }
+  std::vector<std::string> names() const;
+  const std::filesystem::path& path() const { return file_.path(); }
+
+  /// What the header says of a tensor.
+  struct Entry {
+    std::string dtype_name;  ///< as in the file: "BF16", ...
+    std::size_t element_size = 0;
+    std::vector<std::int64_t> extents;
+    std::size_t begin = 0;  ///< of its bytes in the file
+    std::size_t end = 0;
+  };
+
+ private:
+  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+
+  MappedFile file_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+}  // namespace troupe

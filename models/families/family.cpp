@@ -1,0 +1,16 @@
+#include "models/families/family.hpp"
+
+#include "models/families/qwen3.hpp"
+
+namespace troupe {
+
+const Family& family_of(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::qwen3:
+    case Architecture::qwen3_moe:
+      break;
+  }
+  return qwen3_family();
+}
+
+}  // namespace troupe

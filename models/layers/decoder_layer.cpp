@@ -1,0 +1,31 @@
+#include "models/layers/decoder_layer.hpp"
+
+namespace troupe {
+
+Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int64_t layer,
+                                          Attention attention,
+                                          std::unique_ptr<FeedForward> feed_forward) {
+  DecoderLayer made(context, std::move(attention), std::move(feed_forward));
+  TROUPE_TRY(made.attention_norm_, context.weights.vector(Parameter::attention_norm, layer));
+  TROUPE_TRY(made.mlp_norm_, context.weights.vector(Parameter::mlp_norm, layer));
+  return made;
+}
+
+Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& batch,
+                                   const Tensor& rope, const KvLayer& cache) const {
+  const Tensor normed = space_.normed->rows(0, hidden.tokens());
+  hidden.add_and_norm(ops_, attention_norm_, norm_eps_, normed);
+  TROUPE_CHECK(attention_.forward(normed, batch, rope, cache, hidden.update));
+  hidden.has_update = true;
+  hidden.add_and_norm(ops_, mlp_norm_, norm_eps_, normed);
+  TROUPE_CHECK(feed_forward_->forward(normed, hidden.update));
+  hidden.has_update = true;
+  return {};
+}
+
+std::size_t DecoderLayer::bytes() const {
+  return attention_.bytes() + feed_forward_->bytes() + attention_norm_->bytes() +
+         mlp_norm_->bytes();
+}
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "models/layers/attention.hpp"
+#include "models/layers/feed_forward.hpp"
+#include "models/layers/hidden_state.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// One layer in the pre-norm form: x += attention(norm(x)), then x += feed_forward(norm(x)).
+class DecoderLayer {
+ public:
+  static Result<DecoderLayer> create(const LayerContext& context, std::int64_t layer,
+                                     Attention attention,
+                                     std::unique_ptr<FeedForward> feed_forward);
+
+  /// Errors: those of Collectives.
+  Result<void> forward(HiddenState& hidden, const AttentionBatch& batch, const Tensor& rope,
+                       const KvLayer& cache) const;
+  std::size_t bytes() const;
+
+ private:
+  DecoderLayer(const LayerContext& context, Attention attention,
+               std::unique_ptr<FeedForward> feed_forward)
+      : ops_(context.ops),
+        space_(context.space),
+        norm_eps_(context.config.rms_norm_eps),
+        attention_(std::move(attention)),
+        feed_forward_(std::move(feed_forward)) {}
+
+  Ops& ops_;
+  Workspace& space_;
+  float norm_eps_;
+  Attention attention_;
+  std::unique_ptr<FeedForward> feed_forward_;
+  DeviceTensor attention_norm_;  // [hidden] f32
+  DeviceTensor mlp_norm_;        // [hidden] f32
+};
+
+}  // namespace troupe

@@ -1,0 +1,26 @@
+#include "models/layers/dense_mlp.hpp"
+
+#include "models/layers/tensor_sum.hpp"
+
+namespace troupe {
+
+Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& context,
+                                                      std::int64_t layer) {
+  std::unique_ptr<DenseMlp> mlp(new DenseMlp(context));
+  TROUPE_TRY(mlp->gate_up_, context.weights.linear({Parameter::gate, Parameter::up}, layer));
+  TROUPE_TRY(mlp->down_, context.weights.linear({Parameter::down}, layer));
+  return std::unique_ptr<FeedForward>(std::move(mlp));
+}
+
+Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
+  const std::int64_t tokens = x[0];
+  const std::int64_t inner = down_->in_features();
+  const Tensor gate_up = first_rows(space_.gate_up, tokens, 2 * inner);
+  const Tensor activated = first_rows(space_.activated, tokens, inner);
+  ops_.linear(*gate_up_, x, gate_up);
+  ops_.silu_mul(gate_up, activated);
+  return sum_over_ranks(group_, out,
+                        [&](const Tensor& partial) { ops_.linear(*down_, activated, partial); });
+}
+
+}  // namespace troupe

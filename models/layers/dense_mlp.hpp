@@ -1,0 +1,28 @@
+#pragma once
+
+#include "models/layers/feed_forward.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one product,
+/// down row-parallel in S segments.
+class DenseMlp final : public FeedForward {
+ public:
+  static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
+                                                     std::int64_t layer);
+  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  std::size_t bytes() const override { return gate_up_->bytes() + down_->bytes(); }
+
+ private:
+  explicit DenseMlp(const LayerContext& context)
+      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+
+  Ops& ops_;
+  Collectives* group_;
+  Workspace& space_;
+  std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden]
+  std::unique_ptr<Linear> down_;     // [hidden, inner]
+};
+
+}  // namespace troupe

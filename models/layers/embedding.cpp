@@ -1,0 +1,19 @@
+#include "models/layers/embedding.hpp"
+
+#include "models/layers/tensor_sum.hpp"
+
+namespace troupe {
+
+Result<Embedding> Embedding::create(const LayerContext& context) {
+  TROUPE_TRY(const HostTensor rows, context.weights.vocabulary_rows(Parameter::embedding));
+  TROUPE_TRY(DeviceTensor table, context.ops.prepare_table(rows));
+  const std::int64_t first_id = context.weights.shard().rank * rows->shape()[0];
+  return Embedding(context.ops, context.tensor, std::move(table), first_id);
+}
+
+Result<void> Embedding::forward(const Tensor& ids, const Tensor& out) const {
+  return sum_over_ranks(
+      group_, out, [&](const Tensor& partial) { ops_.embed(table_, ids, first_id_, partial); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,76 @@
+#include "models/layers/head.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace troupe {
+
+Head::Head(const LayerContext& context)
+    : ops_(context.ops),
+      group_(context.tensor),
+      space_(context.space),
+      norm_eps_(context.config.rms_norm_eps),
+      vocab_(context.config.vocab_size) {}
+
+Result<Head> Head::create(const LayerContext& context) {
+  const Parameter source =
+      context.config.tie_word_embeddings ? Parameter::embedding : Parameter::head;
+  Head head(context);
+  TROUPE_TRY(head.norm_, context.weights.vector(Parameter::final_norm, 0));
+  TROUPE_TRY(const HostTensor rows, context.weights.vocabulary_rows(source));
+  TROUPE_TRY(head.weight_, context.ops.prepare(rows, 1));
+  if (head.group_ == nullptr) return head;
+  // Parts have ceil(vocab / ranks) columns, of which the last ranks' may be padding; a piece that
+  // divides both widths never straddles two parts nor the padding.
+  head.piece_ = std::gcd(head.vocab_, head.weight_->out_features());
+  head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));
+  const Shape order{context.limits.max_head_rows * (head.vocab_ / head.piece_)};
+  head.host_order_ = HostTensor(DType::i32, order);
+  TROUPE_TRY(head.order_, context.ops.allocate(DType::i32, order));
+  return head;
+}
+
+Result<void> Head::forward(const HiddenState& hidden, const Tensor& rows, const Tensor& logits) {
+  const std::int64_t count = rows[0];
+  HiddenState chosen{space_.head_residual->rows(0, count), space_.head_update->rows(0, count),
+                     hidden.has_update};
+  const Tensor normed = space_.head_normed->rows(0, count);
+  ops_.gather_rows(hidden.residual, rows, chosen.residual);
+  if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
+  chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
+  if (group_ == nullptr) {
+    ops_.linear(*weight_, normed, logits);
+    return {};
+  }
+  const Tensor local = space_.local_logits->rows(0, count);
+  ops_.linear(*weight_, normed, local);
+  return gather_logits(local, logits);
+}
+
+Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {
+  const std::int64_t count = local[0];
+  const std::int64_t width = local[1];
+  const int ranks = group_->size();
+  const Tensor all = space_.all_logits->rows(0, ranks * count);
+  std::ranges::fill(rows_per_rank_, count);
+  TROUPE_CHECK(group_->all_gather(local, all, rows_per_rank_));
+
+  const std::int64_t pieces_per_part = width / piece_;
+  const std::int64_t pieces_per_row = vocab_ / piece_;
+  const Tensor host_order = host_order_->rows(0, count * pieces_per_row);
+  const Tensor order = order_->rows(0, count * pieces_per_row);
+  auto* next = host_order.as<std::int32_t>();
+  for (std::int64_t row = 0; row < count; ++row) {
+    for (std::int64_t piece = 0; piece < pieces_per_row; ++piece) {
+      const std::int64_t part = piece / pieces_per_part;
+      const std::int64_t from = (part * count + row) * pieces_per_part + piece % pieces_per_part;
+      *next++ = static_cast<std::int32_t>(from);
+    }
+  }
+  ops_.upload(host_order, order);
+  ops_.gather_rows(all.reshaped({ranks * count * pieces_per_part, piece_}), order,
+                   logits.reshaped({count * pieces_per_row, piece_}));
+  return {};
+}
+
+}  // namespace troupe

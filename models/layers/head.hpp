@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include "models/layers/hidden_state.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// The final norm and the projection to logits, of chosen rows only. The vocabulary is split over
+/// the tensor ranks; every rank ends up with all of it.
+class Head {
+ public:
+  static Result<Head> create(const LayerContext& context);
+
+  /// logits[i] = head(norm(hidden[rows[i]])). rows [n] i32, n <= max_head_rows; logits [n, vocab]
+  /// f32. `hidden` is left as it was. Errors: those of Collectives.
+  Result<void> forward(const HiddenState& hidden, const Tensor& rows, const Tensor& logits);
+  std::size_t bytes() const { return norm_->bytes() + weight_->bytes(); }
+
+ private:
+  explicit Head(const LayerContext& context);
+
+  Result<void> gather_logits(const Tensor& local, const Tensor& logits);
+
+  Ops& ops_;
+  Collectives* group_;
+  Workspace& space_;
+  float norm_eps_;
+  std::int64_t vocab_;
+  DeviceTensor norm_;               // [hidden] f32
+  std::unique_ptr<Linear> weight_;  // [ceil(vocab / ranks), hidden]
+  // The gathered parts as rows of `piece_` logits each, and where those of one row come from.
+  std::int64_t piece_ = 1;
+  HostTensor host_order_;                    // [R * vocab / piece] i32
+  DeviceTensor order_;                       // the same on the device
+  std::vector<std::int64_t> rows_per_rank_;  // of the gather; equal on all ranks
+};
+
+}  // namespace troupe

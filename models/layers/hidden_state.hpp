@@ -1,0 +1,27 @@
+#pragma once
+
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// The residual stream between two blocks. What the last block adds to it is kept apart until the
+/// next norm, which adds and normalises in one pass over the memory.
+struct HiddenState {
+  Tensor residual;          ///< [tokens, hidden] activation
+  Tensor update;            ///< [tokens, hidden] f32: to be added to residual
+  bool has_update = false;  ///< false only before the first block
+
+  std::int64_t tokens() const { return residual[0]; }
+
+  /// residual += update, if there is one, then out = RMSNorm(residual).
+  void add_and_norm(Ops& ops, const Tensor& weight, float eps, const Tensor& out) {
+    if (has_update) {
+      ops.add_rms_norm(residual, update, weight, eps, out);
+    } else {
+      ops.rms_norm(residual, weight, eps, out);
+    }
+    has_update = false;
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "models/layers/feed_forward.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
+/// router's weights (Shazeer et al. 2017; softmax before the choice). Every rank holds every
+/// expert and splits its inner size with the other tensor ranks; the router is replicated.
+///
+/// A token's top_k rows are summed over ranks before they are combined in the order of choice, so
+/// that each expert's sum is the same tree at every tensor size.
+class MoeBlock final : public FeedForward {
+ public:
+  static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
+                                                     std::int64_t layer);
+  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  std::size_t bytes() const override {
+    return router_->bytes() + gate_up_->bytes() + down_->bytes();
+  }
+
+ private:
+  explicit MoeBlock(const LayerContext& context)
+      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+
+  Ops& ops_;
+  Collectives* group_;
+  Workspace& space_;
+  RouterOptions options_;
+  std::unique_ptr<Linear> router_;          // [experts, hidden]
+  std::unique_ptr<GroupedLinear> gate_up_;  // [experts] x [2 inner, hidden]
+  std::unique_ptr<GroupedLinear> down_;     // [experts] x [hidden, inner]
+};
+
+}  // namespace troupe

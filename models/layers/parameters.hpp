@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/config/model_config.hpp"
+#include "parallel/device/tensor.hpp"
+#include "parallel/sharding/sharding.hpp"
+
+namespace troupe {
+
+/// The roles that the weights of a decoder play, whatever a family's checkpoints call them.
+/// Matrices are [output features, input features].
+enum class Parameter {
+  embedding,       ///< [vocab, hidden]
+  attention_norm,  ///< [hidden], before attention
+  query,           ///< [heads * head_dim, hidden]
+  key,             ///< [kv_heads * head_dim, hidden]
+  value,           ///< [kv_heads * head_dim, hidden]
+  query_norm,      ///< [head_dim], of each query head
+  key_norm,        ///< [head_dim]
+  output,          ///< [hidden, heads * head_dim]
+  mlp_norm,        ///< [hidden], before the MLP or the experts
+  gate,            ///< [intermediate, hidden]
+  up,              ///< [intermediate, hidden]
+  down,            ///< [hidden, intermediate]
+  router,          ///< [experts, hidden]
+  expert_gate,     ///< [moe intermediate, hidden], one per expert
+  expert_up,       ///< [moe intermediate, hidden]
+  expert_down,     ///< [hidden, moe intermediate]
+  final_norm,      ///< [hidden]
+  head,            ///< [vocab, hidden]
+};
+
+/// The shape of a parameter in the checkpoint of a model.
+Shape shape_of(Parameter parameter, const ModelConfig& config);
+
+/// One line of a family's table: what a parameter is called in checkpoints ({layer} and {expert}
+/// stand for numbers from 0) and how it is spread over the tensor ranks.
+struct WeightRule {
+  Parameter parameter;
+  std::string_view name;
+  ShardRule shard;
+};
+
+/// `rule.name` with its numbers.
+std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert);
+
+/// A weight that a model has: a rule with its numbers (0 where the name has none).
+struct WeightUse {
+  const WeightRule* rule = nullptr;
+  std::int64_t layer = 0;
+  std::int64_t expert = 0;
+};
+
+/// Every weight of the model by the rules of its family: without the head where it is tied to the
+/// embedding, with dense or expert weights as each layer has them. Points into `rules`.
+std::vector<WeightUse> weights_in_use(const ModelConfig& config, std::span<const WeightRule> rules);
+
+}  // namespace troupe

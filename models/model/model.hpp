@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "models/checkpoint/checkpoint.hpp"
+#include "models/config/model_config.hpp"
+#include "models/layers/model_limits.hpp"
+#include "models/ops/ops.hpp"
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/mesh/mesh.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What one forward pass computes. Device tensors, valid until the pass is done.
+struct ForwardBatch {
+  Tensor token_ids;          ///< [tokens] i32, 1 <= tokens <= max_batch_tokens
+  AttentionBatch attention;  ///< its positions are < max_positions, its slots inside the KV cache
+  Tensor head_rows;          ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
+};
+
+/// Where a rank stands among those it computes with. Ranks of a tensor group load the same
+/// checkpoint with the same limits and run the same passes in the same order.
+struct ParallelContext {
+  MeshShape shape;
+  MeshCoordinates at;
+  Collectives* tensor = nullptr;  ///< of the tensor group; may be null where it has one rank
+};
+
+/// One rank's part of a model. A pass is a deterministic function of the weights, the KV cache and
+/// the batch; on CPU a sequence's logits have the same bits whoever shares its passes, however its
+/// tokens are cut into passes, and at every tensor size. One thread at a time.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// Runs a pass: writes the tokens' keys and values to the cache and, for each of head_rows, the
+  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group).
+  /// Allocates nothing on the device. Errors: invalid_argument for shapes above the limits or
+  /// before allocate_kv_cache; those of Collectives.
+  virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
+
+  /// Device memory of one KV block over all layers of this rank.
+  virtual std::size_t kv_bytes_per_block() const = 0;
+  /// Makes room for `blocks` KV blocks; once. resource_exhausted names the bytes asked for.
+  virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
+
+  virtual std::size_t weight_bytes() const = 0;
+  virtual const ModelConfig& config() const = 0;
+  /// As given, with max_positions resolved.
+  virtual const ModelLimits& limits() const = 0;
+};
+
+/// Loads this rank's part. `ops` and the collectives must outlive the model; config and checkpoint
+/// are free to go. Errors: those of check_model; resource_exhausted.
+Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
+                                          Ops& ops, const ParallelContext& parallel,
+                                          const ModelLimits& limits);
+
+/// Everything that can be refused before a process starts, from headers alone: missing tensors,
+/// shapes that differ from the config (corrupt_data, with file and tensor), sizes that do not
+/// divide (invalid_argument, what by what), arrangements this version does not run (unsupported).
+Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint,
+                         const MeshShape& shape);
+
+}  // namespace troupe
