@@ -12,7 +12,7 @@ namespace troupe {
 /// Carries nothing from one call to the next. One per thread.
 struct SamplerScratch {
   std::vector<float> block_max;         ///< [vocab / 64, rounded up]
-  std::vector<float> values;            ///< [vocab] candidates' logits, or block maxima
+  std::vector<float> values;            ///< [vocab] candidates' logits
   std::vector<float> weights;           ///< [vocab] exp((logit - max) / temperature) of candidates
   std::vector<std::int32_t> ids;        ///< [vocab] candidates' ids, rising
   std::vector<std::int32_t> selection;  ///< [vocab] indices of candidates

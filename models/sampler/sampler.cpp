@@ -1,0 +1,353 @@
+#include "models/sampler/sampler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "models/sampler/philox.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t block = 64;  ///< logits under one entry of block_max
+constexpr std::size_t lanes = 16;  ///< independent accumulators: what lets reductions vectorise
+constexpr float greedy_below = 1e-5F;
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+/// e^x for x <= 0, 0 below -87: relative error under 3e-7. Cody-Waite reduction to |r| <= ln(2)/2
+/// and the Taylor polynomial of degree 7 (remainder under 6e-9). Plain additions and
+/// multiplications, so that loops over it vectorise and every machine gets the same bits.
+inline float exp_negative(float x) {
+  constexpr float log2_e = 1.44269504F;
+  constexpr float ln2_high = 0.693359375F;  // 9 bits: its product with n is exact
+  constexpr float ln2_low = -2.12194440e-4F;
+  constexpr float round_to_integer = 12582912.0F;  // 1.5 * 2^23
+  const float clamped = x < -87.0F ? -87.0F : x;
+  const float shifted = clamped * log2_e + round_to_integer;
+  const float n = shifted - round_to_integer;
+  const float r = (clamped - n * ln2_high) - n * ln2_low;
+  float p = 1.0F / 5040;
+  p = p * r + 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(shifted) << 23;  // n in the exponent
+  const float value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + bits);
+  return x < -87.0F ? 0.0F : value;
+}
+
+struct Scan {
+  float max = minus_infinity;
+  bool finite = true;
+};
+
+/// One pass over the logits: the largest of each block, the largest of all, and whether all are
+/// finite.
+Scan scan(std::span<const float> logits, std::vector<float>& block_max) {
+  constexpr std::uint32_t exponent = 0x7f800000;
+  block_max.resize((logits.size() + block - 1) / block);
+  Scan found;
+  std::uint32_t bad = 0;
+  const auto is_bad = [](float x) -> std::uint32_t {
+    return (std::bit_cast<std::uint32_t>(x) & exponent) == exponent ? 1U : 0U;
+  };
+  for (std::size_t b = 0; b < block_max.size(); ++b) {
+    const float* const first = logits.data() + b * block;
+    const std::size_t count = std::min(block, logits.size() - b * block);
+    float largest = first[0];
+    if (count == block) {
+      std::array<float, lanes> max;
+      std::array<std::uint32_t, lanes> flags{};
+      std::copy_n(first, lanes, max.begin());
+      for (std::size_t i = 0; i < block; i += lanes) {
+        for (std::size_t j = 0; j < lanes; ++j) {
+          const float x = first[i + j];
+          max[j] = max[j] < x ? x : max[j];
+          flags[j] |= is_bad(x);
+        }
+      }
+      for (std::size_t j = 0; j < lanes; ++j) {
+        largest = std::max(largest, max[j]);
+        bad |= flags[j];
+      }
+    } else {
+      for (std::size_t i = 0; i < count; ++i) {
+        largest = std::max(largest, first[i]);
+        bad |= is_bad(first[i]);
+      }
+    }
+    block_max[b] = largest;
+    found.max = std::max(found.max, largest);
+  }
+  found.finite = bad == 0;
+  return found;
+}
+
+/// The sum of e^((x - max) * scale) over all logits, in double; `weights` takes the terms if given.
+double exp_sum(std::span<const float> logits, float max, float scale, float* weights) {
+  std::array<double, lanes> sums{};
+  const std::size_t whole = logits.size() / lanes * lanes;
+  std::array<float, lanes> terms;
+  for (std::size_t i = 0; i < whole; i += lanes) {
+    for (std::size_t j = 0; j < lanes; ++j) terms[j] = exp_negative((logits[i + j] - max) * scale);
+    for (std::size_t j = 0; j < lanes; ++j) sums[j] += static_cast<double>(terms[j]);
+    if (weights != nullptr) std::copy_n(terms.begin(), lanes, weights + i);
+  }
+  double sum = 0;
+  for (std::size_t i = whole; i < logits.size(); ++i) {
+    const float term = exp_negative((logits[i] - max) * scale);
+    sum += static_cast<double>(term);
+    if (weights != nullptr) weights[i] = term;
+  }
+  for (const double lane : sums) sum += lane;
+  return sum;
+}
+
+/// Puts the logits >= `threshold` into values and ids, in the order of ids. Blocks whose largest is
+/// below it are skipped unread.
+void collect(std::span<const float> logits, float threshold, SamplerScratch& scratch) {
+  std::size_t blocks = 0;
+  for (const float largest : scratch.block_max) blocks += largest >= threshold ? 1 : 0;
+  scratch.values.resize(blocks * block);
+  scratch.ids.resize(blocks * block);
+  std::size_t found = 0;
+  for (std::size_t b = 0; b < scratch.block_max.size(); ++b) {
+    if (scratch.block_max[b] < threshold) continue;
+    const std::size_t end = std::min(logits.size(), (b + 1) * block);
+    for (std::size_t i = b * block; i < end; ++i) {
+      scratch.values[found] = logits[i];
+      scratch.ids[found] = static_cast<std::int32_t>(i);
+      found += logits[i] >= threshold ? 1 : 0;
+    }
+  }
+  scratch.values.resize(found);
+  scratch.ids.resize(found);
+}
+
+/// A bound that at least `k` logits reach: the k-th largest of the blocks' maxima.
+float bound_of_best(std::size_t k, SamplerScratch& scratch) {
+  if (k > scratch.block_max.size()) return minus_infinity;
+  scratch.values.assign(scratch.block_max.begin(), scratch.block_max.end());
+  const auto nth = scratch.values.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(scratch.values.begin(), nth, scratch.values.end(), std::greater<>());
+  return *nth;
+}
+
+/// Drops candidates that do not satisfy `keep(index)`, keeping their order and weights.
+template <class Keep>
+void filter(SamplerScratch& scratch, Keep keep) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < scratch.ids.size(); ++i) {
+    if (!keep(i)) continue;
+    scratch.values[kept] = scratch.values[i];
+    scratch.ids[kept] = scratch.ids[i];
+    if (i < scratch.weights.size()) scratch.weights[kept] = scratch.weights[i];
+    ++kept;
+  }
+  scratch.values.resize(kept);
+  scratch.ids.resize(kept);
+  if (scratch.weights.size() > kept) scratch.weights.resize(kept);
+}
+
+/// Keeps the k best of the candidates and whatever equals the k-th.
+void keep_best(std::size_t k, SamplerScratch& scratch) {
+  if (scratch.values.size() <= k) return;
+  // The weights' buffer is free here: they are computed for what is left.
+  scratch.weights.assign(scratch.values.begin(), scratch.values.end());
+  const auto nth = scratch.weights.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(scratch.weights.begin(), nth, scratch.weights.end(), std::greater<>());
+  const float least = *nth;
+  scratch.weights.clear();
+  filter(scratch, [&](std::size_t i) { return scratch.values[i] >= least; });
+}
+
+/// Keeps the candidates that are more likely than those which top_p drops. `total` is the sum of
+/// their weights. Selection by weight: each round halves the candidates and sums one half.
+void keep_nucleus(double top_p, double total, SamplerScratch& scratch) {
+  const auto& weights = scratch.weights;
+  const auto& ids = scratch.ids;
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const auto i = static_cast<std::size_t>(a);
+    const auto j = static_cast<std::size_t>(b);
+    return weights[i] > weights[j] || (weights[i] == weights[j] && ids[i] < ids[j]);
+  };
+  // All the candidates at or below (1 - p) / n have together at most 1 - p: they are dropped.
+  const double negligible = (1.0 - top_p) * total / static_cast<double>(weights.size());
+  scratch.selection.clear();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (static_cast<double>(weights[i]) > negligible) {
+      scratch.selection.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  if (scratch.selection.empty()) {  // top_p so small that 1 - p is 1, and all are equal
+    scratch.selection.resize(weights.size());
+    std::iota(scratch.selection.begin(), scratch.selection.end(), 0);
+  }
+
+  // The last token that stays is the one at which the sum of those before it is still below p.
+  const double limit = top_p * total;
+  double before = 0;
+  auto first = scratch.selection.begin();
+  auto last = scratch.selection.end();
+  while (last - first > 1) {
+    const auto middle = first + (last - first) / 2;
+    std::nth_element(first, middle, last, likelier);
+    double half = 0;
+    for (auto it = first; it != middle; ++it) {
+      half += static_cast<double>(weights[static_cast<std::size_t>(*it)]);
+    }
+    if (before + half < limit) {
+      before += half;
+      first = middle;
+    } else {
+      last = middle;
+    }
+  }
+  const auto crossing = static_cast<std::size_t>(*first);
+  const float least = weights[crossing];
+  const std::int32_t last_id = ids[crossing];
+  filter(scratch, [&](std::size_t i) {
+    return scratch.weights[i] > least || (scratch.weights[i] == least && scratch.ids[i] <= last_id);
+  });
+}
+
+/// A double in [0, 1) with 53 random bits.
+double uniform(std::uint64_t seed, std::uint64_t position, std::uint32_t choice) {
+  const auto bits = philox4x32_10(
+      {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), choice, 0},
+      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const std::uint64_t wide = (std::uint64_t{bits[0]} << 32 | bits[1]) >> 11;
+  return static_cast<double>(wide) * 0x1p-53;
+}
+
+/// The index at which the running sum of the weights exceeds `point` of their sum.
+std::size_t draw(std::span<const float> weights, double point) {
+  // Sums over blocks first: the walk then touches one block, and rounding stays in one order.
+  double total = 0;
+  const auto sum_of = [&](std::size_t first) {
+    std::array<double, lanes> sums{};
+    const std::size_t end = std::min(weights.size(), first + block);
+    std::size_t i = first;
+    for (; i + lanes <= end; i += lanes) {
+      for (std::size_t j = 0; j < lanes; ++j) sums[j] += static_cast<double>(weights[i + j]);
+    }
+    double sum = 0;
+    for (; i < end; ++i) sum += static_cast<double>(weights[i]);
+    for (const double lane : sums) sum += lane;
+    return sum;
+  };
+  for (std::size_t first = 0; first < weights.size(); first += block) total += sum_of(first);
+  const double target = point * total;
+  double before = 0;
+  std::size_t chosen = 0;
+  for (std::size_t first = 0; first < weights.size(); first += block) {
+    const double sum = sum_of(first);
+    if (before + sum <= target) {
+      before += sum;
+      continue;
+    }
+    const std::size_t end = std::min(weights.size(), first + block);
+    for (std::size_t i = first; i < end; ++i) {
+      if (weights[i] == 0.0F) continue;
+      chosen = i;  // the last with a weight, should rounding leave the sum just short
+      before += static_cast<double>(weights[i]);
+      if (before > target) break;
+    }
+    return chosen;
+  }
+  // Rounding put the target at the very end: the last token with a weight.
+  for (std::size_t i = weights.size(); i-- > 0;) {
+    if (weights[i] != 0.0F) return i;
+  }
+  return 0;
+}
+
+}  // namespace
+
+SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+                    std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch) {
+  assert(!logits.empty());
+  const auto [max, finite] = scan(logits, scratch.block_max);
+  if (!finite) return {-1, true};
+  if (params.temperature < greedy_below) {
+    const auto best = std::find(scratch.block_max.begin(), scratch.block_max.end(), max);
+    const auto first = logits.begin() + (best - scratch.block_max.begin()) * std::ptrdiff_t{block};
+    return {static_cast<std::int32_t>(std::find(first, logits.end(), max) - logits.begin()), false};
+  }
+
+  const float scale = 1.0F / params.temperature;
+  const double point = uniform(params.seed, position, choice);
+  const bool cut_min_p = params.min_p > 0.0F;
+  const bool cut_top_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
+  const bool cut_top_p = params.top_p < 1.0F;
+
+  if (!cut_min_p && !cut_top_k && !cut_top_p) {
+    scratch.weights.resize(logits.size());
+    exp_sum(logits, max, scale, scratch.weights.data());
+    return {static_cast<std::int32_t>(draw(scratch.weights, point)), false};
+  }
+
+  float threshold = minus_infinity;
+  if (cut_top_k) threshold = bound_of_best(static_cast<std::size_t>(params.top_k), scratch);
+  if (cut_min_p) {
+    // A little low, so that the math library's rounding decides nothing: the weights do, below.
+    const float log_min_p = std::log(params.min_p) - 1e-3F;
+    threshold = std::max(threshold, max + params.temperature * log_min_p - 1e-3F);
+  }
+  collect(logits, threshold, scratch);
+  scratch.weights.clear();
+  if (cut_top_k) keep_best(static_cast<std::size_t>(params.top_k), scratch);
+  scratch.weights.resize(scratch.values.size());
+  double total = exp_sum(scratch.values, max, scale, scratch.weights.data());
+  if (cut_min_p) {
+    filter(scratch, [&](std::size_t i) { return scratch.weights[i] >= params.min_p; });
+    total = 0;
+    for (const float weight : scratch.weights) total += static_cast<double>(weight);
+  }
+  if (cut_top_p) keep_nucleus(static_cast<double>(params.top_p), total, scratch);
+  return {scratch.ids[draw(scratch.weights, point)], false};
+}
+
+TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
+                             SamplerScratch& scratch) {
+  assert(token >= 0 && static_cast<std::size_t>(token) < logits.size());
+  const float max = scan(logits, scratch.block_max).max;
+  const double log_sum = static_cast<double>(max) + std::log(exp_sum(logits, max, 1.0F, nullptr));
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - log_sum);
+  };
+  TokenLogprobs found;
+  found.logprob = logprob(logits[static_cast<std::size_t>(token)]);
+  const std::size_t best = std::min(static_cast<std::size_t>(std::max(n, 0)), logits.size());
+  if (best == 0) return found;
+
+  collect(logits, bound_of_best(best, scratch), scratch);
+  scratch.selection.resize(scratch.ids.size());
+  std::iota(scratch.selection.begin(), scratch.selection.end(), 0);
+  std::partial_sort(scratch.selection.begin(),
+                    scratch.selection.begin() + static_cast<std::ptrdiff_t>(best),
+                    scratch.selection.end(), [&](std::int32_t a, std::int32_t b) {
+                      const float x = scratch.values[static_cast<std::size_t>(a)];
+                      const float y = scratch.values[static_cast<std::size_t>(b)];
+                      return x > y || (x == y && a < b);
+                    });
+  found.top_ids.reserve(best);
+  found.top_logprobs.reserve(best);
+  for (std::size_t i = 0; i < best; ++i) {
+    const auto index = static_cast<std::size_t>(scratch.selection[i]);
+    found.top_ids.push_back(scratch.ids[index]);
+    found.top_logprobs.push_back(logprob(scratch.values[index]));
+  }
+  return found;
+}
+
+}  // namespace troupe

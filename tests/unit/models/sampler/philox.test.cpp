@@ -1,0 +1,40 @@
+#include "models/sampler/philox.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/sampler/seed.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+
+// The known answers that the authors publish with Random123 (kat_vectors, philox4x32 10).
+TEST(Philox, gives_the_published_answers) {
+  EXPECT_THAT(philox4x32_10({0, 0, 0, 0}, {0, 0}),
+              ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
+  EXPECT_THAT(
+      philox4x32_10({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+      ElementsAre(0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
+  EXPECT_THAT(
+      philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
+}
+
+TEST(SeedFor, depends_on_every_byte_of_the_name_and_on_the_job) {
+  EXPECT_NE(seed_for(0, "request-1"), seed_for(0, "request-2"));
+  EXPECT_NE(seed_for(0, "request-1"), seed_for(1, "request-1"));
+  EXPECT_NE(seed_for(0, ""), seed_for(0, std::string_view("\0", 1)));
+  EXPECT_NE(seed_for(0, "ab"), seed_for(0, "ba"));
+  EXPECT_NE(seed_for(0, "\xff"), seed_for(0, "\x7f"));
+}
+
+TEST(SeedFor, never_changes) {
+  EXPECT_EQ(seed_for(0, ""), 0x813f0174a2367c13U);
+  EXPECT_EQ(seed_for(0, "request-1"), 0x214eb6628bf7d2e4U);
+  EXPECT_EQ(seed_for(0x0123456789abcdef, "\xc3\xa9"), 0x4c4ed12973d733d5U);
+}
+
+}  // namespace
+}  // namespace troupe
