@@ -23,8 +23,8 @@ struct SchedulerConfig {
   std::int32_t block_size = 16;                ///< tokens in a block
   std::int32_t kv_cache_blocks = 1024;         ///< the least over the ranks
   std::int32_t max_steps_in_flight = 1;        ///< plans made before the first of them is applied
-  bool chunked_prefill =
-      true;  ///< false: a prompt is planned whole, and one beyond the budget fails
+  /// False: no prompt is cut; the budget must then hold max_model_len.
+  bool chunked_prefill = true;
 };
 
 /// A request as the scheduler takes it: tokenised, its sampling complete.
@@ -69,13 +69,14 @@ struct SequenceUpdate {
 /// thread at a time.
 class Scheduler {
  public:
-  /// Errors of `make`: invalid_argument if a bound is below 1.
+  /// Errors: invalid_argument if a bound is below 1, or without chunked prefill if the budget is
+  /// less than max_model_len.
   static Result<Scheduler> make(const SchedulerConfig& config);
 
   /// Appends a request to the waiting ones. Errors, each with the reason: invalid_argument for an
-  /// empty prompt, a negative token or max_tokens, a prompt too long for max_model_len, for the
-  /// budget (without chunked prefill) or, together with max_tokens, for all the blocks there are;
-  /// already_exists if a live request has the name.
+  /// empty prompt, a negative token or max_tokens, and a prompt that leaves no room in
+  /// max_model_len or, with its max_tokens, needs more blocks than there are; already_exists if a
+  /// live request has the name.
   Result<void> add(SequenceSpec spec);
 
   /// Ends a request without a further update. False if there is none (it may just have ended).
@@ -87,12 +88,13 @@ class Scheduler {
 
   /// Takes the result of the oldest plan in flight and says what it brought, in plan order. Errors:
   /// internal if it is not that plan's result (step, epoch, a sequence it does not name, a sampled
-  /// sequence without an answer); nothing is changed then.
+  /// sequence without an answer); nothing is changed then. A sampled sequence that is answered with
+  /// no token has its last position planned again.
   Result<std::vector<SequenceUpdate>> apply(StepResult result);
 
   /// After workers died: forgets plans in flight, blocks and ids, and puts every admitted request
   /// back in front of the waiting ones with the tokens that it has. The next plans are of `epoch`
-  /// and start every sequence anew.
+  /// and start every sequence anew. Scores of a prompt that was not through come again.
   void restart(std::uint32_t epoch);
 
   std::size_t live() const { return requests_.size(); }        ///< added and not ended

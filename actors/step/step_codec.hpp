@@ -20,7 +20,8 @@ inline constexpr std::uint32_t step_protocol = 1;
 class StepEncoder {
  public:
   /// The bytes of `plan`; they belong to the encoder and are valid until its next call. Errors:
-  /// resource_exhausted if a list is longer than the format can hold (2^29 entries).
+  /// invalid_argument if a list is longer than the format holds (2^29 entries) or a token's
+  /// alternatives are not as many ids as values; resource_exhausted if memory is out.
   Result<std::span<const std::byte>> encode(const StepPlan& plan);
   /// As above, for a result.
   Result<std::span<const std::byte>> encode(const StepResult& result);

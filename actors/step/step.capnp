@@ -1,0 +1,70 @@
+@0x84e5bedfe3c2c60a;
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::wire");
+
+# The step plane's two messages. Lists of small records are columns of numbers: a step of 256
+# sequences is a handful of flat lists instead of a thousand pointers. Variable-length lists inside
+# a record are one column of counts and one of all their entries.
+
+struct Plan {
+  protocol @0 :UInt32;
+  epoch @1 :UInt32;
+  step @2 :UInt64;
+  released @3 :List(UInt32);
+  started @4 :List(NewSequence);
+
+  # One entry a sequence.
+  ids @5 :List(UInt32);
+  firstPositions @6 :List(Int32);
+  tokens @7 :List(Int32);
+  samples @8 :List(Bool);
+  newBlockCounts @9 :List(UInt32);
+
+  newBlocks @10 :List(Int32);
+}
+
+struct NewSequence {
+  id @0 :UInt32;
+  promptTokens @1 :Int32;
+  tokens @2 :List(Int32);
+
+  temperature @3 :Float32;
+  topK @4 :Int32;
+  topP @5 :Float32;
+  minP @6 :Float32;
+  seed @7 :UInt64;
+  maxTokens @8 :Int32;
+  ignoreEos @9 :Bool;
+  stopTokenIds @10 :List(Int32);
+  logprobs @11 :Int32;
+  promptLogprobs @12 :Int32;
+}
+
+struct Result {
+  protocol @0 :UInt32;
+  epoch @1 :UInt32;
+  step @2 :UInt64;
+  modelUs @3 :UInt32;
+
+  # One entry a sequence.
+  ids @4 :List(UInt32);
+  failed @5 :List(Bool);
+  tokenCounts @6 :List(UInt32);
+  logprobCounts @7 :List(UInt32);
+  promptBegins @8 :List(Int32);
+  promptLogprobCounts @9 :List(UInt32);
+
+  tokens @10 :List(Int32);
+
+  # Of each sequence, those of its sampled tokens.
+  logprobs @11 :Logprobs;
+  # Of each sequence, those of its prompt.
+  promptLogprobs @12 :Logprobs;
+}
+
+struct Logprobs {
+  chosen @0 :List(Float32);
+  topCounts @1 :List(UInt32);
+  topIds @2 :List(Int32);
+  topLogprobs @3 :List(Float32);
+}
