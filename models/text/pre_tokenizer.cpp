@@ -38,8 +38,9 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer) {
   Step step;
   if (type == "Split") {
     const auto& pattern = pre_tokenizer.at("pattern");
-    const auto regex = pattern.contains("Regex") ? pattern.at("Regex").get<std::string>()
-                                                 : escape_literal(pattern.at("String").get<std::string>());
+    const auto regex = pattern.contains("Regex")
+                           ? pattern.at("Regex").get<std::string>()
+                           : escape_literal(pattern.at("String").get<std::string>());
     TROUPE_TRY(step.regex, Regex::compile(regex));
     const auto behavior = pre_tokenizer.at("behavior").get<std::string>();
     const bool inverted = pre_tokenizer.at("invert").get<bool>();

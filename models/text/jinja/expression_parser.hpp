@@ -1,0 +1,44 @@
+#pragma once
+
+#include "models/text/jinja/syntax.hpp"
+#include "models/text/jinja/token_cursor.hpp"
+
+namespace troupe::jinja {
+
+/// Parses expressions, with Jinja's precedence; each function is one level of it. Throws Failure.
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(TokenCursor& cursor) : cursor_(cursor) {}
+
+  /// `a if b else c` and all below.
+  ExpressionPtr parse();
+
+  /// Without the conditional, for `for x in y if z`.
+  ExpressionPtr parse_or();
+
+  /// One expression, or a tuple if commas follow.
+  ExpressionPtr parse_tuple(bool with_conditional);
+
+ private:
+  ExpressionPtr parse_and();
+  ExpressionPtr parse_not();
+  ExpressionPtr parse_comparison();
+  ExpressionPtr parse_sum();
+  ExpressionPtr parse_concatenation();
+  ExpressionPtr parse_product();
+  ExpressionPtr parse_power();
+  ExpressionPtr parse_unary(bool with_filters);
+  ExpressionPtr parse_primary();
+  ExpressionPtr parse_list(std::string_view closing, int line);
+  ExpressionPtr parse_dict(int line);
+  ExpressionPtr parse_postfix(ExpressionPtr operand, bool with_filters);
+  ExpressionPtr parse_subscript(ExpressionPtr operand);
+  ExpressionPtr parse_test(ExpressionPtr operand);
+  ArgumentList parse_arguments();
+  bool sees_test_argument() const;
+
+  TokenCursor& cursor_;
+  int depth_ = 0;
+};
+
+}  // namespace troupe::jinja

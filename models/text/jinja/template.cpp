@@ -1,0 +1,48 @@
+#include "models/text/jinja/template.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "models/text/jinja/builtins.hpp"
+#include "models/text/jinja/failure.hpp"
+#include "models/text/jinja/interpreter.hpp"
+#include "models/text/jinja/lexer.hpp"
+#include "models/text/jinja/parser.hpp"
+
+namespace troupe::jinja {
+
+struct Template::Body {
+  Block block;
+};
+
+Template::Template(std::string name, std::shared_ptr<const Body> body)
+    : name_(std::move(name)), body_(std::move(body)) {}
+
+Result<Template> Template::parse(std::string_view source, std::string name) {
+  try {
+    return Template(name, std::make_shared<const Body>(Body{jinja::parse(tokenize(source))}));
+  } catch (const Failure& failure) {
+    return fail(failure.code, "{}:{}: {}{}", name, failure.line, failure.message,
+                failure.code == ErrorCode::unsupported ? " is not supported" : "");
+  }
+}
+
+Result<std::string> Template::render(const nlohmann::ordered_json& variables) const {
+  auto globals = builtin_functions();
+  int line = 0;
+  try {
+    for (const auto& [key, value] : variables.items())
+      globals.emplace_back(key, Value::from_json(value));
+    Interpreter interpreter(std::move(globals));
+    try {
+      return interpreter.run(body_->block);
+    } catch (const Failure&) {
+      line = interpreter.line();
+      throw;
+    }
+  } catch (const Failure& failure) {
+    return fail(failure.code, "{}:{}: {}{}", name_, line, failure.message,
+                failure.code == ErrorCode::unsupported ? " is not supported" : "");
+  }
+}
+
+}  // namespace troupe::jinja

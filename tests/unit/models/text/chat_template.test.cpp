@@ -1,0 +1,121 @@
+#include "models/text/chat_template.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/text/tokenizer.hpp"
+#include "tests/unit/models/text/text_data.hpp"
+
+namespace troupe {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+using tests::read_rows;
+using tests::text_data;
+
+ChatTemplate load(const std::filesystem::path& folder) {
+  auto chat = ChatTemplate::load(folder);
+  if (!chat.ok()) throw std::runtime_error(chat.error().message);
+  return std::move(chat).value();
+}
+
+/// A folder that is removed with its files.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = testing::TempDir() + "/chat_template.XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    path_ = pattern;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(ChatTemplate, renders_and_tokenises_as_the_reference_does) {
+  const ChatTemplate chat = load(text_data("fable"));
+  const auto tokenizer = Tokenizer::load(text_data("fable"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  for (const auto& row : read_rows(text_data("chat.jsonl"))) {
+    const auto text =
+        chat.render(row["messages"], row["add_generation_prompt"].get<bool>(), nullptr);
+    ASSERT_TRUE(text.ok()) << text.error().message;
+    EXPECT_EQ(*text, row["text"]);
+    const auto ids = tokenizer->encode(*text, false);
+    ASSERT_TRUE(ids.ok()) << ids.error().message;
+    EXPECT_EQ(*ids, row["ids"].get<std::vector<std::int32_t>>()) << row["text"];
+  }
+}
+
+TEST(ChatTemplate, takes_sorted_json_too) {
+  const ChatTemplate chat = load(text_data("fable"));
+  const auto messages = nlohmann::json::parse(R"([{"role": "user", "content": "Hi"}])");
+  const auto text = chat.render(messages, true, nlohmann::json());
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(*text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ChatTemplate, refuses_conversations_it_cannot_render) {
+  const ChatTemplate chat = load(text_data("fable"));
+  const std::pair<const char*, const char*> cases[] = {
+      {"[]", "at least one message"},
+      {"\"hello\"", "array"},
+      {"null", "array"},
+      {"[3]", "object"},
+      {R"([{"role": "user", "content": null}])", "NoneType"},
+      {R"([{"role": "user"}])", "has no attribute 'content'"},
+      {R"([{"role": "user", "content": [{"type": "text"}]}])", "list"},
+  };
+  for (const auto& [messages, reason] : cases) {
+    const auto text = chat.render(ordered_json::parse(messages), true, nullptr);
+    ASSERT_FALSE(text.ok()) << messages;
+    EXPECT_EQ(text.error().code, ErrorCode::invalid_argument) << messages;
+    EXPECT_THAT(text.error().message, HasSubstr(reason)) << messages;
+  }
+}
+
+TEST(ChatTemplate, names_the_line_of_an_error) {
+  const ChatTemplate chat = load(text_data("fable"));
+  const auto text = chat.render(ordered_json::parse(R"([{"role": "user"}])"), true, nullptr);
+  ASSERT_FALSE(text.ok());
+  EXPECT_THAT(text.error().message, HasSubstr("chat_template.jinja:2: "));
+}
+
+TEST(ChatTemplate, is_read_from_tokenizer_config_as_text_or_list) {
+  const TemporaryFolder folder;
+  const auto messages = ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": "{{ bos_token }}{{ messages[0].content }}",
+      "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  EXPECT_EQ(*load(folder.path()).render(messages, false, nullptr), "<s>Hi");
+
+  folder.write("tokenizer_config.json", R"({"chat_template": [
+      {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools|length }} tools"}]})");
+  const ChatTemplate chat = load(folder.path());
+  EXPECT_EQ(*chat.render(messages, false, nullptr), "plain");
+  EXPECT_EQ(*chat.render(messages, false, {{"tools", {{{"name", "f"}}}}}), "1 tools");
+}
+
+TEST(ChatTemplate, says_what_is_missing_or_broken_when_it_cannot_be_loaded) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(ChatTemplate::load(folder.path()).error().code, ErrorCode::not_found);
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "other", "template": ""}]})");
+  EXPECT_EQ(ChatTemplate::load(folder.path()).error().code, ErrorCode::not_found);
+  folder.write("tokenizer_config.json", "{]");
+  EXPECT_EQ(ChatTemplate::load(folder.path()).error().code, ErrorCode::corrupt_data);
+  folder.write("tokenizer_config.json", "{}");
+  folder.write("chat_template.jinja", "a\n{% if x %}b");
+  const auto chat = ChatTemplate::load(folder.path());
+  EXPECT_EQ(chat.error().code, ErrorCode::corrupt_data);
+  EXPECT_THAT(chat.error().message, HasSubstr("chat_template.jinja:2: expected endif"));
+}
+
+}  // namespace
+}  // namespace troupe
