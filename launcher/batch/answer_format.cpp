@@ -1,0 +1,114 @@
+#include "launcher/batch/answer_format.hpp"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "launcher/batch/answer_logprobs.hpp"
+#include "launcher/batch/hash.hpp"
+#include "launcher/batch/json_text.hpp"
+
+namespace troupe {
+namespace {
+
+std::string answer_suffix(const JobIdentity& job, std::size_t line) {
+  return fmt::format("{:016x}-{}", job.id, line);
+}
+
+std::string_view finish_reason(FinishReason reason) {
+  return reason == FinishReason::length ? "length" : "stop";
+}
+
+void append_token_ids(std::string& out, std::string_view key,
+                      const std::vector<std::int32_t>& ids) {
+  out += fmt::format(",\"{}\":[", key);
+  char digits[16];
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    const auto [end, error] = std::to_chars(digits, digits + sizeof(digits), ids[i]);
+    out.append(digits, end);
+  }
+  out += ']';
+}
+
+void append_choice(std::string& out, const RequestHeader& header, const Completion& completion) {
+  out += "{\"index\":0,";
+  if (header.endpoint == Endpoint::chat_completions) {
+    out += R"("message":{"role":"assistant","content":)";
+    append_json_string(out, completion.text);
+    out += "},\"logprobs\":";
+    header.logprobs ? append_chat_logprobs(out, completion) : void(out += "null");
+  } else {
+    out += "\"text\":";
+    append_json_string(out,
+                       header.echo ? completion.prompt_text + completion.text : completion.text);
+    out += ",\"logprobs\":";
+    header.logprobs ? append_completion_logprobs(out, completion, header.echo)
+                    : void(out += "null");
+  }
+  out += fmt::format(",\"finish_reason\":\"{}\"", finish_reason(completion.finish_reason));
+  if (header.return_token_ids) {
+    append_token_ids(out, "token_ids", completion.token_ids);
+    if (header.endpoint == Endpoint::completions) {
+      append_token_ids(out, "prompt_token_ids", completion.prompt_ids);
+    }
+  }
+  out += '}';
+}
+
+void append_error_object(std::string& out, std::string_view code, std::string_view message) {
+  out += "{\"code\":";
+  append_json_string(out, code);
+  out += ",\"message\":";
+  append_json_string(out, message);
+  out += '}';
+}
+
+}  // namespace
+
+std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
+  return hash_128(input_path, hash_128(name).first).first;
+}
+
+std::string format_answer(const RequestHeader& header, const Completion& completion,
+                          const JobIdentity& job) {
+  if (completion.finish_reason == FinishReason::error) {
+    return format_error({header.line, completion.error_code, completion.error, header.custom_id},
+                        job);
+  }
+  const bool chat = header.endpoint == Endpoint::chat_completions;
+  const std::string suffix = answer_suffix(job, header.line);
+  std::string out = fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":", suffix);
+  append_json_string(out, header.custom_id);
+  out +=
+      fmt::format(R"(,"response":{{"status_code":200,"request_id":"req_{}","body":{{"id":"{}-{}",)"
+                  R"("object":"{}","created":{},"model":)",
+                  suffix, chat ? "chatcmpl" : "cmpl", suffix,
+                  chat ? "chat.completion" : "text_completion", job.created);
+  append_json_string(out, header.model);
+  out += ",\"choices\":[";
+  append_choice(out, header, completion);
+  const std::size_t prompt = completion.prompt_ids.size();
+  const std::size_t generated = completion.token_ids.size();
+  out += fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
+                     prompt, generated, prompt + generated);
+  if (chat && header.return_token_ids) {
+    append_token_ids(out, "prompt_token_ids", completion.prompt_ids);
+  }
+  return out + "}},\"error\":null}";
+}
+
+std::string format_error(const LineError& error, const JobIdentity& job) {
+  std::string out =
+      fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":", answer_suffix(job, error.line));
+  if (error.custom_id) {
+    append_json_string(out, *error.custom_id);
+  } else {
+    out += "null";
+  }
+  out += fmt::format(",\"line\":{},\"response\":null,\"error\":", error.line);
+  append_error_object(out, error.code, error.message);
+  return out + '}';
+}
+
+}  // namespace troupe

@@ -1,0 +1,181 @@
+#include "launcher/cli/command_line.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "launcher/config/nearest.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::array<std::string_view, 10> known_options = {
+    "--config", "--input", "--output",    "--set", "--overwrite",
+    "--quiet",  "--help",  "--log-level", "check", "--version"};
+
+EarlyExit refuse(std::string_view message) {
+  return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
+}
+
+/// The options of one command, before they are judged.
+struct RawOptions {
+  std::vector<std::string> configs;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::vector<std::string> sets;
+  std::string log_level = "info";
+  bool overwrite = false;
+  bool quiet = false;
+};
+
+void declare(CLI::App& app, RawOptions& raw) {
+  app.set_help_flag();  // help is ours: it comes before any other complaint
+  app.allow_extras();   // so that the nearest option can be named
+  app.add_option("--config", raw.configs)->allow_extra_args(false);
+  app.add_option("--input", raw.inputs)->allow_extra_args(false);
+  app.add_option("--output", raw.outputs)->allow_extra_args(false);
+  app.add_option("--set", raw.sets)->allow_extra_args(false);
+  app.add_option("--log-level", raw.log_level)->expected(1);
+  app.add_flag("--overwrite", raw.overwrite);
+  app.add_flag("--quiet,-q", raw.quiet);
+}
+
+std::string about_unknown(const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  if (!name.starts_with('-')) {
+    const bool yaml = name.ends_with(".yaml") || name.ends_with(".yml");
+    if (yaml) return fmt::format("{} needs --config before it: --config {}", name, name);
+    const auto near = nearest(name, known_options);
+    if (near == "check") return fmt::format("unknown command {}; did you mean check?", name);
+    return fmt::format("unexpected argument {}; try launcher --help", name);
+  }
+  const auto near = nearest(name, known_options);
+  if (near.empty()) return fmt::format("unknown option {}; try launcher --help", name);
+  return fmt::format("unknown option {}; did you mean {}?", name, near);
+}
+
+std::variant<CommandLine, EarlyExit> judge(CommandLine::Command command, const RawOptions& raw) {
+  CommandLine line;
+  line.command = command;
+  if (raw.configs.empty()) {
+    return refuse(
+        "which topology? Give --config FILE, a cluster YAML;\n"
+        "configs/ has some ready to run, e.g.\n"
+        "  launcher --config configs/demo/cluster.yaml");
+  }
+  for (const auto* values : {&raw.configs, &raw.inputs, &raw.outputs}) {
+    const char* name = values == &raw.configs  ? "config"
+                       : values == &raw.inputs ? "input"
+                                               : "output";
+    if (values->size() > 1) return refuse(fmt::format("--{} is given more than once", name));
+    if (!values->empty() && values->front().empty()) {
+      return refuse(fmt::format("--{} needs a file name, found an empty one", name));
+    }
+  }
+  line.config_path = raw.configs.front();
+  for (const std::string& set : raw.sets) {
+    auto parsed = parse_override(set);
+    if (!parsed) return refuse(parsed.error().message);
+    line.overrides.push_back(std::move(*parsed));
+  }
+  for (const std::string& path : raw.inputs) {
+    line.overrides.push_back({fmt::format("--input {}", path), "job.input", path});
+  }
+  for (const std::string& path : raw.outputs) {
+    line.overrides.push_back({fmt::format("--output {}", path), "job.output", path});
+  }
+  const auto level = log::parse_level(raw.log_level);
+  if (!level) return refuse(fmt::format("--log-level: {}", level.error().message));
+  line.log_level = *level;
+  line.overwrite = raw.overwrite;
+  line.quiet = raw.quiet;
+  return line;
+}
+
+}  // namespace
+
+std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::string> arguments) {
+  const auto has = [&](std::string_view a, std::string_view b) {
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [&](const std::string& given) { return given == a || given == b; });
+  };
+  if (has("--help", "-h")) return EarlyExit{ExitCode::all_answered, help_text(), false};
+  if (has("--version", "--version")) {
+    return EarlyExit{ExitCode::all_answered, version_text(), false};
+  }
+  auto command = CommandLine::Command::run;
+  std::vector<std::string> rest(arguments.begin(), arguments.end());
+  if (!rest.empty() && rest.front() == "help") {
+    return EarlyExit{ExitCode::all_answered, help_text(), false};
+  }
+  if (!rest.empty() && rest.front() == "check") {
+    command = CommandLine::Command::check;
+    rest.erase(rest.begin());
+  }
+  CLI::App app;
+  RawOptions raw;
+  declare(app, raw);
+  try {
+    std::reverse(rest.begin(), rest.end());  // CLI11 takes a vector from its end
+    app.parse(std::move(rest));
+  } catch (const CLI::Error& error) {
+    return refuse(fmt::format("{}; try launcher --help", error.what()));
+  }
+  const auto extras = app.remaining();
+  if (!extras.empty()) return refuse(about_unknown(extras.front()));
+  return judge(command, raw);
+}
+
+std::string version_text() { return "launcher (Troupe) 0.1.0\n"; }
+
+std::string help_text() {
+  return R"(launcher: answers a file of requests with a language model that is spread over
+several worker processes.
+
+  launcher --config FILE [options]         run the job
+  launcher check --config FILE [options]   say what would run, start nothing
+
+Examples
+  launcher --config configs/demo/cluster.yaml
+  launcher --config c.yaml --input in.jsonl --output answers.jsonl
+  launcher --config c.yaml --set parallel.tensor_parallel_size=2
+  launcher check --config c.yaml
+
+Options
+  --config FILE      the topology: model, parallel sizes, engine, files (YAML)
+  --input FILE       the requests; instead of job.input
+  --output FILE      the answers; instead of job.output
+  --set KEY=VALUE    a key of the YAML by its dotted name, e.g.
+                     engine.max_num_seqs=64; may be given several times
+  --overwrite        replace an output file that has content
+  -q, --quiet        no progress; errors are still told
+  --log-level LEVEL  debug, info (default), warning or error
+  --version          print the version
+  -h, --help         print this text
+
+Files
+  input     OpenAI batch format, a JSON object a line: custom_id, method
+            "POST", url "/v1/chat/completions" or "/v1/completions", body
+  output    an answer or an error a line, whole lines only, in the order the
+            requests finish; custom_id says whose it is
+  OUTPUT.job/   logs of all processes of the job
+  Relative paths count from the folder the launcher is started in.
+
+Signals
+  Ctrl-C once (or SIGTERM): take no new requests, finish those that run, exit 4
+  Ctrl-C twice: stop at once, exit 130
+
+Exit codes
+  0    every request was answered
+  1    finished; the output has error lines
+  2    refused before anything started (command line, YAML, checkpoint, files)
+  3    failed; the answers written so far are whole
+  4    ended early by a signal; the answers written so far are whole
+  130  stopped by a second Ctrl-C
+)";
+}
+
+}  // namespace troupe
