@@ -1,1 +1,143 @@
+#include <future>
+#include <vector>
 
+#include <gtest/gtest.h>
+
+#include "parallel/collectives/self_collectives.hpp"
+#include "parallel/collectives/shm_collectives.hpp"
+
+namespace troupe {
+namespace {
+
+using Rows = std::vector<std::int64_t>;
+
+SharedMemory make_region(int ranks) {
+  auto created = SharedMemory::create(shm_collectives_bytes(ranks, 4096));
+  return std::move(*created);
+}
+
+Result<std::unique_ptr<ShmCollectives>> attach(const SharedMemory& region, int rank, int ranks) {
+  auto fd = region.duplicate_fd();
+  auto mapped = SharedMemory::map(std::move(*fd));
+  return ShmCollectives::attach(std::move(*mapped), rank, ranks);
+}
+
+template <class T>
+ErrorCode code_of(const Result<T>& result) {
+  EXPECT_FALSE(result.ok());
+  return result.ok() ? ErrorCode::internal : result.error().code;
+}
+
+void fill(const Tensor& tensor, float value) {
+  for (float& element : tensor.span<float>()) element = value;
+}
+
+TEST(SelfCollectives, every_call_is_a_copy) {
+  SelfCollectives self;
+  const HostTensor in(DType::f32, {3, 2});
+  fill(in, 2.5f);
+  for (int call = 0; call < 4; ++call) {
+    const HostTensor out(DType::f32, {3, 2});
+    const Rows rows{3};
+    const Result<void> done = call == 0   ? self.all_reduce_tree(in, out)
+                              : call == 1 ? self.reduce_scatter_tree(in, out, rows)
+                              : call == 2 ? self.all_gather(in, out, rows)
+                                          : self.all_to_all(in, rows, out, rows);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(out->span<float>()[5], 2.5f) << "call " << call;
+  }
+  EXPECT_TRUE(self.broadcast(in, 0).ok());
+  EXPECT_TRUE(self.barrier().ok());
+  EXPECT_EQ(self.staging(DType::f32, {3, 2}).data(), nullptr);
+}
+
+TEST(SelfCollectives, abort_cancels_what_comes_after) {
+  SelfCollectives self;
+  self.abort();
+  EXPECT_EQ(code_of(self.barrier()), ErrorCode::cancelled);
+}
+
+TEST(Collectives, arguments_that_do_not_fit_are_refused) {
+  SelfCollectives self;
+  const HostTensor four(DType::f32, {4, 2});
+  const HostTensor three(DType::f32, {3, 2});
+  const HostTensor wide(DType::f32, {4, 3});
+  const HostTensor halves(DType::bf16, {4, 2});
+  const auto refused = ErrorCode::invalid_argument;
+  EXPECT_EQ(code_of(self.all_reduce_tree(four, three)), refused);
+  EXPECT_EQ(code_of(self.all_reduce_tree(halves, halves)), refused);
+  EXPECT_EQ(code_of(self.all_gather(four, four, Rows{3})), refused);
+  EXPECT_EQ(code_of(self.all_gather(four, four, Rows{2, 2})), refused);
+  EXPECT_EQ(code_of(self.all_gather(four, wide, Rows{4})), refused);
+  EXPECT_EQ(code_of(self.all_gather(four, halves, Rows{4})), refused);
+  EXPECT_EQ(code_of(self.reduce_scatter_tree(four, four, Rows{-4})), refused);
+  EXPECT_EQ(code_of(self.broadcast(four, 1)), refused);
+  EXPECT_EQ(code_of(self.all_to_all(four, Rows{4}, three, Rows{3})), refused);
+}
+
+TEST(ShmCollectives, places_are_taken_once_and_sizes_must_agree) {
+  const SharedMemory region = make_region(2);
+  const auto first = attach(region, 0, 2);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(code_of(attach(region, 0, 2)), ErrorCode::already_exists);
+  EXPECT_EQ(code_of(attach(region, 1, 1)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(attach(region, 2, 2)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(attach(region, 0, 20)), ErrorCode::invalid_argument);
+  EXPECT_TRUE(attach(region, 1, 2).ok());
+}
+
+TEST(ShmCollectives, staging_is_refused_where_it_is_too_small_and_as_the_sum) {
+  const SharedMemory region = make_region(1);
+  auto group = attach(region, 0, 1);
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ((*group)->staging(DType::f32, {1025}).data(), nullptr);
+  const Tensor staged = (*group)->staging(DType::f32, {1024});
+  ASSERT_NE(staged.data(), nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staged.data()) % 64, 0u);
+  EXPECT_EQ(code_of((*group)->all_reduce_tree(staged)), ErrorCode::invalid_argument);
+}
+
+TEST(ShmCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
+  const SharedMemory region = make_region(2);
+  auto first = attach(region, 0, 2);
+  auto second = attach(region, 1, 2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const HostTensor tensor(DType::f32, {4});
+  auto waiting = std::async(std::launch::async, [&] { return (*first)->all_reduce_tree(tensor); });
+  EXPECT_EQ(code_of((*second)->all_gather(tensor, tensor, Rows{1})), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(waiting.get()), ErrorCode::cancelled);
+  EXPECT_EQ(code_of((*second)->barrier()), ErrorCode::cancelled);
+}
+
+TEST(ShmCollectives, timeout_names_who_is_missing_and_ends_the_group) {
+  const SharedMemory region = make_region(3);
+  auto group = attach(region, 1, 3);
+  ASSERT_TRUE(group.ok());
+  (*group)->set_timeout(std::chrono::milliseconds(2));
+  const auto done = (*group)->barrier();
+  ASSERT_EQ(code_of(done), ErrorCode::timeout);
+  EXPECT_TRUE(done.error().message.ends_with("rank 0, 2 did not come within 2 ms"))
+      << done.error().message;
+  EXPECT_EQ(code_of((*group)->barrier()), ErrorCode::cancelled);
+}
+
+TEST(ShmCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
+  const SharedMemory region = make_region(2);
+  auto first = attach(region, 0, 2);
+  auto second = attach(region, 1, 2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const HostTensor send(DType::i32, {3, 1});
+  const HostTensor two(DType::i32, {2, 1});
+  auto other = std::async(std::launch::async,
+                          [&] { return (*second)->all_to_all(send, Rows{3, 0}, two, Rows{2, 0}); });
+  const auto done = (*first)->all_to_all(send, Rows{1, 2}, two, Rows{1, 1});
+  ASSERT_EQ(code_of(done), ErrorCode::invalid_argument);
+  EXPECT_NE(done.error().message.find("rank 1 sends 12 bytes to rank 0, which expects 4"),
+            std::string::npos)
+      << done.error().message;
+  // Rank 1's own arguments agree; it may be done already when rank 0 finds out.
+  other.wait();
+}
+
+}  // namespace
+}  // namespace troupe
