@@ -16,7 +16,7 @@ class ProgressPrinter {
  public:
   enum class Mode { terminal, lines, quiet };
 
-  /// terminal if `fd` is one (and TERM is not "dumb"), else lines; quiet if so asked.
+  /// terminal if `fd` is one, else lines; quiet if so asked.
   static Mode mode_for(int fd, bool quiet);
 
   ProgressPrinter(int fd, Mode mode);

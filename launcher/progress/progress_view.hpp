@@ -28,8 +28,8 @@ class ProgressView {
   /// Takes the newest state in; older than the last one is ignored.
   void update(const ProgressState& state);
 
-  /// One or two lines for a terminal `columns` wide, none longer than columns - 1, the most
-  /// important first; what does not fit is left out whole.
+  /// One or two lines for a terminal `columns` wide, none longer than columns - 1 (at least 1), the
+  /// most important first; what does not fit is left out whole.
   std::vector<std::string> live_lines(int columns) const;
 
   /// One line for a log: everything, whatever its length.
@@ -50,8 +50,8 @@ class ProgressView {
 
   ProgressState state_;
   std::deque<Sample> samples_;
-  double first_done_seconds_ = 0;  ///< when requests began to run
-  bool running_began_ = false;
+  double began_seconds_ = 0;  ///< when the phases before the first request were over
+  bool began_ = false;
 };
 
 /// 5 -> "5 s", 65 -> "1:05", 3700 -> "1:01:40".

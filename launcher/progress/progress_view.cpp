@@ -1,0 +1,143 @@
+#include "launcher/progress/progress_view.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+constexpr double speed_window_seconds = 5;
+
+std::string plural(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+double ratio(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
+/// Joins the parts that fit in `room` columns, in order; a part that does not fit is left out, and
+/// so are those after it.
+std::string fitted(const std::vector<std::string>& parts, std::size_t room) {
+  constexpr std::string_view separator = "  ";
+  std::string line;
+  for (const std::string& part : parts) {
+    const std::size_t length = line.empty() ? part.size() : line.size() + 2 + part.size();
+    if (length > room) break;
+    if (!line.empty()) line += separator;
+    line += part;
+  }
+  return line;
+}
+
+std::string done_of_total(const ProgressState& state) {
+  if (state.total == 0) return fmt::format("{} done", state.done);
+  const auto percent = static_cast<int>(100 * std::min(state.done, state.total) / state.total);
+  return fmt::format("{}/{} ({}%)", state.done, state.total, percent);
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  if (!(seconds > 0)) return "0 s";
+  const auto whole = static_cast<std::uint64_t>(std::min(std::round(seconds), 1e9));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string format_count(double count) {
+  if (!(count > 0)) return "0";
+  if (count < 999.5) return fmt::format("{:.0f}", count);
+  if (count < 999950) return fmt::format("{:.1f}k", count / 1e3);
+  if (count < 999950000) return fmt::format("{:.1f}M", count / 1e6);
+  return fmt::format("{:.1f}G", count / 1e9);
+}
+
+void ProgressView::update(const ProgressState& state) {
+  if (!samples_.empty() && state.seconds < samples_.back().seconds) return;
+  state_ = state;
+  if (!began_ && state.phase.empty()) {
+    began_ = true;
+    began_seconds_ = state.seconds;
+  }
+  samples_.push_back({state.seconds, state.prompt_tokens, state.output_tokens});
+  // The first sample kept is the youngest that is at least a window old.
+  while (samples_.size() > 2 && samples_[1].seconds <= state.seconds - speed_window_seconds) {
+    samples_.pop_front();
+  }
+}
+
+double ProgressView::output_speed() const {
+  if (samples_.size() < 2) return 0;
+  const double tokens = static_cast<double>(samples_.back().output_tokens) -
+                        static_cast<double>(samples_.front().output_tokens);
+  return std::max(0.0, ratio(tokens, samples_.back().seconds - samples_.front().seconds));
+}
+
+double ProgressView::prompt_speed() const {
+  if (samples_.size() < 2) return 0;
+  const double tokens = static_cast<double>(samples_.back().prompt_tokens) -
+                        static_cast<double>(samples_.front().prompt_tokens);
+  return std::max(0.0, ratio(tokens, samples_.back().seconds - samples_.front().seconds));
+}
+
+std::string ProgressView::remaining() const {
+  const double spent = state_.seconds - began_seconds_;
+  if (!began_ || state_.total == 0 || state_.done == 0 || state_.done >= state_.total) return {};
+  const double left = static_cast<double>(state_.total - state_.done);
+  return format_duration(spent * left / static_cast<double>(state_.done));
+}
+
+std::vector<std::string> ProgressView::live_lines(int columns) const {
+  const auto room = static_cast<std::size_t>(std::max(columns - 1, 1));
+  if (!state_.phase.empty()) {
+    const std::string line = fmt::format("{}  {}", state_.phase, format_duration(state_.seconds));
+    return {line.size() <= room ? line : state_.phase.substr(0, room)};
+  }
+  std::vector<std::string> first = {done_of_total(state_)};
+  if (const std::string eta = remaining(); !eta.empty()) first.push_back(eta + " left");
+  if (state_.errors > 0) first.push_back(plural(state_.errors, "error"));
+  first.push_back(format_duration(state_.seconds) + " so far");
+  const std::vector<std::string> second = {
+      fmt::format("{} tok/s", format_count(output_speed())),
+      fmt::format("{} running", state_.running),
+      fmt::format("{} waiting", state_.waiting),
+      fmt::format("KV {:.0f}%", 100 * std::clamp(state_.kv_use, 0.0, 1.0)),
+      fmt::format("prompts {} tok/s", format_count(prompt_speed())),
+  };
+  std::vector<std::string> lines = {fitted(first, room)};
+  if (std::string line = fitted(second, room); !line.empty()) lines.push_back(std::move(line));
+  if (lines.front().empty()) lines.front() = done_of_total(state_).substr(0, room);
+  return lines;
+}
+
+std::string ProgressView::log_line() const {
+  if (!state_.phase.empty()) {
+    return fmt::format("{}, {}", state_.phase, format_duration(state_.seconds));
+  }
+  const std::string eta = remaining();
+  return fmt::format(
+      "{}, {}, {} output tok/s, {} prompt tok/s, {} running, {} waiting, KV {:.0f}%{}",
+      done_of_total(state_), plural(state_.errors, "error"), format_count(output_speed()),
+      format_count(prompt_speed()), state_.running, state_.waiting,
+      100 * std::clamp(state_.kv_use, 0.0, 1.0), eta.empty() ? "" : ", " + eta + " left");
+}
+
+std::string ProgressView::summary() const {
+  const double spent = state_.seconds - began_seconds_;
+  const std::uint64_t answers = state_.done - std::min(state_.errors, state_.done);
+  std::string result = plural(answers, "answer");
+  if (state_.errors > 0) result += fmt::format(" and {}", plural(state_.errors, "error line"));
+  if (state_.total > state_.done) result += fmt::format(" of {} lines", state_.total);
+  result += fmt::format(" in {}", format_duration(state_.seconds));
+  if (state_.output_tokens == 0 || !began_) return result;
+  return result +
+         fmt::format("; {} output tokens at {} tok/s, {} prompt tokens at {} tok/s",
+                     state_.output_tokens,
+                     format_count(ratio(static_cast<double>(state_.output_tokens), spent)),
+                     state_.prompt_tokens,
+                     format_count(ratio(static_cast<double>(state_.prompt_tokens), spent)));
+}
+
+}  // namespace troupe

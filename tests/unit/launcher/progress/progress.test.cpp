@@ -1,0 +1,245 @@
+#include <cstdlib>
+#include <string>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "launcher/progress/progress_printer.hpp"
+#include "launcher/progress/progress_view.hpp"
+
+namespace troupe {
+namespace {
+
+ProgressState state_at(double seconds, std::uint64_t done, std::uint64_t output_tokens) {
+  ProgressState state;
+  state.seconds = seconds;
+  state.total = 1000;
+  state.done = done;
+  state.output_tokens = output_tokens;
+  state.prompt_tokens = 2 * output_tokens;
+  state.running = 12;
+  state.waiting = 34;
+  state.kv_use = 0.56;
+  return state;
+}
+
+TEST(ProgressView, shows_everything_on_80_columns) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(10, 250, 12345);
+  state.errors = 1;
+  view.update(state);
+  const auto lines = view.live_lines(80);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "250/1000 (25%)  30 s left  1 error  10 s so far");
+  EXPECT_EQ(lines[1], "1.2k tok/s  12 running  34 waiting  KV 56%  prompts 2.5k tok/s");
+}
+
+TEST(ProgressView, leaves_out_the_least_important_on_40_columns) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(10, 250, 12345);
+  state.errors = 12;
+  view.update(state);
+  const auto lines = view.live_lines(40);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "250/1000 (25%)  30 s left  12 errors");
+  EXPECT_EQ(lines[1], "1.2k tok/s  12 running  34 waiting");
+}
+
+TEST(ProgressView, never_reaches_the_last_column) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(1e6, 123456789, 1234567890123);
+  state.total = 987654321;
+  state.errors = 123456;
+  view.update(state);
+  for (int columns = 0; columns < 200; ++columns) {
+    for (const std::string& line : view.live_lines(columns)) {
+      EXPECT_LE(static_cast<int>(line.size()), std::max(1, columns - 1)) << line;
+    }
+  }
+}
+
+TEST(ProgressView, takes_the_speed_of_the_last_seconds_and_the_remaining_time_of_the_whole_job) {
+  ProgressView view;
+  for (int second = 0; second <= 100; ++second) {
+    const std::uint64_t tokens = second <= 90 ? 0 : static_cast<std::uint64_t>(second - 90) * 100;
+    view.update(state_at(second, static_cast<std::uint64_t>(second), tokens));
+  }
+  EXPECT_TRUE(view.log_line().starts_with("100/1000 (10%), 0 errors, 100 output tok/s, "))
+      << view.log_line();
+  EXPECT_TRUE(view.log_line().ends_with(", 15:00 left")) << view.log_line();
+}
+
+TEST(ProgressView, does_not_count_loading_as_work) {
+  ProgressView view;
+  ProgressState loading = state_at(0, 0, 0);
+  loading.phase = "loading fable-moe";
+  view.update(loading);
+  loading.seconds = 60;
+  view.update(loading);
+  EXPECT_EQ(view.live_lines(80), std::vector<std::string>{"loading fable-moe  1:00"});
+  EXPECT_EQ(view.live_lines(10), std::vector<std::string>{"loading f"});
+  EXPECT_EQ(view.log_line(), "loading fable-moe, 1:00");
+  view.update(state_at(60, 0, 0));
+  view.update(state_at(70, 500, 1000));
+  EXPECT_TRUE(view.log_line().ends_with(", 10 s left")) << view.log_line();
+}
+
+TEST(ProgressView, sums_up) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(20, 1000, 4000);
+  state.errors = 2;
+  view.update(state);
+  EXPECT_EQ(view.summary(),
+            "998 answers and 2 error lines in 20 s; 4000 output tokens at 200 tok/s, 8000 prompt "
+            "tokens at 400 tok/s");
+}
+
+TEST(ProgressView, survives_an_unknown_total_nonsense_and_time_going_back) {
+  ProgressView view;
+  EXPECT_EQ(view.live_lines(80).size(), 2U);
+  EXPECT_FALSE(view.log_line().empty());
+  EXPECT_EQ(view.summary(), "0 answers in 0 s");
+  ProgressState state = state_at(5, 7, 100);
+  state.total = 0;
+  view.update(state);
+  state.seconds = 3;
+  state.done = 1;
+  view.update(state);
+  state.seconds = 6;
+  state.done = 8;
+  state.errors = 20;
+  state.output_tokens = 0;
+  state.kv_use = 7;
+  view.update(state);
+  EXPECT_TRUE(view.live_lines(80)[0].starts_with("8 done")) << view.live_lines(80)[0];
+  EXPECT_NE(view.live_lines(80)[1].find("KV 100%"), std::string::npos);
+  EXPECT_FALSE(view.summary().empty());
+}
+
+TEST(Format, writes_durations_and_counts_as_people_do) {
+  EXPECT_EQ(format_duration(-1), "0 s");
+  EXPECT_EQ(format_duration(5.4), "5 s");
+  EXPECT_EQ(format_duration(65), "1:05");
+  EXPECT_EQ(format_duration(3700), "1:01:40");
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(999.9), "1.0k");
+  EXPECT_EQ(format_count(12345), "12.3k");
+  EXPECT_EQ(format_count(4200000), "4.2M");
+  EXPECT_EQ(format_count(3e9), "3.0G");
+}
+
+/// A pseudo-terminal 80 columns wide (or a pipe) whose output can be read back.
+class Channel {
+ public:
+  explicit Channel(bool terminal) {
+    if (!terminal) {
+      int ends[2];
+      if (::pipe(ends) == 0) reader_ = ends[0], writer_ = ends[1];
+      return;
+    }
+    reader_ = ::posix_openpt(O_RDWR | O_NOCTTY);
+    if (reader_ < 0 || ::grantpt(reader_) != 0 || ::unlockpt(reader_) != 0) return;
+    writer_ = ::open(::ptsname(reader_), O_RDWR | O_NOCTTY);
+    winsize size{};
+    size.ws_col = 80;
+    size.ws_row = 24;
+    ::ioctl(writer_, TIOCSWINSZ, &size);
+  }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel() {
+    if (reader_ >= 0) ::close(reader_);
+    if (writer_ >= 0) ::close(writer_);
+  }
+
+  int writer() const { return writer_; }
+
+  std::string read_all() const {
+    std::string text;
+    char buffer[4096];
+    pollfd descriptor{reader_, POLLIN, 0};
+    while (::poll(&descriptor, 1, 20) > 0 && (descriptor.revents & POLLIN) != 0) {
+      const ssize_t count = ::read(reader_, buffer, sizeof(buffer));
+      if (count <= 0) break;
+      text.append(buffer, static_cast<std::size_t>(count));
+    }
+    return text;
+  }
+
+ private:
+  int reader_ = -1;
+  int writer_ = -1;
+};
+
+std::size_t count(const std::string& text, std::string_view what) {
+  std::size_t found = 0;
+  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++found;
+  return found;
+}
+
+TEST(ProgressPrinter, redraws_a_terminal_four_times_a_second_and_ends_with_the_summary) {
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  {
+    ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::terminal);
+    for (int i = 0; i <= 100; ++i) printer.update(state_at(i * 0.01, 1, 1));
+    const std::string drawn = channel.read_all();
+    EXPECT_EQ(count(drawn, "1/1000"), 5U) << drawn;  // at 0, 0.25, 0.5, 0.75 and 1 s
+    EXPECT_EQ(count(drawn, "\x1b[2A\x1b[J"), 4U) << drawn;
+    printer.print("a worker says hello");
+    printer.finish(state_at(1, 1, 1));
+  }
+  const std::string end = channel.read_all();
+  EXPECT_NE(end.find("a worker says hello\r\n"), std::string::npos) << end;
+  EXPECT_TRUE(end.ends_with("prompt tokens at 2 tok/s\r\n")) << end;
+}
+
+TEST(ProgressPrinter, leaves_no_live_lines_behind_when_it_is_destroyed) {
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  {
+    ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::terminal);
+    printer.update(state_at(0, 1, 1));
+  }
+  const std::string text = channel.read_all();
+  EXPECT_TRUE(text.ends_with("\r\x1b[2A\x1b[J")) << text;
+}
+
+TEST(ProgressPrinter, writes_a_plain_line_every_ten_seconds_where_there_is_no_terminal) {
+  const Channel channel(false);
+  ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::lines);
+  for (int i = 0; i <= 25; ++i) printer.update(state_at(i, 1, 1));
+  printer.finish(state_at(25, 1, 1));
+  const std::string text = channel.read_all();
+  EXPECT_EQ(count(text, "\n"), 3U) << text;
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+}
+
+TEST(ProgressPrinter, says_nothing_when_quiet_and_ignores_a_closed_pipe) {
+  const Channel channel(false);
+  ProgressPrinter quiet(channel.writer(), ProgressPrinter::Mode::quiet);
+  quiet.update(state_at(20, 1, 1));
+  quiet.print("hello");
+  quiet.finish(state_at(20, 1, 1));
+  EXPECT_EQ(channel.read_all(), "");
+  ProgressPrinter closed(-1, ProgressPrinter::Mode::terminal);
+  closed.update(state_at(20, 1, 1));
+  closed.finish(state_at(20, 1, 1));
+}
+
+TEST(ProgressPrinter, tells_terminals_from_files) {
+  const Channel pipe(false);
+  EXPECT_EQ(ProgressPrinter::mode_for(pipe.writer(), false), ProgressPrinter::Mode::lines);
+  EXPECT_EQ(ProgressPrinter::mode_for(pipe.writer(), true), ProgressPrinter::Mode::quiet);
+}
+
+}  // namespace
+}  // namespace troupe
