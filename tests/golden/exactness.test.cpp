@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/require.hpp"
+
+// A request's logits have the same bits whoever shares its batch, however its tokens are cut into
+// passes and however many tensor ranks compute them.
+
+namespace troupe::golden {
+namespace {
+
+constexpr std::int32_t whole = 512;
+
+class Exactness : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = golden_model(GetParam());
+    if (!golden_) GTEST_SKIP() << missing_model_message(GetParam());
+    REQUIRE_OK(prompts_, read_prompts(golden_->logits));
+    ASSERT_FALSE(prompts_.empty());
+  }
+
+  const GoldenPrompt& longest() const {
+    return *std::ranges::max_element(prompts_, {},
+                                     [](const GoldenPrompt& prompt) { return prompt.ids.size(); });
+  }
+
+  /// Logits of every row of every prompt, one prompt after another, each in passes of `chunk`.
+  Result<std::vector<float>> all_logits(Runner& runner, std::int32_t chunk) const {
+    std::vector<float> logits;
+    for (const GoldenPrompt& prompt : prompts_) {
+      Sequence sequence{prompt.ids};
+      TROUPE_CHECK(runner.feed(sequence, chunk, logits));
+      runner.release(sequence);
+    }
+    return logits;
+  }
+
+  std::optional<GoldenModel> golden_;
+  std::vector<GoldenPrompt> prompts_;
+};
+
+void expect_same_bits(std::span<const float> found, std::span<const float> expected,
+                      std::string_view what) {
+  ASSERT_EQ(found.size(), expected.size()) << what;
+  ASSERT_FALSE(expected.empty()) << what;
+  const auto bits_differ = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) != 0; };
+  std::size_t different = 0;
+  std::size_t first = found.size();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!bits_differ(found[i], expected[i])) continue;
+    ++different;
+    first = std::min(first, i);
+  }
+  EXPECT_EQ(different, 0U) << what << ": " << different << " of " << found.size()
+                           << " logits differ, first at " << first << ": found " << found[first]
+                           << ", expected " << expected[first];
+}
+
+TEST_P(Exactness, chunked_prefill_gives_the_bits_of_whole_prefill) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
+  for (const std::int32_t chunk : {1, 7, 16}) {
+    REQUIRE_OK(const auto found, all_logits(*loaded.runner, chunk));
+    expect_same_bits(found, expected, "passes of " + std::to_string(chunk) + " tokens");
+  }
+}
+
+TEST_P(Exactness, company_in_a_batch_changes_no_bit) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  Runner& runner = *loaded.runner;
+  const auto vocab = static_cast<std::size_t>(runner.config().vocab_size);
+  const GoldenPrompt& watched = longest();
+  Sequence alone{watched.ids};
+  std::vector<float> expected;
+  const auto fed = runner.feed(alone, whole, expected);
+  ASSERT_TRUE(fed.ok()) << fed.error().message;
+  runner.release(alone);
+
+  // The watched prompt goes in pieces of changing size, behind others that come and go.
+  Sequence sequence{watched.ids};
+  std::vector<Sequence> others;
+  std::vector<float> found;
+  for (std::size_t pass = 0; found.size() < expected.size(); ++pass) {
+    const auto left = static_cast<std::int32_t>(watched.ids.size()) - sequence.computed;
+    const std::int32_t rows = std::min<std::int32_t>(left, 1 + static_cast<int>(pass * 5 % 23));
+    others.clear();
+    for (std::size_t i = 0; i < pass % 4; ++i) {
+      others.push_back({prompts_[(pass + i) % prompts_.size()].ids});
+    }
+    std::vector<Share> shares;
+    std::int32_t rows_before = 0;
+    for (Sequence& other : others) {
+      const auto other_rows = std::min<std::int32_t>(static_cast<int>(other.tokens.size()), 40);
+      shares.push_back({&other, other_rows, 1});
+      ++rows_before;
+    }
+    shares.push_back({&sequence, rows, rows});
+    REQUIRE_OK(const Tensor logits, runner.pass(shares));
+    const auto own = logits.span<float>().subspan(static_cast<std::size_t>(rows_before) * vocab);
+    found.insert(found.end(), own.begin(), own.end());
+    for (Sequence& other : others) runner.release(other);
+  }
+  expect_same_bits(found, expected, "the longest prompt in company");
+}
+
+TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {
+  for (const DType precision : {DType::f32, DType::bf16}) {
+    REQUIRE_OK(const auto loaded, load(golden_->checkpoint, precision));
+    REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
+    REQUIRE_OK(const auto ranks,
+               run_tensor_ranks(golden_->checkpoint, precision, 2,
+                                [&](Runner& runner) { return all_logits(runner, whole); }));
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      expect_same_bits(ranks[rank], expected, "tensor rank " + std::to_string(rank));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Exactness,
+                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST(ExactnessOfReplicatedHeads, four_tensor_ranks_over_two_kv_heads_give_the_bits_of_one) {
+  const auto golden = golden_model("qwen3moe-a");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  const auto body = [&](Runner& runner) -> Result<std::vector<float>> {
+    std::vector<float> logits;
+    Sequence sequence{prompts.front().ids};
+    sequence.tokens.insert(sequence.tokens.end(), prompts.back().ids.begin(),
+                           prompts.back().ids.end());
+    TROUPE_CHECK(runner.feed(sequence, whole, logits));
+    return logits;
+  };
+  REQUIRE_OK(const auto loaded, load(golden->checkpoint, DType::f32));
+  REQUIRE_OK(const auto expected, body(*loaded.runner));
+  REQUIRE_OK(const auto ranks, run_tensor_ranks(golden->checkpoint, DType::f32, 4, body));
+  for (const auto& found : ranks) expect_same_bits(found, expected, "one of four ranks");
+}
+
+}  // namespace
+}  // namespace troupe::golden

@@ -1,0 +1,117 @@
+#include "tests/golden/support/golden_model.hpp"
+
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "parallel/collectives/shm_collectives.hpp"
+#include "runtime/memory/shared_memory.hpp"
+
+namespace troupe::golden {
+
+namespace {
+
+constexpr std::int64_t blocks = 1024;
+
+GoldenModel in_repository(const std::string& name, const std::filesystem::path& checkpoint) {
+  const std::filesystem::path data = data_folder() / name;
+  return {name, checkpoint, data / "logits.safetensors", data / "greedy.jsonl", false};
+}
+
+}  // namespace
+
+std::filesystem::path data_folder() {
+  return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden";
+}
+
+std::optional<GoldenModel> golden_model(const std::string& name) {
+  if (name == "fable-moe") {
+    return in_repository(name, std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/demo" / name);
+  }
+  GoldenModel model = in_repository(name, data_folder() / name);
+  if (std::filesystem::exists(model.checkpoint)) {
+    model.is_tiny = name == "qwen3moe-a";
+    return model;
+  }
+  const std::filesystem::path outside = TROUPE_GOLDEN_DIR;
+  if (outside.empty() || !std::filesystem::exists(outside / "models" / name)) return std::nullopt;
+  return GoldenModel{name, outside / "models" / name,
+                     outside / "golden" / fmt::format("logits-{}.safetensors", name),
+                     outside / "golden" / fmt::format("greedy-{}.jsonl", name), false};
+}
+
+std::string missing_model_message(const std::string& name) {
+  return fmt::format(
+      "{} is not in the repository; set TROUPE_GOLDEN_DIR (found \"{}\") to a folder "
+      "with models/{} to run this",
+      name, TROUPE_GOLDEN_DIR, name);
+}
+
+Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
+                         const ParallelContext& parallel) {
+  LoadedModel loaded;
+  TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
+  TROUPE_TRY(loaded.ops, make_cpu_ops({.threads = 1, .dtype = precision}));
+  ModelLimits limits;
+  limits.max_batch_tokens = 512;
+  limits.max_head_rows = 512;
+  limits.compute = precision;
+  limits.kv_dtype = precision;
+  TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
+  TROUPE_TRY(loaded.runner, Runner::create(*loaded.ops, *loaded.model, blocks));
+  return loaded;
+}
+
+Result<std::vector<std::vector<float>>> run_tensor_ranks(
+    const std::filesystem::path& folder, DType precision, int ranks,
+    const std::function<Result<std::vector<float>>(Runner&)>& body) {
+  TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(ranks)));
+  const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
+    TROUPE_TRY(UniqueFd fd, region.duplicate_fd());
+    TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
+    TROUPE_TRY(const auto group, ShmCollectives::attach(std::move(mapped), rank, ranks));
+    ParallelContext parallel;
+    parallel.shape.tensor = ranks;
+    parallel.at.tensor = rank;
+    parallel.tensor = group.get();
+    auto loaded = load(folder, precision, parallel);
+    if (!loaded.ok()) {
+      group->abort();
+      return loaded.error();
+    }
+    return body(*loaded->runner);
+  };
+  std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(ranks),
+                                                   std::vector<float>());
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back(
+          [&, rank] { outcomes[static_cast<std::size_t>(rank)] = run_rank(rank); });
+    }
+  }
+  std::vector<std::vector<float>> results;
+  for (auto& outcome : outcomes) {
+    if (!outcome.ok()) return outcome.error();
+    results.push_back(std::move(outcome).value());
+  }
+  return results;
+}
+
+Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window) {
+  Sequence sequence{window};
+  std::vector<float> logits;
+  TROUPE_CHECK(runner.feed(sequence, 512, logits));
+  runner.release(sequence);
+  const auto vocab = static_cast<std::size_t>(runner.config().vocab_size);
+  double sum = 0.0;
+  for (std::size_t i = 0; i + 1 < window.size(); ++i) {
+    const auto logprobs = log_softmax(std::span(logits).subspan(i * vocab, vocab));
+    sum -= logprobs[static_cast<std::size_t>(window[i + 1])];
+  }
+  return sum / static_cast<double>(window.size() - 1);
+}
+
+}  // namespace troupe::golden

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "models/checkpoint/checkpoint.hpp"
+#include "models/model/model.hpp"
+#include "models/ops/ops.hpp"
+#include "tests/golden/support/runner.hpp"
+
+namespace troupe::golden {
+
+/// A checkpoint with its reference outputs.
+struct GoldenModel {
+  std::string name;
+  std::filesystem::path checkpoint;  ///< folder with config.json and weights
+  std::filesystem::path logits;      ///< safetensors
+  std::filesystem::path greedy;      ///< jsonl
+  bool is_tiny = false;              ///< random weights: coarser bf16 tolerances
+};
+
+/// fable-moe, fable-draft and qwen3moe-a are in the repository, fable-dense only in
+/// TROUPE_GOLDEN_DIR; none if it is not there.
+std::optional<GoldenModel> golden_model(const std::string& name);
+
+/// Why a model is missing, for GTEST_SKIP.
+std::string missing_model_message(const std::string& name);
+
+/// The folder tests/data/golden.
+std::filesystem::path data_folder();
+
+/// A model on one rank, ready to run sequences.
+struct LoadedModel {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Runner> runner;
+};
+
+/// `precision` f32 or bf16, of weights and KV cache alike.
+Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
+                         const ParallelContext& parallel = {});
+
+/// Runs `body` on `ranks` tensor ranks, each a thread with its own model and shared-memory
+/// collectives, and gives what each rank's body returned.
+Result<std::vector<std::vector<float>>> run_tensor_ranks(
+    const std::filesystem::path& folder, DType precision, int ranks,
+    const std::function<Result<std::vector<float>>(Runner&)>& body);
+
+/// One prompt of a logits file.
+struct GoldenPrompt {
+  std::string id;
+  std::vector<std::int32_t> ids;
+  std::vector<float> last_logits;      // [vocab]
+  std::vector<std::int32_t> top_ids;   // [n, 20]
+  std::vector<float> top_logprobs;     // [n, 20]
+  std::vector<float> prompt_logprobs;  // [n - 1]
+};
+Result<std::vector<GoldenPrompt>> read_prompts(const std::filesystem::path& file);
+
+/// One line of a greedy file.
+struct GoldenAnswer {
+  std::string id;
+  std::vector<std::int32_t> prompt;
+  std::vector<std::int32_t> output;
+  std::size_t safe_steps = 0;  ///< output tokens before the first gap < 1e-3
+  double min_router_gap = 1.0;
+};
+Result<std::vector<GoldenAnswer>> read_answers(const std::filesystem::path& file);
+
+/// The reference figures of perplexity.json and the windows they are of.
+struct GoldenPerplexity {
+  double nll_f32 = 0.0;
+  double nll_bf16 = 0.0;
+  std::vector<double> window_nll;  ///< fp32, each rounded to five digits
+};
+Result<GoldenPerplexity> read_perplexity(const std::string& model);
+Result<std::vector<std::vector<std::int32_t>>> read_windows();
+
+/// Mean negative log-likelihood of tokens 1.. of a window that is fed alone.
+Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window);
+
+}  // namespace troupe::golden

@@ -1,0 +1,118 @@
+#include "tests/golden/support/runner.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::golden {
+
+Result<std::unique_ptr<Runner>> Runner::create(Ops& ops, Model& model, std::int64_t blocks) {
+  std::unique_ptr<Runner> runner(new Runner(ops, model, blocks));
+  TROUPE_CHECK(runner->allocate());
+  TROUPE_CHECK(model.allocate_kv_cache(blocks));
+  return runner;
+}
+
+Result<void> Runner::allocate() {
+  const std::int64_t tokens = model_.limits().max_batch_tokens;
+  const std::int64_t rows = model_.limits().max_head_rows;
+  const std::int64_t vocab = model_.config().vocab_size;
+  TROUPE_TRY(token_ids_, ops_.allocate(DType::i32, {tokens}));
+  TROUPE_TRY(positions_, ops_.allocate(DType::i32, {tokens}));
+  TROUPE_TRY(slots_, ops_.allocate(DType::i32, {tokens}));
+  TROUPE_TRY(tables_, ops_.allocate(DType::i32, {blocks_}));
+  TROUPE_TRY(head_rows_, ops_.allocate(DType::i32, {rows}));
+  TROUPE_TRY(logits_, ops_.allocate(DType::f32, {rows, vocab}));
+  host_logits_ = HostTensor(DType::f32, {rows, vocab});
+  for (std::int64_t block = blocks_; block-- > 0;) free_.push_back(static_cast<int>(block));
+  return {};
+}
+
+Result<void> Runner::reserve(Sequence& sequence, std::int32_t tokens) {
+  const std::int32_t block_size = model_.limits().block_size;
+  while (static_cast<std::int32_t>(sequence.blocks.size()) * block_size < tokens) {
+    if (free_.empty()) {
+      return fail(ErrorCode::resource_exhausted, "the test needs more than {} blocks", blocks_);
+    }
+    sequence.blocks.push_back(free_.back());
+    free_.pop_back();
+  }
+  return {};
+}
+
+void Runner::release(Sequence& sequence) {
+  free_.insert(free_.end(), sequence.blocks.begin(), sequence.blocks.end());
+  sequence.blocks.clear();
+  sequence.computed = 0;
+}
+
+Tensor Runner::upload(const std::vector<std::int32_t>& values, const Tensor& device) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  HostTensor host(DType::i32, {count});
+  std::ranges::copy(values, host->as<std::int32_t>());
+  const Tensor view = device.rows(0, count);
+  ops_.upload(host, view);
+  (void)ops_.synchronize();
+  return view;
+}
+
+Result<Tensor> Runner::pass(std::span<const Share> shares) {
+  const std::int32_t block_size = model_.limits().block_size;
+  std::vector<std::int32_t> ids, positions, slots, tables, rows;
+  std::vector<SequenceSpan> spans;
+  for (const Share& share : shares) {
+    Sequence& sequence = *share.sequence;
+    TROUPE_CHECK(reserve(sequence, sequence.computed + share.rows));
+    spans.push_back({static_cast<std::int32_t>(ids.size()), share.rows, sequence.computed,
+                     static_cast<std::int32_t>(tables.size())});
+    tables.insert(tables.end(), sequence.blocks.begin(), sequence.blocks.end());
+    for (std::int32_t row = 0; row < share.rows; ++row) {
+      const std::int32_t position = sequence.computed + row;
+      if (row >= share.rows - share.logit_rows) rows.push_back(static_cast<int>(ids.size()));
+      ids.push_back(sequence.tokens[position]);
+      positions.push_back(position);
+      slots.push_back(sequence.blocks[position / block_size] * block_size + position % block_size);
+    }
+    sequence.computed += share.rows;
+  }
+  ForwardBatch batch;
+  batch.token_ids = upload(ids, token_ids_);
+  batch.attention.positions = upload(positions, positions_);
+  batch.attention.kv_slots = upload(slots, slots_);
+  batch.attention.block_tables = upload(tables, tables_);
+  batch.attention.sequences = spans;
+  batch.attention.block_size = block_size;
+  batch.head_rows = upload(rows, head_rows_);
+  const auto count = static_cast<std::int64_t>(rows.size());
+  TROUPE_CHECK(model_.forward(batch, logits_->rows(0, count)));
+  ops_.download(logits_->rows(0, count), host_logits_->rows(0, count));
+  TROUPE_CHECK(ops_.synchronize());
+  return host_logits_->rows(0, count);
+}
+
+Result<void> Runner::feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits) {
+  while (sequence.computed < static_cast<std::int32_t>(sequence.tokens.size())) {
+    const auto left = static_cast<std::int32_t>(sequence.tokens.size()) - sequence.computed;
+    const std::int32_t rows = std::min(chunk, left);
+    const Share share{&sequence, rows, rows};
+    TROUPE_TRY(const Tensor found, pass({&share, 1}));
+    const std::span<const float> values = found.span<float>();
+    logits.insert(logits.end(), values.begin(), values.end());
+  }
+  return {};
+}
+
+std::int32_t argmax(std::span<const float> logits) {
+  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+std::vector<double> log_softmax(std::span<const float> logits) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  const double normaliser = largest + std::log(sum);
+  std::vector<double> logprobs;
+  for (const float logit : logits) logprobs.push_back(logit - normaliser);
+  return logprobs;
+}
+
+}  // namespace troupe::golden

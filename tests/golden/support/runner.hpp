@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/model/model.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe::golden {
+
+/// A sequence as the tests see it: its known tokens, and how many of them are in the cache.
+struct Sequence {
+  std::vector<std::int32_t> tokens;
+  std::int32_t computed = 0;
+  std::vector<std::int32_t> blocks = {};
+};
+
+/// A sequence's part of a pass: its next `rows` tokens, with logits for the last `logit_rows`.
+struct Share {
+  Sequence* sequence = nullptr;
+  std::int32_t rows = 0;
+  std::int32_t logit_rows = 0;
+};
+
+/// Runs sequences through a model. Released blocks are handed out last in, first out, so that a
+/// sequence's blocks are seldom in order and a wrong block table shows.
+class Runner {
+ public:
+  static Result<std::unique_ptr<Runner>> create(Ops& ops, Model& model, std::int64_t blocks);
+
+  /// One pass; computed moves on. The logits [sum of logit_rows, vocab] f32 are valid until the
+  /// next pass.
+  Result<Tensor> pass(std::span<const Share> shares);
+
+  /// Feeds all unknown tokens of one sequence, at most `chunk` a pass, and appends the logits of
+  /// every row to `logits`.
+  Result<void> feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits);
+
+  /// Gives the sequence's blocks back; it is as if nothing of it had been computed.
+  void release(Sequence& sequence);
+
+  const ModelConfig& config() const { return model_.config(); }
+
+ private:
+  Runner(Ops& ops, Model& model, std::int64_t blocks) : ops_(ops), model_(model), blocks_(blocks) {}
+  Result<void> allocate();
+  Result<void> reserve(Sequence& sequence, std::int32_t tokens);
+  Tensor upload(const std::vector<std::int32_t>& values, const Tensor& device);
+
+  Ops& ops_;
+  Model& model_;
+  std::int64_t blocks_;
+  std::vector<std::int32_t> free_;
+  DeviceTensor token_ids_;
+  DeviceTensor positions_;
+  DeviceTensor slots_;
+  DeviceTensor tables_;
+  DeviceTensor head_rows_;
+  DeviceTensor logits_;
+  HostTensor host_logits_;
+};
+
+/// The index of the largest of `logits`; the lower one of equals.
+std::int32_t argmax(std::span<const float> logits);
+
+/// Natural log-probabilities, computed in double.
+std::vector<double> log_softmax(std::span<const float> logits);
+
+}  // namespace troupe::golden
