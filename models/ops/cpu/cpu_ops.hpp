@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// Which instruction set the kernels use. All give the same bits; `best` asks the CPU.
+enum class CpuIsa { best, avx2, avx512 };
+
+struct CpuOpsOptions {
+  int threads = 1;           ///< the calling thread included; >= 1
+  DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
+  CpuIsa isa = CpuIsa::best;
+};
+
+/// Whether this CPU can run kernels of `isa`.
+bool cpu_supports(CpuIsa isa);
+
+/// Ops on the CPU. Operations run at once, on the calling thread and `threads - 1` threads of its
+/// own, which sleep between operations; an Ops is used by one thread at a time.
+///
+/// Weights given as bf16 stay bf16; f32 and f16 ones become f32 for dtype f32 and are rounded to
+/// bf16 for dtype bf16. Products and activations are f32. allocate_kv wants a head_dim that is a
+/// multiple of 16 and at most 256, a block_size that is a multiple of 16 and at most 64 query heads
+/// per KV head.
+///
+/// invalid_argument for a thread count below 1 or another dtype; unsupported if the CPU lacks the
+/// instruction set asked for (or AVX2, which everything here needs).
+Result<std::unique_ptr<Ops>> make_cpu_ops(const CpuOpsOptions& options);
+
+}  // namespace troupe

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+
+namespace troupe {
+
+// Kernels run on one thread each and know nothing of the others; cpu_ops.cpp splits the work. Each
+// is written once (gemm_kernels.hpp, attention_kernels.hpp, row_kernels.hpp) and compiled per
+// instruction set in the files <what>_avx2.cpp and <what>_avx512.cpp; `kernels_for` chooses.
+
+/// Columns (out features) of one packed panel.
+inline constexpr std::int64_t panel_columns = 32;
+
+/// Rows [row_begin, row_end) times panels [panel_begin, panel_end) of a packed matrix [n, k].
+/// A panel holds 32 columns as [k][32], zero-padded: f32 in order; bf16 with columns c and c + 16
+/// beside each other, so that one load and two integer operations give both halves.
+struct GemmJob {
+  const void* panels = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  int segments = 1;  ///< equal parts of k, each one chain of FMAs, added as a binary tree
+  std::int64_t panel_begin = 0, panel_end = 0;
+  const float* x = nullptr;  ///< row i is x + (gather ? gather[i] / gather_divisor : i) * k
+  const std::int32_t* gather = nullptr;
+  std::int64_t gather_divisor = 1;
+  float* out = nullptr;  ///< row i goes to out + (scatter ? scatter[i] : i) * n
+  const std::int32_t* scatter = nullptr;
+  std::int64_t row_begin = 0, row_end = 0;
+  float* scratch = nullptr;  ///< gemm_scratch_floats(k, segments) floats, 64-byte aligned
+};
+std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
+
+/// Rows of one KV head and sequence: `rows` query rows from `q`, at positions first_position...
+/// Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads, block_size,
+/// head_dim].
+struct AttentionJob {
+  const float* q = nullptr;  ///< row 0, head 0
+  float* out = nullptr;      ///< as q
+  std::int64_t rows = 0;     ///< rows * (heads / kv_heads) <= attention_tile_rows
+  std::int64_t first_position = 0;
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  DType dtype = DType::f32;
+  const std::int32_t* blocks = nullptr;  ///< the sequence's block table
+  std::int64_t block_size = 16;
+  std::int64_t kv_head = 0;
+  AttentionShape shape;
+  float* scratch = nullptr;  ///< attention_scratch_floats floats, 64-byte aligned
+};
+inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
+inline constexpr std::int64_t attention_max_head_dim = 256;
+inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
+inline constexpr std::int64_t attention_scratch_floats =
+    attention_tile_rows * (2 * attention_max_head_dim + attention_chunk + 16 + 2);
+
+/// As Ops::norm_rope_store, for tokens [begin, end).
+struct NormRopeStoreJob {
+  const float* qkv = nullptr;
+  const float* q_norm = nullptr;  ///< null: no norm
+  const float* k_norm = nullptr;
+  float eps = 0.0F;
+  const float* rope = nullptr;
+  AttentionShape shape;
+  const std::int32_t* positions = nullptr;
+  const std::int32_t* kv_slots = nullptr;
+  std::int64_t block_size = 16;
+  void* keys = nullptr;
+  void* values = nullptr;
+  DType dtype = DType::f32;
+  float* q_out = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
+/// Operations on single rows, named and defined as those of Ops.
+struct RowKernels {
+  void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t rows,
+                   std::int64_t width, float* out);
+  void (*add_rms_norm)(float* residual, const float* x, const float* weight, float eps,
+                       std::int64_t rows, std::int64_t width, float* out);
+  void (*silu_mul)(const float* gate_up, std::int64_t rows, std::int64_t inner, float* out);
+  /// Leaves the probabilities of one token in `scratch` [experts].
+  void (*route)(const float* logits, std::int64_t tokens, std::int64_t experts,
+                const RouterOptions& options, std::int32_t* ids, float* weights, float* scratch);
+  void (*combine)(const float* x, const float* weights, std::int64_t tokens, std::int64_t top_k,
+                  std::int64_t width, float* out);
+  void (*widen_row)(const void* row, DType dtype, std::int64_t width, float* out);
+  void (*norm_rope_store)(const NormRopeStoreJob& job);
+};
+
+struct Kernels {
+  void (*gemm)(const GemmJob& job);
+  void (*attention)(const AttentionJob& job);
+  RowKernels rows;
+};
+
+/// `isa` must be supported by this CPU and not `best`.
+const Kernels& kernels_for(CpuIsa isa);
+
+namespace avx2 {
+void gemm(const GemmJob& job);
+void attention(const AttentionJob& job);
+extern const RowKernels row_kernels;
+}  // namespace avx2
+
+namespace avx512 {
+void gemm(const GemmJob& job);
+void attention(const AttentionJob& job);
+extern const RowKernels row_kernels;
+}  // namespace avx512
+
+}  // namespace troupe

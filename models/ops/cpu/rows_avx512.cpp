@@ -1,0 +1,2 @@
+#define TROUPE_ISA avx512
+#include "models/ops/cpu/row_kernels.hpp"

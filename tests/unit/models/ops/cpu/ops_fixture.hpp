@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+
+namespace troupe {
+
+/// Random tensors from one seed, which every failing expectation should print (SCOPED_TRACE).
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+
+  HostTensor normal(Shape shape, float scale = 1.0F) {
+    HostTensor tensor(DType::f32, shape);
+    std::normal_distribution<float> distribution(0.0F, scale);
+    for (float& x : tensor->span<float>()) x = distribution(engine_);
+    return tensor;
+  }
+  HostTensor normal_bf16(Shape shape, float scale = 1.0F) {
+    const HostTensor wide = normal(shape, scale);
+    HostTensor tensor(DType::bf16, shape);
+    for (std::int64_t i = 0; i < wide->elements(); ++i) {
+      tensor->as<BFloat16>()[i] = to_bfloat16(wide->as<float>()[i]);
+    }
+    return tensor;
+  }
+  int integer(int low, int high) { return std::uniform_int_distribution(low, high)(engine_); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+inline HostTensor widened(const Tensor& tensor) {
+  HostTensor wide(DType::f32, tensor.shape());
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    wide->as<float>()[i] = to_float(tensor.as<BFloat16>()[i]);
+  }
+  return wide;
+}
+
+inline HostTensor integers(const std::vector<std::int32_t>& values, Shape shape) {
+  HostTensor tensor(DType::i32, shape);
+  std::copy(values.begin(), values.end(), tensor->as<std::int32_t>());
+  return tensor;
+}
+inline HostTensor integers(const std::vector<std::int32_t>& values) {
+  return integers(values, Shape{static_cast<std::int64_t>(values.size())});
+}
+
+inline HostTensor floats(Shape shape) { return {DType::f32, shape}; }
+
+inline std::unique_ptr<Ops> make_ops(int threads = 1, DType dtype = DType::f32,
+                                     CpuIsa isa = CpuIsa::best) {
+  auto ops = make_cpu_ops({threads, dtype, isa});
+  EXPECT_TRUE(ops.ok()) << (ops.ok() ? "" : ops.error().message);
+  return std::move(ops).value();
+}
+
+/// Expects |found - expected| <= tolerance * (1 + |expected|) for all elements.
+inline void expect_near(const Tensor& found, const std::vector<double>& expected,
+                        double tolerance) {
+  ASSERT_EQ(found.elements(), static_cast<std::int64_t>(expected.size()));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double value = found.as<float>()[i];
+    ASSERT_LE(std::abs(value - expected[i]), tolerance * (1.0 + std::abs(expected[i])))
+        << "element " << i << " of " << found.shape().to_string() << ": expected " << expected[i]
+        << ", found " << value;
+  }
+}
+
+inline void expect_same_bits(const Tensor& found, const Tensor& expected) {
+  ASSERT_EQ(found.bytes(), expected.bytes());
+  const auto* a = static_cast<const std::uint32_t*>(found.data());
+  const auto* b = static_cast<const std::uint32_t*>(expected.data());
+  for (std::size_t i = 0; i < found.bytes() / 4; ++i) {
+    ASSERT_EQ(a[i], b[i]) << "element " << i << " of " << found.shape().to_string();
+  }
+}
+
+}  // namespace troupe
