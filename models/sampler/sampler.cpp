@@ -28,10 +28,9 @@ inline float exp_negative(float x) {
   constexpr float ln2_high = 0.693359375F;  // 9 bits: its product with n is exact
   constexpr float ln2_low = -2.12194440e-4F;
   constexpr float round_to_integer = 12582912.0F;  // 1.5 * 2^23
-  const float clamped = x < -87.0F ? -87.0F : x;
-  const float shifted = clamped * log2_e + round_to_integer;
+  const float shifted = x * log2_e + round_to_integer;
   const float n = shifted - round_to_integer;
-  const float r = (clamped - n * ln2_high) - n * ln2_low;
+  const float r = (x - n * ln2_high) - n * ln2_low;
   float p = 1.0F / 5040;
   p = p * r + 1.0F / 720;
   p = p * r + 1.0F / 120;
@@ -41,8 +40,13 @@ inline float exp_negative(float x) {
   p = p * r + 1.0F;
   p = p * r + 1.0F;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(shifted) << 23;  // n in the exponent
-  const float value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + bits);
-  return x < -87.0F ? 0.0F : value;
+  const std::uint32_t value = std::bit_cast<std::uint32_t>(p) + bits;
+  // All ones below -87, where the above is void. In integers: of comparisons g++ 12 makes branches,
+  // and then no vector code.
+  const std::int32_t magnitude = std::bit_cast<std::int32_t>(x) & 0x7fffffff;
+  const std::int32_t room = std::bit_cast<std::int32_t>(87.0F) - magnitude;
+  const auto too_low = static_cast<std::uint32_t>(room >> 31);
+  return std::bit_cast<float>(value & ~too_low);
 }
 
 struct Scan {
@@ -170,32 +174,16 @@ void keep_best(std::size_t k, SamplerScratch& scratch) {
   filter(scratch, [&](std::size_t i) { return scratch.values[i] >= least; });
 }
 
-/// Keeps the candidates that are more likely than those which top_p drops. `total` is the sum of
-/// their weights. Selection by weight: each round halves the candidates and sums one half.
-void keep_nucleus(double top_p, double total, SamplerScratch& scratch) {
+/// Of the candidates in `selection`, the least likely that stays when those before them have the
+/// sum `before`: the last at which the sum of the likelier ones is below `limit`. Each round halves
+/// the candidates and sums one half.
+std::size_t find_crossing(double before, double limit, SamplerScratch& scratch) {
   const auto& weights = scratch.weights;
-  const auto& ids = scratch.ids;
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
-    const auto i = static_cast<std::size_t>(a);
-    const auto j = static_cast<std::size_t>(b);
-    return weights[i] > weights[j] || (weights[i] == weights[j] && ids[i] < ids[j]);
+    const float x = weights[static_cast<std::size_t>(a)];
+    const float y = weights[static_cast<std::size_t>(b)];
+    return x > y || (x == y && a < b);
   };
-  // All the candidates at or below (1 - p) / n have together at most 1 - p: they are dropped.
-  const double negligible = (1.0 - top_p) * total / static_cast<double>(weights.size());
-  scratch.selection.clear();
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (static_cast<double>(weights[i]) > negligible) {
-      scratch.selection.push_back(static_cast<std::int32_t>(i));
-    }
-  }
-  if (scratch.selection.empty()) {  // top_p so small that 1 - p is 1, and all are equal
-    scratch.selection.resize(weights.size());
-    std::iota(scratch.selection.begin(), scratch.selection.end(), 0);
-  }
-
-  // The last token that stays is the one at which the sum of those before it is still below p.
-  const double limit = top_p * total;
-  double before = 0;
   auto first = scratch.selection.begin();
   auto last = scratch.selection.end();
   while (last - first > 1) {
@@ -212,9 +200,41 @@ void keep_nucleus(double top_p, double total, SamplerScratch& scratch) {
       last = middle;
     }
   }
-  const auto crossing = static_cast<std::size_t>(*first);
-  const float least = weights[crossing];
-  const std::int32_t last_id = ids[crossing];
+  return static_cast<std::size_t>(*first);
+}
+
+/// Keeps the candidates that are more likely than those which top_p drops. A histogram over the
+/// weights' leading bits (sixteen buckets an octave) finds the bucket of the last that stays; only
+/// that one is looked at closely.
+void keep_nucleus(double top_p, SamplerScratch& scratch) {
+  const auto bucket_of = [](float weight) { return std::bit_cast<std::uint32_t>(weight) >> 19; };
+  auto& buckets = scratch.bucket_sums;
+  buckets.assign(bucket_of(1.0F) + 1, 0.0);
+  for (const float weight : scratch.weights) {
+    buckets[bucket_of(weight)] += static_cast<double>(weight);
+  }
+  double total = 0;
+  for (std::size_t i = buckets.size(); i-- > 0;) total += buckets[i];
+
+  const double limit = top_p * total;
+  double before = 0;
+  std::size_t crossing_bucket = buckets.size() - 1;  // of the best token, whose weight is 1
+  for (std::size_t i = crossing_bucket; i-- > 0;) {
+    if (buckets[i] == 0) continue;
+    const double sum = before + buckets[crossing_bucket];
+    if (sum >= limit) break;
+    before = sum;
+    crossing_bucket = i;
+  }
+  scratch.selection.clear();
+  for (std::size_t i = 0; i < scratch.weights.size(); ++i) {
+    if (bucket_of(scratch.weights[i]) == crossing_bucket) {
+      scratch.selection.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  const std::size_t crossing = find_crossing(before, limit, scratch);
+  const float least = scratch.weights[crossing];
+  const std::int32_t last_id = scratch.ids[crossing];
   filter(scratch, [&](std::size_t i) {
     return scratch.weights[i] > least || (scratch.weights[i] == least && scratch.ids[i] <= last_id);
   });
@@ -307,13 +327,11 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
   scratch.weights.clear();
   if (cut_top_k) keep_best(static_cast<std::size_t>(params.top_k), scratch);
   scratch.weights.resize(scratch.values.size());
-  double total = exp_sum(scratch.values, max, scale, scratch.weights.data());
+  exp_sum(scratch.values, max, scale, scratch.weights.data());
   if (cut_min_p) {
     filter(scratch, [&](std::size_t i) { return scratch.weights[i] >= params.min_p; });
-    total = 0;
-    for (const float weight : scratch.weights) total += static_cast<double>(weight);
   }
-  if (cut_top_p) keep_nucleus(static_cast<double>(params.top_p), total, scratch);
+  if (cut_top_p) keep_nucleus(static_cast<double>(params.top_p), scratch);
   return {scratch.ids[draw(scratch.weights, point)], false};
 }
 

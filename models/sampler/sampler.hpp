@@ -15,6 +15,7 @@ struct SamplerScratch {
   std::vector<float> values;            ///< [vocab] candidates' logits
   std::vector<float> weights;           ///< [vocab] exp((logit - max) / temperature) of candidates
   std::vector<std::int32_t> ids;        ///< [vocab] candidates' ids, rising
+  std::vector<double> bucket_sums;      ///< [about 2,000] weights by size, for top_p
   std::vector<std::int32_t> selection;  ///< [vocab] indices of candidates
 };
 
