@@ -96,14 +96,12 @@ Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added) {
     text::AddedTokens::Token token{content, static_cast<std::int32_t>(id),
                                    entry.value("single_word", false), entry.value("lstrip", false),
                                    entry.value("rstrip", false)};
-    decoder.add_token(token.id, content, entry.value("special", false));
     added_ids[content] = token.id;
-    if (entry.value("normalized", false)) {
-      token.content = normalizer.apply(content);
-      normalized_tokens.add(std::move(token));
-    } else {
-      raw_tokens.add(std::move(token));
-    }
+    const bool is_normalized = entry.value("normalized", false);
+    if (is_normalized) token.content = normalizer.apply(content);
+    // The library gives a normalized token back as it is searched for, not as the file spells it.
+    decoder.add_token(token.id, token.content, entry.value("special", false));
+    (is_normalized ? normalized_tokens : raw_tokens).add(std::move(token));
   }
   return {};
 }

@@ -34,7 +34,4 @@ std::vector<std::pair<std::string, Value>> builtin_functions();
 /// `text` without the characters of `characters` (Python's whitespace if null) at its ends.
 std::string strip(std::string_view text, const Value* characters, bool left, bool right);
 
-/// "a tale of TWO" as "A Tale Of Two".
-std::string title_case(std::string_view text);
-
 }  // namespace troupe::jinja

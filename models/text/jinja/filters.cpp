@@ -196,9 +196,8 @@ Value indent(const Use& use) {
   std::string out = first_too && first_too->is_true() ? margin : "";
   for (std::size_t i = 0; i < text.size(); ++i) {
     out += text[i];
-    const bool is_blank = i + 1 < text.size() && text[i + 1] == '\n';
-    if (text[i] == '\n' && i + 1 < text.size() &&
-        (!is_blank || (blank_too && blank_too->is_true()))) {
+    const bool is_blank = i + 1 == text.size() || text[i + 1] == '\n';
+    if (text[i] == '\n' && (!is_blank || (blank_too && blank_too->is_true()))) {
       out += margin;
       check_text_size(out.size());
     }
@@ -284,7 +283,21 @@ Value round(const Use& use) {
 
 Value upper(const Use& use) { return text::to_upper(use.text()); }
 Value lower(const Use& use) { return text::to_lower(use.text()); }
-Value title(const Use& use) { return title_case(use.text()); }
+
+/// Unlike str.title(), begins a word only after a space or an opening bracket.
+Value title(const Use& use) {
+  std::string out;
+  bool in_word = false;
+  const std::string text = use.text();
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = text::next_code_point(text, at);
+    text::append_code_point(in_word ? text::to_lower(c) : text::to_upper(c), out);
+    in_word = !text::is_python_space(c) &&
+              std::u32string_view(U"-({[<").find(c) == std::u32string_view::npos;
+  }
+  return out;
+}
+
 Value trim(const Use& use) { return strip(use.text(), use.find(0, "chars"), true, true); }
 Value capitalize(const Use& use) {
   return call_method(use.interpreter, Value(use.text()), "capitalize", {});

@@ -9,7 +9,8 @@ namespace troupe::jinja {
 namespace {
 
 // A template of a large model with tools and hundreds of messages takes about 10^5 evaluations.
-constexpr std::size_t most_work = 50'000'000;
+constexpr std::size_t most_work = 20'000'000;
+constexpr std::size_t work_of_iteration = 20;
 
 }  // namespace
 
@@ -203,6 +204,7 @@ Interpreter::Flow Interpreter::execute(const std::unique_ptr<const For>& loop, s
   };
   Dict& fields = state->fields;
   for (std::int64_t i = 0; i < size; ++i) {
+    charge(work_of_iteration);
     fields.set("index", i + 1);
     fields.set("index0", i);
     fields.set("revindex", size - i);

@@ -54,7 +54,7 @@ std::vector<Value> split_words(const std::string& text, std::int64_t most) {
     const bool is_space = text::is_python_space(text::next_code_point(text, at));
     if (!is_space && word == text.npos) {
       if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-        parts.emplace_back(strip(text.substr(here), nullptr, false, true));
+        parts.emplace_back(text.substr(here));
         return parts;
       }
       word = here;
@@ -174,6 +174,18 @@ Value all_are(const Invocation& call, bool (*holds)(char32_t)) {
   return !characters.empty() && std::all_of(characters.begin(), characters.end(), holds);
 }
 
+/// str.title(): a word begins after anything that is no letter.
+std::string title_case(std::string_view text) {
+  std::string out;
+  bool in_word = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = text::next_code_point(text, at);
+    text::append_code_point(in_word ? text::to_lower(c) : text::to_upper(c), out);
+    in_word = text::to_lower(c) != text::to_upper(c);
+  }
+  return out;
+}
+
 using Method = Value (*)(const Invocation&);
 constexpr std::pair<std::string_view, Method> text_methods[] = {
     {"capitalize", capitalize},
@@ -284,17 +296,6 @@ std::string strip(std::string_view text, const Value* characters, bool left, boo
     text = text.substr(0, start);
   }
   return std::string(text);
-}
-
-std::string title_case(std::string_view text) {
-  std::string out;
-  bool in_word = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const char32_t c = text::next_code_point(text, at);
-    text::append_code_point(in_word ? text::to_lower(c) : text::to_upper(c), out);
-    in_word = text::to_lower(c) != text::to_upper(c);
-  }
-  return out;
 }
 
 bool has_method(const Value& object, std::string_view name) {

@@ -14,8 +14,9 @@ namespace troupe::jinja {
 /// and transformers' settings: trim_blocks, lstrip_blocks, loop controls, raise_exception,
 /// strftime_now, a tojson that keeps non-ASCII characters and the order of keys.
 ///
-/// Known differences: integers have 64 bits; case mapping is one code point to one; `%` does not
-/// format strings; include, extends, import, call, filter blocks and recursive loops are refused.
+/// Known differences: integers have 64 bits; case mapping is one code point to one; strings are
+/// not formatted by `%` and format(); include, extends, import, call, filter blocks and recursive
+/// loops are refused.
 ///
 /// render() may be called from any thread.
 class Template {

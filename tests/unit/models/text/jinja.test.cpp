@@ -1,0 +1,187 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "models/text/jinja/template.hpp"
+
+namespace troupe::jinja {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+ordered_json variables() {
+  return ordered_json::parse(R"({
+    "messages": [{"role": "system", "content": " Be brief.\n"}, {"role": "user", "content": "Hi é"},
+                 {"role": "assistant", "content": null}],
+    "n": null, "t": true, "i": 7, "f": 2.5, "s": "Hello World é", "l": [3, 1, 2, 1],
+    "d": {"b": 1, "a": "x", "items": 5}})");
+}
+
+std::string render(const std::string& source, const ordered_json& values = variables()) {
+  const auto parsed = Template::parse(source, "t");
+  if (!parsed.ok()) return "PARSE " + parsed.error().message;
+  const auto text = parsed->render(values);
+  return text.ok() ? *text : "ERROR " + text.error().message;
+}
+
+struct Case {
+  const char* source;
+  const char* expected;
+};
+
+void expect_all(std::initializer_list<Case> cases) {
+  for (const auto& [source, expected] : cases) EXPECT_EQ(render(source), expected) << source;
+}
+
+// What is expected below is what Jinja 3.1 gives with transformers' settings.
+
+TEST(Jinja, computes_as_python_does) {
+  expect_all({{"{{ 1 + 2 * 3 ** 2 }}", "19"},
+              {"{{ -7 // 2 }} {{ -7 % 3 }}", "-4 2"},
+              {"{{ 6 / 2 }} {{ 7.5 // 2 }}", "3.0 3.0"},
+              {"{{ 2 ** -1 }}", "0.5"},
+              {"{{ 1e16 }} {{ 1e15 }}", "1e+16 1000000000000000.0"},
+              {"{{ 'a' ~ 1 ~ 2.0 ~ none ~ true }}", "a12.0NoneTrue"},
+              {"{{ 'ab' * 2 }}", "abab"},
+              {"{{ [1] + [2] }}", "[1, 2]"},
+              {"{{ 1 == 1.0 }} {{ true == 1 }}", "True True"},
+              {"{{ 1 < 2 < 3 }} {{ 1 < 2 > 3 }}", "True False"},
+              {"{{ n or 'y' }} {{ t and 'x' }}", "y x"},
+              {"{{ 'a' if not t else 'b' if i == 7 else 'c' }}", "b"},
+              {"{{ 'z' not in 'abc' }} {{ 'a' in d }}", "True True"},
+              {"{{ -1|abs }} {{ 'a' ~ 'b'|upper }}", "1 aB"}});
+}
+
+TEST(Jinja, prints_values_as_python_does) {
+  expect_all({{"{{ [1, 'a', none, true, 1.5, \"it's\"] }}", "[1, 'a', None, True, 1.5, \"it's\"]"},
+              {"{{ {'a': 1, 'b': [1, 2]} }}", "{'a': 1, 'b': [1, 2]}"},
+              {"{{ (1,) }} {{ (1, 2) }} {{ (1) }}", "(1,) (1, 2) 1"},
+              {"[{{ missing }}] {{ n }}", "[] None"}});
+}
+
+TEST(Jinja, slices_and_indexes) {
+  expect_all({{"{{ l[::-1] }} {{ l[1:3] }} {{ l[-1] }}", "[1, 2, 1, 3] [1, 2] 1"},
+              {"{{ s[::-1] }} {{ s[-1] }} {{ s[1:4] }}", "é dlroW olleH é ell"},
+              {"{{ l[5:1:-1] }} {{ l[10] is defined }}", "[1, 2] False"},
+              {"{{ d.b }} {{ d['items'] }} {{ d.get('zz', 4) }}", "1 5 4"},
+              {"{{ messages[1:][0].role }}", "user"}});
+}
+
+TEST(Jinja, applies_filters) {
+  expect_all(
+      {{"{{ s|length }} {{ s|upper }} {{ ' a '|trim }}", "13 HELLO WORLD É a"},
+       {"{{ messages|map(attribute='role')|join(',') }}", "system,user,assistant"},
+       {"{{ messages|selectattr('role', 'equalto', 'user')|list|length }}", "1"},
+       {"{{ messages|rejectattr('content')|map(attribute='role')|list }}", "['assistant']"},
+       {"{{ [1, 2, 3]|select('odd')|list }} {{ [0, 1]|reject|list }}", "[1, 3] [0]"},
+       {"{{ l|sort }} {{ l|unique|list }} {{ l|first }} {{ l|last }}",
+        "[1, 1, 2, 3] [3, 1, 2] 3 1"},
+       {"{{ missing|default('x') }} {{ n|default('x') }} {{ n|default('x', true) }}", "x None x"},
+       {"{{ '5.7'|int }} {{ 'x'|int(3) }} {{ 'a\nb'|indent(2) }}", "5 3 a\n  b"},
+       {"{{ d|items|list }}", "[('b', 1), ('a', 'x'), ('items', 5)]"},
+       {"{{ \"they're\"|title }} {{ \"they're\".title() }}", "They're They'Re"}});
+}
+
+TEST(Jinja, writes_json_as_transformers_does) {
+  expect_all({{"{{ messages[1]|tojson }}", R"({"role": "user", "content": "Hi é"})"},
+              {"{{ [1.0, none, '\"<\n'] | tojson }}", R"([1.0, null, "\"<\n"])"},
+              {"{{ {'z': 1, 'a': []}|tojson(indent=2) }}", "{\n  \"z\": 1,\n  \"a\": []\n}"}});
+}
+
+TEST(Jinja, calls_methods) {
+  expect_all(
+      {{"{{ ' a  b '.split() }} {{ 'a,b,,c'.split(',') }}", "['a', 'b'] ['a', 'b', '', 'c']"},
+       {"{{ 'x</t>y'.split('</t>')[-1] }} {{ 'a b c'.rsplit(' ', 1) }}", "y ['a b', 'c']"},
+       {"{{ 'xxaxx'.strip('x') }} {{ 'xa'.lstrip('x') }} {{ 'ax'.rstrip('x') }}", "a a a"},
+       {"{{ s.startswith('He') }} {{ s.endswith(('x', 'é')) }}", "True True"},
+       {"{{ s.replace('o', '0', 1) }} {{ s.find('W') }}", "Hell0 World é 6"}});
+}
+
+TEST(Jinja, tests_values) {
+  expect_all({{"{{ missing is defined }} {{ n is none }} {{ n.x is defined }}", "False True False"},
+              {"{{ t is boolean }} {{ t is integer }} {{ t is number }}", "True False True"},
+              {"{{ s is string }} {{ d is mapping }} {{ l is iterable }} {{ i is odd }}",
+               "True True True True"},
+              {"{{ i is divisibleby 7 }} {{ i is not gt 3 }}", "True False"}});
+}
+
+TEST(Jinja, loops) {
+  expect_all(
+      {{"{% for x in l if x != 1 %}{{ loop.index0 }}{{ x }}{{ loop.last }} {% else %}-{% endfor %}",
+        "03False 12True "},
+       {"{% for x in [] %}a{% else %}none{% endfor %}", "none"},
+       {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "b=1;a=x;items=5;"},
+       {"{% for x in l %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }} {% endfor %}",
+        "<3>1 3<1>2 1<2>1 2<1> "},
+       {"{% for x in range(9) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}"
+        "{% endif %}{{ x }}{% endfor %}",
+        "013"}});
+}
+
+TEST(Jinja, keeps_assignments_in_their_scope) {
+  expect_all(
+      {{"{% set x = 1 %}{% for y in l %}{% set x = x + y %}{{ x }}{% endfor %}{{ x }}", "42321"},
+       {"{% set ns = namespace(c=0) %}{% for y in l %}{% set ns.c = ns.c + y %}{% endfor %}"
+        "{{ ns.c }}",
+        "7"},
+       {"{% if t %}{% set q = 1 %}{% endif %}{{ q }}", "1"},
+       {"{% set a, b = 1, 2 %}{{ b }}{{ a }}", "21"},
+       {"{% set x %}\nblock {{ i }}\n{% endset %}[{{ x }}]", "[block 7\n]"},
+       {"{% macro f(a, b='z') %}[{{ a }}{{ b }}{{ late }}]{% endmacro %}{% set late = 5 %}"
+        "{{ f(1) }}{{ f(b=2) }}",
+        "[1z5][25]"}});
+}
+
+TEST(Jinja, controls_whitespace) {
+  expect_all({{"a\n{%- if t %} b {% endif -%}\n c", "a b c"},
+              {"  {% if t %}\n    x\n  {% endif %}\ny", "    x\ny"},
+              {"  {{ i }}\n{{ i }}\n", "  7\n7"},
+              {"a {%+ if t %} b {% endif +%}\nc", "a  b \nc"},
+              {"a\n{#- c -#}\nb\n  {# d #}\ne", "ab\ne"},
+              {"{% raw %}{{ x }} {% if %}{% endraw %}\nx", "{{ x }} {% if %}x"},
+              {"{{ '}}' }}{{ {'a': {'b': 1}} }}", "}}{'a': {'b': 1}}"}});
+}
+
+TEST(Jinja, names_the_line_of_what_is_wrong) {
+  expect_all(
+      {{"a\n{{ missing.x }}", "ERROR t:2: 'missing' is undefined"},
+       {"\n\n{{ 'a' + n }}", "ERROR t:3: cannot compute str + NoneType"},
+       {"{% if t %}\n{{ raise_exception('no tools') }}{% endif %}", "ERROR t:2: no tools"},
+       {"{{ l.append(1) }}", "ERROR t:1: append() would change a list, which a template may not"},
+       {"{{ i|nonsense }}", "ERROR t:1: the filter 'nonsense' is not supported"},
+       {"a\n{% include 'x' %}", "PARSE t:2: the tag 'include' is not supported"},
+       {"{% for x in l %}\n", "PARSE t:1: expected endfor, found the end of the template"},
+       {"{{ 'a }}", "PARSE t:1: a string has no end"}});
+}
+
+TEST(Jinja, refuses_to_run_away) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested"},
+      {"{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+       "too many steps"},
+      {"{{ 'a' * 99999999999 }}", "MiB"},
+      {"{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(99) %}"
+       "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+       "MiB"},
+      {"{% set ns = namespace() %}{% set ns.x = [] %}{% for i in range(999) %}"
+       "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+       "nested"},
+      {"{{ range(10000000) }}", "range()"},
+  };
+  for (const auto& [source, reason] : cases)
+    EXPECT_THAT(render(source), HasSubstr(reason)) << source;
+  EXPECT_THAT(render("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+              HasSubstr("nested"));
+  EXPECT_THAT(render("{{ " + std::string(5000, '[')), HasSubstr("PARSE"));
+}
+
+TEST(Jinja, frees_namespaces_and_macros_that_hold_each_other) {
+  expect_all(
+      {{"{% set ns = namespace() %}{% set ns.self = ns %}{% macro f() %}x{% endmacro %}"
+        "{% set ns.f = f %}{{ ns.f() }}{{ ns.self.f() }}",
+        "xx"}});
+}
+
+}  // namespace
+}  // namespace troupe::jinja
