@@ -175,6 +175,12 @@ TEST(BrokenBatches, get_an_error_for_the_broken_lines_and_keep_the_good_ones) {
   }
 }
 
+TEST(DemoBatch, has_48_requests_that_are_all_valid) {
+  const Outcome lines = outcome(TROUPE_SOURCE_DIR "/configs/demo/requests.jsonl");
+  EXPECT_EQ(lines.size(), 48U);
+  for (const auto& [custom_id, code] : lines) EXPECT_EQ(code, "ok") << custom_id;
+}
+
 std::string request_line(std::string_view custom_id, std::string_view prompt) {
   return fmt::format(
       R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"prompt":"{}"}}}})",
