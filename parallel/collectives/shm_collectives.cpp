@@ -38,8 +38,10 @@ Result<std::unique_ptr<ShmCollectives>> ShmCollectives::attach(SharedMemory regi
 
 Result<void> ShmCollectives::begin(Result<void> checked, ShmCall call) {
   // A rank that cannot take part must not leave the others waiting for it.
-  if (!checked) rounds_.abort();
-  TROUPE_CHECK(std::move(checked));
+  if (!checked) {
+    rounds_.abort();
+    return checked;
+  }
   return rounds_.begin(call, timeout());
 }
 
