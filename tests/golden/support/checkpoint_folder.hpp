@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/checkpoint/checkpoint.hpp"
+
+namespace troupe::golden {
+
+/// A folder of its own, removed with all its files at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Writes a file in it and gives its path.
+  std::filesystem::path write(std::string_view name, std::string_view bytes) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The bytes of a file; empty if it cannot be read.
+std::string file_bytes(const std::filesystem::path& path);
+
+/// A tensor to be written.
+struct RawTensor {
+  std::string dtype;  ///< as in the file, e.g. "BF16"
+  std::vector<std::int64_t> shape;
+  std::string bytes;
+};
+
+/// The bytes of a safetensors file with these tensors.
+std::string safetensors_bytes(const std::map<std::string, RawTensor>& tensors);
+
+/// A header and data as they are, right or wrong.
+std::string safetensors_bytes(std::string_view header, std::string_view data);
+
+/// All tensors of a checkpoint, to be changed and written again.
+std::map<std::string, RawTensor> read_all(const Checkpoint& checkpoint);
+
+}  // namespace troupe::golden

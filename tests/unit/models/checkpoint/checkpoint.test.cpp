@@ -1,0 +1,106 @@
+#include "models/checkpoint/checkpoint.hpp"
+
+#include <array>
+#include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/golden/support/require.hpp"
+
+namespace troupe {
+namespace {
+
+using golden::safetensors_bytes;
+using golden::TemporaryFolder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Checkpoint, opens_shards_by_their_index) {
+  const TemporaryFolder folder;
+  folder.write("one.safetensors", safetensors_bytes({{"a", {"U8", {1}, "1"}}}));
+  folder.write("two.safetensors", safetensors_bytes({{"b", {"U8", {2}, "22"}}}));
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}})");
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder.path()));
+  EXPECT_THAT(checkpoint.names(), ElementsAre("a", "b"));
+  REQUIRE_OK(const Tensor b, checkpoint.tensor("b"));
+  EXPECT_EQ(b.shape(), Shape({2}));
+  const auto missing = checkpoint.tensor("c");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message,
+              AllOf(HasSubstr("model.safetensors.index.json"), HasSubstr("missing tensor c")));
+}
+
+TEST(Checkpoint, refuses_an_index_that_lies) {
+  const std::vector<std::pair<std::string, std::string>> indices = {
+      {R"({"weight_map": {"a": "gone.safetensors"}})", "gone.safetensors: no such file"},
+      {R"({"weight_map": {"z": "one.safetensors"}})", "tensor z is listed in one.safetensors"},
+      {R"({"weight_map": {"a": "../one.safetensors"}})", "tensor a: expected the name of a file"},
+      {R"({"weight_map": {"a": 3}})", "tensor a: expected the name of a file"},
+      {R"({"metadata": {}})", "missing key weight_map"},
+      {"{\n\"weight_map\": }", "model.safetensors.index.json:2:"},
+  };
+  for (const auto& [index, part] : indices) {
+    const TemporaryFolder folder;
+    folder.write("one.safetensors", safetensors_bytes({{"a", {"U8", {1}, "1"}}}));
+    folder.write("model.safetensors.index.json", index);
+    const auto checkpoint = Checkpoint::open(folder.path());
+    ASSERT_FALSE(checkpoint.ok()) << index;
+    EXPECT_THAT(checkpoint.error().message, HasSubstr(part));
+  }
+}
+
+TEST(Checkpoint, says_which_files_it_looked_for) {
+  const TemporaryFolder folder;
+  const auto checkpoint = Checkpoint::open(folder.path());
+  ASSERT_FALSE(checkpoint.ok());
+  EXPECT_EQ(checkpoint.error().code, ErrorCode::not_found);
+  EXPECT_THAT(checkpoint.error().message,
+              AllOf(HasSubstr(folder.path().string()), HasSubstr("model.safetensors")));
+}
+
+TEST(Checkpoint, names_expected_and_found_shape_of_a_weight) {
+  const TemporaryFolder folder;
+  folder.write("model.safetensors",
+               safetensors_bytes({{"a", {"BF16", {1, 2}, "1234"}}, {"i", {"I32", {1}, "1234"}}}));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder.path()));
+  EXPECT_TRUE(checkpoint.weight("a", {1, 2}).ok());
+  const auto other = checkpoint.weight("a", {2, 2});
+  ASSERT_FALSE(other.ok());
+  EXPECT_THAT(other.error().message, AllOf(HasSubstr("model.safetensors"), HasSubstr("tensor a"),
+                                           HasSubstr("[2, 2]"), HasSubstr("bf16 [1, 2]")));
+  EXPECT_THAT(checkpoint.weight("i", {1}).error().message, HasSubstr("found i32 [1]"));
+}
+
+TEST(ReadShard, copies_rows_and_columns_and_converts) {
+  std::array<float, 12> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5F;
+  const Tensor matrix(values.data(), DType::f32, {3, 4});
+  const HostTensor same(DType::f32, {2, 2});
+  read_shard(matrix, {{1, 2}, {2, 2}}, same);
+  EXPECT_THAT(same->span<float>(), ElementsAre(6.5F, 7.5F, 10.5F, 11.5F));
+  const HostTensor rounded(DType::bf16, {1, 4});
+  read_shard(matrix, {{0, 1}, {0, 4}}, rounded);
+  EXPECT_EQ(to_float(rounded->as<BFloat16>()[3]), 3.5F);
+
+  std::array<std::uint16_t, 2> halves{0x3C00, 0xC000};  // 1 and -2
+  const HostTensor widened(DType::f32, {1, 2});
+  read_shard(Tensor(halves.data(), DType::f16, {1, 2}), {{0, 1}, {0, 2}}, widened);
+  EXPECT_THAT(widened->span<float>(), ElementsAre(1.0F, -2.0F));
+}
+
+TEST(ReadShard, reads_weights_at_odd_addresses) {
+  alignas(8) std::array<char, 9> memory{};
+  const std::array<float, 2> values{1.25F, -3.0F};
+  std::memcpy(memory.data() + 1, values.data(), sizeof values);
+  const HostTensor out(DType::bf16, {1, 2});
+  read_shard(Tensor(memory.data() + 1, DType::f32, {1, 2}), {{0, 1}, {0, 2}}, out);
+  EXPECT_EQ(to_float(out->as<BFloat16>()[0]), 1.25F);
+  EXPECT_EQ(to_float(out->as<BFloat16>()[1]), -3.0F);
+}
+
+}  // namespace
+}  // namespace troupe

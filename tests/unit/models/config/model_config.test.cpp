@@ -1,0 +1,207 @@
+#include "models/config/model_config.hpp"
+
+#include <functional>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/require.hpp"
+
+namespace troupe {
+namespace {
+
+using golden::TemporaryFolder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
+
+nlohmann::json tiny_config() {
+  return nlohmann::json::parse(golden::file_bytes(tiny_folder() / "config.json"));
+}
+
+Result<ModelConfig> load_text(std::string_view text) {
+  const TemporaryFolder folder;
+  folder.write("config.json", text);
+  return ModelConfig::load(folder.path());
+}
+
+/// The config of a small model after `change`.
+Result<ModelConfig> load_changed(const std::function<void(nlohmann::json&)>& change) {
+  nlohmann::json object = tiny_config();
+  change(object);
+  return load_text(object.dump());
+}
+
+void expect_tiny(const ModelConfig& config) {
+  EXPECT_EQ(config.architecture, Architecture::qwen3_moe);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.layers, 3);
+  EXPECT_EQ(config.heads, 4);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 32);
+  EXPECT_EQ(config.intermediate_size, 144);
+  EXPECT_EQ(config.vocab_size, 512);
+  EXPECT_EQ(config.max_position_embeddings, 2048);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.dtype, DType::bf16);
+  EXPECT_DOUBLE_EQ(config.rope.theta, 100000.0);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(511));
+  ASSERT_TRUE(config.moe.has_value());
+  EXPECT_EQ(config.moe->experts, 8);
+  EXPECT_EQ(config.moe->top_k, 3);
+  EXPECT_EQ(config.moe->intermediate_size, 48);
+  EXPECT_TRUE(config.moe->normalize_top_k);
+}
+
+TEST(ModelConfig, reads_the_spelling_of_transformers_5) {
+  REQUIRE_OK(const auto config, ModelConfig::load(tiny_folder()));
+  expect_tiny(config);
+}
+
+TEST(ModelConfig, reads_the_spelling_of_transformers_4_to_the_same_values) {
+  REQUIRE_OK(const auto config, load_text(golden::file_bytes(tiny_folder() / "config.v4.json")));
+  expect_tiny(config);
+}
+
+TEST(ModelConfig, knows_sparse_layers_by_step_and_exceptions) {
+  REQUIRE_OK(const auto config, load_changed([](nlohmann::json& object) {
+               object["num_hidden_layers"] = 6;
+               object["decoder_sparse_step"] = 2;
+               object["mlp_only_layers"] = {3};
+             }));
+  std::vector<std::int64_t> sparse;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.is_sparse(layer)) sparse.push_back(layer);
+  }
+  EXPECT_THAT(sparse, ElementsAre(1, 5));
+}
+
+TEST(ModelConfig, gives_qwen3_a_head_dim_of_128_where_the_key_is_absent) {
+  REQUIRE_OK(const auto config,
+             load_changed([](nlohmann::json& object) { object.erase("head_dim"); }));
+  EXPECT_EQ(config.head_dim, 128);
+}
+
+TEST(ModelConfig, refuses_an_unknown_architecture_with_the_list_of_known_ones) {
+  const auto config =
+      load_changed([](nlohmann::json& object) { object["architectures"] = {"FooBarForCausalLM"}; });
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(config.error().message,
+              AllOf(HasSubstr("config.json"), HasSubstr("FooBarForCausalLM"),
+                    HasSubstr("Qwen3ForCausalLM"), HasSubstr("Qwen3MoeForCausalLM")));
+}
+
+TEST(ModelConfig, says_line_and_column_of_a_syntax_error) {
+  const auto config = load_text("{\n  \"hidden_size\": 64,\n  oops: 1\n}\n");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::corrupt_data);
+  EXPECT_THAT(config.error().message, HasSubstr("config.json:3:3:"));
+}
+
+TEST(ModelConfig, says_that_the_file_is_missing) {
+  const TemporaryFolder folder;
+  const auto config = ModelConfig::load(folder.path());
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::not_found);
+  EXPECT_THAT(config.error().message, HasSubstr((folder.path() / "config.json").string()));
+}
+
+TEST(ModelConfig, names_every_required_key_that_is_missing) {
+  for (const std::string key :
+       {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+        "vocab_size", "max_position_embeddings", "num_local_experts", "num_experts_per_tok",
+        "moe_intermediate_size"}) {
+    const auto config = load_changed([&](nlohmann::json& object) { object.erase(key); });
+    ASSERT_FALSE(config.ok()) << key;
+    EXPECT_THAT(config.error().message, AllOf(HasSubstr("missing key"), HasSubstr(key)));
+  }
+}
+
+TEST(ModelConfig, refuses_absurd_values_naming_key_and_value) {
+  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {
+      {"hidden_size", 0},         {"hidden_size", -64},
+      {"hidden_size", "64"},      {"hidden_size", 1e30},
+      {"hidden_size", 1LL << 40}, {"vocab_size", 18446744073709551615ULL},
+      {"num_hidden_layers", 1e9}, {"num_key_value_heads", 5},
+      {"head_dim", 31},           {"num_experts_per_tok", 9},
+      {"rms_norm_eps", -1.0},     {"mlp_only_layers", {7}},
+      {"eos_token_id", "</s>"},   {"tie_word_embeddings", 1},
+  };
+  for (const auto& [key, value] : wrong) {
+    const auto config = load_changed([&](nlohmann::json& object) { object[key] = value; });
+    ASSERT_FALSE(config.ok()) << key << " = " << value;
+    EXPECT_EQ(config.error().code, ErrorCode::corrupt_data) << config.error().message;
+    EXPECT_THAT(config.error().message, HasSubstr(key));
+  }
+}
+
+TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
+  const std::vector<std::pair<std::string, nlohmann::json>> features = {
+      {"hidden_act", "gelu"},
+      {"attention_bias", true},
+      {"quantization_config", {{"bits", 4}}},
+      {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
+      {"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4.0}}},
+      {"torch_dtype", "float8"},
+  };
+  for (const auto& [key, value] : features) {
+    const auto config = load_changed([&](nlohmann::json& object) {
+      if (key == "torch_dtype") object.erase("dtype");
+      object[key] = value;
+    });
+    ASSERT_FALSE(config.ok()) << key;
+    EXPECT_EQ(config.error().code, ErrorCode::unsupported) << config.error().message;
+  }
+}
+
+TEST(ModelConfig, accepts_a_sliding_window_that_is_not_used) {
+  const auto config = load_changed([](nlohmann::json& object) {
+    object["sliding_window"] = 4096;
+    object["use_sliding_window"] = false;
+  });
+  EXPECT_TRUE(config.ok());
+}
+
+TEST(ModelConfig, survives_json_nested_a_hundred_thousand_deep) {
+  const auto config =
+      load_text(fmt::format(R"({{"architectures": ["Qwen3ForCausalLM"], "hidden_size": {}{}}})",
+                            std::string(100'000, '['), std::string(100'000, ']')));
+  ASSERT_FALSE(config.ok());
+  EXPECT_THAT(config.error().message, HasSubstr("hidden_size"));
+}
+
+TEST(GenerationDefaults, reads_what_servers_take_as_defaults) {
+  const std::filesystem::path demo =
+      std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/demo/fable-moe";
+  REQUIRE_OK(const auto defaults, GenerationDefaults::load(demo));
+  EXPECT_THAT(defaults.eos_token_ids, ElementsAre(4095, 4093));
+  EXPECT_EQ(defaults.temperature, 0.7);
+  EXPECT_EQ(defaults.top_k, 20);
+  EXPECT_EQ(defaults.top_p, 0.95);
+  EXPECT_FALSE(defaults.min_p.has_value());
+  REQUIRE_OK(const auto config, ModelConfig::load(demo));
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(4095));
+  EXPECT_THAT(eos_token_ids(config, defaults), ElementsAre(4093, 4095));
+}
+
+TEST(GenerationDefaults, are_empty_without_a_file_and_refuse_a_wrong_value) {
+  const TemporaryFolder folder;
+  REQUIRE_OK(const auto empty, GenerationDefaults::load(folder.path()));
+  EXPECT_TRUE(empty.eos_token_ids.empty());
+  EXPECT_FALSE(empty.temperature.has_value());
+  folder.write("generation_config.json", R"({"eos_token_id": 2, "temperature": "hot"})");
+  const auto wrong = GenerationDefaults::load(folder.path());
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, HasSubstr("temperature: expected a number"));
+}
+
+}  // namespace
+}  // namespace troupe
