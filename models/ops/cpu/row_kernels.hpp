@@ -56,6 +56,7 @@ inline void add_rms_norm(float* residual, const float* x, const float* weight, f
 
 inline void silu_mul(const float* gate_up, std::int64_t rows, std::int64_t inner, float* out) {
   const F16 one = broadcast(1.0F);
+  const F16 lowest = broadcast(-88.0F);  // silu there is -5e-37, beyond it exp is clamped
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* gate = gate_up + 2 * r * inner;
     const float* up = gate + inner;
@@ -64,7 +65,7 @@ inline void silu_mul(const float* gate_up, std::int64_t rows, std::int64_t inner
       const std::int64_t n = inner - i;
       const F16 g = n >= 16 ? load(gate + i) : load(gate + i, n);
       const F16 u = n >= 16 ? load(up + i) : load(up + i, n);
-      const F16 y = g / (one + exp(zero() - g)) * u;
+      const F16 y = max(lowest, g) / (one + exp(zero() - g)) * u;
       if (n >= 16) {
         store(row + i, y);
       } else {
