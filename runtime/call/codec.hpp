@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -51,8 +52,10 @@ class Encoder {
 
   void put_raw(const void* data, std::size_t bytes) {
     if (bytes == 0) return;
-    const auto* first = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), first, first + bytes);
+    const std::size_t end = bytes_.size();
+    if (bytes_.capacity() < end + bytes) bytes_.reserve(std::max(2 * end, end + bytes));
+    bytes_.resize(end + bytes);
+    std::memcpy(bytes_.data() + end, data, bytes);
   }
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   std::size_t size() const { return bytes_.size(); }

@@ -16,10 +16,12 @@ namespace troupe {
 class Link {
  public:
   virtual ~Link() = default;
-  /// Sends one frame, or queues it while the peer reads slowly. On a caller's thread this blocks
-  /// while more than the transport's bound is queued and fails with `timeout` after its send
-  /// timeout; on the transport's own thread it never blocks. peer_died after the link has closed.
-  virtual Result<void> send(std::span<const std::byte> head, std::span<const std::byte> body) = 0;
+  /// Sends one frame (body, then trailer), or queues it while the peer reads slowly. On a caller's
+  /// thread this blocks while more than the transport's bound is queued and fails with `timeout`
+  /// after its send timeout; on the transport's own thread it never blocks. peer_died after the
+  /// link has closed.
+  virtual Result<void> send(std::span<const std::byte> body,
+                            std::span<const std::byte> trailer) = 0;
   /// Closes; the closed callback follows, on the transport's thread.
   virtual void close() = 0;
 };

@@ -1,0 +1,23 @@
+#include "runtime/actor/actor_down.hpp"
+
+namespace troupe {
+
+std::string_view to_string(DownCause cause) {
+  switch (cause) {
+    case DownCause::stopped:
+      return "stopped";
+    case DownCause::exited:
+      return "exited";
+    case DownCause::exit_code:
+      return "exit_code";
+    case DownCause::signal:
+      return "signal";
+    case DownCause::unresponsive:
+      return "unresponsive";
+    case DownCause::node_lost:
+      return "node_lost";
+  }
+  return "unknown";
+}
+
+}  // namespace troupe

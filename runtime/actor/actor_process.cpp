@@ -1,0 +1,197 @@
+#include "runtime/actor/actor_process.hpp"
+
+#include <map>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "runtime/actor/actor_cell.hpp"
+#include "runtime/actor/job_transport.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/call/future.hpp"
+#include "runtime/control/messages.hpp"
+#include "runtime/process/child_channel.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds agent_timeout{5000};  ///< for an answer of the agent
+constexpr milliseconds end_grace{800};       ///< for running methods when the process is to end
+
+class ActorProcess {
+ public:
+  ActorProcess(UniqueFd parent, const ActorTypes& types)
+      : channel_(std::move(parent)), types_(types) {}
+
+  Result<void> boot();
+  [[noreturn]] void run();
+
+ private:
+  void tell(const ControlMessage& message);
+  void on_message(ChildChannel::Message message);
+  void start_actor(StartActor start);
+  void on_actor_gone(const ActorGone& gone);
+  void on_region_reply(const RegionReply& reply, UniqueFd fd);
+  Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
+  [[noreturn]] void end();
+
+  ChildChannel channel_;
+  const ActorTypes& types_;
+  std::shared_ptr<HostServices> services_;
+  std::mutex mutex_;
+  std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
+  std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
+  std::uint64_t next_ask_ = 1;
+};
+
+Result<void> ActorProcess::boot() {
+  TROUPE_TRY(auto first, channel_.receive_one(10000));
+  TROUPE_TRY(auto message, decode_message(first.bytes));
+  const auto* bootstrap = std::get_if<ProcessBootstrap>(&message);
+  if (bootstrap == nullptr)
+    return fail(ErrorCode::corrupt_data, "the agent did not send a bootstrap");
+  TROUPE_CHECK(log::open(bootstrap->process_name, bootstrap->log_path,
+                         static_cast<log::Level>(bootstrap->log_level)));
+  TROUPE_TRY(auto keys, JobKeys::from_secret(bootstrap->secret));
+  CallHub::Options calls;
+  calls.credits = bootstrap->credits;
+  calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
+  calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
+  auto transport = make_job_transport(keys, bootstrap->job_id, std::to_string(bootstrap->process));
+  TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
+  services_ = std::make_shared<HostServices>(HostServices{
+      bootstrap->node, bootstrap->job_folder, bootstrap->log_path, keys, hub,
+      std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
+      [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
+      [this](std::string_view prefix) -> Result<void> {
+        TROUPE_TRY(auto nothing, ask_region(prefix, 0, true));
+        (void)nothing;
+        return {};
+      }});
+  return {};
+}
+
+void ActorProcess::run() {
+  while (true) {
+    pollfd polled{channel_.fd(), POLLIN, 0};
+    ::poll(&polled, 1, -1);
+    auto messages = channel_.receive();
+    if (!messages.ok()) {
+      log::warning("the agent is gone; ending");
+      ::_exit(1);
+    }
+    for (auto& message : *messages) on_message(std::move(message));
+  }
+}
+
+void ActorProcess::tell(const ControlMessage& message) {
+  // If the agent is gone, the main thread sees it and ends the process.
+  if (channel_.send(encode_message(message)).ok())
+    (void)channel_.drain(static_cast<int>(agent_timeout.count()));
+}
+
+void ActorProcess::on_message(ChildChannel::Message message) {
+  auto decoded = decode_message(message.bytes);
+  if (!decoded.ok()) return log::error("from the agent: {}", decoded.error().message);
+  if (std::holds_alternative<Heartbeat>(*decoded)) return tell(Heartbeat{});
+  if (auto* start = std::get_if<StartActor>(&*decoded)) return start_actor(std::move(*start));
+  if (const auto* gone = std::get_if<ActorGone>(&*decoded)) return on_actor_gone(*gone);
+  if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
+    return on_region_reply(*reply, std::move(message.fd));
+  }
+  if (std::holds_alternative<StopProcess>(*decoded)) end();
+  if (const auto* stop = std::get_if<StopActor>(&*decoded)) {
+    std::lock_guard lock(mutex_);
+    if (const auto found = cells_.find(stop->actor); found != cells_.end()) found->second->stop();
+  }
+}
+
+void ActorProcess::start_actor(StartActor start) {
+  const ActorId id = start.actor.id;
+  auto factory = types_.find(start.actor.type);
+  if (!factory.ok()) return tell(ActorFailed{id, factory.error().code, factory.error().message});
+  start.actor.endpoint = services_->hub->endpoint();
+  auto make = [make = *std::move(factory), arguments = std::move(start.arguments)](
+                  ActorContext& context) { return make(context, arguments); };
+  const auto forget = [this, id] {
+    std::lock_guard lock(mutex_);
+    cells_.erase(id);
+  };
+  ActorCell::Events events;
+  events.on_made = [this, id, forget](Result<void> made) {
+    if (made.ok()) return tell(ActorStarted{id, services_->hub->endpoint(), ::getpid()});
+    log::error("actor {} could not be made: {}", id, made.error().message);
+    forget();
+    tell(ActorFailed{id, made.error().code, made.error().message});
+  };
+  events.on_ended = [this, id, forget](bool exited, const std::string& reason) {
+    forget();
+    tell(ActorEnded{id, exited, reason});
+  };
+  std::lock_guard lock(mutex_);
+  cells_[id] = ActorCell::start(std::move(start.actor), std::move(start.devices), services_,
+                                std::move(make), std::move(events));
+}
+
+void ActorProcess::on_actor_gone(const ActorGone& gone) {
+  auto down = decode<ActorDown>(gone.down);
+  if (!down.ok()) return log::error("from the agent: {}", down.error().message);
+  services_->hub->mark_down(down->id, down->message);
+  services_->watches->on_down(*down);
+}
+
+Result<UniqueFd> ActorProcess::ask_region(std::string_view name, std::size_t bytes, bool release) {
+  Promise<UniqueFd> promise;
+  auto answer = promise.future();
+  std::uint64_t ask = 0;
+  {
+    std::lock_guard lock(mutex_);
+    ask = next_ask_++;
+    region_asks_.emplace(ask, promise);
+  }
+  tell(RegionRequest{ask, std::string(name), bytes, release});
+  return answer.get(agent_timeout);
+}
+
+void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
+  std::unique_lock lock(mutex_);
+  auto node = region_asks_.extract(reply.request);
+  lock.unlock();
+  if (node.empty()) return;
+  if (reply.ok) return node.mapped().complete(std::move(fd));
+  node.mapped().complete(Error{reply.code, reply.message});
+}
+
+void ActorProcess::end() {
+  std::map<ActorId, std::shared_ptr<ActorCell>> cells;
+  {
+    std::lock_guard lock(mutex_);
+    cells = cells_;
+  }
+  for (auto& [id, cell] : cells) cell->stop();
+  const auto deadline = std::chrono::steady_clock::now() + end_grace;
+  for (auto& [id, cell] : cells) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (!cell->wait_until_over(std::chrono::duration_cast<milliseconds>(left))) {
+      log::warning("actor {} is still busy; ending the process without it", id);
+    }
+  }
+  log::info("ending as told");
+  ::_exit(0);  // threads may still run: no destructor may pull things away from them
+}
+
+}  // namespace
+
+void run_actor_process(UniqueFd parent, const ActorTypes& types) {
+  // Lives until _exit: actor threads refer to it.
+  auto* process = new ActorProcess(std::move(parent), types);
+  if (auto booted = process->boot(); !booted.ok()) {
+    log::error("actor process: {}", booted.error().message);
+    ::_exit(1);
+  }
+  process->run();
+}
+
+}  // namespace troupe

@@ -1,0 +1,290 @@
+#include "runtime/actor/actor_registry.hpp"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "runtime/actor/directory.hpp"
+
+namespace troupe {
+
+Result<ActorAddress> Directory::find(const std::string& name, const std::string& type) {
+  return registry_->find(name, type);
+}
+
+std::optional<ActorDown> Directory::down_of(ActorId actor) { return registry_->down_of(actor); }
+
+ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, std::string log_folder)
+    : nodes_(nodes),
+      policy_(policy),
+      log_folder_(std::move(log_folder)),
+      placement_(std::move(nodes)) {}
+
+Result<void> ActorRegistry::check_name(const std::string& name) const {
+  if (name.find('/') != std::string::npos) {
+    return fail(ErrorCode::invalid_argument,
+                "the actor name '{}' has a '/', but it names a log file", name);
+  }
+  if (names_.contains(name)) {
+    return fail(ErrorCode::already_exists, "there is an actor named '{}' already", name);
+  }
+  return {};
+}
+
+Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
+                                                      const std::string& type,
+                                                      AddressCallback done) {
+  std::lock_guard lock(mutex_);
+  TROUPE_CHECK(check_name(options.name));
+  if (options.process.find('/') != std::string::npos) {
+    return fail(ErrorCode::invalid_argument,
+                "the process label '{}' has a '/', but it names a log file", options.process);
+  }
+  std::string node = options.node;
+  const auto is_shared = [&](const auto& entry) {
+    const Process& process = entry.second;
+    return !options.process.empty() && process.label == options.process && !process.idle_told &&
+           (node.empty() || nodes_[process.node].name == node);
+  };
+  const auto shared = std::find_if(processes_.begin(), processes_.end(), is_shared);
+  if (shared != processes_.end()) node = nodes_[shared->second.node].name;
+  TROUPE_TRY(auto reservation, placement_.place(options.resources, node, policy_));
+
+  Actor actor;
+  actor.address.id = next_actor_++;
+  actor.address.type = type;
+  actor.named = !options.name.empty();
+  actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
+  actor.process = shared != processes_.end() ? shared->first : next_process_++;
+  actor.done = std::move(done);
+  auto& process = processes_[actor.process];
+  if (process.name.empty()) {
+    process.node = reservation.node;
+    process.label = options.process;
+    process.name = options.process.empty()
+                       ? actor.address.name
+                       : fmt::format("{}-{}", options.process, nodes_[reservation.node].name);
+  }
+  ++process.actors;
+  Admission admission{actor.address, reservation.node, actor.process, process.name,
+                      reservation.devices};
+  actor.reservation = std::move(reservation);
+  if (actor.named) names_[options.name] = actor.address.id;
+  actors_.emplace(actor.address.id, std::move(actor));
+  return admission;
+}
+
+Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
+                                                const std::string& type, int pid) {
+  std::lock_guard lock(mutex_);
+  TROUPE_CHECK(check_name(options.name));
+  if (!options.node.empty() || !options.process.empty() || options.resources.cpus != 0 ||
+      options.resources.devices != 0) {
+    return fail(ErrorCode::invalid_argument,
+                "a local actor takes no node, process or resources, only a name");
+  }
+  Actor actor;
+  actor.address = {next_actor_++, "", options.name, type};
+  actor.named = !options.name.empty();
+  if (!actor.named) actor.address.name = fmt::format("{}-{}", type, actor.address.id);
+  actor.local = true;
+  actor.pid = pid;
+  if (actor.named) names_[options.name] = actor.address.id;
+  const ActorAddress address = actor.address;
+  actors_.emplace(address.id, std::move(actor));
+  return address;
+}
+
+void ActorRegistry::on_started(const ActorStarted& started) {
+  AddressCallback done;
+  ActorAddress address;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = actors_.find(started.actor);
+    if (found == actors_.end()) return;
+    found->second.address.endpoint = started.endpoint;
+    found->second.pid = started.pid;
+    done = std::exchange(found->second.done, nullptr);
+    address = found->second.address;
+  }
+  if (done) done(std::move(address));
+}
+
+void ActorRegistry::on_failed(const ActorFailed& failed) {
+  AddressCallback done;
+  Error error;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = actors_.find(failed.actor);
+    if (found == actors_.end()) return;
+    done = std::exchange(found->second.done, nullptr);
+    error = fail(failed.code, "actor '{}' ({}) could not be made: {}", found->second.address.name,
+                 found->second.address.type, failed.message);
+    remove(found);
+  }
+  if (done) done(std::move(error));
+}
+
+std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
+  return remove_all([&](const Actor& actor) { return actor.address.id == ended.actor; },
+                    ended.exited ? DownCause::exited : DownCause::stopped, 0,
+                    ended.exited ? fmt::format("ended itself: {}", ended.reason) : "was stopped");
+}
+
+std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended) {
+  const ExitStatus status{ended.signalled, ended.code};
+  const std::string what =
+      ended.unresponsive ? "no longer answered heartbeats and was killed" : status.describe();
+  const DownCause cause = ended.unresponsive ? DownCause::unresponsive
+                          : ended.signalled  ? DownCause::signal
+                                             : DownCause::exit_code;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, actor] : actors_) {
+      if (!actor.local && actor.process == ended.process) actor.pid = ended.pid;
+    }
+  }
+  auto downs =
+      remove_all([&](const Actor& actor) { return !actor.local && actor.process == ended.process; },
+                 cause, ended.code, what);
+  std::lock_guard lock(mutex_);
+  processes_.erase(ended.process);
+  return downs;
+}
+
+std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
+  auto downs = remove_all(
+      [&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
+      DownCause::node_lost, 0,
+      fmt::format("is lost with its node: the agent of '{}' {}", nodes_[node].name, how));
+  std::lock_guard lock(mutex_);
+  placement_.remove_node(node);
+  std::erase_if(processes_, [&](const auto& entry) { return entry.second.node == node; });
+  return downs;
+}
+
+template <class Gone>
+std::vector<ActorDown> ActorRegistry::remove_all(Gone&& gone, DownCause cause, int code,
+                                                 const std::string& what) {
+  std::vector<ActorDown> downs;
+  std::vector<std::pair<AddressCallback, Error>> never_started;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = actors_.begin(); it != actors_.end();) {
+      const auto found = it++;
+      Actor& actor = found->second;
+      if (!gone(actor)) continue;
+      auto down = describe(actor, cause, code, what);
+      if (actor.done) {
+        never_started.emplace_back(
+            std::exchange(actor.done, nullptr),
+            fail(ErrorCode::peer_died, "{} before it was ready", down.message));
+      } else {
+        downs_.emplace(down.id, down);
+        downs.push_back(std::move(down));
+      }
+      remove(found);
+    }
+  }
+  for (auto& [done, error] : never_started) done(std::move(error));
+  return downs;
+}
+
+ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
+                                  const std::string& what) const {
+  ActorDown down;
+  down.id = actor.address.id;
+  down.name = actor.address.name;
+  down.type = actor.address.type;
+  down.node = actor.local ? "driver" : nodes_[actor.reservation.node].name;
+  down.pid = actor.pid;
+  down.cause = cause;
+  down.code = code;
+  if (const auto process = processes_.find(actor.process);
+      !actor.local && process != processes_.end()) {
+    down.log_path = log_path(process->second.name);
+  }
+  down.message =
+      fmt::format("actor '{}' ({}) on {}{} {}{}", down.name, down.type, down.node,
+                  down.pid != 0 ? fmt::format(", pid {},", down.pid) : "", what,
+                  down.log_path.empty() ? "" : fmt::format("; its log is {}", down.log_path));
+  return down;
+}
+
+void ActorRegistry::remove(std::unordered_map<ActorId, Actor>::iterator found) {
+  const Actor& actor = found->second;
+  if (actor.named) names_.erase(actor.address.name);
+  if (!actor.local) {
+    placement_.release(actor.reservation);
+    if (const auto process = processes_.find(actor.process); process != processes_.end()) {
+      --process->second.actors;
+    }
+  }
+  actors_.erase(found);
+}
+
+std::vector<ActorRegistry::IdleProcess> ActorRegistry::take_idle_processes() {
+  std::vector<IdleProcess> idle;
+  std::lock_guard lock(mutex_);
+  for (auto& [id, process] : processes_) {
+    if (process.actors != 0 || process.idle_told) continue;
+    process.idle_told = true;
+    idle.push_back({process.node, id});
+  }
+  return idle;
+}
+
+Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view type) const {
+  std::lock_guard lock(mutex_);
+  const auto found = names_.find(name);
+  if (found == names_.end() || actors_.at(found->second).address.endpoint.empty()) {
+    return fail(ErrorCode::not_found, "no actor is named '{}'", name);
+  }
+  const auto& address = actors_.at(found->second).address;
+  if (address.type != type) {
+    return fail(ErrorCode::invalid_argument, "actor '{}' is a {}, not a {}", name, address.type,
+                type);
+  }
+  return address;
+}
+
+std::optional<ActorDown> ActorRegistry::down_of(ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  const auto found = downs_.find(actor);
+  if (found == downs_.end()) return std::nullopt;
+  return found->second;
+}
+
+Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(actor);
+  if (found == actors_.end() || found->second.local) {
+    return fail(ErrorCode::not_found, "actor {} does not live on a node", actor);
+  }
+  return IdleProcess{found->second.reservation.node, found->second.process};
+}
+
+std::string ActorRegistry::log_path(const std::string& process_name) const {
+  return log_folder_.empty() ? "" : fmt::format("{}/{}.log", log_folder_, process_name);
+}
+
+std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Cluster::ActorInfo> infos;
+  for (const auto& [id, actor] : actors_) {
+    if (actor.address.endpoint.empty()) continue;
+    Cluster::ActorInfo info{actor.address, "driver", actor.pid, actor.reservation.devices, ""};
+    if (!actor.local) {
+      info.node = nodes_[actor.reservation.node].name;
+      if (const auto process = processes_.find(actor.process); process != processes_.end()) {
+        info.log_path = log_path(process->second.name);
+      }
+    }
+    infos.push_back(std::move(info));
+  }
+  std::sort(infos.begin(), infos.end(),
+            [](const auto& a, const auto& b) { return a.address.id < b.address.id; });
+  return infos;
+}
+
+}  // namespace troupe

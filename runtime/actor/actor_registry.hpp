@@ -1,0 +1,102 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/actor/actor_down.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/control/messages.hpp"
+#include "runtime/node/placement_table.hpp"
+
+namespace troupe {
+
+/// Everything the driver knows about actors, processes and nodes: who lives where, under which
+/// name, with what reserved. A plain state machine without I/O; callable from any thread.
+class ActorRegistry {
+ public:
+  ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, std::string log_folder);
+
+  using AddressCallback = std::function<void(Result<ActorAddress>)>;
+
+  /// What a new actor has been given.
+  struct Admission {
+    ActorAddress address;  ///< without endpoint
+    std::size_t node = 0;
+    ProcessId process = 0;
+    std::string process_name;
+    std::vector<int> devices;
+  };
+  /// Admits an actor on a node: checks the name, places it, and finds or makes its process. The
+  /// outcome of the start comes by on_started, or else by on_failed or one of the ends, which call
+  /// `done`.
+  Result<Admission> admit(const SpawnOptions& options, const std::string& type,
+                          AddressCallback done);
+  /// Admits an actor of the driver process; its on_started or on_failed follows too.
+  Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
+
+  /// Each of the following returns the actors that are gone through it, and calls the `done` of
+  /// actors whose start it decides (without the lock).
+  void on_started(const ActorStarted& started);
+  void on_failed(const ActorFailed& failed);
+  std::vector<ActorDown> on_ended(const ActorEnded& ended);
+  std::vector<ActorDown> on_process_ended(const ProcessEnded& ended);
+  std::vector<ActorDown> on_node_lost(std::size_t node, const std::string& how);
+
+  /// Processes without actors since the last ask; nobody will be put there any more.
+  struct IdleProcess {
+    std::size_t node = 0;
+    ProcessId process = 0;
+  };
+  std::vector<IdleProcess> take_idle_processes();
+
+  Result<ActorAddress> find(std::string_view name, std::string_view type) const;
+  std::optional<ActorDown> down_of(ActorId actor) const;
+  /// Node and process of a living actor of a node; not_found for others.
+  Result<IdleProcess> process_of(ActorId actor) const;
+  std::vector<Cluster::ActorInfo> actors() const;
+
+ private:
+  struct Actor {
+    ActorAddress address;
+    bool named = false;
+    bool local = false;
+    ProcessId process = 0;
+    PlacementTable::Reservation reservation;
+    AddressCallback done;  ///< until it has started
+    int pid = 0;
+  };
+  struct Process {
+    std::size_t node = 0;
+    std::string name;
+    std::string label;
+    std::size_t actors = 0;
+    bool idle_told = false;
+  };
+
+  Result<void> check_name(const std::string& name) const;
+  std::string log_path(const std::string& process_name) const;
+  ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
+  void remove(std::unordered_map<ActorId, Actor>::iterator found);
+  /// Removes all actors that `gone` picks; those not started yet have their `done` called.
+  template <class Gone>
+  std::vector<ActorDown> remove_all(Gone&& gone, DownCause cause, int code,
+                                    const std::string& what);
+
+  mutable std::mutex mutex_;
+  const std::vector<NodeSpec> nodes_;
+  const Placement policy_;
+  const std::string log_folder_;
+  PlacementTable placement_;
+  ActorId next_actor_ = 1;
+  ProcessId next_process_ = 1;
+  std::unordered_map<ActorId, Actor> actors_;
+  std::map<ProcessId, Process> processes_;
+  std::map<std::string, ActorId, std::less<>> names_;
+  std::unordered_map<ActorId, ActorDown> downs_;
+};
+
+}  // namespace troupe

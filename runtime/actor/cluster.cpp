@@ -1,0 +1,435 @@
+#include "runtime/actor/cluster.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include <unistd.h>
+
+#include "runtime/actor/actor_cell.hpp"
+#include "runtime/actor/actor_registry.hpp"
+#include "runtime/actor/job_transport.hpp"
+#include "runtime/actor/node_keeper.hpp"
+#include "runtime/control/control_plane.hpp"
+#include "runtime/node/regions.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+class ClusterImpl;
+
+/// Lets threads that may outlive the cluster (a local actor that does not end) find out that it is
+/// gone.
+struct Gate {
+  std::mutex mutex;
+  ClusterImpl* cluster = nullptr;
+};
+
+class ClusterImpl final : public Cluster {
+ public:
+  ClusterImpl(ClusterOptions options, JobKeys keys)
+      : options_(std::move(options)),
+        keys_(keys),
+        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement,
+                                                  options_.log_folder)) {}
+  ~ClusterImpl() override { shutdown(milliseconds(1000)); }
+
+  Result<void> boot();
+
+  WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
+    return services_->watches->watch(actor.id, std::move(callback));
+  }
+  Result<void> stop(const ActorAddress& actor, milliseconds timeout) override;
+  Result<void> kill(const ActorAddress& actor) override;
+  std::vector<ActorInfo> actors() const override { return registry_->actors(); }
+  std::vector<NodeInfo> nodes() const override;
+  const JobKeys& keys() const override { return keys_; }
+  std::weak_ptr<CallHub> hub() const override { return services_->hub; }
+  void shutdown(milliseconds timeout) override;
+
+ protected:
+  void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+                    AddressCallback done) override;
+  void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
+                  AddressCallback done) override;
+  Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
+    return registry_->find(name, type);
+  }
+
+ private:
+  Result<void> start_services(const std::string& job_id);
+  Result<void> start_agents(const std::string& job_id);
+  Result<void> wait_for_agents();
+  void on_agent_message(AgentKey agent, ControlMessage message);
+  void on_agent_lost(AgentKey agent);
+  void on_agent_process_ended(std::size_t node, const std::string& how);
+  void publish(const std::vector<ActorDown>& downs);
+  void send_to_node(std::size_t node, const ControlMessage& message);
+  void stop_local_actors(milliseconds timeout);
+  void stop_agents(milliseconds timeout);
+
+  ClusterOptions options_;
+  const JobKeys keys_;
+  std::string job_id_;
+  const std::shared_ptr<ActorRegistry> registry_;
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  std::shared_ptr<HostServices> services_;
+  std::shared_ptr<ActorCell> directory_;
+  std::unique_ptr<ControlServer> control_;
+  std::atomic<bool> shutting_down_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  struct Node {
+    std::unique_ptr<NodeKeeper> keeper;
+    std::uint64_t token = 0;
+    AgentKey agent = 0;  ///< 0 until it has reported, and after it is lost
+    int agent_pid = 0;
+    bool ready = false;
+    bool over = false;
+    std::string how;  ///< it ended
+  };
+  std::vector<Node> nodes_;
+  std::map<ActorId, std::shared_ptr<ActorCell>> local_;
+  std::mutex regions_mutex_;
+  Regions regions_;
+};
+
+Result<void> ClusterImpl::boot() {
+  std::array<std::byte, 8> id{};
+  TROUPE_CHECK(random_bytes(id));
+  job_id_ = to_hex(id);
+  gate_->cluster = this;
+  if (!options_.log_folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options_.log_folder, error);
+    if (error) {
+      return fail(ErrorCode::io, "cannot make the log folder {}: {}", options_.log_folder,
+                  error.message());
+    }
+    options_.log_folder = std::filesystem::absolute(options_.log_folder).string();
+  }
+  TROUPE_CHECK(start_services(job_id_));
+  TROUPE_CHECK(start_agents(job_id_));
+  return wait_for_agents();
+}
+
+Result<void> ClusterImpl::start_services(const std::string& job_id) {
+  TROUPE_TRY(auto hub,
+             CallHub::create(make_job_transport(keys_, job_id, "driver"), options_.calls));
+  TROUPE_TRY(auto directory,
+             registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
+  directory.endpoint = hub->endpoint();
+  services_ = std::make_shared<HostServices>(
+      HostServices{"driver", options_.job_folder, "", keys_, hub, std::make_shared<WatchTable>(),
+                   ActorHandle<Directory>(directory, hub),
+                   [this](std::string_view name, std::size_t bytes) {
+                     std::lock_guard lock(regions_mutex_);
+                     return regions_.open(name, bytes);
+                   },
+                   [this](std::string_view prefix) -> Result<void> {
+                     std::lock_guard lock(regions_mutex_);
+                     regions_.release(prefix);
+                     return {};
+                   }});
+  Promise<void> made;
+  directory_ = ActorCell::start(
+      directory, {}, services_,
+      [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
+        return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
+            std::make_unique<Directory>(registry)));
+      },
+      {[made](Result<void> result) { made.complete(std::move(result)); },
+       [](bool, const std::string&) {}});
+  return made.future().get(milliseconds(5000));
+}
+
+Result<void> ClusterImpl::start_agents(const std::string& job_id) {
+  nodes_.resize(options_.nodes.size());
+  for (auto& node : nodes_)
+    TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&node.token, 1))));
+  TROUPE_TRY(control_, ControlServer::start(keys_, "127.0.0.1",
+                                            {[this](AgentKey agent, ControlMessage message) {
+                                               on_agent_message(agent, std::move(message));
+                                             },
+                                             [this](AgentKey agent) { on_agent_lost(agent); }}));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const std::string& name = options_.nodes[i].name;
+    AgentBootstrap bootstrap;
+    auto& process = bootstrap.processes;
+    process.secret.assign(keys_.secret().begin(), keys_.secret().end());
+    process.job_id = job_id;
+    process.process_name = "agent-" + name;
+    process.node = name;
+    process.job_folder = options_.job_folder;
+    if (!options_.log_folder.empty())
+      process.log_path = fmt::format("{}/agent-{}.log", options_.log_folder, name);
+    process.log_level = static_cast<std::int32_t>(options_.log_level);
+    process.directory = services_->directory.address();
+    process.credits = options_.calls.credits;
+    process.credit_timeout_ms = options_.calls.credit_timeout.count();
+    process.cause_grace_ms = options_.calls.cause_grace.count();
+    bootstrap.control_host = "127.0.0.1";
+    bootstrap.control_port = control_->port();
+    bootstrap.token = nodes_[i].token;
+    bootstrap.log_folder = options_.log_folder;
+    auto keeper = std::make_unique<NodeKeeper>(
+        options_.starter, name, encode(bootstrap), process.log_path,
+        [this, i](const std::string& how) { on_agent_process_ended(i, how); });
+    std::lock_guard lock(mutex_);
+    nodes_[i].keeper = std::move(keeper);
+  }
+  return {};
+}
+
+Result<void> ClusterImpl::wait_for_agents() {
+  std::unique_lock lock(mutex_);
+  const auto settled = [this] {
+    bool all = true;
+    for (const auto& node : nodes_) {
+      if (node.over) return true;
+      all = all && node.ready;
+    }
+    return all;
+  };
+  changed_.wait_for(lock, options_.start_timeout, settled);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto& name = options_.nodes[i].name;
+    const std::string where =
+        options_.log_folder.empty()
+            ? ""
+            : fmt::format("; its log is {}/agent-{}.log", options_.log_folder, name);
+    if (nodes_[i].over) {
+      return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}", name,
+                  nodes_[i].how, where);
+    }
+    if (!nodes_[i].ready) {
+      return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",
+                  name, options_.start_timeout.count(), where);
+    }
+  }
+  return {};
+}
+
+void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
+  if (const auto* ready = std::get_if<AgentReady>(&message)) {
+    std::lock_guard lock(mutex_);
+    for (auto& node : nodes_) {
+      if (node.token != ready->token || node.ready || node.over) continue;
+      node.agent = agent;
+      node.agent_pid = ready->pid;
+      node.ready = true;
+      changed_.notify_all();
+    }
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    const bool known = std::any_of(nodes_.begin(), nodes_.end(),
+                                   [&](const Node& node) { return node.agent == agent; });
+    if (!known) return;  // it was given up
+  }
+  if (const auto* started = std::get_if<ActorStarted>(&message)) registry_->on_started(*started);
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) {
+    registry_->on_failed(*failed);
+    publish({});
+  }
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
+  if (const auto* process = std::get_if<ProcessEnded>(&message))
+    publish(registry_->on_process_ended(*process));
+}
+
+void ClusterImpl::on_agent_lost(AgentKey agent) {
+  std::lock_guard lock(mutex_);
+  for (auto& node : nodes_) {
+    if (node.agent != agent) continue;
+    node.agent = 0;
+    if (!shutting_down_ && node.keeper) node.keeper->give_up();
+  }
+}
+
+void ClusterImpl::on_agent_process_ended(std::size_t index, const std::string& how) {
+  {
+    std::lock_guard lock(mutex_);
+    nodes_[index].over = true;
+    nodes_[index].how = how;
+    nodes_[index].agent = 0;
+    changed_.notify_all();
+  }
+  if (shutting_down_) return;
+  log::error("the agent of node '{}' {}", options_.nodes[index].name, how);
+  publish(registry_->on_node_lost(index, how));
+}
+
+/// Tells everybody of the ends, and ends processes that have no actors any more.
+void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
+  for (const auto& down : downs) {
+    services_->hub->mark_down(down.id, down.message);
+    services_->watches->on_down(down);
+    const ActorGone gone{encode(down)};
+    for (std::size_t i = 0; i < nodes_.size(); ++i) send_to_node(i, gone);
+  }
+  for (const auto& idle : registry_->take_idle_processes()) {
+    send_to_node(idle.node, StopProcess{idle.process, false});
+  }
+}
+
+void ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
+  AgentKey agent = 0;
+  {
+    std::lock_guard lock(mutex_);
+    agent = nodes_[node].agent;
+  }
+  if (agent != 0) control_->send(agent, message);
+}
+
+void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+                               AddressCallback done) {
+  if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+  auto admitted = registry_->admit(options, type, done);
+  if (!admitted.ok()) return done(admitted.error());
+  send_to_node(admitted->node,
+               StartActor{admitted->process, admitted->process_name, admitted->address,
+                          std::move(arguments), admitted->devices});
+}
+
+void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
+                             AddressCallback done) {
+  if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+  auto admitted = registry_->admit_local(options, type, ::getpid());
+  if (!admitted.ok()) return done(admitted.error());
+  admitted->endpoint = services_->hub->endpoint();
+  const ActorId id = admitted->id;
+  const auto forget = [gate = gate_, id](std::vector<ActorDown> downs) {
+    std::lock_guard lock(gate->mutex);
+    if (gate->cluster == nullptr) return;
+    gate->cluster->publish(downs);
+    std::lock_guard local_lock(gate->cluster->mutex_);
+    gate->cluster->local_.erase(id);
+  };
+  ActorCell::Events events;
+  events.on_made = [registry = registry_, address = *admitted, done, forget](Result<void> made) {
+    if (made.ok()) {
+      registry->on_started({address.id, address.endpoint, ::getpid()});
+      return done(address);
+    }
+    registry->on_failed({address.id, made.error().code, made.error().message});
+    forget({});
+    done(made.error());
+  };
+  events.on_ended = [registry = registry_, id, forget](bool exited, const std::string& reason) {
+    forget(registry->on_ended({id, exited, reason}));
+  };
+  std::lock_guard lock(mutex_);
+  local_[id] = ActorCell::start(*admitted, {}, services_, std::move(make), std::move(events));
+}
+
+Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {
+  auto down = std::make_shared<Promise<ActorDown>>();
+  const auto token = watch(actor, [down](const ActorDown& end) { down->complete(end); });
+  std::shared_ptr<ActorCell> cell;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = local_.find(actor.id); found != local_.end()) cell = found->second;
+  }
+  const auto place = registry_->process_of(actor.id);
+  if (cell) {
+    cell->stop();
+  } else if (place.ok()) {
+    send_to_node(place->node, StopActor{place->process, actor.id});
+  } else if (!registry_->down_of(actor.id)) {
+    return fail(ErrorCode::not_found, "there is no actor {}", actor.id);
+  }
+  if (down->future().wait(timeout)) return {};
+  if (place.ok()) send_to_node(place->node, StopProcess{place->process, true});
+  return fail(ErrorCode::timeout, "actor '{}' did not end within {} ms{}", actor.name,
+              timeout.count(), place.ok() ? "; its process was killed" : "");
+}
+
+Result<void> ClusterImpl::kill(const ActorAddress& actor) {
+  TROUPE_TRY(const auto place, registry_->process_of(actor.id));
+  send_to_node(place.node, StopProcess{place.process, true});
+  return {};
+}
+
+std::vector<Cluster::NodeInfo> ClusterImpl::nodes() const {
+  std::lock_guard lock(mutex_);
+  std::vector<NodeInfo> infos;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    infos.push_back({options_.nodes[i], nodes_[i].agent_pid, nodes_[i].ready && !nodes_[i].over});
+  }
+  return infos;
+}
+
+void ClusterImpl::stop_local_actors(milliseconds timeout) {
+  std::map<ActorId, std::shared_ptr<ActorCell>> cells;
+  {
+    std::lock_guard lock(mutex_);
+    cells = local_;
+  }
+  for (auto& [id, cell] : cells) cell->stop();
+  const auto deadline = Clock::now() + timeout;
+  for (auto& [id, cell] : cells) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    if (!cell->wait_until_over(left))
+      log::error("local actor {} does not end; it is left behind", id);
+  }
+}
+
+void ClusterImpl::stop_agents(milliseconds timeout) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) send_to_node(i, Shutdown{timeout.count() / 2});
+  const auto all_over = [this] {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [](const Node& node) { return node.over || !node.keeper; });
+  };
+  std::unique_lock lock(mutex_);
+  for (const int signal_number : {SIGTERM, SIGKILL}) {
+    if (changed_.wait_for(lock, timeout / 2 + milliseconds(50), all_over)) break;
+    for (auto& node : nodes_) {
+      if (node.keeper && !node.over) node.keeper->signal(signal_number);
+    }
+  }
+  lock.unlock();
+  for (auto& node : nodes_) {
+    if (node.keeper) node.keeper->join();
+  }
+}
+
+void ClusterImpl::shutdown(milliseconds timeout) {
+  if (shutting_down_.exchange(true)) return;
+  stop_local_actors(timeout);
+  stop_agents(timeout);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)registry_->on_node_lost(i, "was shut down");
+  {
+    std::lock_guard lock(gate_->mutex);
+    gate_->cluster = nullptr;
+  }
+  control_.reset();
+  if (!services_) return;
+  if (directory_) {
+    directory_->stop();
+    (void)directory_->wait_until_over(milliseconds(1000));
+  }
+  services_->watches->stop();
+  services_->hub->stop();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
+  if (options.nodes.empty()) {
+    options.nodes.push_back({"node0", static_cast<int>(std::thread::hardware_concurrency()), {}});
+  }
+  if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
+  TROUPE_TRY(auto keys, JobKeys::generate());
+  auto cluster = std::make_unique<ClusterImpl>(std::move(options), keys);
+  TROUPE_CHECK(cluster->boot());
+  return std::unique_ptr<Cluster>(std::move(cluster));
+}
+
+}  // namespace troupe

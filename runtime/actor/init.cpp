@@ -1,0 +1,28 @@
+#include <cstdlib>
+#include <string_view>
+
+#include <unistd.h>
+
+#include "runtime/actor/actor_process.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/node/agent.hpp"
+
+namespace troupe {
+
+void init(int argc, char** argv, const ActorTypes& types) {
+  if (argc < 2) return;
+  const std::string_view role = argv[1];
+  constexpr int parent_fd = 3;
+  if (role == "--troupe-process=agent") std::exit(run_agent(UniqueFd(parent_fd)));
+  if (role == "--troupe-process=actor") run_actor_process(UniqueFd(parent_fd), types);
+}
+
+Result<ActorFactory> ActorTypes::find(const std::string& type) const {
+  const auto found = factories_.find(type);
+  if (found != factories_.end()) return found->second;
+  return fail(ErrorCode::not_found,
+              "this program has no actor type '{}': add it to the ActorTypes given to troupe::init",
+              type);
+}
+
+}  // namespace troupe

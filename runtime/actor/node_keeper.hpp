@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime/node/node_starter.hpp"
+
+namespace troupe {
+
+/// Starts one agent and waits for its end, on a thread of its own that lasts as long as the agent
+/// (a child dies with the thread that forked it). Callable from any thread.
+class NodeKeeper {
+ public:
+  /// `on_ended` is called exactly once, on the keeper's thread, with how the agent ended or why it
+  /// could not be started ("was killed by signal 9 (SIGKILL)").
+  NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
+             std::string log_path, std::function<void(const std::string& how)> on_ended);
+  ~NodeKeeper();  ///< kills the agent if it still runs
+  NodeKeeper(const NodeKeeper&) = delete;
+  NodeKeeper& operator=(const NodeKeeper&) = delete;
+
+  /// The agent fell silent: it is killed unless it has ended by itself within a moment.
+  void give_up();
+  void signal(int signal_number);
+  /// Waits for on_ended to return; signal first.
+  void join();
+
+ private:
+  void run(NodeStarter& starter, const std::string& node, const Bytes& bootstrap,
+           const std::string& log_path);
+  std::string wait_for_end();
+
+  const std::function<void(const std::string&)> on_ended_;
+  std::atomic<bool> given_up_ = false;
+  std::mutex mutex_;
+  std::unique_ptr<NodeProcess> process_;
+  int pending_signal_ = 0;  ///< asked for before the agent was started
+  std::thread thread_;
+};
+
+}  // namespace troupe

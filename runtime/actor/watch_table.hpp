@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/actor_down.hpp"
+
+namespace troupe {
+
+/// The watches of one process and the ends of actors that it has heard of (kept for the life of the
+/// process, a few hundred bytes each). Callbacks run on one thread of its own, in the order of the
+/// deaths. Callable from any thread.
+class WatchTable {
+ public:
+  WatchTable();
+  ~WatchTable();  ///< stops
+  WatchTable(const WatchTable&) = delete;
+  WatchTable& operator=(const WatchTable&) = delete;
+
+  WatchToken watch(ActorId actor, DownCallback callback);
+  /// Tells everybody who watches the actor; the first report of an actor counts. True if it is new.
+  bool on_down(const ActorDown& down);
+  std::optional<ActorDown> down_of(ActorId actor) const;
+  /// No callback runs afterwards. Not to be called from a callback.
+  void stop();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,376 @@
+#include "runtime/call/call_hub.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using CallId = std::uint64_t;
+
+enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
+
+/// What follows the body of a frame (behind it, so that the body need not be moved).
+struct Trailer {
+  CallId call = 0;
+  ActorId actor = 0;         ///< of a call
+  std::uint16_t method = 0;  ///< of a call
+  std::uint8_t status = 0;  ///< of an answer: 0, or 1 + the ErrorCode; the body is then its message
+  FrameKind kind = FrameKind::call;
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(Trailer) == 24);
+
+/// True while this thread runs completions: calls made from them must not wait for credits, which
+/// are given back by this very thread.
+thread_local bool runs_completion = false;
+
+void run_completion(const CallCompletion& completion, Result<Bytes> answer) {
+  const bool before = std::exchange(runs_completion, true);
+  completion(std::move(answer));
+  runs_completion = before;
+}
+
+struct Pending {
+  ActorId actor = 0;
+  std::string actor_name;
+  CallCompletion completion;
+};
+
+using PendingCalls = std::unordered_map<CallId, Pending>;
+
+/// A link that this process made, with its unanswered calls.
+struct Peer {
+  std::shared_ptr<Link> link;
+  PendingCalls pending;
+};
+
+class HubImpl final : public CallHub {
+ public:
+  HubImpl(std::unique_ptr<Transport> transport, Options options)
+      : options_(options), transport_(std::move(transport)) {}
+  ~HubImpl() override { stop(); }
+
+  Result<void> start() {
+    return transport_->start(
+        {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
+         [this](const std::shared_ptr<Link>& link, const Error& why) { on_closed(link, why); }});
+  }
+
+  const std::string& endpoint() const override { return transport_->endpoint(); }
+
+  void add_target(ActorId id, std::shared_ptr<CallTarget> target) override {
+    std::lock_guard lock(mutex_);
+    targets_[id] = std::move(target);
+  }
+
+  void remove_target(ActorId id) override {
+    std::shared_ptr<CallTarget> removed;  // destroyed without the lock
+    std::lock_guard lock(mutex_);
+    if (auto found = targets_.find(id); found != targets_.end()) {
+      removed = std::move(found->second);
+      targets_.erase(found);
+    }
+  }
+
+  void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+            CallCompletion completion) override;
+  void mark_down(ActorId id, std::string why) override;
+  void stop() override;
+
+ private:
+  Result<void> take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock);
+  void give_credit(ActorId actor);
+  void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
+                  IncomingCall call);
+  void on_frame(const std::shared_ptr<Link>& link, Bytes& frame);
+  void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
+  void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
+  void on_closed(const std::shared_ptr<Link>& link, const Error& why);
+  void fail_all(PendingCalls calls, ErrorCode code, const std::string& why);
+  /// Unanswered calls to `actor`, taken out of every peer and of the orphans; mutex_ is held.
+  PendingCalls take_calls_to(ActorId actor);
+
+  const Options options_;
+  const std::unique_ptr<Transport> transport_;
+
+  std::mutex mutex_;
+  std::condition_variable credit_given_;
+  bool stopped_ = false;
+  CallId next_call_ = 1;
+  std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
+  std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
+  std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
+  PendingCalls orphans_;  ///< calls whose link has closed and whose cause is not known yet
+  std::unordered_map<ActorId, std::size_t> in_flight_;
+  std::unordered_map<ActorId, std::string> down_;
+};
+
+Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
+  const auto settled = [&] {
+    return stopped_ || down_.contains(address.id) || in_flight_[address.id] < options_.credits;
+  };
+  if (!settled() &&
+      (runs_completion || !credit_given_.wait_for(lock, options_.credit_timeout, settled))) {
+    return fail(ErrorCode::resource_exhausted,
+                "actor '{}' has {} unanswered calls from this process, which is the limit{}",
+                address.name, options_.credits,
+                runs_completion ? ""
+                                : fmt::format(", and answered none for {} ms",
+                                              options_.credit_timeout.count()));
+  }
+  if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
+  if (const auto down = down_.find(address.id); down != down_.end()) {
+    return fail(ErrorCode::peer_died, "{}", down->second);
+  }
+  ++in_flight_[address.id];
+  return {};
+}
+
+void HubImpl::give_credit(ActorId actor) {
+  const auto found = in_flight_.find(actor);
+  if (found == in_flight_.end()) return;
+  const bool was_full = found->second >= options_.credits;
+  if (--found->second == 0) in_flight_.erase(found);
+  if (was_full) credit_given_.notify_all();
+}
+
+void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                   CallCompletion completion) {
+  std::unique_lock lock(mutex_);
+  if (auto credit = take_credit(address, lock); !credit.ok()) {
+    lock.unlock();
+    return run_completion(completion, credit.error());
+  }
+  if (const auto target = targets_.find(address.id); target != targets_.end()) {
+    const auto held = target->second;
+    lock.unlock();
+    return call_local(address, held, {method, std::move(arguments), std::move(completion)});
+  }
+  if (address.endpoint == endpoint()) {
+    give_credit(address.id);
+    lock.unlock();
+    return run_completion(completion,
+                          fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
+  }
+  auto& peer = peers_[address.endpoint];
+  if (!peer) {
+    peer = std::make_shared<Peer>();
+    peer->link = transport_->connect(address.endpoint);
+    if (peer->link) peer_of_link_[peer->link.get()] = peer;
+  }
+  if (!peer->link) {
+    peers_.erase(address.endpoint);
+    give_credit(address.id);
+    lock.unlock();
+    return run_completion(completion,
+                          fail(ErrorCode::io, "cannot connect to {}", address.endpoint));
+  }
+  const auto held = peer;
+  const CallId id = next_call_++;
+  held->pending.emplace(id, Pending{address.id, address.name, std::move(completion)});
+  lock.unlock();
+
+  const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
+  auto sent = held->link->send(arguments, std::as_bytes(std::span(&trailer, 1)));
+  if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
+  lock.lock();
+  auto node = held->pending.extract(id);
+  if (node.empty()) return;
+  give_credit(address.id);
+  lock.unlock();
+  run_completion(node.mapped().completion, sent.error());
+}
+
+void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
+                         IncomingCall call) {
+  call.answer = [self = shared_from_this(), this, actor = address.id,
+                 completion = std::move(call.answer)](Result<Bytes> answer) {
+    {
+      std::lock_guard lock(mutex_);
+      give_credit(actor);
+    }
+    run_completion(completion, std::move(answer));
+  };
+  target->deliver(std::move(call));
+}
+
+void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
+  Trailer trailer;
+  if (frame.size() < sizeof trailer) return link->close();
+  std::memcpy(&trailer, frame.data() + frame.size() - sizeof trailer, sizeof trailer);
+  frame.resize(frame.size() - sizeof trailer);
+  switch (trailer.kind) {
+    case FrameKind::call:
+      return on_call(link, trailer, frame);
+    case FrameKind::answer:
+      return on_answer(link, trailer, frame);
+  }
+  link->close();
+}
+
+void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
+  auto answer = [link, call = trailer.call](Result<Bytes> result) {
+    Trailer reply{call, 0, 0, 0, FrameKind::answer, 0};
+    std::span<const std::byte> bytes;
+    if (result.ok()) {
+      bytes = *result;
+    } else {
+      reply.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
+      bytes = std::as_bytes(std::span(result.error().message));
+    }
+    // A peer that reads no answers for the send timeout is given up: it would wait for ever.
+    if (!link->send(bytes, std::as_bytes(std::span(&reply, 1))).ok()) link->close();
+  };
+  std::shared_ptr<CallTarget> target;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = targets_.find(trailer.actor); found != targets_.end())
+      target = found->second;
+  }
+  if (!target)
+    return answer(
+        fail(ErrorCode::peer_died, "actor {} is not in its process any more", trailer.actor));
+  target->deliver({trailer.method, std::move(body), std::move(answer)});
+}
+
+void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
+  Pending pending;
+  {
+    std::lock_guard lock(mutex_);
+    const auto peer = peer_of_link_.find(link.get());
+    if (peer == peer_of_link_.end()) return;
+    const auto found = peer->second->pending.find(trailer.call);
+    if (found == peer->second->pending.end()) return;
+    pending = std::move(found->second);
+    peer->second->pending.erase(found);
+    give_credit(pending.actor);
+    if (trailer.status != 0) {
+      // An actor that has just ended is answered for by its process; the cause says more.
+      const auto down = down_.find(pending.actor);
+      if (trailer.status == 1 + static_cast<int>(ErrorCode::peer_died) && down != down_.end()) {
+        const auto text = std::as_bytes(std::span(down->second));
+        body.assign(text.begin(), text.end());
+      }
+    }
+  }
+  if (trailer.status == 0) return run_completion(pending.completion, std::move(body));
+  auto code = static_cast<ErrorCode>(trailer.status - 1);
+  if (code > ErrorCode::internal) code = ErrorCode::internal;
+  run_completion(pending.completion,
+                 Error{code, std::string(reinterpret_cast<const char*>(body.data()), body.size())});
+}
+
+void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
+  PendingCalls known;
+  std::vector<CallId> unknown;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = peer_of_link_.find(link.get());
+    if (found == peer_of_link_.end()) return;  // a link that the other side made
+    const std::shared_ptr<Peer> peer = found->second;
+    peer_of_link_.erase(found);
+    std::erase_if(peers_, [&](const auto& entry) { return entry.second == peer; });
+    for (auto& [id, pending] : peer->pending) {
+      if (down_.contains(pending.actor) || why.code != ErrorCode::peer_died) {
+        known.emplace(id, std::move(pending));
+      } else {
+        unknown.push_back(id);
+        orphans_.emplace(id, std::move(pending));
+      }
+    }
+    peer->pending.clear();
+  }
+  fail_all(std::move(known), why.code, why.message);
+  if (unknown.empty()) return;
+  transport_->run_after(options_.cause_grace, [this, unknown, message = why.message] {
+    PendingCalls late;
+    {
+      std::lock_guard lock(mutex_);
+      for (const CallId id : unknown) {
+        if (auto node = orphans_.extract(id); !node.empty()) late.insert(std::move(node));
+      }
+    }
+    fail_all(std::move(late), ErrorCode::peer_died, message);
+  });
+}
+
+void HubImpl::fail_all(PendingCalls calls, ErrorCode code, const std::string& why) {
+  for (auto& [id, pending] : calls) {
+    Error error{code, fmt::format("the call to actor '{}' failed: {}", pending.actor_name, why)};
+    {
+      std::lock_guard lock(mutex_);
+      give_credit(pending.actor);
+      if (const auto down = down_.find(pending.actor); down != down_.end()) {
+        error = {ErrorCode::peer_died, down->second};
+      }
+    }
+    run_completion(pending.completion, std::move(error));
+  }
+}
+
+PendingCalls HubImpl::take_calls_to(ActorId actor) {
+  PendingCalls taken;
+  const auto take_from = [&](PendingCalls& calls) {
+    for (auto it = calls.begin(); it != calls.end();) {
+      const auto next = std::next(it);
+      if (it->second.actor == actor) taken.insert(calls.extract(it));
+      it = next;
+    }
+  };
+  take_from(orphans_);
+  for (auto& [endpoint, peer] : peers_) take_from(peer->pending);
+  return taken;
+}
+
+void HubImpl::mark_down(ActorId id, std::string why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_ || !down_.emplace(id, std::move(why)).second) return;
+    credit_given_.notify_all();
+  }
+  // Answers that it sent before its end may still be in the socket; they are read first.
+  constexpr std::chrono::milliseconds answers_on_their_way{10};
+  transport_->run_after(answers_on_their_way, [this, id] {
+    PendingCalls calls;
+    {
+      std::lock_guard lock(mutex_);
+      calls = take_calls_to(id);
+    }
+    fail_all(std::move(calls), ErrorCode::peer_died, "it is gone");
+  });
+}
+
+void HubImpl::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    credit_given_.notify_all();
+  }
+  transport_->stop();
+  PendingCalls calls;
+  std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
+    calls.merge(orphans_);
+    peers_.clear();
+    peer_of_link_.clear();
+    targets = std::exchange(targets_, {});
+  }
+  fail_all(std::move(calls), ErrorCode::cancelled, "this process is shutting down");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CallHub>> CallHub::create(std::unique_ptr<Transport> transport,
+                                                 Options options) {
+  auto hub = std::make_shared<HubImpl>(std::move(transport), options);
+  TROUPE_CHECK(hub->start());
+  return std::shared_ptr<CallHub>(std::move(hub));
+}
+
+}  // namespace troupe

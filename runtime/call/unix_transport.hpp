@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/transport.hpp"
+#include "runtime/security/handshake.hpp"
+#include "runtime/security/job_secret.hpp"
+
+namespace troupe {
+
+/// Links between processes of one node: unix stream sockets in the abstract namespace, so that no
+/// file can be left behind. Whom it lets in: peers of the same effective uid (SO_PEERCRED, checked
+/// by both ends before anything is read) that pass the Handshake within `handshake_timeout`.
+///
+/// A frame is a little-endian u32 length and that many bytes, at most `max_frame_bytes`; before the
+/// handshake is over at most Handshake::max_message_bytes. One thread (epoll) reads for all links;
+/// senders write to the socket themselves and queue what it does not take, up to `max_queued_bytes`
+/// (beyond which they block, at most `send_timeout`).
+class UnixTransport final : public Transport {
+ public:
+  struct Options {
+    std::string endpoint;  ///< abstract socket name without the leading NUL, at most 100 bytes
+    Key key{};             ///< JobKeys::derive("call plane")
+    Identity identity;
+    std::size_t max_frame_bytes = std::size_t{1} << 30;
+    std::size_t max_queued_bytes = std::size_t{64} << 20;
+    std::chrono::milliseconds send_timeout{10000};
+    std::chrono::milliseconds handshake_timeout{5000};
+  };
+
+  explicit UnixTransport(Options options);
+  ~UnixTransport() override;
+
+  Result<void> start(TransportEvents events) override;
+  const std::string& endpoint() const override;
+  std::shared_ptr<Link> connect(const std::string& endpoint) override;
+  void run_after(std::chrono::milliseconds delay, std::function<void()> task) override;
+  bool on_own_thread() const override;
+  void stop() override;
+
+ private:
+  class Loop;
+  std::shared_ptr<Loop> loop_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,188 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/actor_address.hpp"
+#include "runtime/call/codec.hpp"
+
+namespace troupe {
+
+/// Names one actor process of a job for good.
+using ProcessId = std::uint64_t;
+
+/// The supervision's messages along the driver - agent - actor process tree. One vocabulary for
+/// both edges; each comment says which way a message goes (D driver, A agent, P actor process).
+
+/// A -> D, first: this agent serves `node`. `token` is the one of its bootstrap: an agent that
+/// comes back after it was given up has an old one and is refused.
+struct AgentReady {
+  std::string node;
+  std::uint64_t token = 0;
+  std::int32_t pid = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(node, token, pid);
+  }
+};
+/// D -> A -> P: makes an actor, in a new process if `process` is not running yet.
+struct StartActor {
+  ProcessId process = 0;
+  std::string process_name;
+  ActorAddress actor;  ///< without endpoint
+  Bytes arguments;     ///< its construction arguments, encoded
+  std::vector<std::int32_t> devices;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, process_name, actor, arguments, devices);
+  }
+};
+/// P -> A -> D.
+struct ActorStarted {
+  ActorId actor = 0;
+  std::string endpoint;
+  std::int32_t pid = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor, endpoint, pid);
+  }
+};
+/// P -> A -> D, or A -> D if the process could not be started: the actor was not made.
+struct ActorFailed {
+  ActorId actor = 0;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor, code, message);
+  }
+};
+/// D -> A -> P: the actor finishes its method and ends.
+struct StopActor {
+  ProcessId process = 0;
+  ActorId actor = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, actor);
+  }
+};
+/// P -> A -> D: the actor has ended, asked to stop or (`exited`) by its own wish.
+struct ActorEnded {
+  ActorId actor = 0;
+  bool exited = false;
+  std::string reason;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor, exited, reason);
+  }
+};
+/// D -> A -> P: the process ends; `kill` at once by SIGKILL (A does it), else in order and by force
+/// after a second.
+struct StopProcess {
+  ProcessId process = 0;
+  bool kill = false;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, kill);
+  }
+};
+/// A -> D: the process has ended and is reaped.
+struct ProcessEnded {
+  ProcessId process = 0;
+  std::int32_t pid = 0;
+  bool signalled = false;
+  bool unresponsive = false;  ///< the agent killed it because it no longer answered
+  std::int32_t code = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, pid, signalled, unresponsive, code);
+  }
+};
+/// D -> all A -> all P: an actor is gone; `down` is an encoded ActorDown.
+struct ActorGone {
+  Bytes down;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(down);
+  }
+};
+/// D -> A: end all processes and yourself within this time.
+struct Shutdown {
+  std::int64_t timeout_ms = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(timeout_ms);
+  }
+};
+/// A -> P, first.
+struct ProcessBootstrap {
+  Bytes secret;
+  std::string job_id;
+  ProcessId process = 0;
+  std::string process_name;
+  std::string node;
+  std::string job_folder;
+  std::string log_path;
+  std::int32_t log_level = 0;
+  ActorAddress directory;  ///< the driver's Directory actor
+  std::uint64_t credits = 0;
+  std::int64_t credit_timeout_ms = 0;
+  std::int64_t cause_grace_ms = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(secret, job_id, process, process_name, node, job_folder, log_path, log_level, directory,
+            credits, credit_timeout_ms, cause_grace_ms);
+  }
+};
+/// A -> P and back: are you there.
+struct Heartbeat {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// P -> A: give me the region `name`, or, with `release`, forget all whose names start with it.
+struct RegionRequest {
+  std::uint64_t request = 0;
+  std::string name;
+  std::uint64_t bytes = 0;
+  bool release = false;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, name, bytes, release);
+  }
+};
+/// A -> P: with the region's descriptor attached, or an error.
+struct RegionReply {
+  std::uint64_t request = 0;
+  bool ok = false;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, ok, code, message);
+  }
+};
+
+using ControlMessage = std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor,
+                                    ActorEnded, StopProcess, ProcessEnded, ActorGone, Shutdown,
+                                    ProcessBootstrap, Heartbeat, RegionRequest, RegionReply>;
+
+Bytes encode_message(const ControlMessage& message);
+Result<ControlMessage> decode_message(std::span<const std::byte> bytes);
+
+/// What the driver gives an agent through its NodeStarter.
+struct AgentBootstrap {
+  ProcessBootstrap processes;  ///< template for its actor processes
+  std::string control_host;
+  std::uint16_t control_port = 0;
+  std::uint64_t token = 0;
+  std::string log_folder;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(processes, control_host, control_port, token, log_folder);
+  }
+};
+
+}  // namespace troupe

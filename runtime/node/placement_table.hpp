@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/node/resources.hpp"
+
+namespace troupe {
+
+/// Who reserves what on which node. Not synchronised.
+class PlacementTable {
+ public:
+  explicit PlacementTable(std::vector<NodeSpec> nodes);
+
+  /// What one actor has been given; to be handed back by `release`.
+  struct Reservation {
+    std::size_t node = 0;  ///< index in the order of the constructor
+    int cpus = 0;
+    std::vector<int> devices;
+  };
+
+  /// Reserves `asked` on the node named `node`, or, if that is empty, by `policy` among the living
+  /// nodes. not_found for an unknown node; peer_died for a lost one; resource_exhausted says what
+  /// was asked and what each candidate has left.
+  Result<Reservation> place(const Resources& asked, const std::string& node, Placement policy);
+  void release(const Reservation& reservation);
+  /// The node takes no actors any more.
+  void remove_node(std::size_t node);
+
+ private:
+  struct Node {
+    NodeSpec spec;
+    int free_cpus = 0;
+    std::vector<int> free_devices;  ///< ascending
+    std::size_t actors = 0;
+    bool alive = true;
+
+    bool has_room(const Resources& asked) const;
+  };
+  Reservation take(std::size_t index, const Resources& asked);
+  std::string describe_room() const;
+
+  std::vector<Node> nodes_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// The named shared memory of one node (see ActorContext::shared_memory): memfds, which leave
+/// nothing behind. Not synchronised.
+class Regions {
+ public:
+  /// A new descriptor of the region, which is made (zeroed) if it does not exist. invalid_argument
+  /// if it exists with another size, or if `bytes` is 0.
+  Result<UniqueFd> open(std::string_view name, std::size_t bytes);
+  /// Forgets all regions whose names start with `prefix`.
+  void release(std::string_view prefix);
+
+ private:
+  struct Region {
+    UniqueFd fd;
+    std::size_t bytes = 0;
+  };
+  std::map<std::string, Region, std::less<>> regions_;
+};
+
+}  // namespace troupe

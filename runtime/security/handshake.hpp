@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/security/job_secret.hpp"
+
+namespace troupe {
+
+/// Changes whenever anything on a wire between two processes changes its meaning.
+inline constexpr std::uint32_t protocol_version = 1;
+
+/// What must agree between two processes before anything else is said.
+struct Identity {
+  std::uint32_t version = protocol_version;
+  Key build{};  ///< see this_build
+};
+
+/// Identifies this program's build: from the linker's build id, or else the size and modification
+/// time of the executable.
+Key this_build();
+
+/// The mutual challenge-response of the call plane, as a state machine without I/O. Four messages:
+///   client greeting (version, build, nonce) -> server greeting + server proof -> client proof ->
+///   welcome. A proof is HMAC-SHA256(key, role | client greeting | server greeting), so it is bound
+///   to
+/// both nonces and cannot be reflected. A party that refuses says why in clear text (versions and
+/// builds only) in place of its next message. Not synchronised.
+class Handshake {
+ public:
+  enum class Role { client, server };
+  /// `key` is JobKeys::derive("call plane"). Fails only if no nonce can be drawn.
+  static Result<Handshake> create(Role role, const Key& key, const Identity& self);
+
+  /// What to send before anything is received; empty for the server.
+  std::vector<std::byte> first_message() const;
+
+  struct Reply {
+    std::vector<std::byte> message;  ///< to be sent; may be empty
+    bool done = false;               ///< the peer is authentic; frames may follow
+    Error refusal;                   ///< meaningful if `refused`: close after sending
+    bool refused = false;
+  };
+  /// Takes the peer's next message. Any malformed or unexpected message is refused; never fails
+  /// otherwise. permission_denied: the peer does not know the secret; unsupported: other version or
+  /// build.
+  Reply on_message(std::span<const std::byte> message);
+
+  static constexpr std::size_t max_message_bytes = 1024;
+
+ private:
+  enum class State {
+    expects_client_greeting,
+    expects_server_greeting,
+    expects_proof,
+    expects_welcome,
+    over
+  };
+
+  Reply refuse(ErrorCode code, std::string why, bool tell_peer);
+  Reply check_identity(std::span<const std::byte> greeting, const char* peer_name);
+  Key proof(std::string_view role) const;
+
+  State state_ = State::over;
+  Key key_{};
+  Identity self_;
+  std::vector<std::byte> client_greeting_;
+  std::vector<std::byte> server_greeting_;
+};
+
+}  // namespace troupe
