@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"

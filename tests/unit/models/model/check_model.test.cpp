@@ -1,0 +1,114 @@
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "models/model/model.hpp"
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/require.hpp"
+
+namespace troupe {
+namespace {
+
+using golden::RawTensor;
+using golden::TemporaryFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Tensors = std::map<std::string, RawTensor>;
+
+std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
+
+/// What check_model says of the tiny checkpoint after changes to its config and weights.
+Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_config,
+                           const std::function<void(Tensors&)>& change_weights,
+                           const MeshShape& shape = {}) {
+  const TemporaryFolder folder;
+  auto object = nlohmann::json::parse(golden::file_bytes(tiny_folder() / "config.json"));
+  change_config(object);
+  folder.write("config.json", object.dump());
+  TROUPE_TRY(const Checkpoint good, Checkpoint::open(tiny_folder()));
+  Tensors tensors = golden::read_all(good);
+  change_weights(tensors);
+  folder.write("model.safetensors", golden::safetensors_bytes(tensors));
+  TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder.path()));
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder.path()));
+  return check_model(config, checkpoint, shape);
+}
+
+void keep_config(nlohmann::json& /*config*/) {}
+void keep_weights(Tensors& /*tensors*/) {}
+
+TEST(CheckModel, accepts_a_whole_checkpoint_at_every_tensor_size_that_divides) {
+  for (const int size : {1, 2, 4}) {
+    const auto checked = check_changed(keep_config, keep_weights, {.tensor = size});
+    EXPECT_TRUE(checked.ok()) << size << ": " << checked.error().message;
+  }
+}
+
+TEST(CheckModel, names_a_missing_tensor_and_its_file) {
+  const std::vector<std::string> names = {"lm_head.weight", "model.layers.1.mlp.up_proj.weight",
+                                          "model.layers.2.mlp.experts.5.gate_proj.weight",
+                                          "model.layers.0.self_attn.q_norm.weight"};
+  for (const std::string& name : names) {
+    const auto checked = check_changed(keep_config, [&](Tensors& all) { all.erase(name); });
+    ASSERT_FALSE(checked.ok()) << name;
+    EXPECT_EQ(checked.error().code, ErrorCode::not_found);
+    EXPECT_THAT(checked.error().message,
+                AllOf(HasSubstr("model.safetensors"), HasSubstr("missing tensor " + name)));
+  }
+}
+
+TEST(CheckModel, names_expected_and_found_shape_where_the_config_is_of_another_model) {
+  const auto checked =
+      check_changed([](nlohmann::json& config) { config["hidden_size"] = 48; }, keep_weights);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, ErrorCode::corrupt_data);
+  EXPECT_THAT(checked.error().message,
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("model.embed_tokens.weight"),
+                    HasSubstr("[512, 48]"), HasSubstr("[512, 64]")));
+}
+
+TEST(CheckModel, refuses_a_weight_of_integers) {
+  const auto checked = check_changed(keep_config, [](Tensors& all) {
+    RawTensor& norm = all.at("model.norm.weight");
+    norm = {"I32", {64}, std::string(256, '\0')};
+  });
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message,
+              AllOf(HasSubstr("model.norm.weight"), HasSubstr("i32 [64]")));
+}
+
+TEST(CheckModel, says_what_does_not_divide_what) {
+  for (const int size : {3, 8}) {
+    const auto checked = check_changed(keep_config, keep_weights, {.tensor = size});
+    ASSERT_FALSE(checked.ok()) << size;
+    EXPECT_EQ(checked.error().code, ErrorCode::invalid_argument);
+    EXPECT_THAT(checked.error().message, AllOf(HasSubstr("tensor size " + std::to_string(size)),
+                                               HasSubstr("does not divide")));
+  }
+}
+
+TEST(CheckModel, refuses_a_config_of_absurd_size_without_allocating_for_it) {
+  const auto checked = check_changed(
+      [](nlohmann::json& config) {
+        config["vocab_size"] = 1 << 24;
+        config["hidden_size"] = 1 << 20;
+      },
+      keep_weights);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("[16777216, 1048576]"));
+}
+
+TEST(CheckModel, refuses_arrangements_that_are_not_there_yet) {
+  for (const MeshShape& shape : {MeshShape{.pipeline = 2}, MeshShape{.context = 2}}) {
+    const auto checked = check_changed(keep_config, keep_weights, shape);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
+  }
+}
+
+}  // namespace
+}  // namespace troupe
