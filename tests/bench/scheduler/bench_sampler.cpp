@@ -36,6 +36,7 @@ void run(std::size_t vocab) {
     params.top_p = setting.top_p;
     params.min_p = setting.min_p;
     std::vector<double> samples;
+    samples.reserve(400);
     std::int64_t sum = 0;
     for (std::uint64_t position = 0; position < 400; ++position) {
       samples.push_back(
@@ -46,6 +47,7 @@ void run(std::size_t vocab) {
   }
   for (const std::int32_t n : {0, 20}) {
     std::vector<double> samples;
+    samples.reserve(400);
     for (int i = 0; i < 400; ++i) {
       samples.push_back(bench::time_us([&] { token_logprobs(logits, i, n, scratch); }));
     }

@@ -71,7 +71,8 @@ class Workload {
     --to_add_;
     SequenceSpec spec;
     spec.request = next_request_++;
-    spec.prompt.assign(static_cast<std::size_t>(1 + below(config_.max_model_len)), 1);
+    const std::int32_t prompt = 1 + below(config_.max_model_len);
+    spec.prompt.assign(static_cast<std::size_t>(prompt), 1);
     spec.prompt[0] = static_cast<std::int32_t>(spec.request);
     spec.sampling.max_tokens = below(4) == 0 ? 0 : below(40);
     spec.sampling.stop_token_ids = {0};

@@ -47,6 +47,7 @@ std::map<std::int32_t, int> counts_of(const std::vector<float>& logits,
 
 std::vector<std::int32_t> keys(const std::map<std::int32_t, int>& counts) {
   std::vector<std::int32_t> ids;
+  ids.reserve(counts.size());
   for (const auto& [id, count] : counts) ids.push_back(id);
   return ids;
 }
