@@ -75,14 +75,15 @@ Result<void> ActorProcess::boot() {
 
 void ActorProcess::run() {
   while (true) {
-    pollfd polled{channel_.fd(), POLLIN, 0};
-    ::poll(&polled, 1, -1);
-    auto messages = channel_.receive();
+    auto messages = channel_.receive();  // first: some may have come along with the bootstrap
     if (!messages.ok()) {
       log::warning("the agent is gone; ending");
       ::_exit(1);
     }
     for (auto& message : *messages) on_message(std::move(message));
+    if (!messages->empty()) continue;
+    pollfd polled{channel_.fd(), POLLIN, 0};
+    ::poll(&polled, 1, -1);
   }
 }
 

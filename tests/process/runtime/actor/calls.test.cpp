@@ -4,20 +4,103 @@
 
 namespace troupe::test {
 
-TEST(Cluster, spawns_an_actor_that_answers_and_whose_death_is_told) {
-  auto cluster = Cluster::start({});
-  ASSERT_TRUE(cluster.ok()) << cluster.error().message;
-  auto counter = (*cluster)->spawn<Counter>({.name = "c"}, 10).get(5s);
-  ASSERT_TRUE(counter.ok()) << counter.error().message;
-  auto sum = counter->call<&Counter::add>(5).get(5s);
-  ASSERT_TRUE(sum.ok()) << sum.error().message;
-  EXPECT_EQ(*sum, 15);
-  Promise<ActorDown> promise;
-  auto token = (*cluster)->watch(*counter, [&](const ActorDown& down) { promise.complete(down); });
-  ASSERT_TRUE((*cluster)->kill(*counter).ok());
-  auto down = promise.future().get(5s);
-  ASSERT_TRUE(down.ok()) << down.error().message;
-  EXPECT_EQ(down->cause, DownCause::signal) << down->message;
+TEST(Calls, answer_with_values_errors_nothing_and_the_text_of_exceptions) {
+  const auto cluster = start_cluster();
+  const auto counter = must(cluster->spawn<Counter>({.name = "c"}, 10).get(limit));
+  EXPECT_EQ(must(counter.call<&Counter::add>(5).get(limit)), 15);
+  EXPECT_EQ(must(counter.call<&Counter::divide>(3).get(limit)), 5);
+  const auto divided = counter.call<&Counter::divide>(0).get(limit);
+  ASSERT_FALSE(divided.ok());
+  EXPECT_EQ(divided.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(divided.error().message, "division by zero");
+  EXPECT_TRUE(counter.call<&Counter::reset>().get(limit).ok());
+  EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 1);
+  const auto thrown = counter.call<&Counter::throw_something>().get(limit);
+  ASSERT_FALSE(thrown.ok());
+  EXPECT_EQ(thrown.error().code, ErrorCode::internal);
+  EXPECT_NE(thrown.error().message.find("on purpose"), std::string::npos) << thrown.error().message;
+  EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 2)
+      << "an exception must not end the actor";
+}
+
+TEST(Calls, of_one_caller_arrive_in_order) {
+  const auto cluster = start_cluster();
+  const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));
+  constexpr int count = 5000;  // more than the credits
+  for (int i = 0; i < count; ++i) recorder.call<&Recorder::record>(i);
+  const auto numbers = must(recorder.call<&Recorder::numbers>().get(limit));
+  ASSERT_EQ(numbers.size(), static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) ASSERT_EQ(numbers[i], i) << "place " << i;
+}
+
+TEST(Calls, time_out_and_can_be_waited_for_again) {
+  const auto cluster = start_cluster();
+  const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));
+  auto slow = recorder.call<&Recorder::block_for_ms>(300);
+  const auto early = slow.get(10ms);
+  ASSERT_FALSE(early.ok());
+  EXPECT_EQ(early.error().code, ErrorCode::timeout) << early.error().message;
+  EXPECT_TRUE(slow.get(limit).ok());
+  EXPECT_EQ(slow.get(limit).error().code, ErrorCode::invalid_argument) << "an answer is taken once";
+}
+
+TEST(Calls, beyond_the_credits_wait_and_then_fail_with_resource_exhausted) {
+  ClusterOptions options;
+  options.calls.credits = 4;
+  options.calls.credit_timeout = 100ms;
+  const auto cluster = start_cluster(std::move(options));
+  const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));
+  auto slow = recorder.call<&Recorder::block_for_ms>(1500);
+  for (int i = 0; i < 3; ++i) recorder.call<&Recorder::record>(i);
+  auto refused = recorder.call<&Recorder::record>(3).get(limit);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
+  EXPECT_TRUE(slow.get(limit).ok());
+  EXPECT_TRUE(recorder.call<&Recorder::record>(4).get(limit).ok()) << "answers give credits back";
+  EXPECT_EQ(must(recorder.call<&Recorder::numbers>().get(limit)), (std::vector<int>{0, 1, 2, 4}));
+}
+
+TEST(Calls, carry_megabytes_both_ways) {
+  const auto cluster = start_cluster();
+  const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));
+  std::string text(std::size_t{20} << 20, 'x');
+  text[12345678] = 'y';
+  std::vector<Future<std::string>> echoes;
+  for (int i = 0; i < 3; ++i) echoes.push_back(recorder.call<&Recorder::echo>(text));
+  for (auto& echo : echoes) EXPECT_TRUE(must(echo.get(limit)) == text);
+}
+
+TEST(Calls, run_callbacks_of_futures_once) {
+  const auto cluster = start_cluster();
+  const auto counter = must(cluster->spawn<Counter>({}, 1).get(limit));
+  Promise<int> promise;
+  counter.call<&Counter::add>(1).then(
+      [promise](Result<int> sum) { promise.complete(std::move(sum)); });
+  EXPECT_EQ(must(promise.future().get(limit)), 2);
+}
+
+TEST(Calls, to_a_killed_actor_fail_with_the_cause) {
+  const auto cluster = start_cluster();
+  const auto recorder = must(cluster->spawn<Recorder>({.name = "victim"}).get(limit));
+  auto pending = recorder.call<&Recorder::block_for_ms>(20000);
+  ASSERT_TRUE(cluster->kill(recorder).ok());
+  const auto lost = pending.get(limit);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::peer_died);
+  EXPECT_NE(lost.error().message.find("SIGKILL"), std::string::npos) << lost.error().message;
+  const auto later = recorder.call<&Recorder::record>(1).get(limit);
+  ASSERT_FALSE(later.ok());
+  EXPECT_EQ(later.error().code, ErrorCode::peer_died);
+  EXPECT_NE(later.error().message.find("victim"), std::string::npos) << later.error().message;
+}
+
+TEST(Calls, through_an_empty_handle_or_after_shutdown_fail) {
+  const ActorHandle<Counter> empty;
+  EXPECT_EQ(empty.call<&Counter::add>(1).get(1s).error().code, ErrorCode::invalid_argument);
+  auto cluster = start_cluster();
+  const auto counter = must(cluster->spawn<Counter>({}, 1).get(limit));
+  cluster.reset();
+  EXPECT_EQ(counter.call<&Counter::add>(1).get(1s).error().code, ErrorCode::cancelled);
 }
 
 }  // namespace troupe::test

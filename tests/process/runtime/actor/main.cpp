@@ -5,6 +5,9 @@
 int main(int argc, char** argv) {
   troupe::ActorTypes types;
   types.add<troupe::test::Counter>();
+  types.add<troupe::test::Recorder>();
+  types.add<troupe::test::Insider>();
+  types.add<troupe::test::Fragile>();
   troupe::init(argc, argv, types);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

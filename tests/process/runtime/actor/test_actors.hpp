@@ -1,14 +1,23 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <map>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
 
 namespace troupe::test {
 
 using namespace std::chrono_literals;
+
+/// A bound for waits that end at once when all is well; generous, because machines are busy.
+inline constexpr auto limit = 20s;
 
 class Counter {
  public:
@@ -19,13 +28,108 @@ class Counter {
     return value_ / divisor;
   }
   void reset() { value_ = 0; }
+  int throw_something() { throw std::runtime_error("on purpose"); }
+  int pid() { return ::getpid(); }
 
   static constexpr std::string_view actor_type = "Counter";
   using Arguments = troupe::Arguments<int>;
-  using Methods = troupe::Methods<&Counter::add, &Counter::divide, &Counter::reset>;
+  using Methods = troupe::Methods<&Counter::add, &Counter::divide, &Counter::reset,
+                                  &Counter::throw_something, &Counter::pid>;
 
  private:
   int value_;
 };
+
+/// Records the numbers it is given, and may be slow about it.
+class Recorder {
+ public:
+  void record(int number) { numbers_.push_back(number); }
+  std::vector<int> numbers() { return numbers_; }
+  void block_for_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+  std::string echo(const std::string& text) { return text; }
+
+  static constexpr std::string_view actor_type = "Recorder";
+  using Methods = troupe::Methods<&Recorder::record, &Recorder::numbers, &Recorder::block_for_ms,
+                                  &Recorder::echo>;
+
+ private:
+  std::vector<int> numbers_;
+};
+
+/// Uses everything an ActorContext offers.
+class Insider {
+ public:
+  explicit Insider(ActorContext& context) : context_(context) {}
+
+  Result<int> add_through(const ActorHandle<Counter>& counter, int amount) {
+    return counter.call<&Counter::add>(amount).get(limit);
+  }
+  Result<int> add_by_name(const std::string& name, int amount) {
+    TROUPE_TRY(const auto counter, context_.find<Counter>(name));
+    return counter.call<&Counter::add>(amount).get(limit);
+  }
+  std::string node() { return context_.node(); }
+  std::vector<int> devices() { return context_.device_ids(); }
+  int pid() { return ::getpid(); }
+  /// Waits for the end of `counter` as told by a watch of this process.
+  Result<std::string> watch_until_down(const ActorHandle<Counter>& counter) {
+    Promise<std::string> told;
+    const auto token =
+        context_.watch(counter, [told](const ActorDown& down) { told.complete(down.message); });
+    return told.future().get(limit);
+  }
+  Result<std::int64_t> memory_inode(const std::string& name, std::uint64_t bytes);
+  Result<void> write_memory(const std::string& name, std::uint64_t bytes, int value);
+  Result<int> read_memory(const std::string& name, std::uint64_t bytes);
+  Result<void> release_memory(const std::string& prefix) {
+    return context_.release_shared_memory(prefix);
+  }
+  void leave(const std::string& reason) { context_.exit(reason); }
+  ActorHandle<Insider> self() { return context_.self<Insider>(); }
+
+  static constexpr std::string_view actor_type = "Insider";
+  using Methods =
+      troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
+                      &Insider::devices, &Insider::pid, &Insider::watch_until_down,
+                      &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
+                      &Insider::release_memory, &Insider::leave, &Insider::self>;
+
+ private:
+  ActorContext& context_;
+};
+
+/// Cannot be made when told so.
+class Fragile {
+ public:
+  static Result<std::unique_ptr<Fragile>> create(const std::string& why_not) {
+    if (!why_not.empty()) return fail(ErrorCode::corrupt_data, "{}", why_not);
+    return std::make_unique<Fragile>();
+  }
+  int answer() { return 42; }
+
+  static constexpr std::string_view actor_type = "Fragile";
+  using Methods = troupe::Methods<&Fragile::answer>;
+};
+
+/// Not among the ActorTypes.
+class Unlisted {
+ public:
+  int answer() { return 43; }
+  static constexpr std::string_view actor_type = "Unlisted";
+  using Methods = troupe::Methods<&Unlisted::answer>;
+};
+
+/// A cluster that must start; the test ends where it does not.
+inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
+  auto cluster = Cluster::start(std::move(options));
+  if (!cluster.ok()) throw std::runtime_error(cluster.error().message);
+  return *std::move(cluster);
+}
+
+template <class T>
+T must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.error().message);
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
 
 }  // namespace troupe::test

@@ -1,0 +1,123 @@
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/process/runtime/actor/test_actors.hpp"
+
+namespace troupe::test {
+
+TEST(Spawn, places_actors_and_tells_them_node_and_devices) {
+  ClusterOptions options;
+  options.nodes = {{"left", 2, {0, 1}}, {"right", 2, {4, 7}}};
+  const auto cluster = start_cluster(std::move(options));
+  const auto a =
+      must(cluster->spawn<Insider>({.resources = {.cpus = 1, .devices = 1}, .node = "right"})
+               .get(limit));
+  const auto b =
+      must(cluster->spawn<Insider>({.resources = {.cpus = 1, .devices = 1}, .node = "right"})
+               .get(limit));
+  EXPECT_EQ(must(a.call<&Insider::node>().get(limit)), "right");
+  EXPECT_EQ(must(a.call<&Insider::devices>().get(limit)), std::vector<int>{4});
+  EXPECT_EQ(must(b.call<&Insider::devices>().get(limit)), std::vector<int>{7});
+  const auto refused =
+      cluster->spawn<Insider>({.resources = {.devices = 1}, .node = "right"}).get(limit);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
+  ASSERT_TRUE(cluster->stop(a).ok());
+  const auto again =
+      must(cluster->spawn<Insider>({.resources = {.devices = 1}, .node = "right"}).get(limit));
+  EXPECT_EQ(must(again.call<&Insider::devices>().get(limit)), std::vector<int>{4})
+      << "a stopped actor's device is free";
+}
+
+TEST(Spawn, gives_actors_a_process_of_their_own_or_a_shared_one) {
+  const auto cluster = start_cluster();
+  const auto a = must(cluster->spawn<Insider>({.process = "together"}).get(limit));
+  const auto b = must(cluster->spawn<Insider>({.process = "together"}).get(limit));
+  const auto c = must(cluster->spawn<Insider>({}).get(limit));
+  const int pid = must(a.call<&Insider::pid>().get(limit));
+  EXPECT_EQ(must(b.call<&Insider::pid>().get(limit)), pid);
+  EXPECT_NE(must(c.call<&Insider::pid>().get(limit)), pid);
+  EXPECT_NE(pid, ::getpid());
+  ASSERT_TRUE(cluster->stop(a).ok());
+  EXPECT_EQ(must(b.call<&Insider::pid>().get(limit)), pid)
+      << "the other actor of the process lives on";
+}
+
+TEST(Spawn, reports_why_an_actor_cannot_be_made) {
+  const auto cluster = start_cluster();
+  const auto broken = cluster->spawn<Fragile>({.name = "f"}, "no weights").get(limit);
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().code, ErrorCode::corrupt_data);
+  EXPECT_NE(broken.error().message.find("no weights"), std::string::npos) << broken.error().message;
+  const auto whole = must(cluster->spawn<Fragile>({.name = "f"}, "").get(limit));
+  EXPECT_EQ(must(whole.call<&Fragile::answer>().get(limit)), 42) << "the name is free again";
+  EXPECT_EQ(cluster->spawn<Fragile>({.name = "f"}, "").get(limit).error().code,
+            ErrorCode::already_exists);
+  EXPECT_EQ(cluster->spawn<Unlisted>({}).get(limit).error().code, ErrorCode::not_found);
+  EXPECT_EQ(cluster->spawn<Fragile>({.node = "nowhere"}, "").get(limit).error().code,
+            ErrorCode::not_found);
+}
+
+TEST(Spawn, hosts_local_actors_in_this_process) {
+  const auto cluster = start_cluster();
+  const auto local = must(cluster->spawn_local<Insider>({.name = "here"}).get(limit));
+  EXPECT_EQ(must(local.call<&Insider::pid>().get(limit)), ::getpid());
+  const auto unlisted = must(cluster->spawn_local<Unlisted>({}).get(limit));
+  EXPECT_EQ(must(unlisted.call<&Unlisted::answer>().get(limit)), 43);
+  const auto remote = must(cluster->spawn<Counter>({.name = "there"}, 1).get(limit));
+  EXPECT_EQ(must(local.call<&Insider::add_by_name>("there", 2).get(limit)), 3);
+  EXPECT_EQ(must(local.call<&Insider::add_through>(remote, 2).get(limit)), 5);
+}
+
+TEST(Spawn, passes_handles_between_actors_and_finds_them_by_name) {
+  const auto cluster = start_cluster();
+  const auto counter = must(cluster->spawn<Counter>({.name = "sum"}, 0).get(limit));
+  const auto insider = must(cluster->spawn<Insider>({}).get(limit));
+  EXPECT_EQ(must(insider.call<&Insider::add_through>(counter, 7).get(limit)), 7);
+  EXPECT_EQ(must(insider.call<&Insider::add_by_name>("sum", 1).get(limit)), 8);
+  EXPECT_EQ(insider.call<&Insider::add_by_name>("none", 1).get(limit).error().code,
+            ErrorCode::not_found);
+  EXPECT_EQ(must(insider.call<&Insider::self>().get(limit)), insider);
+  EXPECT_EQ(must(cluster->find<Counter>("sum")), counter);
+  EXPECT_EQ(cluster->find<Recorder>("sum").error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Spawn, writes_a_log_per_process) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("troupe-log-test-{}", ::getpid());
+  {
+    ClusterOptions options;
+    options.log_folder = folder.string();
+    const auto cluster = start_cluster(std::move(options));
+    must(cluster->spawn<Counter>({.name = "logger"}, 0).get(limit));
+    EXPECT_EQ(cluster->actors().back().log_path, (folder / "logger.log").string());
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "logger.log"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "agent-node0.log"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(SharedMemory, is_one_region_for_all_actors_of_a_node) {
+  ClusterOptions options;
+  options.nodes = {{"left", 2, {}}, {"right", 2, {}}};
+  const auto cluster = start_cluster(std::move(options));
+  const auto a = must(cluster->spawn<Insider>({.node = "left"}).get(limit));
+  const auto b = must(cluster->spawn<Insider>({.node = "left"}).get(limit));
+  const auto c = must(cluster->spawn<Insider>({.node = "right"}).get(limit));
+  const auto inode = must(a.call<&Insider::memory_inode>("ring/0", 4096).get(limit));
+  EXPECT_EQ(must(b.call<&Insider::memory_inode>("ring/0", 4096).get(limit)), inode);
+  EXPECT_NE(must(c.call<&Insider::memory_inode>("ring/0", 4096).get(limit)), inode)
+      << "another node, another region";
+  EXPECT_EQ(must(b.call<&Insider::read_memory>("ring/0", 4096).get(limit)), 0) << "zeroed";
+  must(a.call<&Insider::write_memory>("ring/0", 4096, 77).get(limit));
+  EXPECT_EQ(must(b.call<&Insider::read_memory>("ring/0", 4096).get(limit)), 77);
+  EXPECT_EQ(b.call<&Insider::memory_inode>("ring/0", 8192).get(limit).error().code,
+            ErrorCode::invalid_argument);
+  must(a.call<&Insider::release_memory>("ring/").get(limit));
+  EXPECT_EQ(must(b.call<&Insider::read_memory>("ring/0", 8192).get(limit)), 0)
+      << "a new region after the release";
+}
+
+}  // namespace troupe::test
