@@ -1,0 +1,163 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/fault/runtime/actor/victims.hpp"
+
+namespace troupe::test {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Clock = std::chrono::steady_clock;
+
+std::int64_t ms_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
+}
+
+TEST(Faults, a_killed_driver_leaves_no_process_socket_or_shared_memory) {
+  auto driver = start_sub_driver();
+  ASSERT_TRUE(driver.ok()) << driver.error().message;
+  ASSERT_EQ(driver->pids.size(), 6U) << "two agents and four actors";
+  ASSERT_THAT(abstract_sockets(driver->job_marker), ::testing::Not(IsEmpty()));
+  const auto start = Clock::now();
+  driver->process.signal(SIGKILL);
+  ASSERT_TRUE(driver->process.wait(2000ms).has_value());
+  EXPECT_THAT(wait_until_gone(driver->pids, 2000ms), IsEmpty());
+  std::printf("all processes gone %ld ms after kill -9 of the driver\n",
+              static_cast<long>(ms_since(start)));
+  EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
+  EXPECT_THAT(dev_shm_entries(), IsEmpty());
+}
+
+TEST(Faults, a_stopped_then_killed_driver_leaves_nothing_either) {
+  auto driver = start_sub_driver();
+  ASSERT_TRUE(driver.ok()) << driver.error().message;
+  driver->process.signal(SIGSTOP);
+  const auto start = Clock::now();
+  // Agents notice the silence themselves and end everything, although the driver still exists.
+  EXPECT_THAT(wait_until_gone(driver->pids, 4000ms), IsEmpty());
+  std::printf("all processes gone %ld ms after SIGSTOP of the driver\n",
+              static_cast<long>(ms_since(start)));
+  driver->process.signal(SIGKILL);
+  ASSERT_TRUE(driver->process.wait(2000ms).has_value());
+  EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
+}
+
+class FaultsInACluster : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ClusterOptions options;
+    options.nodes = {{"left", 2, {}}, {"right", 2, {}}};
+    auto cluster = Cluster::start(std::move(options));
+    ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+    cluster_ = *std::move(cluster);
+    for (const char* node : {"left", "right"}) {
+      auto sleeper =
+          cluster_->spawn<Sleeper>({.name = std::string("sleeper-") + node, .node = node})
+              .get(limit);
+      ASSERT_TRUE(sleeper.ok()) << sleeper.error().message;
+      auto pid = sleeper->call<&Sleeper::pid>().get(limit);
+      ASSERT_TRUE(pid.ok()) << pid.error().message;
+      sleepers_.push_back(*sleeper);
+      pids_.push_back(*pid);
+      tokens_.push_back(cluster_->watch(
+          *sleeper,
+          [down = downs_.emplace_back()](const ActorDown& told) { down.complete(told); }));
+    }
+  }
+  /// The other node works on.
+  void expect_right_is_well() {
+    const auto pid = sleepers_[1].call<&Sleeper::pid>().get(limit);
+    ASSERT_TRUE(pid.ok()) << pid.error().message;
+    EXPECT_EQ(*pid, pids_[1]);
+    const auto fresh = cluster_->spawn<Sleeper>({}).get(limit);
+    ASSERT_TRUE(fresh.ok()) << fresh.error().message;
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::vector<ActorHandle<Sleeper>> sleepers_;
+  std::vector<int> pids_;
+  std::vector<Promise<ActorDown>> downs_;
+  std::vector<WatchToken> tokens_;
+};
+
+TEST_F(FaultsInACluster, a_killed_actor_is_told_at_once) {
+  auto pending = sleepers_[0].call<&Sleeper::sleep_ms>(60000);
+  const auto start = Clock::now();
+  ASSERT_EQ(::kill(pids_[0], SIGKILL), 0);
+  const auto down = downs_[0].future().get(2s);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  std::printf("told %ld ms after kill -9 of the actor\n", static_cast<long>(ms_since(start)));
+  EXPECT_EQ(down->cause, DownCause::signal);
+  EXPECT_EQ(down->code, SIGKILL);
+  EXPECT_THAT(down->message, HasSubstr("sleeper-left"));
+  const auto answer = pending.get(2s);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, ErrorCode::peer_died);
+  EXPECT_THAT(answer.error().message, HasSubstr("SIGKILL"));
+  expect_right_is_well();
+}
+
+TEST_F(FaultsInACluster, an_exit_code_is_told) {
+  sleepers_[0].call<&Sleeper::end_process>(7);
+  const auto down = downs_[0].future().get(limit);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  EXPECT_EQ(down->cause, DownCause::exit_code);
+  EXPECT_EQ(down->code, 7);
+  EXPECT_THAT(down->message, HasSubstr("code 7"));
+}
+
+TEST_F(FaultsInACluster, a_killed_agent_takes_its_actors_along_and_is_named) {
+  const auto start = Clock::now();
+  ASSERT_EQ(::kill(cluster_->nodes()[0].agent_pid, SIGKILL), 0);
+  const auto down = downs_[0].future().get(2s);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  std::printf("told %ld ms after kill -9 of the agent\n", static_cast<long>(ms_since(start)));
+  EXPECT_EQ(down->cause, DownCause::node_lost);
+  EXPECT_THAT(down->message, HasSubstr("agent of 'left' was killed by signal 9"));
+  EXPECT_THAT(wait_until_gone({pids_[0]}, 2000ms), IsEmpty());
+  EXPECT_FALSE(cluster_->nodes()[0].alive);
+  EXPECT_EQ(cluster_->spawn<Sleeper>({.node = "left"}).get(limit).error().code,
+            ErrorCode::peer_died);
+  expect_right_is_well();
+}
+
+TEST_F(FaultsInACluster, a_stopped_actor_is_noticed_killed_and_told) {
+  const auto start = Clock::now();
+  ASSERT_EQ(::kill(pids_[0], SIGSTOP), 0);
+  const auto down = downs_[0].future().get(4s);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  std::printf("told %ld ms after SIGSTOP of the actor\n", static_cast<long>(ms_since(start)));
+  EXPECT_EQ(down->cause, DownCause::unresponsive);
+  EXPECT_THAT(wait_until_gone({pids_[0]}, 1000ms), IsEmpty());
+  expect_right_is_well();
+}
+
+TEST_F(FaultsInACluster, a_stopped_agent_is_noticed_killed_and_told) {
+  const int agent = cluster_->nodes()[0].agent_pid;
+  const auto start = Clock::now();
+  ASSERT_EQ(::kill(agent, SIGSTOP), 0);
+  const auto down = downs_[0].future().get(4s);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  std::printf("told %ld ms after SIGSTOP of the agent\n", static_cast<long>(ms_since(start)));
+  EXPECT_EQ(down->cause, DownCause::node_lost);
+  EXPECT_THAT(down->message, HasSubstr("fell silent"));
+  EXPECT_THAT(wait_until_gone({agent, pids_[0]}, 1000ms), IsEmpty());
+  expect_right_is_well();
+}
+
+TEST_F(FaultsInACluster, shutdown_is_bounded_although_an_actor_is_busy) {
+  for (const auto& sleeper : sleepers_) sleeper.call<&Sleeper::sleep_ms>(60000);
+  const auto start = Clock::now();
+  cluster_->shutdown(1s);
+  EXPECT_LT(ms_since(start), 2500);
+  EXPECT_THAT(wait_until_gone(pids_, 100ms), IsEmpty());
+}
+
+TEST_F(FaultsInACluster, ctrl_c_reaches_no_child) {
+  for (const int pid : pids_) ASSERT_EQ(::kill(pid, SIGINT), 0);
+  ASSERT_EQ(::kill(cluster_->nodes()[0].agent_pid, SIGINT), 0);
+  for (const auto& sleeper : sleepers_) EXPECT_TRUE(sleeper.call<&Sleeper::pid>().get(limit).ok());
+}
+
+}  // namespace troupe::test
