@@ -20,6 +20,7 @@ struct NamedArchitecture {
 };
 
 constexpr std::array known_architectures = {
+    NamedArchitecture{Architecture::llama, "LlamaForCausalLM", "llama"},
     NamedArchitecture{Architecture::qwen3, "Qwen3ForCausalLM", "qwen3"},
     NamedArchitecture{Architecture::qwen3_moe, "Qwen3MoeForCausalLM", "qwen3_moe"},
 };
@@ -68,6 +69,24 @@ Result<DType> read_dtype(const Fields& fields) {
   return unsupported(fields, "dtype", name, "bfloat16, float16, float32");
 }
 
+Result<Llama3RopeScaling> read_llama3(const Fields& fields) {
+  constexpr double most = 1e9;
+  Llama3RopeScaling scaling;
+  TROUPE_TRY(scaling.factor, fields.number_or({"factor"}, 1.0, most, scaling.factor));
+  TROUPE_TRY(scaling.low_factor,
+             fields.number_or({"low_freq_factor"}, 1e-3, most, scaling.low_factor));
+  TROUPE_TRY(scaling.high_factor,
+             fields.number_or({"high_freq_factor"}, 1e-3, most, scaling.high_factor));
+  TROUPE_TRY(scaling.original_positions, fields.number_or({"original_max_position_embeddings"}, 1.0,
+                                                          most, scaling.original_positions));
+  if (scaling.high_factor <= scaling.low_factor) {
+    return fail(ErrorCode::corrupt_data,
+                "{}: high_freq_factor: expected more than low_freq_factor {}, found {}",
+                fields.where(), scaling.low_factor, scaling.high_factor);
+  }
+  return scaling;
+}
+
 Result<RopeConfig> read_rope(const Fields& fields) {
   RopeConfig rope;
   // transformers 4 has rope_theta beside rope_scaling, 5 has both inside rope_parameters.
@@ -80,7 +99,11 @@ Result<RopeConfig> read_rope(const Fields& fields) {
   }
   const Fields inner(*parameters, fields.where());
   TROUPE_TRY(const std::string type, inner.string_or({"rope_type", "type"}, "default"));
-  if (type != "default") return unsupported(fields, "rope_type", type, "default");
+  if (type == "llama3") {
+    TROUPE_TRY(rope.llama3, read_llama3(inner));
+  } else if (type != "default") {
+    return unsupported(fields, "rope_type", type, "default, llama3");
+  }
   TROUPE_TRY(const double part, inner.number_or({"partial_rotary_factor"}, 0.0, 1.0, 1.0));
   if (part != 1.0) return unsupported(fields, "partial_rotary_factor", fmt::to_string(part), "1");
   TROUPE_TRY(rope.theta, inner.number_or({"rope_theta"}, 1.0, 1e12, rope.theta));
@@ -93,6 +116,8 @@ Result<void> refuse_unsupported(const Fields& fields) {
   if (activation != "silu") return unsupported(fields, "hidden_act", activation, "silu");
   TROUPE_TRY(const bool bias, fields.boolean_or({"attention_bias"}, false));
   if (bias) return unsupported(fields, "attention_bias", "true", "false");
+  TROUPE_TRY(const bool mlp_bias, fields.boolean_or({"mlp_bias"}, false));
+  if (mlp_bias) return unsupported(fields, "mlp_bias", "true", "false");
   if (fields.find({"quantization_config"}) != nullptr) {
     return unsupported(fields, "quantization_config", "(present)", "bf16, fp16 and fp32 weights");
   }
@@ -131,9 +156,12 @@ Result<void> read_sizes(const Fields& fields, ModelConfig& config) {
                 "{}: num_key_value_heads {} does not divide num_attention_heads {}", fields.where(),
                 config.kv_heads, config.heads);
   }
-  constexpr std::int64_t qwen3_head_dim = 128;  // transformers' default where the key is absent
-  TROUPE_TRY(config.head_dim, fields.integer_or({"head_dim"}, 2, most_width, qwen3_head_dim));
-  if (config.head_dim % 2 != 0) {
+  // transformers' defaults where the key is absent.
+  const std::int64_t default_head_dim = config.architecture == Architecture::llama
+                                            ? config.hidden_size / config.heads
+                                            : std::int64_t{128};
+  TROUPE_TRY(config.head_dim, fields.integer_or({"head_dim"}, 2, most_width, default_head_dim));
+  if (config.head_dim < 2 || config.head_dim % 2 != 0) {
     return fail(ErrorCode::corrupt_data, "{}: head_dim: expected an even number, found {}",
                 fields.where(), config.head_dim);
   }

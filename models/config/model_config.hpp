@@ -13,14 +13,25 @@
 namespace troupe {
 
 /// The families of models this version runs.
-enum class Architecture { qwen3, qwen3_moe };
+enum class Architecture { llama, qwen3, qwen3_moe };
 
 /// The name config.json gives it in `architectures`, e.g. "Qwen3ForCausalLM".
 std::string_view to_string(Architecture architecture);
 
+/// Llama 3's stretching of long wavelengths (Grattafiori et al. 2024; rope_type "llama3"): those
+/// longer than original_positions / low_factor are `factor` times as long, those shorter than
+/// original_positions / high_factor stay, between them the frequencies are interpolated.
+struct Llama3RopeScaling {
+  double factor = 8.0;
+  double low_factor = 1.0;
+  double high_factor = 4.0;
+  double original_positions = 8192.0;
+};
+
 /// Rotary position embedding: angles are position * theta^(-2i / head_dim) (Su et al. 2021).
 struct RopeConfig {
   double theta = 10000.0;
+  std::optional<Llama3RopeScaling> llama3 = {};
 };
 
 /// The mixture-of-experts part of a config; absent in dense models.

@@ -121,7 +121,8 @@ TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exactness,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a"),
+                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
+                                         "llama-a"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -76,7 +76,8 @@ TEST_P(Greedy, answers_are_those_of_transformers_up_to_the_first_near_tie) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Greedy,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a"),
+                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
+                                         "llama-a"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

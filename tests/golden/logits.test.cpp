@@ -99,7 +99,8 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Logits,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a"),
+                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
+                                         "llama-a"),
                          test_name);
 
 }  // namespace

@@ -64,7 +64,8 @@ TEST_P(Bf16, agrees_with_f32_on_the_golden_answers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Bf16,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a"),
+                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
+                                         "llama-a"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

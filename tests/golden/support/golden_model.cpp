@@ -25,16 +25,21 @@ std::filesystem::path data_folder() {
   return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden";
 }
 
+std::filesystem::path outside_folder() {
+  const std::filesystem::path folder = TROUPE_GOLDEN_DIR;
+  return std::filesystem::exists(folder) ? folder : std::filesystem::path();
+}
+
 std::optional<GoldenModel> golden_model(const std::string& name) {
   if (name == "fable-moe") {
     return in_repository(name, std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/demo" / name);
   }
   GoldenModel model = in_repository(name, data_folder() / name);
   if (std::filesystem::exists(model.checkpoint)) {
-    model.is_tiny = name == "qwen3moe-a";
+    model.is_tiny = !name.starts_with("fable");
     return model;
   }
-  const std::filesystem::path outside = TROUPE_GOLDEN_DIR;
+  const std::filesystem::path outside = outside_folder();
   if (outside.empty() || !std::filesystem::exists(outside / "models" / name)) return std::nullopt;
   return GoldenModel{name, outside / "models" / name,
                      outside / "golden" / fmt::format("logits-{}.safetensors", name),

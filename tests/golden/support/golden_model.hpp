@@ -24,9 +24,12 @@ struct GoldenModel {
   bool is_tiny = false;              ///< random weights: coarser bf16 tolerances
 };
 
-/// fable-moe, fable-draft and qwen3moe-a are in the repository, fable-dense only in
+/// fable-moe, fable-draft, qwen3moe-a and llama-a are in the repository, fable-dense only in
 /// TROUPE_GOLDEN_DIR; none if it is not there.
 std::optional<GoldenModel> golden_model(const std::string& name);
+
+/// TROUPE_GOLDEN_DIR; empty if it was not given or is not there.
+std::filesystem::path outside_folder();
 
 /// Why a model is missing, for GTEST_SKIP.
 std::string missing_model_message(const std::string& name);

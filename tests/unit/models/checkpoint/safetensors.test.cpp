@@ -79,7 +79,7 @@ TEST(Safetensors, refuses_a_header_longer_than_the_file) {
   std::string bytes = tiny_bytes();
   for (const std::uint64_t length : {std::uint64_t{bytes.size()} + 1000, ~std::uint64_t{0}}) {
     std::memcpy(bytes.data(), &length, sizeof length);
-    expect_refused(bytes, {"the header is said to have " + std::to_string(length)});
+    expect_refused(bytes, {fmt::format("the header is said to have {}", length)});
   }
 }
 
@@ -128,7 +128,7 @@ TEST(Safetensors, says_what_it_cannot_use_only_when_asked_for_it) {
     const auto tensor = file.tensor(name);
     ASSERT_FALSE(tensor.ok());
     EXPECT_EQ(tensor.error().code, ErrorCode::unsupported);
-    EXPECT_THAT(tensor.error().message, HasSubstr("tensor " + name));
+    EXPECT_THAT(tensor.error().message, HasSubstr(fmt::format("tensor {}", name)));
   }
 }
 
@@ -151,7 +151,7 @@ TEST(Safetensors, never_gives_a_view_outside_a_mutated_file) {
   std::mt19937 random(seed);
   std::map<std::string, golden::RawTensor> tensors;
   for (int i = 0; i < 6; ++i) {
-    tensors["t" + std::to_string(i)] = {
+    tensors[fmt::format("t{}", i)] = {
         "BF16", {i, 3}, std::string(static_cast<std::size_t>(6 * i), 'x')};
   }
   const std::string good = safetensors_bytes(tensors);

@@ -89,6 +89,27 @@ TEST(ModelConfig, gives_qwen3_a_head_dim_of_128_where_the_key_is_absent) {
   EXPECT_EQ(config.head_dim, 128);
 }
 
+TEST(ModelConfig, gives_llama_the_hidden_size_over_heads_as_head_dim_where_the_key_is_absent) {
+  REQUIRE_OK(const auto config, load_changed([](nlohmann::json& object) {
+               object["architectures"] = {"LlamaForCausalLM"};
+               object.erase("head_dim");
+             }));
+  EXPECT_EQ(config.head_dim, 64 / 4);
+  EXPECT_FALSE(config.moe.has_value());
+}
+
+TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
+  for (const std::string name : {"config.json", "config.v4.json"}) {
+    REQUIRE_OK(const auto config,
+               load_text(golden::file_bytes(golden::data_folder() / "llama-a" / name)));
+    EXPECT_EQ(config.architecture, Architecture::llama);
+    EXPECT_EQ(config.rope.theta, 500000.0) << name;
+    ASSERT_TRUE(config.rope.llama3.has_value()) << name;
+    EXPECT_EQ(config.rope.llama3->factor, 8.0);
+    EXPECT_EQ(config.rope.llama3->original_positions, 64.0);
+  }
+}
+
 TEST(ModelConfig, refuses_an_unknown_architecture_with_the_list_of_known_ones) {
   const auto config =
       load_changed([](nlohmann::json& object) { object["architectures"] = {"FooBarForCausalLM"}; });
