@@ -392,7 +392,8 @@ TEST(RequestParser, survives_mutated_lines) {
       chat_line(R"(,"temperature":0.5,"seed":42,"stop_token_ids":[1,2],"logprobs":true)"),
       completion_line(R"(,"echo":true,"logprobs":5,"max_tokens":0,"n":1,"stop":null)"),
       body_line("/v1/completions", R"({"prompt":[1,2,3],"model":"tales","\u00e9":1})")};
-  const std::string alphabet("{}[]\",:\\u0d8e-.1truefalsn \0\xff\xc3\xe2", 35);
+  using namespace std::string_literals;
+  const std::string alphabet = "{}[]\",:\\u0d8e-.1truefalsn \0\xff\xc3\xe2"s;
   for (unsigned seed = 1; seed <= 30000; ++seed) {
     std::mt19937 random(seed);
     std::string line = lines[random() % lines.size()];

@@ -4,9 +4,8 @@
 #include <fstream>
 #include <random>
 
-#include <unistd.h>
-
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "launcher/config/config_schema.hpp"
 
