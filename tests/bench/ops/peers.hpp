@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace troupe::bench {
+
+/// fp32 multiply-adds on registers alone, on `threads` threads for about `seconds`: GFLOP/s.
+double fma_ceiling(int threads, bool avx512, double seconds);
+
+/// oneDNN's fp32 matmul of x [m, k] with a weight [k, n] packed beforehand, as a function that does
+/// it once; empty where oneDNN is not built in. Runs on OMP_NUM_THREADS threads.
+std::function<void()> onednn_product(std::int64_t m, std::int64_t n, std::int64_t k);
+
+}  // namespace troupe::bench
