@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Bytes of the region that `size` ranks (1..64) share, each with two slots of `slot_bytes`
 /// (rounded up to 4 KiB). Larger tensors go through the slots in pieces.
-std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1024u << 10);
+std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1u << 20);
 
 /// Collectives between processes of one node (or threads) over a region of shared memory. A zeroed
 /// SharedMemory of shm_collectives_bytes() is ready for use: one process creates it, every rank

@@ -136,13 +136,14 @@ Result<void> ShmRounds::meet() {
   if (shared.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all) {
     shared.all_arrived.notify();
   }
-  const auto done = [&] {
-    return shared.arrived.load(std::memory_order_acquire) >= all ||
-           shared.aborted.load(std::memory_order_acquire) != 0;
-  };
-  const bool in_time = shared.all_arrived.wait(done, deadline_, spin_);
-  if (shared.aborted.load(std::memory_order_acquire) != 0) return cancelled();
-  if (!in_time) {
+  const auto complete = [&] { return shared.arrived.load(std::memory_order_acquire) >= all; };
+  const auto aborted = [&] { return shared.aborted.load(std::memory_order_acquire) != 0; };
+  const bool in_time =
+      shared.all_arrived.wait([&] { return complete() || aborted(); }, deadline_, spin_);
+  // A round that all have entered succeeds on all of them, whoever aborts meanwhile: the slots stay
+  // as they are until this rank, too, enters the next round.
+  if (!complete()) {
+    if (in_time) return cancelled();
     Error error = missing_ranks();
     abort();
     return error;

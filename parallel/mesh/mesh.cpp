@@ -118,6 +118,7 @@ ExpertPlace Mesh::expert_place(int rank) const {
 std::vector<int> Mesh::expert_group(int rank) const {
   const int first = stage_index(rank) / expert_parallel_size_ * expert_parallel_size_;
   std::vector<int> ranks;
+  ranks.reserve(static_cast<std::size_t>(expert_parallel_size_));
   for (int e = 0; e < expert_parallel_size_; ++e) {
     ranks.push_back(rank_at_stage_index(rank, first + e));
   }

@@ -1,12 +1,12 @@
 #include "runtime/channel/channel.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include <errno.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -44,13 +44,9 @@ Result<void> set(void* socket, int option, int value) {
 }
 
 Result<std::string> abstract_address() {
-  std::array<unsigned char, 16> random;
-  if (::getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
-    return fail_errno(errno, "channel: no random bytes for an address");
-  }
-  std::string address = "ipc://@troupe-";
-  for (const unsigned char byte : random) address += fmt::format("{:02x}", byte);
-  return address;
+  std::array<std::byte, 16> random;
+  TROUPE_CHECK(random_bytes(random));
+  return "ipc://@troupe-" + to_hex(random);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,20 +9,19 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/security/job_secret.hpp"
 
 namespace troupe {
 
-/// Secret keys of the two ends of a channel. Whoever knows one pair can talk on the channels made
-/// with it; the public halves are computed, so nothing else has to be exchanged.
+/// Secret keys (CURVE) of the two ends of a channel. Whoever knows one pair can talk on the
+/// channels made with it; the public halves are computed, so nothing else has to be exchanged.
 struct ChannelKeys {
-  using Secret = std::array<std::byte, 32>;
+  Key listener{};
+  Key connector{};
 
-  Secret listener{};
-  Secret connector{};
-
-  /// Both keys from the job's secret of 32 bytes, by HMAC-SHA256 over `purpose` (say "step plane,
-  /// epoch 3") and the end's name: other purposes and other jobs have unrelated keys.
-  static ChannelKeys derive(std::span<const std::byte, 32> job_key, std::string_view purpose);
+  /// Both from a key of 32 bytes that the job keeps secret (JobKeys::derive), by HMAC-SHA256 over
+  /// `purpose` (say "replica 0, epoch 3") and the end's name: keys of other purposes are unrelated.
+  static ChannelKeys derive(const Key& key, std::string_view purpose);
 };
 
 /// Where a listener listens.

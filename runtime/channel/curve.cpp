@@ -3,32 +3,31 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <zmq.h>
+
+#include "runtime/channel/channel.hpp"
 
 namespace troupe {
 
 namespace {
 
-constexpr std::size_t key_bytes = 32;
 using Z85Key = std::array<char, 41>;  // 40 characters and the end
 
 Error curve_error(std::string_view what) {
   return fail(ErrorCode::internal, "channel: {}: {}", what, zmq_strerror(zmq_errno()));
 }
 
-Z85Key z85(const ChannelKeys::Secret& key) {
+Z85Key z85(const Key& key) {
   Z85Key text;
   zmq_z85_encode(text.data(), reinterpret_cast<const std::uint8_t*>(key.data()), key.size());
   return text;
 }
 
-Result<Z85Key> public_of(const ChannelKeys::Secret& secret) {
+Result<Z85Key> public_of(const Key& secret) {
   const Z85Key text = z85(secret);
   Z85Key result;
   if (zmq_curve_public(result.data(), text.data()) != 0) {
@@ -42,23 +41,18 @@ Result<void> set_key(void* socket, int option, const Z85Key& key) {
   return curve_error("cannot set a key");
 }
 
-ChannelKeys::Secret hmac(std::span<const std::byte, 32> key, const std::string& text) {
-  ChannelKeys::Secret result;
-  unsigned int bytes = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-       reinterpret_cast<unsigned char*>(result.data()), &bytes);
-  return result;
+Key hmac(const Key& key, const std::string& text) {
+  return hmac_sha256(key, std::as_bytes(std::span(text)));
 }
 
 }  // namespace
 
-ChannelKeys ChannelKeys::derive(std::span<const std::byte, 32> job_key, std::string_view purpose) {
-  return {hmac(job_key, fmt::format("troupe channel listener: {}", purpose)),
-          hmac(job_key, fmt::format("troupe channel connector: {}", purpose))};
+ChannelKeys ChannelKeys::derive(const Key& key, std::string_view purpose) {
+  return {hmac(key, fmt::format("troupe channel listener: {}", purpose)),
+          hmac(key, fmt::format("troupe channel connector: {}", purpose))};
 }
 
-Result<void> make_curve_server(void* socket, const ChannelKeys::Secret& own) {
+Result<void> make_curve_server(void* socket, const Key& own) {
   const int yes = 1;
   if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &yes, sizeof yes) != 0) {
     return curve_error("cannot make a CURVE server");
@@ -71,8 +65,7 @@ Result<void> make_curve_server(void* socket, const ChannelKeys::Secret& own) {
   return set_key(socket, ZMQ_CURVE_SECRETKEY, z85(own));
 }
 
-Result<void> make_curve_client(void* socket, const ChannelKeys::Secret& own,
-                               const ChannelKeys::Secret& listener) {
+Result<void> make_curve_client(void* socket, const Key& own, const Key& listener) {
   TROUPE_TRY(const Z85Key server_public, public_of(listener));
   TROUPE_TRY(const Z85Key own_public, public_of(own));
   TROUPE_CHECK(set_key(socket, ZMQ_CURVE_SERVERKEY, server_public));
@@ -80,10 +73,9 @@ Result<void> make_curve_client(void* socket, const ChannelKeys::Secret& own,
   return set_key(socket, ZMQ_CURVE_SECRETKEY, z85(own));
 }
 
-Result<std::unique_ptr<CurveGate>> CurveGate::open(void* context,
-                                                   const ChannelKeys::Secret& connector) {
+Result<std::unique_ptr<CurveGate>> CurveGate::open(void* context, const Key& connector) {
   TROUPE_TRY(const Z85Key text, public_of(connector));
-  PublicKey admitted;
+  Key admitted;
   zmq_z85_decode(reinterpret_cast<std::uint8_t*>(admitted.data()), text.data());
   void* socket = zmq_socket(context, ZMQ_REP);
   if (socket == nullptr) return curve_error("cannot make a socket");
@@ -111,9 +103,11 @@ void CurveGate::answer() {
       std::size_t bytes = sizeof more;
       zmq_getsockopt(socket_, ZMQ_RCVMORE, &more, &bytes);
     }
-    const bool admit = frames.size() == 7 && frames[5] == "CURVE" &&
-                       frames[6].size() == key_bytes &&
-                       CRYPTO_memcmp(frames[6].data(), admitted_.data(), key_bytes) == 0;
+    Key offered{};
+    const bool complete =
+        frames.size() == 7 && frames[5] == "CURVE" && frames[6].size() == offered.size();
+    if (complete) std::memcpy(offered.data(), frames[6].data(), offered.size());
+    const bool admit = complete && equal_in_constant_time(offered, admitted_);
     const std::array<std::string, 6> reply = {"1.0",
                                               frames.size() > 1 ? frames[1] : std::string(),
                                               admit ? "200" : "400",
