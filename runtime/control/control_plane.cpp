@@ -5,7 +5,9 @@
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
+#include <caf/io/network/default_multiplexer.hpp>
 #include <caf/openssl/all.hpp>
+#include <openssl/err.h>
 
 #include "runtime/base/log.hpp"
 #include "runtime/security/tls_identity.hpp"
@@ -22,6 +24,21 @@ Result<ControlMessage> from_text(const std::string& text) {
   return decode_message(std::as_bytes(std::span(text)));
 }
 
+/// CAF's OpenSSL module never empties OpenSSL's per-thread queue of errors. One that a killed agent
+/// or a stranger's failed handshake leaves there makes SSL_get_error report failure on the next
+/// healthy connection, which CAF then closes: one dead node would take others along. So the queue
+/// is emptied after each turn of the I/O loop.
+class Multiplexer final : public caf::io::network::default_multiplexer {
+ public:
+  using default_multiplexer::default_multiplexer;
+  void run() override {
+    while (num_socket_handlers() > 0) {
+      run_once();
+      ::ERR_clear_error();
+    }
+  }
+};
+
 /// A CAF system with the job's credentials. The few threads sleep when idle (policy "sharing"; the
 /// default policy polls), and I/O is done without a detour over workers: both measured, see
 /// docs/architecture.md.
@@ -35,7 +52,7 @@ struct System {
     TROUPE_TRY(const auto identity, derive_tls_identity(keys));
     TROUPE_TRY(system->files, make_tls_files(identity));
     auto& config = system->config;
-    config.load<caf::io::middleman>();
+    config.load<caf::io::middleman, Multiplexer>();
     config.load<caf::openssl::manager>();
     config.openssl_certificate = system->files.certificate_path;
     config.openssl_key = system->files.key_path;
@@ -76,6 +93,8 @@ caf::behavior serve_agents(caf::event_based_actor* self, const ControlServer::Ev
         if (is_new) {
           agents->handles.emplace(agents->next++, sender);
           self->monitor(sender);
+          // Runs on the I/O thread at once when the connection breaks: see Multiplexer.
+          sender->attach_functor([](const caf::error&) { ::ERR_clear_error(); });
         }
         events.on_message(entry->second, *std::move(message));
       },
