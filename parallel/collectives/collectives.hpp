@@ -59,8 +59,8 @@ class Collectives {
   /// Returns when every rank has called it.
   virtual Result<void> barrier() = 0;
 
-  /// From any thread of any rank: makes every call of the group, waiting or later, return
-  /// cancelled.
+  /// From any thread of any rank: every call of the group that waits, or comes later, returns
+  /// cancelled. A call that all ranks have joined already may still succeed.
   virtual void abort() = 0;
 
   /// Memory that the tree sums take `partial` from without a copy, so a kernel can write its
