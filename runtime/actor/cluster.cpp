@@ -112,7 +112,6 @@ Result<void> ClusterImpl::boot() {
       return fail(ErrorCode::io, "cannot make the log folder {}: {}", options_.log_folder,
                   error.message());
     }
-    options_.log_folder = std::filesystem::absolute(options_.log_folder).string();
   }
   TROUPE_CHECK(start_services(job_id_));
   TROUPE_CHECK(start_agents(job_id_));
@@ -424,6 +423,9 @@ void ClusterImpl::shutdown(milliseconds timeout) {
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   if (options.nodes.empty()) {
     options.nodes.push_back({"node0", static_cast<int>(std::thread::hardware_concurrency()), {}});
+  }
+  if (!options.log_folder.empty()) {
+    options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
   }
   if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
   TROUPE_TRY(auto keys, JobKeys::generate());
