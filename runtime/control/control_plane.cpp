@@ -8,6 +8,7 @@
 #include <caf/io/network/default_multiplexer.hpp>
 #include <caf/openssl/all.hpp>
 #include <openssl/err.h>
+#include <sys/epoll.h>
 
 #include "runtime/base/log.hpp"
 #include "runtime/security/tls_identity.hpp"
@@ -24,15 +25,27 @@ Result<ControlMessage> from_text(const std::string& text) {
   return decode_message(std::as_bytes(std::span(text)));
 }
 
+/// Reaches a private member of a class by naming it in an explicit instantiation (the one place
+/// where the language allows that), because CAF 0.17 offers no way to limit a turn of its I/O loop.
+template <auto member>
+struct Expose {
+  friend std::vector<epoll_event>& events_of_turn(caf::io::network::default_multiplexer& loop) {
+    return loop.*member;
+  }
+};
+std::vector<epoll_event>& events_of_turn(caf::io::network::default_multiplexer& loop);
+template struct Expose<&caf::io::network::default_multiplexer::pollset_>;
+
 /// CAF's OpenSSL module never empties OpenSSL's per-thread queue of errors. One that a killed agent
 /// or a stranger's failed handshake leaves there makes SSL_get_error report failure on the next
-/// healthy connection, which CAF then closes: one dead node would take others along. So the queue
-/// is emptied after each turn of the I/O loop.
+/// healthy connection, which CAF then closes: one dead node would take others along. So the loop
+/// handles one event a turn, and the queue is emptied after each.
 class Multiplexer final : public caf::io::network::default_multiplexer {
  public:
   using default_multiplexer::default_multiplexer;
   void run() override {
     while (num_socket_handlers() > 0) {
+      events_of_turn(*this).resize(1);
       run_once();
       ::ERR_clear_error();
     }
