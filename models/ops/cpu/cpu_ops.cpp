@@ -197,17 +197,25 @@ void CpuOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
     kernels_.gemm(job);
     return;
   }
-  // Columns are split; rows instead where there are too few panels to share them out evenly.
+  // Columns are split, rows instead where there are too few panels to share them out evenly. Parts
+  // are handed out one by one, so that a member that is late, because others use its core, costs
+  // one part and not half of the work; a part has at least four panels to be worth copying rows
+  // for.
   const std::int64_t most_panels = (panels + members - 1) / members;
   const bool by_rows = rows >= 16 * members && most_panels * members * 8 > panels * 9;
+  const std::int64_t fewest = (by_rows ? rows / 56 : panels / 4) / members * members;
+  const auto parts = static_cast<int>(std::clamp<std::int64_t>(fewest, members, 8 * members));
+  std::atomic<int> next{0};
   pool_.run([&](int member) {
     GemmJob part = job;
     part.scratch = scratch(member);
-    const Range range = split_evenly(by_rows ? rows : panels, member, members);
-    if (range.begin == range.end) return;
-    (by_rows ? part.row_begin : part.panel_begin) = range.begin;
-    (by_rows ? part.row_end : part.panel_end) = range.end;
-    kernels_.gemm(part);
+    for (int i = next.fetch_add(1); i < parts; i = next.fetch_add(1)) {
+      const Range range = split_evenly(by_rows ? rows : panels, i, parts);
+      if (range.begin == range.end) continue;
+      (by_rows ? part.row_begin : part.panel_begin) = range.begin;
+      (by_rows ? part.row_end : part.panel_end) = range.end;
+      kernels_.gemm(part);
+    }
   });
 }
 
