@@ -45,7 +45,8 @@ Result<void> check_shape(std::string_view what, const Tensor& tensor, const Shap
 HostTensor::HostTensor(DType dtype, Shape shape) {
   constexpr std::size_t alignment = 64;
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  const std::size_t padded = std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
+  const std::size_t padded =
+      std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
   void* memory = std::aligned_alloc(alignment, padded);
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0, padded);
