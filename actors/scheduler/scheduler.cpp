@@ -99,6 +99,16 @@ bool Scheduler::abort(std::uint64_t request) {
   return true;
 }
 
+std::vector<std::uint64_t> Scheduler::abort_waiting() {
+  std::vector<std::uint64_t> ended;
+  for (const Sequence& sequence : waiting_) {
+    ended.push_back(sequence.request);
+    requests_.erase(sequence.request);
+  }
+  waiting_.clear();
+  return ended;
+}
+
 /// Blocks for every position whose KV can be computed: the last token generated is never fed back.
 std::int32_t Scheduler::blocks_needed(const Sequence& sequence) const {
   const std::int64_t positions =

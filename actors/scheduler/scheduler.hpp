@@ -82,6 +82,9 @@ class Scheduler {
   /// Ends a request without a further update. False if there is none (it may just have ended).
   bool abort(std::uint64_t request);
 
+  /// Ends all requests that hold no blocks yet, without updates; returns their names in order.
+  std::vector<std::uint64_t> abort_waiting();
+
   /// The next step, or nothing if no token can be planned now: nothing is live, everything waits
   /// for a result, or the limit of plans in flight is reached.
   std::optional<StepPlan> plan();

@@ -12,9 +12,9 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, 10> known_options = {
-    "--config", "--input", "--output",    "--set", "--overwrite",
-    "--quiet",  "--help",  "--log-level", "check", "--version"};
+constexpr std::array<std::string_view, 11> known_options = {
+    "--config", "--input",     "--output", "--set",     "--overwrite",   "--quiet",
+    "--help",   "--log-level", "check",    "--version", "--show-answers"};
 
 EarlyExit refuse(std::string_view message) {
   return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
@@ -29,6 +29,7 @@ struct RawOptions {
   std::string log_level = "info";
   bool overwrite = false;
   bool quiet = false;
+  std::int64_t show_answers = 0;
 };
 
 void declare(CLI::App& app, RawOptions& raw) {
@@ -41,6 +42,7 @@ void declare(CLI::App& app, RawOptions& raw) {
   app.add_option("--log-level", raw.log_level)->expected(1);
   app.add_flag("--overwrite", raw.overwrite);
   app.add_flag("--quiet,-q", raw.quiet);
+  app.add_option("--show-answers", raw.show_answers)->expected(1)->check(CLI::NonNegativeNumber);
 }
 
 std::string about_unknown(const std::string& argument) {
@@ -92,6 +94,7 @@ std::variant<CommandLine, EarlyExit> judge(CommandLine::Command command, const R
   line.log_level = *level;
   line.overwrite = raw.overwrite;
   line.quiet = raw.quiet;
+  line.show_answers = raw.show_answers;
   return line;
 }
 
@@ -152,6 +155,7 @@ Options
                      engine.max_num_seqs=64; may be given several times
   --overwrite        replace an output file that has content
   -q, --quiet        no progress; errors are still told
+  --show-answers N   print the texts of the first N answers at the end
   --log-level LEVEL  debug, info (default), warning or error
   --version          print the version
   -h, --help         print this text

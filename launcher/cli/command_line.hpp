@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,8 +23,9 @@ struct CommandLine {
   std::string config_path;
   /// --set, --input and --output, in the order given: pass them to load_config.
   std::vector<Override> overrides;
-  bool overwrite = false;  ///< an output file that has content may be replaced
-  bool quiet = false;      ///< no progress; errors still go to stderr
+  bool overwrite = false;         ///< an output file that has content may be replaced
+  bool quiet = false;             ///< no progress; errors still go to stderr
+  std::int64_t show_answers = 0;  ///< how many answers to print on stdout at the end
   log::Level log_level = log::Level::info;
 };
 

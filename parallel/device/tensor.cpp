@@ -1,8 +1,7 @@
 #include "parallel/device/tensor.hpp"
 
-#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <memory>
 #include <new>
 
 #include <fmt/ranges.h>
@@ -44,14 +43,14 @@ Result<void> check_shape(std::string_view what, const Tensor& tensor, const Shap
 
 HostTensor::HostTensor(DType dtype, Shape shape) {
   constexpr std::size_t alignment = 64;
-  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  const std::size_t padded =
-      std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
-  void* memory = std::aligned_alloc(alignment, padded);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, padded);
-  memory_.reset(memory);
-  view_ = Tensor(memory, dtype, shape);
+  std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  std::size_t room = bytes + alignment;
+  // calloc gives large areas as untouched pages, so a large cache costs nothing until it is used.
+  memory_.reset(std::calloc(room, 1));
+  if (memory_ == nullptr) throw std::bad_alloc();
+  void* start = memory_.get();
+  std::align(alignment, bytes, start, room);
+  view_ = Tensor(start, dtype, shape);
 }
 
 void HostTensor::Free::operator()(void* memory) const { std::free(memory); }

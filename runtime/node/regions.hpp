@@ -5,12 +5,12 @@
 #include <string_view>
 
 #include "runtime/base/result.hpp"
+#include "runtime/memory/shared_memory.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 
-/// The named shared memory of one node (see ActorContext::shared_memory): memfds, which leave
-/// nothing behind. Not synchronised.
+/// The named shared memory of one node (see ActorContext::shared_memory). Not synchronised.
 class Regions {
  public:
   /// A new descriptor of the region, which is made (zeroed) if it does not exist. invalid_argument
@@ -20,11 +20,7 @@ class Regions {
   void release(std::string_view prefix);
 
  private:
-  struct Region {
-    UniqueFd fd;
-    std::size_t bytes = 0;
-  };
-  std::map<std::string, Region, std::less<>> regions_;
+  std::map<std::string, SharedMemory, std::less<>> regions_;
 };
 
 }  // namespace troupe

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "actors/driver/engine_spec.hpp"
+#include "actors/engine/report.hpp"
+#include "actors/engine/request.hpp"
+#include "actors/executor/executor.hpp"
+#include "actors/worker/worker.hpp"
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/actor_handle.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/actor/methods.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The actor that builds an engine and speaks for it: spawns the executor and the workers, watches
+/// them, passes requests on and reports back. Lives in the process that has the Cluster.
+class Driver {
+ public:
+  /// `cluster` outlives the actor.
+  Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineEvents events);
+
+  /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
+  Result<EngineInfo> start();
+  /// Passes requests on to the executor.
+  Result<void> submit(const std::vector<Request>& requests);
+  /// As Executor::drain.
+  Result<void> drain();
+  /// From the executor.
+  void report(EngineReport report);
+
+  using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
+  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report>;
+  static constexpr std::string_view actor_type = "Driver";
+
+ private:
+  Result<void> spawn();
+  Result<std::vector<WorkerReport>> load();
+  Result<void> serve(std::int64_t kv_cache_blocks);
+  std::int64_t choose_kv_cache_blocks(const std::vector<WorkerReport>& reports) const;
+  template <class A>
+  void watch(const ActorHandle<A>& actor);
+
+  ActorContext& context_;
+  Cluster* cluster_;
+  EngineSpec spec_;
+  EngineEvents events_;
+  std::uint32_t epoch_ = 1;
+  ActorHandle<Executor> executor_;
+  std::vector<ActorHandle<Worker>> workers_;  ///< by rank
+  std::vector<WatchToken> watches_;
+};
+
+}  // namespace troupe

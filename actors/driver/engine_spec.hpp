@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "actors/engine/report.hpp"
+#include "runtime/actor/actor_down.hpp"
+
+namespace troupe {
+
+/// The engine a driver builds: a model, how it is split, and its bounds.
+struct EngineSpec {
+  std::string model_path;
+  std::int32_t tensor_parallel_size = 1;
+  std::int32_t threads_per_worker = 1;
+  bool bf16 = false;                  ///< weights and KV cache in bf16; otherwise f32
+  std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer
+  std::int32_t max_num_seqs = 256;
+  std::int32_t max_num_batched_tokens = 2048;
+  std::int32_t block_size = 16;
+  std::int64_t kv_cache_blocks = 0;  ///< 0: what max_num_seqs can use, within half the free memory
+  bool chunked_prefill = true;
+};
+
+/// What a started engine is like.
+struct EngineInfo {
+  std::int64_t kv_cache_blocks = 0;
+  std::uint64_t weight_bytes = 0;  ///< of all workers
+  std::uint64_t kv_bytes = 0;      ///< of all workers
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(kv_cache_blocks, weight_bytes, kv_bytes);
+  }
+};
+
+/// Whom an engine tells what happens. Called on the engine's threads; must not block.
+struct EngineEvents {
+  std::function<void(EngineReport)> on_report;
+  /// A worker, the executor or their node is gone; the engine answers nothing more. May come more
+  /// than once, as one death brings others.
+  std::function<void(const ActorDown&)> on_down;
+};
+
+}  // namespace troupe

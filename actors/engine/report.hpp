@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+
+namespace troupe {
+
+/// How busy an engine is. Token counts are from its start.
+struct EngineStats {
+  std::uint64_t running = 0;        ///< requests that hold KV blocks
+  std::uint64_t waiting = 0;        ///< admitted by nobody yet
+  std::uint64_t prompt_tokens = 0;  ///< computed
+  std::uint64_t output_tokens = 0;  ///< generated
+  std::uint64_t steps = 0;
+  std::uint64_t step_us = 0;   ///< time from a plan's sending to its result, all steps
+  std::uint64_t model_us = 0;  ///< of it in the model, on the answering worker
+  double kv_use = 0.0;         ///< of the KV blocks, 0..1
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(running, waiting, prompt_tokens, output_tokens, steps, step_us, model_us, kv_use);
+  }
+};
+
+/// What an executor tells the driver from time to time.
+struct EngineReport {
+  std::vector<Completion> completions;
+  std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
+  EngineStats stats;
+  bool first_token = false;  ///< the first token of the engine's life is there
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(completions, dropped, stats, first_token);
+  }
+};
+
+}  // namespace troupe

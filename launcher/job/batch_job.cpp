@@ -1,0 +1,338 @@
+#include "launcher/job/batch_job.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "actors/engine/engine.hpp"
+#include "launcher/batch/answer_format.hpp"
+#include "launcher/batch/batch_reader.hpp"
+#include "launcher/batch/batch_writer.hpp"
+#include "launcher/job/mailbox.hpp"
+#include "launcher/progress/progress_printer.hpp"
+#include "runtime/actor/cluster.hpp"
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto tick = std::chrono::milliseconds(50);
+/// One death brings others (a node takes its workers along); the first cause is among those that
+/// are told within this time.
+constexpr auto cause_wait = std::chrono::milliseconds(100);
+
+/// Smaller is nearer to the cause: what was done to a process before what it did because of others.
+int distance_from_cause(DownCause cause) {
+  switch (cause) {
+    case DownCause::node_lost:
+      return 0;
+    case DownCause::signal:
+      return 1;
+    case DownCause::exit_code:
+      return 2;
+    case DownCause::unresponsive:
+      return 3;
+    case DownCause::exited:
+      return 4;
+    case DownCause::stopped:
+      return 5;
+  }
+  return 6;
+}
+
+/// The state of one run. Functions that return an ExitCode end the job with it.
+class BatchJob {
+ public:
+  BatchJob(const JobPlan& plan, const CommandLine& line, StopSignals& signals)
+      : plan_(plan),
+        line_(line),
+        signals_(signals),
+        progress_(STDERR_FILENO, ProgressPrinter::mode_for(STDERR_FILENO, line.quiet)),
+        window_(static_cast<std::size_t>(plan.engine.max_num_seqs) * 2 + 64) {}
+
+  ExitCode run();
+
+ private:
+  Result<void> open_files();
+  Result<void> start_cluster();
+  std::optional<ExitCode> start_engine();
+  ExitCode serve();
+  std::optional<ExitCode> stop_asked();
+  Result<void> read_ahead();
+  Result<void> take_report(EngineReport report);
+  Result<void> write(const std::string& line);
+  void show(const RequestHeader& header, const Completion& completion);
+  void update_progress();
+  ExitCode failed(const Error& error);
+  ExitCode actor_down(std::vector<ActorDown> downs);
+  ExitCode finished();
+  void say(std::string_view text);
+
+  const JobPlan& plan_;
+  const CommandLine& line_;
+  StopSignals& signals_;
+  ProgressPrinter progress_;
+  ProgressState state_;
+  const std::size_t window_;  ///< requests handed to the engine and not answered, at most
+  const Clock::time_point began_ = Clock::now();
+
+  std::optional<BatchReader> reader_;
+  std::optional<BatchWriter> writer_;
+  std::string job_folder_;
+  JobIdentity identity_;
+  Mailbox mailbox_;  // before the engine, whose threads write to it
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Engine> engine_;
+
+  std::unordered_map<std::uint64_t, RequestHeader> pending_;
+  std::uint64_t next_id_ = 1;
+  bool input_ended_ = false;
+  bool draining_ = false;
+  std::uint64_t dropped_ = 0;
+  std::vector<std::string> shown_;
+};
+
+void BatchJob::say(std::string_view text) {
+  progress_.clear();
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+Result<void> BatchJob::open_files() {
+  const Config& config = plan_.config;
+  ParseContext context{config.model.served_model_name, static_cast<std::uint64_t>(config.job.seed)};
+  TROUPE_TRY(reader_, BatchReader::open(config.job.input, std::move(context)));
+  TROUPE_TRY(state_.total, count_lines(config.job.input));
+  TROUPE_TRY(writer_, BatchWriter::open(config.job.output, {.overwrite = line_.overwrite,
+                                                            .input_path = config.job.input}));
+  identity_ = {make_job_id(config.name, config.job.input),
+               std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()};
+
+  job_folder_ = config.job.output + ".job";
+  std::error_code problem;
+  std::filesystem::create_directories(job_folder_, problem);
+  if (problem) {
+    return fail(ErrorCode::io, "cannot make the job's folder {}: {}", job_folder_,
+                problem.message());
+  }
+  // Logs of an earlier run would be taken for this one's.
+  for (const auto& entry : std::filesystem::directory_iterator(job_folder_, problem)) {
+    if (entry.path().extension() == ".log") std::filesystem::remove(entry.path(), problem);
+  }
+  return log::open("launcher", job_folder_ + "/launcher.log", line_.log_level);
+}
+
+Result<void> BatchJob::start_cluster() {
+  NodeSpec node{.name = "node0", .cpus = plan_.cores, .devices = {}};
+  for (int device = 0; device < plan_.devices; ++device) node.devices.push_back(device);
+  TROUPE_TRY(cluster_, Cluster::start({.nodes = {node},
+                                       .starter = nullptr,
+                                       .job_folder = job_folder_,
+                                       .log_folder = job_folder_,
+                                       .log_level = line_.log_level,
+                                       .calls = {}}));
+  TROUPE_TRY(engine_,
+             Engine::create(*cluster_, plan_.engine,
+                            {.on_report = [this](EngineReport r) { mailbox_.put(std::move(r)); },
+                             .on_down = [this](const ActorDown& d) { mailbox_.put(d); }}));
+  return {};
+}
+
+std::optional<ExitCode> BatchJob::start_engine() {
+  state_.phase = "loading " + plan_.config.model.path;
+  while (true) {
+    update_progress();
+    if (auto started = engine_->started(tick)) {
+      if (!started->ok()) {
+        auto content = mailbox_.take(cause_wait);
+        if (!content.downs.empty()) return actor_down(std::move(content.downs));
+        return failed(started->error());
+      }
+      const EngineInfo& info = started->value();
+      log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info.kv_cache_blocks,
+                info.kv_bytes, info.weight_bytes);
+      break;
+    }
+    if (signals_.count() > 0) {
+      say("launcher: stopped before the model was loaded; nothing was answered");
+      return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
+    }
+  }
+  state_.phase.clear();
+  return std::nullopt;
+}
+
+ExitCode BatchJob::run() {
+  if (const auto opened = open_files(); !opened.ok()) {
+    say("launcher: " + opened.error().message);
+    return ExitCode::refused;
+  }
+  ExitCode code = ExitCode::failed;
+  if (const auto started = start_cluster(); !started.ok()) {
+    code = failed(started.error());
+  } else if (const auto ended = start_engine()) {
+    code = *ended;
+  } else {
+    code = serve();
+  }
+  // Shut down before the last word, so that whoever reads it finds no process of the job.
+  if (cluster_) cluster_->shutdown(std::chrono::milliseconds(500));
+  if (code == ExitCode::all_answered) code = finished();
+  return code;
+}
+
+ExitCode BatchJob::serve() {
+  while (true) {
+    if (const auto stop = stop_asked()) return *stop;
+    if (!draining_) {
+      if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
+    }
+    if (pending_.empty() && (input_ended_ || draining_)) break;
+    Mailbox::Content content = mailbox_.take(tick);
+    if (!content.downs.empty()) return actor_down(std::move(content.downs));
+    for (EngineReport& report : content.reports) {
+      if (const auto taken = take_report(std::move(report)); !taken.ok()) {
+        return failed(taken.error());
+      }
+    }
+    if (const auto synced = writer_->sync_if_due(Clock::now()); !synced.ok()) {
+      return failed(synced.error());
+    }
+    update_progress();
+  }
+  if (const auto synced = writer_->finish(); !synced.ok()) return failed(synced.error());
+  if (draining_ && !(input_ended_ && dropped_ == 0)) {
+    progress_.finish(state_);
+    say(
+        fmt::format("launcher: stopped by a signal after {} answers; {} has whole lines only. The "
+                    "rest was not begun: run again with --overwrite for all of them",
+                    state_.done, plan_.config.job.output));
+    return ExitCode::drained;
+  }
+  return ExitCode::all_answered;
+}
+
+std::optional<ExitCode> BatchJob::stop_asked() {
+  const int asked = signals_.count();
+  if (asked >= 2) {
+    (void)writer_->finish();
+    say("launcher: stopped at once; the answers written so far are whole");
+    return ExitCode::interrupted;
+  }
+  if (asked == 1 && !draining_) {
+    draining_ = true;
+    progress_.print("finishing the requests that run; Ctrl-C again to stop at once");
+    if (const auto drained = engine_->drain(); !drained.ok()) return failed(drained.error());
+  }
+  return std::nullopt;
+}
+
+Result<void> BatchJob::read_ahead() {
+  std::vector<Request> requests;
+  while (!input_ended_ && pending_.size() < window_) {
+    TROUPE_TRY(auto next, reader_->next());
+    if (!next) {
+      input_ended_ = true;
+    } else if (auto* error = std::get_if<LineError>(&*next)) {
+      ++state_.errors;
+      TROUPE_CHECK(write(format_error(*error, identity_)));
+    } else {
+      auto& request = std::get<BatchRequest>(*next);
+      request.request.id = next_id_++;
+      pending_.emplace(request.request.id, std::move(request.header));
+      requests.push_back(std::move(request.request));
+    }
+  }
+  return requests.empty() ? Result<void>() : engine_->submit(std::move(requests));
+}
+
+Result<void> BatchJob::take_report(EngineReport report) {
+  for (const Completion& completion : report.completions) {
+    const auto found = pending_.find(completion.id);
+    if (found == pending_.end()) continue;
+    if (completion.finish_reason == FinishReason::error) ++state_.errors;
+    TROUPE_CHECK(write(format_answer(found->second, completion, identity_)));
+    show(found->second, completion);
+    pending_.erase(found);
+  }
+  for (const std::uint64_t id : report.dropped) dropped_ += pending_.erase(id);
+  if (report.first_token) {
+    log::info("first token {} ms after the start",
+              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
+  }
+  state_.running = report.stats.running;
+  state_.waiting = report.stats.waiting;
+  state_.prompt_tokens = report.stats.prompt_tokens;
+  state_.output_tokens = report.stats.output_tokens;
+  state_.kv_use = report.stats.kv_use;
+  return {};
+}
+
+Result<void> BatchJob::write(const std::string& line) {
+  TROUPE_CHECK(writer_->append(line));
+  ++state_.done;
+  return {};
+}
+
+void BatchJob::show(const RequestHeader& header, const Completion& completion) {
+  if (shown_.size() >= static_cast<std::size_t>(line_.show_answers) ||
+      completion.finish_reason == FinishReason::error || completion.text.empty()) {
+    return;
+  }
+  shown_.push_back(fmt::format("{}: {}", header.custom_id, completion.text));
+}
+
+void BatchJob::update_progress() {
+  state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+  progress_.update(state_);
+}
+
+ExitCode BatchJob::failed(const Error& error) {
+  log::error("{}", error.message);
+  say("launcher: " + error.message);
+  say(fmt::format("logs: {}/", job_folder_));
+  return ExitCode::failed;
+}
+
+ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
+  const auto until = Clock::now() + cause_wait;
+  for (auto left = cause_wait; left.count() > 0;
+       left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now())) {
+    for (ActorDown& down : mailbox_.take(left).downs) downs.push_back(std::move(down));
+  }
+  const auto cause = std::min_element(downs.begin(), downs.end(), [](const auto& a, const auto& b) {
+    return distance_from_cause(a.cause) < distance_from_cause(b.cause);
+  });
+  (void)writer_->finish();
+  return failed(fail(ErrorCode::peer_died, "{}\n{} of {} lines are answered in {}", cause->message,
+                     state_.done, state_.total, plan_.config.job.output));
+}
+
+ExitCode BatchJob::finished() {
+  update_progress();
+  progress_.finish(state_);
+  for (const std::string& text : shown_) std::printf("\n%s\n", text.c_str());
+  if (!shown_.empty()) std::printf("\n");
+  if (!line_.quiet) {
+    std::printf("answers: %s\nlogs:    %s/\n", plan_.config.job.output.c_str(),
+                job_folder_.c_str());
+  }
+  return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
+}
+
+}  // namespace
+
+ExitCode run_batch_job(const JobPlan& plan, const CommandLine& line, StopSignals& signals) {
+  return BatchJob(plan, line, signals).run();
+}
+
+}  // namespace troupe

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "actors/driver/engine_spec.hpp"
+#include "launcher/config/cluster_config.hpp"
+#include "models/config/model_config.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A configuration with every `auto` decided for this machine and this model, and checked against
+/// both.
+struct JobPlan {
+  Config config;
+  ModelConfig model;
+  EngineSpec engine;
+  int cores = 1;    ///< logical ones of this machine
+  int devices = 1;  ///< workers that the node takes
+};
+
+/// Reads the model's headers and decides. Everything that can be refused before a process starts is
+/// refused here: the checkpoint, its tokenizer and template, sizes that do not divide, more workers
+/// than devices. Errors name file, tensor or key.
+Result<JobPlan> plan_job(Config config);
+
+/// What `launcher check` prints: the configuration, then a table of ranks.
+std::string describe(const JobPlan& plan);
+
+}  // namespace troupe

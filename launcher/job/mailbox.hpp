@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "actors/engine/report.hpp"
+#include "runtime/actor/actor_down.hpp"
+
+namespace troupe {
+
+/// Where the engine's threads leave what they report, for the job's one thread to take.
+class Mailbox {
+ public:
+  struct Content {
+    std::vector<EngineReport> reports;
+    std::vector<ActorDown> downs;
+  };
+
+  void put(EngineReport report) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.reports.push_back(std::move(report));
+    }
+    filled_.notify_one();
+  }
+  void put(const ActorDown& down) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.downs.push_back(down);
+    }
+    filled_.notify_one();
+  }
+
+  /// Everything that is there; waits at most `timeout` for something.
+  Content take(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    filled_.wait_for(lock, timeout,
+                     [this] { return !content_.reports.empty() || !content_.downs.empty(); });
+    return std::exchange(content_, Content{});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  Content content_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,27 @@
+#include "launcher/job/stop_signals.hpp"
+
+#include <cerrno>
+#include <csignal>
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace troupe {
+
+Result<StopSignals> StopSignals::block() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
+  UniqueFd fd(::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (fd.get() < 0) return fail_errno(errno, "signalfd");
+  return StopSignals(std::move(fd));
+}
+
+int StopSignals::count() {
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) ++count_;
+  return count_;
+}
+
+}  // namespace troupe

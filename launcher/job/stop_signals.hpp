@@ -1,0 +1,23 @@
+#pragma once
+
+#include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// Counts the signals that ask the job to end: SIGINT, SIGTERM and SIGHUP. Make it in main before
+/// any thread: the signals are blocked from then on, in this thread and those it starts.
+class StopSignals {
+ public:
+  static Result<StopSignals> block();
+
+  /// How often one has come since the start. Never waits.
+  int count();
+
+ private:
+  explicit StopSignals(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+  int count_ = 0;
+};
+
+}  // namespace troupe

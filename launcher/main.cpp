@@ -1,0 +1,58 @@
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "actors/engine/engine.hpp"
+#include "launcher/batch/batch_writer.hpp"
+#include "launcher/cli/command_line.hpp"
+#include "launcher/job/batch_job.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "launcher/job/stop_signals.hpp"
+
+namespace troupe {
+namespace {
+
+ExitCode refuse(const Error& error) {
+  std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
+  return ExitCode::refused;
+}
+
+ExitCode execute(const CommandLine& line) {
+  auto signals = StopSignals::block();  // before any thread
+  if (!signals.ok()) return refuse(signals.error());
+  const bool check = line.command == CommandLine::Command::check;
+  auto config =
+      load_config(line.config_path, line.overrides, check ? Purpose::check : Purpose::run);
+  if (!config.ok()) return refuse(config.error());
+  if (!check) {
+    const auto output = check_output(
+        config->job.output, {.overwrite = line.overwrite, .input_path = config->job.input});
+    if (!output.ok()) return refuse(output.error());
+  }
+  const auto plan = plan_job(*std::move(config));
+  if (!plan.ok()) return refuse(plan.error());
+  if (check) {
+    std::fputs(describe(*plan).c_str(), stdout);
+    return ExitCode::all_answered;
+  }
+  return run_batch_job(*plan, line, *signals);
+}
+
+ExitCode launch(const std::vector<std::string>& arguments) {
+  const auto parsed = parse_command_line(arguments);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
+    return early->code;
+  }
+  return execute(std::get<CommandLine>(parsed));
+}
+
+}  // namespace
+}  // namespace troupe
+
+int main(int argc, char** argv) {
+  troupe::ActorTypes types;
+  troupe::add_engine_actors(types);
+  troupe::init(argc, argv, types);  // agents and actor processes do not come back from here
+  return static_cast<int>(troupe::launch({argv + 1, argv + argc}));
+}
