@@ -28,6 +28,13 @@ constexpr auto tick = std::chrono::milliseconds(50);
 /// One death brings others (a node takes its workers along); the first cause is among those that
 /// are told within this time.
 constexpr auto cause_wait = std::chrono::milliseconds(100);
+/// Text of requests handed to the engine and not answered, at most, and of one hand-over.
+constexpr std::size_t window_bytes = std::size_t{64} << 20;
+constexpr std::size_t submission_bytes = std::size_t{4} << 20;
+
+std::size_t size_in_bytes(const Request& request) {
+  return request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t);
+}
 
 /// Smaller is nearer to the cause: what was done to a process before what it did because of others.
 int distance_from_cause(DownCause cause) {
@@ -92,7 +99,12 @@ class BatchJob {
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Engine> engine_;
 
-  std::unordered_map<std::uint64_t, RequestHeader> pending_;
+  struct Pending {
+    RequestHeader header;
+    std::size_t bytes = 0;  ///< of its prompt
+  };
+  std::unordered_map<std::uint64_t, Pending> pending_;
+  std::size_t pending_bytes_ = 0;
   std::uint64_t next_id_ = 1;
   bool input_ended_ = false;
   bool draining_ = false;
@@ -238,7 +250,12 @@ std::optional<ExitCode> BatchJob::stop_asked() {
 
 Result<void> BatchJob::read_ahead() {
   std::vector<Request> requests;
-  while (!input_ended_ && pending_.size() < window_) {
+  std::size_t bytes = 0;
+  const auto submit = [&]() -> Result<void> {
+    bytes = 0;
+    return requests.empty() ? Result<void>() : engine_->submit(std::exchange(requests, {}));
+  };
+  while (!input_ended_ && pending_.size() < window_ && pending_bytes_ < window_bytes) {
     TROUPE_TRY(auto next, reader_->next());
     if (!next) {
       input_ended_ = true;
@@ -246,13 +263,16 @@ Result<void> BatchJob::read_ahead() {
       ++state_.errors;
       TROUPE_CHECK(write(format_error(*error, identity_)));
     } else {
-      auto& request = std::get<BatchRequest>(*next);
-      request.request.id = next_id_++;
-      pending_.emplace(request.request.id, std::move(request.header));
-      requests.push_back(std::move(request.request));
+      auto& [header, request] = std::get<BatchRequest>(*next);
+      request.id = next_id_++;
+      const std::size_t size = size_in_bytes(request);
+      pending_.emplace(request.id, Pending{std::move(header), size});
+      pending_bytes_ += size;
+      requests.push_back(std::move(request));
+      if ((bytes += size) >= submission_bytes) TROUPE_CHECK(submit());
     }
   }
-  return requests.empty() ? Result<void>() : engine_->submit(std::move(requests));
+  return submit();
 }
 
 Result<void> BatchJob::take_report(EngineReport report) {
@@ -260,8 +280,9 @@ Result<void> BatchJob::take_report(EngineReport report) {
     const auto found = pending_.find(completion.id);
     if (found == pending_.end()) continue;
     if (completion.finish_reason == FinishReason::error) ++state_.errors;
-    TROUPE_CHECK(write(format_answer(found->second, completion, identity_)));
-    show(found->second, completion);
+    TROUPE_CHECK(write(format_answer(found->second.header, completion, identity_)));
+    show(found->second.header, completion);
+    pending_bytes_ -= found->second.bytes;
     pending_.erase(found);
   }
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.erase(id);

@@ -37,11 +37,16 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
 Result<JobPlan> plan_job(Config config) {
   JobPlan plan;
   plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  TROUPE_TRY(plan.model, ModelConfig::load(config.model.path));
-  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(config.model.path));
+  auto model = ModelConfig::load(config.model.path);
+  if (!model.ok()) return about_key("model.path", std::move(model).error());
+  plan.model = *std::move(model);
+  auto checkpoint = Checkpoint::open(config.model.path);
+  if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
   const int tensor = static_cast<int>(config.parallel.tensor_parallel_size);
-  auto checked = check_model(plan.model, checkpoint, MeshShape{.tensor = tensor});
-  if (!checked.ok()) return about_key(config.model.path, std::move(checked).error());
+  auto checked = check_model(plan.model, *checkpoint, MeshShape{.tensor = tensor});
+  if (!checked.ok())
+    return about_key(fmt::format("parallel sizes and {}", config.model.path),
+                     std::move(checked).error());
   plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(tensor));
   if (tensor > plan.devices) {
     return fail(ErrorCode::invalid_argument,
@@ -86,8 +91,8 @@ std::string describe(const JobPlan& plan) {
   const auto mesh = Mesh::create({.tensor = plan.engine.tensor_parallel_size});
   std::string text = to_yaml(plan.config);
   text += fmt::format(
-      "\n{} ({}), {} layers, {} tokens of context, {} a step\n{} workers of {} threads on {} "
-      "cores\n",
+      "\n{} ({}), {} layers, {} tokens of context, {} a step\nworkers: {}, threads each: {}, "
+      "cores: {}\n",
       plan.config.model.path, to_string(plan.model.architecture), plan.model.layers,
       plan.engine.max_model_len, plan.engine.max_num_batched_tokens,
       plan.engine.tensor_parallel_size, plan.engine.threads_per_worker, plan.cores);
