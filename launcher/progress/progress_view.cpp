@@ -130,7 +130,9 @@ std::string ProgressView::summary() const {
   std::string result = plural(answers, "answer");
   if (state_.errors > 0) result += fmt::format(" and {}", plural(state_.errors, "error line"));
   if (state_.total > state_.done) result += fmt::format(" of {} lines", state_.total);
-  result += fmt::format(" in {}", format_duration(state_.seconds));
+  const bool brief = state_.seconds > 0 && state_.seconds < 9.95;
+  result +=
+      " in " + (brief ? fmt::format("{:.1f} s", state_.seconds) : format_duration(state_.seconds));
   if (state_.output_tokens == 0 || !began_) return result;
   return result +
          fmt::format("; {} output tokens at {} tok/s, {} prompt tokens at {} tok/s",

@@ -101,6 +101,12 @@ TEST(ProgressView, sums_up) {
             "tokens at 400 tok/s");
 }
 
+TEST(ProgressView, tells_tenths_of_a_second_in_the_summary_of_a_brief_job) {
+  ProgressView view;
+  view.update(state_at(0.5, 3, 0));
+  EXPECT_EQ(view.summary(), "3 answers of 1000 lines in 0.5 s");
+}
+
 TEST(ProgressView, survives_an_unknown_total_nonsense_and_time_going_back) {
   ProgressView view;
   EXPECT_EQ(view.live_lines(80).size(), 2U);
