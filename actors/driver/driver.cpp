@@ -74,6 +74,7 @@ Result<void> Driver::spawn() {
         WorkerSpec{.model_path = spec_.model_path,
                    .rank = rank,
                    .tensor_parallel_size = spec_.tensor_parallel_size,
+                   .sequence_parallel = spec_.sequence_parallel,
                    .threads = spec_.threads_per_worker,
                    .bf16 = spec_.bf16,
                    .max_batch_tokens = spec_.max_num_batched_tokens,

@@ -13,6 +13,7 @@ namespace troupe {
 struct EngineSpec {
   std::string model_path;
   std::int32_t tensor_parallel_size = 1;
+  bool sequence_parallel = false;  ///< norms and residuals divided over the tensor ranks
   std::int32_t threads_per_worker = 1;
   bool bf16 = false;                  ///< weights and KV cache in bf16; otherwise f32
   std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer

@@ -43,7 +43,8 @@ Result<WorkerReport> Worker::load() {
                            .block_size = spec_.block_size,
                            .compute = dtype,
                            .kv_dtype = dtype};
-  const ParallelContext parallel{shape, mesh.coordinates(spec_.rank), tensor_.get()};
+  const ParallelContext parallel{shape, mesh.coordinates(spec_.rank), tensor_.get(),
+                                 spec_.sequence_parallel};
   TROUPE_TRY(model_, load_model(config, checkpoint, *ops_, parallel, limits));
   log::info("{}: loaded {} in {} ms, {} bytes of weights, {} threads", mesh.describe(spec_.rank),
             spec_.model_path,

@@ -24,6 +24,7 @@ struct WorkerSpec {
   std::string model_path;
   std::int32_t rank = 0;  ///< in the mesh
   std::int32_t tensor_parallel_size = 1;
+  bool sequence_parallel = false;
   std::int32_t threads = 1;  ///< of its model's operations
   bool bf16 = false;         ///< weights and KV cache in bf16; otherwise f32
   std::int64_t max_batch_tokens = 2048;
@@ -34,8 +35,8 @@ struct WorkerSpec {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, rank, tensor_parallel_size, threads, bf16, max_batch_tokens, max_head_rows,
-            max_model_len, block_size, epoch);
+    archive(model_path, rank, tensor_parallel_size, sequence_parallel, threads, bf16,
+            max_batch_tokens, max_head_rows, max_model_len, block_size, epoch);
   }
 };
 

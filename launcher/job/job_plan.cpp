@@ -58,6 +58,7 @@ Result<JobPlan> plan_job(Config config) {
   EngineSpec& engine = plan.engine;
   engine.model_path = config.model.path;
   engine.tensor_parallel_size = tensor;
+  engine.sequence_parallel = config.parallel.sequence_parallel;
   engine.threads_per_worker = static_cast<std::int32_t>(
       config.engine.threads_per_worker.value_or(std::max(1, plan.cores / tensor)));
   engine.bf16 = config.model.dtype == "bfloat16";

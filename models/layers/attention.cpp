@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "models/layers/tensor_sum.hpp"
-
 namespace troupe {
 
 Result<AttentionShape> attention_shape(const ModelConfig& config, ShardOf shard) {
@@ -42,8 +40,8 @@ Result<void> Attention::forward(const Tensor& x, const AttentionBatch& batch, co
   ops_.linear(*qkv_, x, qkv);
   ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
   ops_.attention(query, shape_, batch, cache, attended);
-  return sum_over_ranks(group_, out,
-                        [&](const Tensor& partial) { ops_.linear(*output_, attended, partial); });
+  return group_.sum_to_owners(tokens, 1, out,
+                              [&](const Tensor& sums) { ops_.linear(*output_, attended, sums); });
 }
 
 std::size_t Attention::bytes() const {

@@ -31,7 +31,7 @@ class Attention {
       : ops_(context.ops), group_(context.tensor), space_(context.space) {}
 
   Ops& ops_;
-  Collectives* group_;
+  TensorGroup& group_;
   Workspace& space_;
   AttentionShape shape_;
   float norm_eps_ = 0.0F;

@@ -13,11 +13,16 @@ Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int6
 
 Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& batch,
                                    const Tensor& rope, const KvLayer& cache) const {
-  const Tensor normed = space_.normed->rows(0, hidden.tokens());
-  hidden.add_and_norm(ops_, attention_norm_, norm_eps_, normed);
+  const std::int64_t tokens = batch.positions[0];
+  const Tensor normed = space_.normed->rows(0, tokens);
+  const Slice own = group_.own_tokens(tokens);
+  const Tensor own_normed = normed.rows(own.begin, own.count);
+  hidden.add_and_norm(ops_, attention_norm_, norm_eps_, own_normed);
+  TROUPE_CHECK(group_.gather_tokens(normed));
   TROUPE_CHECK(attention_.forward(normed, batch, rope, cache, hidden.update));
   hidden.has_update = true;
-  hidden.add_and_norm(ops_, mlp_norm_, norm_eps_, normed);
+  hidden.add_and_norm(ops_, mlp_norm_, norm_eps_, own_normed);
+  TROUPE_CHECK(group_.gather_tokens(normed));
   TROUPE_CHECK(feed_forward_->forward(normed, hidden.update));
   hidden.has_update = true;
   return {};

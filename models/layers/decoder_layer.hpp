@@ -14,7 +14,7 @@ class DecoderLayer {
                                      Attention attention,
                                      std::unique_ptr<FeedForward> feed_forward);
 
-  /// Errors: those of Collectives.
+  /// `hidden` holds this rank's own tokens of the pass. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, const AttentionBatch& batch, const Tensor& rope,
                        const KvLayer& cache) const;
   std::size_t bytes() const;
@@ -23,12 +23,14 @@ class DecoderLayer {
   DecoderLayer(const LayerContext& context, Attention attention,
                std::unique_ptr<FeedForward> feed_forward)
       : ops_(context.ops),
+        group_(context.tensor),
         space_(context.space),
         norm_eps_(context.config.rms_norm_eps),
         attention_(std::move(attention)),
         feed_forward_(std::move(feed_forward)) {}
 
   Ops& ops_;
+  TensorGroup& group_;
   Workspace& space_;
   float norm_eps_;
   Attention attention_;

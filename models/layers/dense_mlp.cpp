@@ -1,7 +1,5 @@
 #include "models/layers/dense_mlp.hpp"
 
-#include "models/layers/tensor_sum.hpp"
-
 namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& context,
@@ -19,8 +17,8 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const Tensor activated = first_rows(space_.activated, tokens, inner);
   ops_.linear(*gate_up_, x, gate_up);
   ops_.silu_mul(gate_up, activated);
-  return sum_over_ranks(group_, out,
-                        [&](const Tensor& partial) { ops_.linear(*down_, activated, partial); });
+  return group_.sum_to_owners(tokens, 1, out,
+                              [&](const Tensor& sums) { ops_.linear(*down_, activated, sums); });
 }
 
 }  // namespace troupe

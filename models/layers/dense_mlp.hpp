@@ -19,7 +19,7 @@ class DenseMlp final : public FeedForward {
       : ops_(context.ops), group_(context.tensor), space_(context.space) {}
 
   Ops& ops_;
-  Collectives* group_;
+  TensorGroup& group_;
   Workspace& space_;
   std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden]
   std::unique_ptr<Linear> down_;     // [hidden, inner]

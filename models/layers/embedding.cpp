@@ -1,7 +1,5 @@
 #include "models/layers/embedding.hpp"
 
-#include "models/layers/tensor_sum.hpp"
-
 namespace troupe {
 
 Result<Embedding> Embedding::create(const LayerContext& context) {
@@ -12,8 +10,8 @@ Result<Embedding> Embedding::create(const LayerContext& context) {
 }
 
 Result<void> Embedding::forward(const Tensor& ids, const Tensor& out) const {
-  return sum_over_ranks(
-      group_, out, [&](const Tensor& partial) { ops_.embed(table_, ids, first_id_, partial); });
+  return group_.sum_to_owners(
+      ids[0], 1, out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); });
 }
 
 }  // namespace troupe

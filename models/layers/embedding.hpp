@@ -10,16 +10,16 @@ class Embedding {
  public:
   static Result<Embedding> create(const LayerContext& context);
 
-  /// out[i] = the row of ids[i]. ids [tokens] i32, out [tokens, hidden]; the same on all ranks.
+  /// The rows of `ids` [tokens] i32 that are this rank's own tokens: out [own tokens, hidden].
   Result<void> forward(const Tensor& ids, const Tensor& out) const;
   std::size_t bytes() const { return table_->bytes(); }
 
  private:
-  Embedding(Ops& ops, Collectives* group, DeviceTensor table, std::int64_t first_id)
+  Embedding(Ops& ops, TensorGroup& group, DeviceTensor table, std::int64_t first_id)
       : ops_(ops), group_(group), table_(std::move(table)), first_id_(first_id) {}
 
   Ops& ops_;
-  Collectives* group_;
+  TensorGroup& group_;
   DeviceTensor table_;     // [ceil(vocab / ranks), hidden] as stored
   std::int64_t first_id_;  // of this rank's rows
 };

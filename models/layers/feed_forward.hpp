@@ -12,7 +12,7 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// x [tokens, hidden] activation; out [tokens, hidden] f32, the same on all tensor ranks.
+  /// x [tokens, hidden] activation, the same on all tensor ranks; out [own tokens, hidden] f32.
   /// Errors: those of Collectives.
   virtual Result<void> forward(const Tensor& x, const Tensor& out) const = 0;
   /// Device memory of its weights.

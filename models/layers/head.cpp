@@ -7,7 +7,8 @@ namespace troupe {
 
 Head::Head(const LayerContext& context)
     : ops_(context.ops),
-      group_(context.tensor),
+      tokens_(context.tensor),
+      group_(context.tensor.collectives()),
       space_(context.space),
       norm_eps_(context.config.rms_norm_eps),
       vocab_(context.config.vocab_size) {}
@@ -30,14 +31,24 @@ Result<Head> Head::create(const LayerContext& context) {
   return head;
 }
 
-Result<void> Head::forward(const HiddenState& hidden, const Tensor& rows, const Tensor& logits) {
+Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
+                           const Tensor& logits) {
   const std::int64_t count = rows[0];
-  HiddenState chosen{space_.head_residual->rows(0, count), space_.head_update->rows(0, count),
-                     hidden.has_update};
   const Tensor normed = space_.head_normed->rows(0, count);
-  ops_.gather_rows(hidden.residual, rows, chosen.residual);
-  if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
-  chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
+  if (tokens_.sequence_parallel()) {
+    // Other ranks hold some of the rows.
+    const Tensor all = space_.normed->rows(0, tokens);
+    const Slice own = tokens_.own_tokens(tokens);
+    hidden.add_and_norm(ops_, norm_, norm_eps_, all.rows(own.begin, own.count));
+    TROUPE_CHECK(tokens_.gather_tokens(all));
+    ops_.gather_rows(all, rows, normed);
+  } else {
+    HiddenState chosen{space_.head_residual->rows(0, count), space_.head_update->rows(0, count),
+                       hidden.has_update};
+    ops_.gather_rows(hidden.residual, rows, chosen.residual);
+    if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
+    chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
+  }
   if (group_ == nullptr) {
     ops_.linear(*weight_, normed, logits);
     return {};

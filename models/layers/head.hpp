@@ -13,9 +13,10 @@ class Head {
  public:
   static Result<Head> create(const LayerContext& context);
 
-  /// logits[i] = head(norm(hidden[rows[i]])). rows [n] i32, n <= max_head_rows; logits [n, vocab]
-  /// f32. `hidden` is left as it was. Errors: those of Collectives.
-  Result<void> forward(const HiddenState& hidden, const Tensor& rows, const Tensor& logits);
+  /// logits[i] = head(norm(hidden of token rows[i])). rows [n] i32 of the pass's `tokens`,
+  /// n <= max_head_rows; logits [n, vocab] f32. Errors: those of Collectives.
+  Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
+                       const Tensor& logits);
   std::size_t bytes() const { return norm_->bytes() + weight_->bytes(); }
 
  private:
@@ -24,7 +25,8 @@ class Head {
   Result<void> gather_logits(const Tensor& local, const Tensor& logits);
 
   Ops& ops_;
-  Collectives* group_;
+  TensorGroup& tokens_;
+  Collectives* group_;  // null on one rank
   Workspace& space_;
   float norm_eps_;
   std::int64_t vocab_;

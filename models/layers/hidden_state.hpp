@@ -5,7 +5,8 @@
 namespace troupe {
 
 /// The residual stream between two blocks. What the last block adds to it is kept apart until the
-/// next norm, which adds and normalises in one pass over the memory.
+/// next norm, which adds and normalises in one pass over the memory. "tokens" are those of the pass
+/// that this rank owns (TensorGroup::own_tokens).
 struct HiddenState {
   Tensor residual;          ///< [tokens, hidden] activation
   Tensor update;            ///< [tokens, hidden] f32: to be added to residual

@@ -2,10 +2,10 @@
 
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/tensor_group.hpp"
 #include "models/layers/weights.hpp"
 #include "models/layers/workspace.hpp"
 #include "models/ops/ops.hpp"
-#include "parallel/collectives/collectives.hpp"
 
 namespace troupe {
 
@@ -17,7 +17,7 @@ struct LayerContext {
   const Weights& weights;
   Workspace& space;
   Ops& ops;
-  Collectives* tensor;  ///< of the ranks that share each matrix; null on one rank
+  TensorGroup& tensor;  ///< the ranks that share each matrix
 };
 
 }  // namespace troupe

@@ -1,7 +1,5 @@
 #include "models/layers/moe_block.hpp"
 
-#include "models/layers/tensor_sum.hpp"
-
 namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& context,
@@ -28,17 +26,19 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
+  const Slice own = group_.own_tokens(tokens);
   const Tensor expert_rows = space_.expert_rows->rows(0, rows);
+  const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
 
   ops_.linear(*router_, x, router_logits);
   ops_.route(router_logits, options_, ids, weights);
   ops_.permute(ids, 0, batch);
   ops_.grouped_linear(*gate_up_, x, batch, top_k, true, false, gate_up);
   ops_.silu_mul(gate_up, activated);
-  TROUPE_CHECK(sum_over_ranks(group_, expert_rows, [&](const Tensor& partial) {
-    ops_.grouped_linear(*down_, activated, batch, top_k, false, true, partial);
+  TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
+    ops_.grouped_linear(*down_, activated, batch, top_k, false, true, sums);
   }));
-  ops_.combine(expert_rows, weights, out);
+  ops_.combine(own_rows, weights.rows(own.begin, own.count), out);
   return {};
 }
 

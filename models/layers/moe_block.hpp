@@ -25,7 +25,7 @@ class MoeBlock final : public FeedForward {
       : ops_(context.ops), group_(context.tensor), space_(context.space) {}
 
   Ops& ops_;
-  Collectives* group_;
+  TensorGroup& group_;
   Workspace& space_;
   RouterOptions options_;
   std::unique_ptr<Linear> router_;          // [experts, hidden]

@@ -25,8 +25,13 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const Weights weights(config_, checkpoint, family.weights, shard, limits_.compute, ops_);
   TROUPE_TRY(attention_, attention_shape(config_, shard));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, ops_));
-  Collectives* group = shard.size > 1 ? parallel.tensor : nullptr;
-  const LayerContext context{config_, limits_, weights, space_, ops_, group};
+  const std::int64_t rows_per_token = config_.moe ? config_.moe->top_k : 1;
+  TROUPE_TRY(
+      auto tensor,
+      TensorGroup::create(shard.size > 1 ? parallel.tensor : nullptr, parallel.sequence_parallel,
+                          limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
+  tensor_.emplace(std::move(tensor));
+  const LayerContext context{config_, limits_, weights, space_, ops_, *tensor_};
 
   TROUPE_CHECK(build_rope());
   TROUPE_TRY(auto embedding, Embedding::create(context));
@@ -50,13 +55,14 @@ Result<void> DecoderModel::build_rope() {
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
   const std::int64_t tokens = batch.token_ids[0];
-  HiddenState hidden{space_.residual->rows(0, tokens), space_.update->rows(0, tokens)};
+  const std::int64_t own = tensor_->own_tokens(tokens).count;
+  HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   TROUPE_CHECK(embedding_->forward(batch.token_ids, hidden.residual));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     TROUPE_CHECK(layers_[layer].forward(hidden, batch.attention, rope_, kv_[layer]));
   }
   if (batch.head_rows.empty()) return {};
-  return head_->forward(hidden, batch.head_rows, logits);
+  return head_->forward(hidden, tokens, batch.head_rows, logits);
 }
 
 Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& logits) const {

@@ -38,6 +38,7 @@ class DecoderModel final : public Model {
   Ops& ops_;
   AttentionShape attention_;
   Workspace space_;
+  std::optional<TensorGroup> tensor_;
   DeviceTensor rope_;  // [max_positions, head_dim] f32
   std::optional<Embedding> embedding_;
   std::vector<DecoderLayer> layers_;

@@ -25,7 +25,8 @@ struct ForwardBatch {
 struct ParallelContext {
   MeshShape shape;
   MeshCoordinates at;
-  Collectives* tensor = nullptr;  ///< of the tensor group; may be null where it has one rank
+  Collectives* tensor = nullptr;   ///< of the tensor group; may be null where it has one rank
+  bool sequence_parallel = false;  ///< residual stream divided over the tensor group's ranks
 };
 
 /// One rank's part of a model. A pass is a deterministic function of the weights, the KV cache and

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -112,12 +113,96 @@ TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {
     REQUIRE_OK(const auto loaded, load(golden_->checkpoint, precision));
     REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
     REQUIRE_OK(const auto ranks,
-               run_tensor_ranks(golden_->checkpoint, precision, 2,
+               run_tensor_ranks(golden_->checkpoint, precision, {.size = 2},
                                 [&](Runner& runner) { return all_logits(runner, whole); }));
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       expect_same_bits(ranks[rank], expected, "tensor rank " + std::to_string(rank));
     }
   }
+}
+
+TEST_P(Exactness, sequence_parallel_ranks_give_the_bits_of_one) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
+  // Passes of one token leave all ranks but the first without rows, odd ones make them uneven.
+  for (const std::int32_t chunk : {1, 7, whole}) {
+    REQUIRE_OK(
+        const auto ranks,
+        run_tensor_ranks(golden_->checkpoint, DType::f32, {.size = 2, .sequence_parallel = true},
+                         [&](Runner& runner) { return all_logits(runner, chunk); }));
+    for (const auto& found : ranks) {
+      expect_same_bits(found, expected, "sequence parallel, passes of " + std::to_string(chunk));
+    }
+  }
+}
+
+/// Counts the sums that a model asks for.
+class CountingCollectives final : public Collectives {
+ public:
+  struct Counts {
+    std::atomic<int> all_reduces = 0;
+    std::atomic<int> reduce_scatters = 0;
+    std::atomic<std::int64_t> most_rows_kept = 0;  ///< by one rank, of one sum
+  };
+
+  CountingCollectives(std::unique_ptr<Collectives> inner, Counts& counts)
+      : inner_(std::move(inner)), counts_(counts) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override {
+    ++counts_.all_reduces;
+    return inner_->all_reduce_tree(partial, sum);
+  }
+  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                   std::span<const std::int64_t> rows_per_rank) override {
+    ++counts_.reduce_scatters;
+    counts_.most_rows_kept = std::max(counts_.most_rows_kept.load(), sum[0]);
+    return inner_->reduce_scatter_tree(partial, sum, rows_per_rank);
+  }
+  Result<void> all_gather(const Tensor& part, const Tensor& all,
+                          std::span<const std::int64_t> rows_per_rank) override {
+    return inner_->all_gather(part, all, rows_per_rank);
+  }
+  Result<void> broadcast(const Tensor& tensor, int root) override {
+    return inner_->broadcast(tensor, root);
+  }
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override {
+    return inner_->all_to_all(send, send_rows, receive, receive_rows);
+  }
+  Result<void> barrier() override { return inner_->barrier(); }
+  void abort() override { inner_->abort(); }
+  Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
+
+ private:
+  std::unique_ptr<Collectives> inner_;
+  Counts& counts_;
+};
+
+TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
+  const auto golden = golden_model("fable-draft");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  CountingCollectives::Counts counts;
+  const TensorRanks ranks{
+      .size = 2, .sequence_parallel = true, .wrap = [&](std::unique_ptr<Collectives> inner) {
+        return std::make_unique<CountingCollectives>(std::move(inner), counts);
+      }};
+  const auto tokens = static_cast<std::int64_t>(prompts.back().ids.size());
+  const auto ran = run_tensor_ranks(golden->checkpoint, DType::f32, ranks,
+                                    [&](Runner& runner) -> Result<std::vector<float>> {
+                                      std::vector<float> logits;
+                                      Sequence sequence{prompts.back().ids};
+                                      TROUPE_CHECK(runner.feed(sequence, whole, logits));
+                                      return logits;
+                                    });
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(counts.all_reduces, 0);
+  // The embedding, and two blocks a layer, on each of the two ranks.
+  EXPECT_EQ(counts.reduce_scatters % 2, 0);
+  EXPECT_GT(counts.reduce_scatters, 2);
+  EXPECT_EQ(counts.most_rows_kept, (tokens + 1) / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exactness,
@@ -142,7 +227,7 @@ TEST(ExactnessOfReplicatedHeads, four_tensor_ranks_over_two_kv_heads_give_the_bi
   };
   REQUIRE_OK(const auto loaded, load(golden->checkpoint, DType::f32));
   REQUIRE_OK(const auto expected, body(*loaded.runner));
-  REQUIRE_OK(const auto ranks, run_tensor_ranks(golden->checkpoint, DType::f32, 4, body));
+  REQUIRE_OK(const auto ranks, run_tensor_ranks(golden->checkpoint, DType::f32, {.size = 4}, body));
   for (const auto& found : ranks) expect_same_bits(found, expected, "one of four ranks");
 }
 

@@ -70,15 +70,18 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
 }
 
 Result<std::vector<std::vector<float>>> run_tensor_ranks(
-    const std::filesystem::path& folder, DType precision, int ranks,
+    const std::filesystem::path& folder, DType precision, const TensorRanks& ranks,
     const std::function<Result<std::vector<float>>(Runner&)>& body) {
-  TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(ranks)));
+  TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(ranks.size)));
   const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
     TROUPE_TRY(UniqueFd fd, region.duplicate_fd());
     TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
-    TROUPE_TRY(const auto group, ShmCollectives::attach(std::move(mapped), rank, ranks));
+    TROUPE_TRY(std::unique_ptr<Collectives> group,
+               ShmCollectives::attach(std::move(mapped), rank, ranks.size));
+    if (ranks.wrap) group = ranks.wrap(std::move(group));
     ParallelContext parallel;
-    parallel.shape.tensor = ranks;
+    parallel.shape.tensor = ranks.size;
+    parallel.sequence_parallel = ranks.sequence_parallel;
     parallel.at.tensor = rank;
     parallel.tensor = group.get();
     auto loaded = load(folder, precision, parallel);
@@ -88,11 +91,11 @@ Result<std::vector<std::vector<float>>> run_tensor_ranks(
     }
     return body(*loaded->runner);
   };
-  std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(ranks),
+  std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(ranks.size),
                                                    std::vector<float>());
   {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < ranks.size; ++rank) {
       threads.emplace_back(
           [&, rank] { outcomes[static_cast<std::size_t>(rank)] = run_rank(rank); });
     }

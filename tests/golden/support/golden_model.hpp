@@ -48,10 +48,18 @@ struct LoadedModel {
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
 
-/// Runs `body` on `ranks` tensor ranks, each a thread with its own model and shared-memory
-/// collectives, and gives what each rank's body returned.
+/// A tensor group to run a model on.
+struct TensorRanks {
+  int size = 2;
+  bool sequence_parallel = false;
+  /// If set, takes the place of each rank's collectives, which it is given.
+  std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
+};
+
+/// Runs `body` on each tensor rank, a thread with its own model and shared-memory collectives, and
+/// gives what each rank's body returned.
 Result<std::vector<std::vector<float>>> run_tensor_ranks(
-    const std::filesystem::path& folder, DType precision, int ranks,
+    const std::filesystem::path& folder, DType precision, const TensorRanks& ranks,
     const std::function<Result<std::vector<float>>(Runner&)>& body);
 
 /// One prompt of a logits file.

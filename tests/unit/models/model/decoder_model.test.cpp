@@ -102,7 +102,7 @@ TEST(DecoderModel, spreads_a_vocabulary_that_no_tensor_size_divides) {
     write_smaller_vocabulary(folder, vocab);
     for (const int ranks : {1, 2, 4}) {
       REQUIRE_OK(const auto found,
-                 golden::run_tensor_ranks(folder.path(), DType::f32, ranks, logits_of));
+                 golden::run_tensor_ranks(folder.path(), DType::f32, {.size = ranks}, logits_of));
       const auto width = static_cast<std::size_t>(vocab);
       for (const auto& logits : found) {
         ASSERT_EQ(logits.size() / width, all.size() / full_vocab);
