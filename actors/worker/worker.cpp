@@ -84,6 +84,8 @@ void Worker::serve() {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;
     log::error("rank {}: {}", spec_.rank, served.error().message);
+    // Another rank has aborted the group and tells why; this end would hide that one.
+    if (served.error().code == ErrorCode::cancelled) return;
     tensor_->abort();  // the others must not wait for this rank
     context_.exit(fmt::format("rank {}: {}", spec_.rank, served.error().message));
     return;

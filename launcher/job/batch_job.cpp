@@ -174,6 +174,10 @@ std::optional<ExitCode> BatchJob::start_engine() {
                 info.kv_bytes, info.weight_bytes);
       break;
     }
+    // Not left to the start, which may wait for another worker's load meanwhile.
+    if (auto content = mailbox_.take({}); !content.downs.empty()) {
+      return actor_down(std::move(content.downs));
+    }
     if (signals_.count() > 0) {
       say("launcher: stopped before the model was loaded; nothing was answered");
       return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
@@ -210,12 +214,13 @@ ExitCode BatchJob::serve() {
     }
     if (pending_.empty() && (input_ended_ || draining_)) break;
     Mailbox::Content content = mailbox_.take(tick);
-    if (!content.downs.empty()) return actor_down(std::move(content.downs));
     for (EngineReport& report : content.reports) {
       if (const auto taken = take_report(std::move(report)); !taken.ok()) {
         return failed(taken.error());
       }
     }
+    // After the answers that came before the end.
+    if (!content.downs.empty()) return actor_down(std::move(content.downs));
     if (const auto synced = writer_->sync_if_due(Clock::now()); !synced.ok()) {
       return failed(synced.error());
     }
@@ -319,8 +324,8 @@ void BatchJob::update_progress() {
 
 ExitCode BatchJob::failed(const Error& error) {
   log::error("{}", error.message);
-  say("launcher: " + error.message);
-  say(fmt::format("logs: {}/", job_folder_));
+  say(fmt::format("launcher: {}\n{} of {} lines are answered in {}\nlogs: {}/", error.message,
+                  state_.done, state_.total, plan_.config.job.output, job_folder_));
   return ExitCode::failed;
 }
 
@@ -334,8 +339,7 @@ ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
     return distance_from_cause(a.cause) < distance_from_cause(b.cause);
   });
   (void)writer_->finish();
-  return failed(fail(ErrorCode::peer_died, "{}\n{} of {} lines are answered in {}", cause->message,
-                     state_.done, state_.total, plan_.config.job.output));
+  return failed({ErrorCode::peer_died, cause->message});
 }
 
 ExitCode BatchJob::finished() {

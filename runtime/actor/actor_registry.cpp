@@ -153,10 +153,9 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
 }
 
 std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
-  auto downs = remove_all(
-      [&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
-      DownCause::node_lost, 0,
-      fmt::format("is lost with its node: the agent of '{}' {}", nodes_[node].name, how));
+  auto downs =
+      remove_all([&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
+                 DownCause::node_lost, 0, how);
   std::lock_guard lock(mutex_);
   placement_.remove_node(node);
   std::erase_if(processes_, [&](const auto& entry) { return entry.second.node == node; });
@@ -174,11 +173,10 @@ std::vector<ActorDown> ActorRegistry::remove_all(Gone&& gone, DownCause cause, i
       const auto found = it++;
       Actor& actor = found->second;
       if (!gone(actor)) continue;
-      auto down = describe(actor, cause, code, what);
+      auto down = describe(actor, cause, code, actor.done ? what + " before it was ready" : what);
       if (actor.done) {
-        never_started.emplace_back(
-            std::exchange(actor.done, nullptr),
-            fail(ErrorCode::peer_died, "{} before it was ready", down.message));
+        never_started.emplace_back(std::exchange(actor.done, nullptr),
+                                   Error{ErrorCode::peer_died, down.message});
       } else {
         downs_.emplace(down.id, down);
         downs.push_back(std::move(down));
@@ -204,10 +202,18 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
       !actor.local && process != processes_.end()) {
     down.log_path = log_path(process->second.name);
   }
-  down.message =
-      fmt::format("actor '{}' ({}) on {}{} {}{}", down.name, down.type, down.node,
-                  down.pid != 0 ? fmt::format(", pid {},", down.pid) : "", what,
-                  down.log_path.empty() ? "" : fmt::format("; its log is {}", down.log_path));
+  const std::string who = fmt::format("actor '{}' ({}) on {}{}", down.name, down.type, down.node,
+                                      down.pid != 0 ? fmt::format(", pid {},", down.pid) : "");
+  const auto its_log = [](const std::string& path) {
+    return path.empty() ? "" : fmt::format("; its log is {}", path);
+  };
+  if (cause == DownCause::node_lost) {  // the agent is what a person must look at
+    const std::string agent = "agent-" + down.node;
+    down.message = fmt::format("the agent of '{}' {}{}; {} ended with it", down.node, what,
+                               its_log(log_path(agent)), who);
+  } else {
+    down.message = fmt::format("{} {}{}", who, what, its_log(down.log_path));
+  }
   return down;
 }
 

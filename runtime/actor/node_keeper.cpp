@@ -34,13 +34,17 @@ std::string NodeKeeper::wait_for_end() {
   bool warned = false;
   while (true) {
     if (const auto status = process_->wait(turn)) {
-      return warned ? "fell silent and was killed" : status->describe();
+      return describe(warned ? "fell silent and was killed" : status->describe());
     }
     if (!given_up_ || warned) continue;
-    if (const auto status = process_->wait(turn)) return status->describe();
+    if (const auto status = process_->wait(turn)) return describe(status->describe());
     warned = true;
     process_->signal(SIGKILL);
   }
+}
+
+std::string NodeKeeper::describe(const std::string& end) const {
+  return fmt::format("(pid {}) {}", process_->pid(), end);
 }
 
 void NodeKeeper::give_up() { given_up_ = true; }

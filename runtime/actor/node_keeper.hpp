@@ -16,7 +16,7 @@ namespace troupe {
 class NodeKeeper {
  public:
   /// `on_ended` is called exactly once, on the keeper's thread, with how the agent ended or why it
-  /// could not be started ("was killed by signal 9 (SIGKILL)").
+  /// could not be started ("(pid 7) was killed by signal 9 (SIGKILL)").
   NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
              std::string log_path, std::function<void(const std::string& how)> on_ended);
   ~NodeKeeper();  ///< kills the agent if it still runs
@@ -33,6 +33,7 @@ class NodeKeeper {
   void run(NodeStarter& starter, const std::string& node, const Bytes& bootstrap,
            const std::string& log_path);
   std::string wait_for_end();
+  std::string describe(const std::string& end) const;
 
   const std::function<void(const std::string&)> on_ended_;
   std::atomic<bool> given_up_ = false;

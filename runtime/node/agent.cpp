@@ -21,8 +21,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds heartbeat_interval{250};
-constexpr milliseconds silence_limit{1500};
+/// A stopped process is to be known to the driver within 2 s; about 0.4 s of that are left for the
+/// way there on a busy machine.
+constexpr milliseconds heartbeat_interval{200};
+constexpr milliseconds silence_limit{1200};
+/// Until the first sign of life: the program may come from a slow disk.
+constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
 
@@ -65,6 +69,7 @@ struct Child {
   std::string name;
   Clock::time_point last_heard;
   std::optional<Clock::time_point> kill_at;
+  bool heard = false;
   bool unresponsive = false;
   bool channel_over = false;
 };
@@ -153,7 +158,8 @@ void Agent::tick() {
   next_tick_ = now + heartbeat_interval;
   for (auto& [id, child] : children_) {
     if (late) child.last_heard = now;
-    if (!child.unresponsive && now - child.last_heard > silence_limit) {
+    const auto limit = child.heard ? silence_limit : start_limit;
+    if (!child.unresponsive && now - child.last_heard > limit) {
       log::error("process {} (pid {}) does not answer; killing it", child.name,
                  child.process.pid());
       child.unresponsive = true;
@@ -215,8 +221,11 @@ Result<Child*> Agent::start_process(const StartActor& message) {
                            bootstrap.log_path,
                            ends.second.get()}));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  Child child{
-      std::move(process), std::move(channel), message.process_name, Clock::now(), {}, false, false};
+  Child child{.process = std::move(process),
+              .channel = std::move(channel),
+              .name = message.process_name,
+              .last_heard = Clock::now(),
+              .kill_at = {}};
   auto& started = children_.emplace(message.process, std::move(child)).first->second;
   send_to(started, bootstrap);
   log::info("started process {} (pid {})", started.name, started.process.pid());
@@ -245,6 +254,7 @@ bool Agent::on_child_messages(Child& child) {
     return false;
   }
   child.last_heard = Clock::now();
+  child.heard = true;
   for (auto& message : *messages) on_child_message(child, std::move(message));
   return !messages->empty();
 }

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <tuple>
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/fault/launcher/support/expectations.hpp"
+
+// The real launcher on a long batch, and a signal to one of its processes at a certain moment.
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+enum class Moment { start, first_answers, middle };
+
+class LauncherFaults : public testing::TestWithParam<std::tuple<const char*, Moment>> {};
+
+std::string describe(Moment moment) {
+  switch (moment) {
+    case Moment::start:
+      return "while_it_starts";
+    case Moment::first_answers:
+      return "at_the_first_answers";
+    case Moment::middle:
+      return "in_the_middle";
+  }
+  return "";
+}
+
+void wait_for(const LauncherRun& run, Moment moment) {
+  if (moment == Moment::start) return;
+  ASSERT_TRUE(run.wait_for_answers(moment == Moment::middle ? 80 : 1, 30s)) << run.stderr_text();
+  ASSERT_FALSE(run.abstract_sockets().empty());
+  ASSERT_EQ(run.processes().size(), 5U);
+}
+
+TEST_P(LauncherFaults, a_killed_process_ends_the_job_in_time_and_is_named) {
+  const auto [role, moment] = GetParam();
+  auto run = LauncherRun::start();
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_NO_FATAL_FAILURE(wait_for(*run, moment));
+  strike_and_check(*run, {role, SIGKILL}, describe(moment));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kill, LauncherFaults,
+    testing::Combine(testing::Values("driver", "agent", "executor", "worker-0", "worker-1"),
+                     testing::Values(Moment::start, Moment::first_answers, Moment::middle)),
+    [](const auto& info) {
+      std::string role = std::get<0>(info.param);
+      std::replace(role.begin(), role.end(), '-', '_');
+      return role + "_" + describe(std::get<1>(info.param));
+    });
+
+class LauncherStops : public testing::TestWithParam<const char*> {};
+
+TEST_P(LauncherStops, a_stopped_process_is_noticed_within_two_seconds_and_named) {
+  auto run = LauncherRun::start();
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_NO_FATAL_FAILURE(wait_for(*run, Moment::first_answers));
+  strike_and_check(*run, {GetParam(), SIGSTOP}, describe(Moment::first_answers));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stop, LauncherStops,
+                         testing::Values("agent", "executor", "worker-0", "worker-1"),
+                         [](const auto& info) {
+                           std::string role = info.param;
+                           std::replace(role.begin(), role.end(), '-', '_');
+                           return role;
+                         });
+
+}  // namespace
+}  // namespace troupe::test

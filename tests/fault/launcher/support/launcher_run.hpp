@@ -1,0 +1,82 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe::test {
+
+using Clock = std::chrono::steady_clock;
+
+/// One process of a job.
+struct JobProcess {
+  int pid = 0;
+  std::string role;  ///< driver, agent, executor, worker-0 ...; empty between fork and exec
+};
+
+/// What was seen after a process of a job was killed or stopped. Milliseconds from then.
+struct Aftermath {
+  std::optional<double> told_ms;  ///< until the last word was on stderr
+  std::optional<double> gone_ms;  ///< until no process or socket of the job was left
+  std::vector<JobProcess> left;   ///< the processes that are there still, if any
+  std::optional<int> exit_code;   ///< the launcher's; none if it was killed or has not ended
+};
+
+/// A launcher on the demo's model, tensor parallel over two workers, with a batch that runs for a
+/// minute or more; a child of this process, in a new folder that is its working directory and so
+/// marks the processes of its job. The destructor kills what is left and removes the folder.
+class LauncherRun {
+ public:
+  static Result<LauncherRun> start();
+  LauncherRun(LauncherRun&& other) noexcept;
+  LauncherRun& operator=(LauncherRun&&) = delete;
+  ~LauncherRun();
+
+  /// The living processes of the job now; zombies do not count.
+  std::vector<JobProcess> processes() const;
+  /// Waits at most `limit` for a process of that role; 0 if none comes.
+  int wait_for_role(std::string_view role, std::chrono::milliseconds limit) const;
+  /// Waits at most `limit` until the output has that many lines.
+  bool wait_for_answers(std::size_t lines, std::chrono::milliseconds limit) const;
+
+  /// Names of the abstract unix sockets that the job's processes hold now.
+  std::vector<std::string> abstract_sockets() const;
+
+  /// Watches until all processes and `sockets` are gone, at most `limit`.
+  Aftermath watch(Clock::time_point since, const std::vector<std::string>& sockets,
+                  std::chrono::milliseconds limit);
+
+  std::string stderr_text() const;
+  std::string output_text() const;
+  static constexpr int lines = 2000;  ///< of the request file
+
+  /// Paths in the folder that no launcher should leave there, relative to it.
+  std::vector<std::string> unexpected_files() const;
+
+ private:
+  LauncherRun(std::filesystem::path folder, int pid) : folder_(std::move(folder)), pid_(pid) {}
+  /// True once the launcher has ended; reaps it.
+  bool ended();
+
+  std::filesystem::path folder_;
+  int pid_ = 0;
+  std::optional<int> wait_status_;
+};
+
+/// Those of `names` that /proc/net/unix lists now.
+std::vector<std::string> still_bound(const std::vector<std::string>& names);
+
+/// Entries of /dev/shm with the runtime's name in them.
+std::vector<std::string> dev_shm_entries();
+
+/// Checks that all lines are whole JSON with a custom_id that occurs once; the number of lines, or
+/// what is wrong.
+Result<std::size_t> count_whole_answers(const std::string& output);
+
+}  // namespace troupe::test

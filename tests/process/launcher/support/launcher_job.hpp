@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/process/launcher/support/launcher_process.hpp"
+
+namespace troupe::launcher_test {
+
+/// A line of an output file.
+struct Answer {
+  nlohmann::json record;
+  std::string payload;  ///< the raw text from "choices" to the end of "usage"; empty for errors
+
+  bool ok() const { return record.at("error").is_null(); }
+  const nlohmann::json& body() const { return record.at("response").at("body"); }
+  const nlohmann::json& choice() const { return body().at("choices").at(0); }
+};
+
+/// By custom_id, or "line N" for an error whose line has none.
+using Answers = std::map<std::string, Answer>;
+
+/// A job in a private folder: a cluster.yaml for one rank of fable-moe that reads in.jsonl and
+/// writes out.jsonl. The folder and every process in it are gone with the object.
+class LauncherJob {
+ public:
+  /// `model` is a checkpoint's folder; empty: the demo's fable-moe.
+  explicit LauncherJob(const std::filesystem::path& model = {});
+  ~LauncherJob();
+
+  const std::filesystem::path& folder() const { return work_; }
+  std::filesystem::path output() const { return work_ / "out.jsonl"; }
+
+  void write_input(std::string_view text) const;
+  void write_config(std::string_view yaml) const;
+
+  /// Runs `launcher --config cluster.yaml ARGUMENTS`; "check" as the first of them stays first.
+  Ended run(std::vector<std::string> arguments = {}) const;
+  /// Runs `launcher ARGUMENTS`.
+  Ended run_plain(const std::vector<std::string>& arguments) const;
+  /// Starts `launcher --config cluster.yaml ARGUMENTS`.
+  std::unique_ptr<LauncherProcess> start(std::vector<std::string> arguments = {}) const;
+
+  /// The output; a failure of the test for a line that is torn, no JSON, or has a known id.
+  Answers answers() const;
+
+  /// The milliseconds from the start to the first token, as launcher.log tells them; -1 if it does
+  /// not.
+  int first_token_ms() const;
+
+ private:
+  golden::TemporaryFolder root_;
+  std::filesystem::path work_;
+  std::filesystem::path prints_;
+};
+
+/// The answers to `input`, a failure of the test if the exit status is not `code`. `settings` are
+/// values of --set.
+Answers answers_to(std::string_view input, const std::vector<std::string>& settings = {},
+                   int code = 0, const std::filesystem::path& model = {});
+
+/// Request lines, with a newline; `body` is merged into the request's body.
+std::string chat(const std::string& id, const std::string& question, const nlohmann::json& body);
+std::string completion(const std::string& id, const nlohmann::json& prompt,
+                       const nlohmann::json& body);
+
+/// A file's lines as JSON objects.
+std::vector<nlohmann::json> json_lines(const std::filesystem::path& file);
+
+/// The first `count` requests of a batch file, each body with `extra` merged into it.
+std::string requests_of(const std::filesystem::path& file, std::size_t count,
+                        const nlohmann::json& extra = nlohmann::json::object());
+
+std::filesystem::path demo_model();
+std::filesystem::path batch_folder();    ///< tests/data/batch
+std::filesystem::path batches_folder();  ///< tests/data/batches
+
+/// Payloads of `found` are those of `expected`, byte for byte.
+void expect_same_payloads(const Answers& expected, const Answers& found, const std::string& how);
+
+constexpr std::chrono::milliseconds run_limit{60'000};
+
+}  // namespace troupe::launcher_test

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace troupe::launcher_test {
+
+/// How a launcher ended and what it printed.
+struct Ended {
+  int code = -1;         ///< its exit status; 128 + the signal that killed it; -1: it never started
+  bool in_time = false;  ///< false: it was killed when the time was over
+  std::string out;
+  std::string err;
+  double seconds = 0;
+
+  /// Everything a failing test wants to know of it.
+  std::string describe() const;
+};
+
+/// The launcher binary as a child process that is the head of a process group of its own and works
+/// in the folder `work`. One thread at a time.
+class LauncherProcess {
+ public:
+  /// Starts it with `arguments`; stdout and stderr go to files in the folder `prints`.
+  LauncherProcess(const std::vector<std::string>& arguments, std::filesystem::path work,
+                  std::filesystem::path prints);
+  /// Kills and reaps what wait() has not.
+  ~LauncherProcess();
+  LauncherProcess(const LauncherProcess&) = delete;
+  LauncherProcess& operator=(const LauncherProcess&) = delete;
+
+  /// Waits for its end, and kills it after `limit`.
+  Ended wait(std::chrono::milliseconds limit);
+
+  void signal(int number) const;        ///< to the process alone
+  void signal_group(int number) const;  ///< to the process group, as a terminal's Ctrl-C does
+
+  /// Waits until stderr holds `text`; false after `limit` or when the process has ended before.
+  bool wait_for_stderr(const std::string& text, std::chrono::milliseconds limit) const;
+
+ private:
+  std::filesystem::path prints_;
+  std::chrono::steady_clock::time_point began_;
+  pid_t pid_ = -1;
+  int pidfd_ = -1;
+};
+
+/// Waits until the file has at least `count` newlines; false after `limit`.
+bool wait_for_lines(const std::filesystem::path& file, std::size_t count,
+                    std::chrono::milliseconds limit);
+
+/// Processes that work in `folder` or below, each as "PID: command line"; zombies do not count.
+/// Waits at most `limit` for them to end.
+std::vector<std::string> processes_left_in(const std::filesystem::path& folder,
+                                           std::chrono::milliseconds limit);
+
+/// Kills the processes that work in `folder`.
+void kill_processes_in(const std::filesystem::path& folder);
+
+/// The launcher's program file.
+std::filesystem::path launcher_file();
+
+}  // namespace troupe::launcher_test
