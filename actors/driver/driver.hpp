@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "actors/driver/engine_spec.hpp"
+#include "actors/driver/replica.hpp"
 #include "actors/engine/report.hpp"
 #include "actors/engine/request.hpp"
 #include "actors/executor/executor.hpp"
@@ -17,8 +19,8 @@
 
 namespace troupe {
 
-/// The actor that builds an engine and speaks for it: spawns the executor and the workers, watches
-/// them, passes requests on and reports back. Lives in the process that has the Cluster.
+/// The actor that builds an engine and speaks for it: spawns executors and workers, watches them,
+/// routes requests to replicas and reports back. Lives in the process that has the Cluster.
 class Driver {
  public:
   /// `cluster` outlives the actor.
@@ -26,8 +28,8 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Passes requests on to the executor.
-  Result<void> submit(const std::vector<Request>& requests);
+  /// Each goes to the replica with the fewest outstanding tokens.
+  Result<void> submit(std::vector<Request> requests);
   /// As Executor::drain.
   Result<void> drain();
   /// From the executor.
@@ -38,21 +40,14 @@ class Driver {
   static constexpr std::string_view actor_type = "Driver";
 
  private:
-  Result<void> spawn();
-  Result<std::vector<WorkerReport>> load();
-  Result<void> serve(std::int64_t kv_cache_blocks);
-  std::int64_t choose_kv_cache_blocks(const std::vector<WorkerReport>& reports) const;
-  template <class A>
-  void watch(const ActorHandle<A>& actor);
+  std::int64_t choose_kv_cache_blocks(std::uint64_t bytes_per_block) const;
 
   ActorContext& context_;
   Cluster* cluster_;
   EngineSpec spec_;
   EngineEvents events_;
   std::uint32_t epoch_ = 1;
-  ActorHandle<Executor> executor_;
-  std::vector<ActorHandle<Worker>> workers_;  ///< by rank
-  std::vector<WatchToken> watches_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
 };
 
 }  // namespace troupe

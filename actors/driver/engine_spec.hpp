@@ -12,6 +12,7 @@ namespace troupe {
 /// The engine a driver builds: a model, how it is split, and its bounds.
 struct EngineSpec {
   std::string model_path;
+  std::int32_t data_parallel_size = 1;  ///< replicas
   std::int32_t tensor_parallel_size = 1;
   bool sequence_parallel = false;  ///< norms and residuals divided over the tensor ranks
   std::int32_t threads_per_worker = 1;

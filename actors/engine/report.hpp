@@ -19,6 +19,18 @@ struct EngineStats {
   std::uint64_t model_us = 0;  ///< of it in the model, on the answering worker
   double kv_use = 0.0;         ///< of the KV blocks, 0..1
 
+  /// Adds another replica's; kv_use too, for the caller to divide.
+  void add(const EngineStats& other) {
+    running += other.running;
+    waiting += other.waiting;
+    prompt_tokens += other.prompt_tokens;
+    output_tokens += other.output_tokens;
+    steps += other.steps;
+    step_us += other.step_us;
+    model_us += other.model_us;
+    kv_use += other.kv_use;
+  }
+
   template <class Archive>
   void fields(Archive& archive) {
     archive(running, waiting, prompt_tokens, output_tokens, steps, step_us, model_us, kv_use);
@@ -27,6 +39,7 @@ struct EngineStats {
 
 /// What an executor tells the driver from time to time.
 struct EngineReport {
+  std::int32_t replica = 0;
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
@@ -34,7 +47,7 @@ struct EngineReport {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(completions, dropped, stats, first_token);
+    archive(replica, completions, dropped, stats, first_token);
   }
 };
 

@@ -37,12 +37,12 @@ Result<void> Executor::start(const ExecutorStart& start) {
                               .kv_cache_blocks = start.kv_cache_blocks,
                               .chunked_prefill = start.chunked_prefill}));
   scheduler.restart(start.epoch);
-  const std::string purpose = step_channel_purpose(start.epoch);
+  const std::string purpose = step_channel_purpose(start.epoch, spec_.replica);
   TROUPE_TRY(Channel channel,
              Channel::connect(ChannelKeys::derive(context_.keys().derive(purpose), purpose),
                               start.step_address));
   steps_ = std::make_unique<StepLoop>(std::move(scheduler), std::move(channel), inbox_,
-                                      intake_->tokenizer(), spec_.driver);
+                                      spec_.replica, intake_->tokenizer(), spec_.driver);
   loop_ = std::thread([this] {
     const Result<void> ended = steps_->run();
     if (ended.ok()) return;

@@ -25,12 +25,13 @@ class StepLoop;
 
 struct ExecutorSpec {
   std::string model_path;
+  std::int32_t replica = 0;
   std::int64_t max_model_len = 0;
   ActorHandle<Driver> driver;  ///< who is told of answers
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, max_model_len, driver);
+    archive(model_path, replica, max_model_len, driver);
   }
 };
 

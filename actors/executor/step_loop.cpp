@@ -15,11 +15,12 @@ constexpr auto report_interval = std::chrono::milliseconds(200);
 
 }  // namespace
 
-StepLoop::StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox,
+StepLoop::StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, std::int32_t replica,
                    const Tokenizer* tokenizer, ActorHandle<Driver> driver)
     : scheduler_(std::move(scheduler)),
       channel_(std::move(channel)),
       inbox_(inbox),
+      replica_(replica),
       tokenizer_(tokenizer),
       driver_(std::move(driver)) {}
 
@@ -128,6 +129,7 @@ void StepLoop::report_if_due() {
     return;
   }
   update_stats();
+  report_.replica = replica_;
   report_.stats = stats_;
   report_.first_token = first;
   first_token_reported_ |= first;

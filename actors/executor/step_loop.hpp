@@ -21,8 +21,8 @@ namespace troupe {
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop.
-  StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, const Tokenizer* tokenizer,
-           ActorHandle<Driver> driver);
+  StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, std::int32_t replica,
+           const Tokenizer* tokenizer, ActorHandle<Driver> driver);
 
   /// Until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly.
   Result<void> run();
@@ -45,6 +45,7 @@ class StepLoop {
   Scheduler scheduler_;
   Channel channel_;
   ExecutorInbox& inbox_;
+  std::int32_t replica_;
   const Tokenizer* tokenizer_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;

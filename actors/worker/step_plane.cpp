@@ -67,27 +67,32 @@ class OtherOfNode final : public StepPlane {
 
 }  // namespace
 
-std::string step_channel_purpose(std::uint32_t epoch) {
-  return "step plane/epoch " + std::to_string(epoch);
+std::string group_name(std::uint32_t epoch, std::int32_t replica) {
+  return fmt::format("epoch {}/replica {}", epoch, replica);
+}
+
+std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica) {
+  return "step plane/" + group_name(epoch, replica);
 }
 
 Result<std::unique_ptr<StepPlane>> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
   const int readers = spec.tensor_parallel_size - 1;
   SharedMemory region;
   if (readers > 0) {
-    TROUPE_TRY(UniqueFd fd, context.shared_memory("epoch " + std::to_string(spec.epoch) + "/steps",
+    TROUPE_TRY(UniqueFd fd, context.shared_memory(group_name(spec.epoch, spec.replica) + "/steps",
                                                   shm_broadcast_bytes(readers, ring_bytes(spec))));
     TROUPE_TRY(region, SharedMemory::map(std::move(fd)));
   }
-  if (spec.rank > 0) {
-    TROUPE_TRY(auto reader, ShmBroadcastReader::attach(std::move(region), readers, spec.rank - 1));
+  if (spec.tensor_rank > 0) {
+    TROUPE_TRY(auto reader,
+               ShmBroadcastReader::attach(std::move(region), readers, spec.tensor_rank - 1));
     return std::unique_ptr<StepPlane>(std::make_unique<OtherOfNode>(std::move(reader)));
   }
   std::optional<ShmBroadcastWriter> fan_out;
   if (readers > 0) {
     TROUPE_TRY(fan_out, ShmBroadcastWriter::attach(std::move(region), readers));
   }
-  const auto purpose = step_channel_purpose(spec.epoch);
+  const auto purpose = step_channel_purpose(spec.epoch, spec.replica);
   TROUPE_TRY(auto channel,
              Channel::listen(ChannelKeys::derive(context.keys().derive(purpose), purpose),
                              ChannelEndpoint::on_this_node()));

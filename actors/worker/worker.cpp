@@ -35,7 +35,7 @@ Result<WorkerReport> Worker::load() {
   TROUPE_TRY(ops_, make_cpu_ops({.threads = spec_.threads, .dtype = dtype}));
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(spec_.model_path));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(spec_.model_path));
-  const MeshShape shape{.tensor = spec_.tensor_parallel_size};
+  const MeshShape shape{.data = spec_.data_parallel_size, .tensor = spec_.tensor_parallel_size};
   TROUPE_TRY(const Mesh mesh, Mesh::create(shape));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,
@@ -43,10 +43,10 @@ Result<WorkerReport> Worker::load() {
                            .block_size = spec_.block_size,
                            .compute = dtype,
                            .kv_dtype = dtype};
-  const ParallelContext parallel{shape, mesh.coordinates(spec_.rank), tensor_.get(),
-                                 spec_.sequence_parallel};
+  const MeshCoordinates at{.data = spec_.replica, .tensor = spec_.tensor_rank};
+  const ParallelContext parallel{shape, at, tensor_.get(), spec_.sequence_parallel};
   TROUPE_TRY(model_, load_model(config, checkpoint, *ops_, parallel, limits));
-  log::info("{}: loaded {} in {} ms, {} bytes of weights, {} threads", mesh.describe(spec_.rank),
+  log::info("{}: loaded {} in {} ms, {} bytes of weights, {} threads", mesh.describe(mesh.rank(at)),
             spec_.model_path,
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
                                                                   began)
@@ -61,11 +61,11 @@ Result<void> Worker::join_group() {
     return {};
   }
   TROUPE_TRY(UniqueFd fd,
-             context_.shared_memory("epoch " + std::to_string(spec_.epoch) + "/tensor",
+             context_.shared_memory(group_name(spec_.epoch, spec_.replica) + "/tensor",
                                     shm_collectives_bytes(spec_.tensor_parallel_size)));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
-  TROUPE_TRY(tensor_,
-             ShmCollectives::attach(std::move(region), spec_.rank, spec_.tensor_parallel_size));
+  TROUPE_TRY(tensor_, ShmCollectives::attach(std::move(region), spec_.tensor_rank,
+                                             spec_.tensor_parallel_size));
   return {};
 }
 
@@ -83,11 +83,11 @@ void Worker::serve() {
   while (!stopping_) {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;
-    log::error("rank {}: {}", spec_.rank, served.error().message);
+    log::error("tensor rank {}: {}", spec_.tensor_rank, served.error().message);
     // Another rank has aborted the group and tells why; this end would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
     tensor_->abort();  // the others must not wait for this rank
-    context_.exit(fmt::format("rank {}: {}", spec_.rank, served.error().message));
+    context_.exit(fmt::format("tensor rank {}: {}", spec_.tensor_rank, served.error().message));
     return;
   }
 }

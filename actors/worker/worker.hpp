@@ -19,10 +19,12 @@ namespace troupe {
 
 class StepPlane;
 
-/// What a worker is made for. The workers of a group differ in `rank` only.
+/// What a worker is made for. The workers of a replica differ in `tensor_rank` only.
 struct WorkerSpec {
   std::string model_path;
-  std::int32_t rank = 0;  ///< in the mesh
+  std::int32_t replica = 0;      ///< place in the mesh's data dimension
+  std::int32_t tensor_rank = 0;  ///< place in its tensor dimension
+  std::int32_t data_parallel_size = 1;
   std::int32_t tensor_parallel_size = 1;
   bool sequence_parallel = false;
   std::int32_t threads = 1;  ///< of its model's operations
@@ -35,8 +37,9 @@ struct WorkerSpec {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, rank, tensor_parallel_size, sequence_parallel, threads, bf16,
-            max_batch_tokens, max_head_rows, max_model_len, block_size, epoch);
+    archive(model_path, replica, tensor_rank, data_parallel_size, tensor_parallel_size,
+            sequence_parallel, threads, bf16, max_batch_tokens, max_head_rows, max_model_len,
+            block_size, epoch);
   }
 };
 
@@ -73,7 +76,6 @@ class Worker {
   static constexpr std::string_view actor_type = "Worker";
 
  private:
-  bool first_of_node() const { return spec_.rank == 0; }
   Result<void> join_group();
   void serve();
   Result<void> serve_step();
@@ -89,7 +91,9 @@ class Worker {
   std::thread loop_;
 };
 
-/// The purpose under which both ends derive the keys of a group's step channel.
-std::string step_channel_purpose(std::uint32_t epoch);
+/// What a replica's group is called: the prefix of its regions of shared memory.
+std::string group_name(std::uint32_t epoch, std::int32_t replica);
+/// The purpose under which both ends derive the keys of a replica's step channel.
+std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica);
 
 }  // namespace troupe

@@ -47,20 +47,23 @@ Result<JobPlan> plan_job(Config config) {
   if (!checked.ok())
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
-  plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(tensor));
-  if (tensor > plan.devices) {
+  const int data = static_cast<int>(config.parallel.data_parallel_size);
+  const int world = data * tensor;
+  plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
+  if (world > plan.devices) {
     return fail(ErrorCode::invalid_argument,
-                "parallel.tensor_parallel_size is {}, but the node takes {} workers "
+                "{} replicas of {} workers are {} workers, but the node takes {} "
                 "(cluster.devices_per_node)",
-                tensor, plan.devices);
+                data, tensor, world, plan.devices);
   }
 
   EngineSpec& engine = plan.engine;
   engine.model_path = config.model.path;
+  engine.data_parallel_size = data;
   engine.tensor_parallel_size = tensor;
   engine.sequence_parallel = config.parallel.sequence_parallel;
   engine.threads_per_worker = static_cast<std::int32_t>(
-      config.engine.threads_per_worker.value_or(std::max(1, plan.cores / tensor)));
+      config.engine.threads_per_worker.value_or(std::max(1, plan.cores / world)));
   engine.bf16 = config.model.dtype == "bfloat16";
   TROUPE_TRY(engine.max_model_len, context_length(config, plan.model));
   engine.max_num_batched_tokens =
@@ -89,19 +92,20 @@ Result<JobPlan> plan_job(Config config) {
 }
 
 std::string describe(const JobPlan& plan) {
-  const auto mesh = Mesh::create({.tensor = plan.engine.tensor_parallel_size});
+  const auto mesh = Mesh::create(
+      {.data = plan.engine.data_parallel_size, .tensor = plan.engine.tensor_parallel_size});
   std::string text = to_yaml(plan.config);
   text += fmt::format(
       "\n{} ({}), {} layers, {} tokens of context, {} a step\nworkers: {}, threads each: {}, "
       "cores: {}\n",
       plan.config.model.path, to_string(plan.model.architecture), plan.model.layers,
-      plan.engine.max_model_len, plan.engine.max_num_batched_tokens,
-      plan.engine.tensor_parallel_size, plan.engine.threads_per_worker, plan.cores);
-  if (plan.engine.tensor_parallel_size * plan.engine.threads_per_worker > plan.cores) {
+      plan.engine.max_model_len, plan.engine.max_num_batched_tokens, mesh->world_size(),
+      plan.engine.threads_per_worker, plan.cores);
+  if (mesh->world_size() * plan.engine.threads_per_worker > plan.cores) {
     text += "warning: more threads than cores; workers will wait for each other\n";
   }
   text += "\nrank  node   device  place\n";
-  for (int rank = 0; rank < plan.engine.tensor_parallel_size; ++rank) {
+  for (int rank = 0; rank < mesh->world_size(); ++rank) {
     text += fmt::format("{:<4}  {:<5}  {:<6}  {}\n", rank, "node0", rank, mesh->describe(rank));
   }
   return text;
