@@ -123,13 +123,7 @@ Result<void> BatchJob::open_files() {
   ParseContext context{config.model.served_model_name, static_cast<std::uint64_t>(config.job.seed)};
   TROUPE_TRY(reader_, BatchReader::open(config.job.input, std::move(context)));
   TROUPE_TRY(state_.total, count_lines(config.job.input));
-  TROUPE_TRY(writer_, BatchWriter::open(config.job.output, {.overwrite = line_.overwrite,
-                                                            .input_path = config.job.input}));
-  identity_ = {make_job_id(config.name, config.job.input),
-               std::chrono::duration_cast<std::chrono::seconds>(
-                   std::chrono::system_clock::now().time_since_epoch())
-                   .count()};
-
+  // Before the output, which is not left behind empty when this fails.
   job_folder_ = config.job.output + ".job";
   std::error_code problem;
   std::filesystem::create_directories(job_folder_, problem);
@@ -137,6 +131,13 @@ Result<void> BatchJob::open_files() {
     return fail(ErrorCode::io, "cannot make the job's folder {}: {}", job_folder_,
                 problem.message());
   }
+  TROUPE_TRY(writer_, BatchWriter::open(config.job.output, {.overwrite = line_.overwrite,
+                                                            .input_path = config.job.input}));
+  identity_ = {make_job_id(config.name, config.job.input),
+               std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()};
+
   // Logs of an earlier run would be taken for this one's.
   for (const auto& entry : std::filesystem::directory_iterator(job_folder_, problem)) {
     if (entry.path().extension() == ".log") std::filesystem::remove(entry.path(), problem);

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 /// way there on a busy machine.
 constexpr milliseconds heartbeat_interval{200};
 constexpr milliseconds silence_limit{1200};
-/// Until the first sign of life: the program may come from a slow disk.
+/// Until the first sign of life of a process that runs: the program may come from a slow disk.
 constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
@@ -158,8 +158,9 @@ void Agent::tick() {
   next_tick_ = now + heartbeat_interval;
   for (auto& [id, child] : children_) {
     if (late) child.last_heard = now;
-    const auto limit = child.heard ? silence_limit : start_limit;
-    if (!child.unresponsive && now - child.last_heard > limit) {
+    const auto silent = now - child.last_heard;
+    if (!child.unresponsive && silent > silence_limit &&
+        (child.heard || silent > start_limit || child.process.is_stopped())) {
       log::error("process {} (pid {}) does not answer; killing it", child.name,
                  child.process.pid());
       child.unresponsive = true;

@@ -109,6 +109,12 @@ void ChildProcess::kill_and_reap() {
   (void)wait(std::chrono::seconds(5));
 }
 
+bool ChildProcess::is_stopped() const {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(pidfd_.get());
+  return ::waitid(P_PIDFD, id, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 void ChildProcess::signal(int signal_number) const {
   if (pidfd_) ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal_number, nullptr, 0);
 }

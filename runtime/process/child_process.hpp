@@ -46,6 +46,8 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   /// Readable (poll) once the child has ended.
   int pidfd() const { return pidfd_.get(); }
+  /// True while the child is stopped (SIGSTOP and the like).
+  bool is_stopped() const;
   /// Sends a signal; no effect on a child that has ended. Callable from any thread.
   void signal(int signal_number) const;
   /// Waits at most `timeout` for the end and reaps; empty if the child still runs.

@@ -78,6 +78,16 @@ TEST_F(Mistake, of_an_output_that_cannot_be_written_says_why_and_what_to_do) {
   expect_refused(job_, {"--output", "in.jsonl"}, {"in.jsonl", "input"});
 }
 
+TEST_F(Mistake, of_a_file_in_the_place_of_the_log_folder_leaves_no_output) {
+  const auto log_folder = job_.folder() / "out.jsonl.job";
+  std::ofstream(log_folder) << "not a folder\n";
+  const Ended ended = job_.run();
+  EXPECT_EQ(ended.code, 2) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("out.jsonl.job"));
+  EXPECT_EQ(golden::file_bytes(log_folder), "not a folder\n");
+  expect_no_output();
+}
+
 TEST_F(Mistake, of_an_output_with_content_leaves_it_as_it_is_unless_overwrite_is_given) {
   const std::string precious = "precious\n";
   std::ofstream(job_.output()) << precious;

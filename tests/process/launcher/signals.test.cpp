@@ -52,7 +52,10 @@ TEST(Signals, of_one_kind_let_running_requests_finish_and_leave_whole_lines) {
     const LauncherJob job;
     job.write_input(input);
     const auto launcher = job.start(two_ranks("8"));
-    ASSERT_TRUE(wait_for_lines(job.output(), 3, event_limit)) << launcher->wait({}).describe();
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, event_limit))
+        << launcher->wait({}).describe();
+    EXPECT_GE(processes_left_in(job.folder(), milliseconds(0)).size(), 4U)
+        << "the look for processes does not see launcher, agent, executor and workers";
     if (number == SIGINT) {
       launcher->signal_group(SIGINT);
     } else {
@@ -72,7 +75,8 @@ TEST(Signals, given_twice_end_the_job_at_once) {
   const LauncherJob job;
   job.write_input(completion("short", {326, 369}, {{"max_tokens", 1}}) + long_input(2000));
   const auto launcher = job.start(two_ranks("64"));
-  ASSERT_TRUE(wait_for_lines(job.output(), 1, event_limit)) << launcher->wait({}).describe();
+  ASSERT_TRUE(launcher->wait_for_lines(job.output(), 1, event_limit))
+      << launcher->wait({}).describe();
   launcher->signal_group(SIGINT);
   ASSERT_TRUE(launcher->wait_for_stderr("Ctrl-C again to stop at once", event_limit));
   launcher->signal_group(SIGINT);
@@ -84,12 +88,26 @@ TEST(Signals, given_twice_end_the_job_at_once) {
   expect_part_of_the_answers(job, 1);
 }
 
+TEST(Signals, before_the_first_answer_end_the_job_without_one) {
+  const LauncherJob job;
+  job.write_input(long_input(24));
+  const auto launcher = job.start(two_ranks("8"));
+  ASSERT_TRUE(launcher->wait_for_file(job.output(), event_limit));
+  launcher->signal_group(SIGINT);
+  const Ended ended = launcher->wait(end_limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("launcher: stopped"));
+  expect_no_process(job, milliseconds(0));
+  expect_part_of_the_answers(job, 0);
+}
+
 TEST(Signals, do_not_lose_the_output_for_a_later_run) {
   const LauncherJob job;
   job.write_input(long_input(24));
   {
     const auto launcher = job.start(two_ranks("8"));
-    ASSERT_TRUE(wait_for_lines(job.output(), 1, event_limit)) << launcher->wait({}).describe();
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 1, event_limit))
+        << launcher->wait({}).describe();
     launcher->signal(SIGTERM);
     EXPECT_EQ(launcher->wait(end_limit).code, 4);
   }
@@ -103,7 +121,8 @@ TEST(Killing, the_launcher_leaves_whole_lines_and_no_process) {
   const LauncherJob job;
   job.write_input(long_input(24));
   const auto launcher = job.start(two_ranks("8"));
-  ASSERT_TRUE(wait_for_lines(job.output(), 3, event_limit)) << launcher->wait({}).describe();
+  ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, event_limit))
+      << launcher->wait({}).describe();
   launcher->signal(SIGKILL);
   EXPECT_EQ(launcher->wait(end_limit).code, 128 + SIGKILL);
   expect_no_process(job, seconds(10));
@@ -114,7 +133,7 @@ TEST(SecondRun, at_the_same_time_on_the_same_output_is_refused_and_does_no_harm)
   const LauncherJob job;
   job.write_input(long_input(24));
   const auto first = job.start(two_ranks("8"));
-  ASSERT_TRUE(wait_for_lines(job.output(), 1, event_limit)) << first->wait({}).describe();
+  ASSERT_TRUE(first->wait_for_lines(job.output(), 1, event_limit)) << first->wait({}).describe();
   const golden::TemporaryFolder prints;
   for (const bool overwrite : {false, true}) {
     std::vector<std::string> arguments = {"--config", "cluster.yaml"};

@@ -77,7 +77,11 @@ char process_state(int pid) {
 
 bool is_alive(int pid) {
   const char state = process_state(pid);
-  return state != 0 && state != 'Z' && state != 'X';
+  if (state != 'Z' && state != 'X') return state != 0;
+  // The main thread is a zombie as soon as it has ended itself; others may hold sockets still.
+  std::error_code error;
+  const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", pid), error);
+  return std::distance(begin(threads), end(threads)) > 1;
 }
 
 std::vector<int> wait_until_gone(const std::vector<int>& pids, std::chrono::milliseconds limit) {

@@ -45,7 +45,7 @@ struct SubDriver {
 };
 Result<SubDriver> start_sub_driver();
 
-/// True while the process exists and is not a zombie.
+/// True while a thread of the process runs; a zombie is not alive.
 bool is_alive(int pid);
 /// The state letter of /proc/pid/stat; 0 if there is no such process.
 char process_state(int pid);

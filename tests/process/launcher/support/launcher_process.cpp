@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <functional>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr milliseconds look_interval{5};
 
 int milliseconds_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
@@ -38,27 +38,6 @@ bool wait_for_end(int pidfd, Clock::time_point end) {
     ready = ::poll(&descriptor, 1, milliseconds_until(end));
   } while (ready < 0 && errno == EINTR);
   return ready > 0;
-}
-
-/// Looks whenever a file in `folder` has changed, until `done`.
-bool wait_for_change(const std::filesystem::path& folder, milliseconds limit,
-                     const std::function<bool()>& done) {
-  const auto end = Clock::now() + limit;
-  const int watch = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch < 0) return false;
-  ::inotify_add_watch(watch, folder.c_str(), IN_MODIFY | IN_CREATE);
-  bool met = done();
-  while (!met && Clock::now() < end) {
-    pollfd descriptor{watch, POLLIN, 0};
-    if (::poll(&descriptor, 1, milliseconds_until(end)) > 0) {
-      alignas(inotify_event) char events[4096];
-      while (::read(watch, events, sizeof events) > 0) {
-      }
-    }
-    met = done();
-  }
-  ::close(watch);
-  return met;
 }
 
 bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder) {
@@ -151,17 +130,33 @@ void LauncherProcess::signal_group(int number) const {
   if (pid_ > 0) ::kill(-pid_, number);
 }
 
-bool LauncherProcess::wait_for_stderr(const std::string& text, milliseconds limit) const {
-  return wait_for_change(prints_, limit, [&] {
-    return golden::file_bytes(prints_ / "err").find(text) != std::string::npos;
-  });
+bool LauncherProcess::wait_until(const std::function<bool()>& met, milliseconds limit) const {
+  const auto end = Clock::now() + limit;
+  bool ended = pid_ < 0;
+  while (!met()) {
+    if (ended || Clock::now() >= end) return false;
+    ended = wait_for_end(pidfd_, std::min(end, Clock::now() + look_interval));
+  }
+  return true;
 }
 
-bool wait_for_lines(const std::filesystem::path& file, std::size_t count, milliseconds limit) {
-  return wait_for_change(file.parent_path(), limit, [&] {
-    const std::string text = golden::file_bytes(file);
-    return std::count(text.begin(), text.end(), '\n') >= static_cast<std::ptrdiff_t>(count);
-  });
+bool LauncherProcess::wait_for_stderr(const std::string& text, milliseconds limit) const {
+  return wait_until(
+      [&] { return golden::file_bytes(prints_ / "err").find(text) != std::string::npos; }, limit);
+}
+
+bool LauncherProcess::wait_for_lines(const std::filesystem::path& file, std::size_t count,
+                                     milliseconds limit) const {
+  return wait_until(
+      [&] {
+        const std::string text = golden::file_bytes(file);
+        return std::count(text.begin(), text.end(), '\n') >= static_cast<std::ptrdiff_t>(count);
+      },
+      limit);
+}
+
+bool LauncherProcess::wait_for_file(const std::filesystem::path& file, milliseconds limit) const {
+  return wait_until([&] { return std::filesystem::exists(file); }, limit);
 }
 
 std::vector<std::string> processes_left_in(const std::filesystem::path& folder,

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,19 +40,22 @@ class LauncherProcess {
   void signal(int number) const;        ///< to the process alone
   void signal_group(int number) const;  ///< to the process group, as a terminal's Ctrl-C does
 
-  /// Waits until stderr holds `text`; false after `limit` or when the process has ended before.
+  /// Waits until stderr holds `text`, `file` has at least `count` newlines, or `file` exists; false
+  /// after `limit`, or when the process has ended without it. A file is looked at every few
+  /// milliseconds: to close an inotify descriptor can take the kernel seconds on a busy machine.
   bool wait_for_stderr(const std::string& text, std::chrono::milliseconds limit) const;
+  bool wait_for_lines(const std::filesystem::path& file, std::size_t count,
+                      std::chrono::milliseconds limit) const;
+  bool wait_for_file(const std::filesystem::path& file, std::chrono::milliseconds limit) const;
 
  private:
+  bool wait_until(const std::function<bool()>& met, std::chrono::milliseconds limit) const;
+
   std::filesystem::path prints_;
   std::chrono::steady_clock::time_point began_;
   pid_t pid_ = -1;
   int pidfd_ = -1;
 };
-
-/// Waits until the file has at least `count` newlines; false after `limit`.
-bool wait_for_lines(const std::filesystem::path& file, std::size_t count,
-                    std::chrono::milliseconds limit);
 
 /// Processes that work in `folder` or below, each as "PID: command line"; zombies do not count.
 /// Waits at most `limit` for them to end.

@@ -1,0 +1,61 @@
+// docs/operations.md against what the program says of itself: options, exit codes, error codes.
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "launcher/batch/request_parser.hpp"
+#include "launcher/cli/command_line.hpp"
+
+namespace troupe {
+namespace {
+
+std::string page() {
+  std::ifstream file(TROUPE_SOURCE_DIR "/docs/operations.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// The words of `text` that begin with "--" and a letter.
+std::set<std::string> options_in(const std::string& text) {
+  std::set<std::string> options;
+  for (auto at = text.find("--"); at != text.npos; at = text.find("--", at + 2)) {
+    const auto end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at + 2);
+    const std::string option = text.substr(at, end - at);
+    if (option.size() > 2 && option[2] != '-') options.insert(option);
+  }
+  return options;
+}
+
+TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
+  EXPECT_EQ(options_in(page()), options_in(help_text()));
+}
+
+TEST(OperationsPage, tells_every_exit_code) {
+  const std::string text = page();
+  for (const ExitCode code :
+       {ExitCode::all_answered, ExitCode::finished_with_errors, ExitCode::refused, ExitCode::failed,
+        ExitCode::drained, ExitCode::interrupted}) {
+    const std::string row = fmt::format("\n| {} | ", static_cast<int>(code));
+    EXPECT_NE(text.find(row), text.npos) << "no row for exit code " << static_cast<int>(code);
+  }
+}
+
+TEST(OperationsPage, tells_every_error_code_of_a_line) {
+  const std::string text = page();
+  for (const auto code :
+       {line_error::invalid_utf8, line_error::invalid_json, line_error::line_too_long,
+        line_error::missing_custom_id, line_error::duplicate_custom_id, line_error::invalid_method,
+        line_error::invalid_url, line_error::model_not_found, line_error::invalid_value,
+        line_error::missing_field, line_error::unknown_field, line_error::unsupported}) {
+    EXPECT_NE(text.find(fmt::format("`{}`", code)), text.npos) << code << " is not on the page";
+  }
+}
+
+}  // namespace
+}  // namespace troupe
