@@ -288,9 +288,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ClusterConfig, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"parallel.pipeline_parallel_size=2", "2 is not in this version; it runs 1"},
-      {"parallel.data_parallel_size=2", "2 is not in this version; it runs 1"},
       {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
-      {"parallel.sequence_parallel=true", "true is not in this version; it runs false"},
       {"parallel.expert_parallel_size=2", "2 is not in this version; it runs auto, 1"},
       {"parallel.collectives=gloo", "gloo is not in this version; it runs auto, shm"},
       {"parallel.placement=spread", "spread is not in this version; it runs pack"},
