@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/executor/request_intake.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -82,12 +83,18 @@ Result<void> Driver::spawn() {
                    .block_size = spec_.block_size,
                    .epoch = epoch_}));
   }
-  TROUPE_TRY(executor_, executor.get(spawn_timeout));
+  const auto named = [](std::string_view name, Error error) {
+    return error.code == ErrorCode::timeout ? from_actor(name, std::move(error)) : error;
+  };
+  auto spawned = executor.get(spawn_timeout);
+  if (!spawned.ok()) return named("executor", std::move(spawned).error());
+  executor_ = *std::move(spawned);
   watch(executor_);
-  for (auto& worker : workers) {
-    TROUPE_TRY(auto handle, worker.get(spawn_timeout));
-    watch(handle);
-    workers_.push_back(std::move(handle));
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+    auto handle = workers[rank].get(spawn_timeout);
+    if (!handle.ok()) return named(fmt::format("worker-{}", rank), std::move(handle).error());
+    watch(*handle);
+    workers_.push_back(*std::move(handle));
   }
   return {};
 }
@@ -147,15 +154,36 @@ Result<void> Driver::serve(std::int64_t kv_cache_blocks) {
 }
 
 Result<void> Driver::submit(const std::vector<Request>& requests) {
-  executor_.call<&Executor::submit>(requests);
+  std::vector<std::uint64_t> ids;
+  ids.reserve(requests.size());
+  for (const Request& request : requests) ids.push_back(request.id);
+  executor_.call<&Executor::submit>(requests).then(
+      [ids = std::move(ids), self = context_.self<Driver>()](const Result<void>& taken) {
+        // A death is told by the watch.
+        if (taken.ok() || taken.error().code == ErrorCode::peer_died) return;
+        self.call<&Driver::refuse>(ids, taken.error().message);
+      });
   return {};
 }
 
 Result<void> Driver::drain() {
-  executor_.call<&Executor::drain>();
+  executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
+    if (!drained.ok()) log::error("drain: {}", drained.error().message);
+  });
   return {};
 }
 
-void Driver::report(EngineReport report) { events_.on_report(std::move(report)); }
+void Driver::report(EngineReport report) {
+  stats_ = report.stats;
+  events_.on_report(std::move(report));
+}
+
+void Driver::refuse(const std::vector<std::uint64_t>& requests, const std::string& why) {
+  EngineReport report{.completions = {}, .dropped = {}, .stats = stats_};
+  for (const std::uint64_t id : requests) {
+    report.completions.push_back(troupe::refuse(id, "engine_busy", why));
+  }
+  events_.on_report(std::move(report));
+}
 
 }  // namespace troupe

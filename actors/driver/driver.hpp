@@ -26,15 +26,18 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Passes requests on to the executor.
+  /// Passes requests on to the executor. Those that it cannot be given are answered with an error.
   Result<void> submit(const std::vector<Request>& requests);
   /// As Executor::drain.
   Result<void> drain();
   /// From the executor.
   void report(EngineReport report);
+  /// Answers requests that did not reach the executor. From submit, when it hears of that.
+  void refuse(const std::vector<std::uint64_t>& requests, const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report>;
+  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report,
+                                  &Driver::refuse>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
@@ -52,6 +55,7 @@ class Driver {
   std::uint32_t epoch_ = 1;
   ActorHandle<Executor> executor_;
   std::vector<ActorHandle<Worker>> workers_;  ///< by rank
+  EngineStats stats_;                         ///< as last reported
   std::vector<WatchToken> watches_;
 };
 
