@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/executor/request_intake.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -78,7 +79,7 @@ Result<void> Driver::submit(std::vector<Request> requests) {
     parts[static_cast<std::size_t>(least - tokens.begin())].push_back(std::move(request));
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!parts[i].empty()) replicas_[i]->submit(std::move(parts[i]));
+    if (!parts[i].empty()) replicas_[i]->submit(std::move(parts[i]), context_.self<Driver>());
   }
   return {};
 }
@@ -86,6 +87,17 @@ Result<void> Driver::submit(std::vector<Request> requests) {
 Result<void> Driver::drain() {
   for (auto& replica : replicas_) replica->drain();
   return {};
+}
+
+void Driver::refuse(std::int32_t replica, const std::vector<std::uint64_t>& requests,
+                    const std::string& why) {
+  EngineReport refusals;
+  refusals.replica = replica;
+  refusals.stats = replicas_.at(static_cast<std::size_t>(replica))->stats();
+  for (const std::uint64_t id : requests) {
+    refusals.completions.push_back(troupe::refuse(id, "engine_busy", why));
+  }
+  report(std::move(refusals));
 }
 
 void Driver::report(EngineReport report) {

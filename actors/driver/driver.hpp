@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,15 +29,20 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Each goes to the replica with the fewest outstanding tokens.
+  /// Each goes to the replica with the fewest outstanding tokens. Those that its executor cannot be
+  /// given are answered with an error.
   Result<void> submit(std::vector<Request> requests);
   /// As Executor::drain.
   Result<void> drain();
   /// From the executor.
   void report(EngineReport report);
+  /// Answers requests that did not reach a replica's executor. From submit, when it hears of that.
+  void refuse(std::int32_t replica, const std::vector<std::uint64_t>& requests,
+              const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report>;
+  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report,
+                                  &Driver::refuse>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:

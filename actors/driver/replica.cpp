@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/driver/driver.hpp"
+#include "runtime/base/log.hpp"
 
 namespace troupe {
 namespace {
@@ -32,6 +33,16 @@ std::int64_t estimated_tokens(const Request& request) {
 Replica::Replica(Cluster& cluster, const EngineSpec& spec, std::int32_t index, std::uint32_t epoch)
     : cluster_(cluster), spec_(spec), index_(index), epoch_(epoch) {}
 
+std::string Replica::executor_name() const {
+  return spec_.data_parallel_size == 1 ? "executor" : fmt::format("executor-{}", index_);
+}
+
+std::string Replica::worker_name(std::size_t tensor_rank) const {
+  return fmt::format("worker-{}", static_cast<std::size_t>(index_) *
+                                          static_cast<std::size_t>(spec_.tensor_parallel_size) +
+                                      tensor_rank);
+}
+
 WorkerSpec Replica::worker_spec(std::int32_t tensor_rank) const {
   return {.model_path = spec_.model_path,
           .replica = index_,
@@ -49,25 +60,29 @@ WorkerSpec Replica::worker_spec(std::int32_t tensor_rank) const {
 }
 
 void Replica::begin_spawn(const ActorHandle<Driver>& driver) {
-  const std::string executor =
-      spec_.data_parallel_size == 1 ? "executor" : fmt::format("executor-{}", index_);
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor}, ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
+      {.name = executor_name()}, ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
   for (std::int32_t rank = 0; rank < spec_.tensor_parallel_size; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(
-        {.name = fmt::format("worker-{}", index_ * spec_.tensor_parallel_size + rank),
-         .resources = {.devices = 1}},
+        {.name = worker_name(static_cast<std::size_t>(rank)), .resources = {.devices = 1}},
         worker_spec(rank)));
   }
 }
 
 Result<void> Replica::finish_spawn(const DownCallback& on_down) {
-  TROUPE_TRY(executor_, spawning_executor_.front().get(spawn_timeout));
+  // The runtime's own errors name the actor already.
+  const auto named = [](const std::string& name, Error error) {
+    return error.code == ErrorCode::timeout ? from_actor(name, std::move(error)) : error;
+  };
+  auto executor = spawning_executor_.front().get(spawn_timeout);
+  if (!executor.ok()) return named(executor_name(), std::move(executor).error());
+  executor_ = *std::move(executor);
   watches_.push_back(cluster_.watch(executor_, on_down));
-  for (auto& spawning : spawning_workers_) {
-    TROUPE_TRY(auto worker, spawning.get(spawn_timeout));
-    watches_.push_back(cluster_.watch(worker, on_down));
-    workers_.push_back(std::move(worker));
+  for (std::size_t rank = 0; rank < spawning_workers_.size(); ++rank) {
+    auto worker = spawning_workers_[rank].get(spawn_timeout);
+    if (!worker.ok()) return named(worker_name(rank), std::move(worker).error());
+    watches_.push_back(cluster_.watch(*worker, on_down));
+    workers_.push_back(*std::move(worker));
   }
   return {};
 }
@@ -116,13 +131,27 @@ Result<void> Replica::finish_serve(std::int64_t kv_cache_blocks) {
   return {};
 }
 
-void Replica::submit(std::vector<Request> requests) {
+void Replica::submit(std::vector<Request> requests, const ActorHandle<Driver>& driver) {
+  std::vector<std::uint64_t> ids;
+  ids.reserve(requests.size());
   for (const Request& request : requests) {
+    ids.push_back(request.id);
     const std::int64_t tokens = estimated_tokens(request);
     outstanding_.emplace(request.id, tokens);
     outstanding_tokens_ += tokens;
   }
-  executor_.call<&Executor::submit>(std::move(requests));
+  executor_.call<&Executor::submit>(std::move(requests))
+      .then([ids = std::move(ids), replica = index_, driver](const Result<void>& taken) {
+        // A death is told by the watch.
+        if (taken.ok() || taken.error().code == ErrorCode::peer_died) return;
+        driver.call<&Driver::refuse>(replica, ids, taken.error().message);
+      });
+}
+
+void Replica::drain() {
+  executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
+    if (!drained.ok()) log::error("drain: {}", drained.error().message);
+  });
 }
 
 void Replica::account(const EngineReport& report) {

@@ -38,8 +38,9 @@ class Replica {
   void begin_serve(std::int64_t kv_cache_blocks);
   Result<void> finish_serve(std::int64_t kv_cache_blocks);
 
-  void submit(std::vector<Request> requests);
-  void drain() { executor_.call<&Executor::drain>(); }
+  /// Those that the executor cannot be given are told to `driver` (Driver::refuse).
+  void submit(std::vector<Request> requests, const ActorHandle<Driver>& driver);
+  void drain();
   /// Takes note of what is answered.
   void account(const EngineReport& report);
 
@@ -48,6 +49,8 @@ class Replica {
   const EngineStats& stats() const { return stats_; }
 
  private:
+  std::string executor_name() const;
+  std::string worker_name(std::size_t tensor_rank) const;
   WorkerSpec worker_spec(std::int32_t tensor_rank) const;
 
   Cluster& cluster_;

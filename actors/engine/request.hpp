@@ -16,6 +16,9 @@ enum class PromptKind : std::uint8_t {
   token_ids,
 };
 
+/// So that the parameters of all sequences that a step starts fit into one plan.
+inline constexpr std::size_t max_stop_token_ids = 1024;
+
 /// A request as the engine takes it: validated in shape, not yet rendered or tokenised. Optional
 /// sampling fields that were absent are resolved by the engine from the model's generation_config.
 struct Request {
@@ -29,11 +32,11 @@ struct Request {
   std::optional<float> top_p;
   std::optional<float> min_p;
   std::uint64_t seed = 0;  ///< resolved by the caller: the request's own, or from job seed and name
-  std::optional<std::int64_t> max_tokens;  ///< absent: 16 for text, what fits the context for chats
+  std::optional<std::int64_t> max_tokens;  ///< absent: what fits the context
   bool ignore_eos = false;
-  std::vector<std::int32_t> stop_token_ids;
-  std::int32_t logprobs = -1;         ///< as SamplingParams
-  std::int32_t prompt_logprobs = -1;  ///< as SamplingParams (echo with logprobs)
+  std::vector<std::int32_t> stop_token_ids;  ///< at most max_stop_token_ids
+  std::int32_t logprobs = -1;                ///< as SamplingParams
+  std::int32_t prompt_logprobs = -1;         ///< as SamplingParams (echo with logprobs)
 
   template <class Archive>
   void fields(Archive& archive) {

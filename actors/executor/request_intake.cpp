@@ -43,8 +43,13 @@ std::variant<SequenceSpec, Completion> RequestIntake::prepare(Request request) c
   if (ids->empty()) {
     return refuse(request.id, "invalid_prompt", "the prompt is empty: it has no tokens");
   }
+  if (request.stop_token_ids.size() > max_stop_token_ids) {
+    return refuse(request.id, "invalid_value",
+                  fmt::format("stop_token_ids has {} ids, at most {} are taken",
+                              request.stop_token_ids.size(), max_stop_token_ids));
+  }
   const std::int64_t answer_tokens = request.max_tokens.value_or(1);
-  if (prompt_tokens + answer_tokens > max_model_len_) {
+  if (answer_tokens > max_model_len_ - prompt_tokens) {
     return refuse(request.id, "context_length_exceeded",
                   fmt::format("the prompt has {} tokens and {} are asked for: together more than "
                               "the context of {} tokens",

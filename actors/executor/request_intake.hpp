@@ -23,7 +23,7 @@ class RequestIntake {
   /// `max_model_len` bounds prompt and answer together.
   static Result<RequestIntake> load(const std::string& model_path, std::int64_t max_model_len);
 
-  /// The sequence, or the answer that refuses the request (invalid_prompt,
+  /// The sequence, or the answer that refuses the request (invalid_prompt, invalid_value,
   /// context_length_exceeded).
   std::variant<SequenceSpec, Completion> prepare(Request request) const;
 

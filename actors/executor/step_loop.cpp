@@ -34,7 +34,7 @@ Result<void> StepLoop::run() {
         return stepped;
       }
     }
-    report_if_due();
+    TROUPE_CHECK(report_if_due());
   }
   return {};
 }
@@ -121,12 +121,12 @@ void StepLoop::update_stats() {
   stats_.kv_use = 1.0 - static_cast<double>(blocks.free_blocks()) / blocks.blocks();
 }
 
-void StepLoop::report_if_due() {
+Result<void> StepLoop::report_if_due() {
   const bool first = !first_token_reported_ && stats_.output_tokens > 0;
   const auto now = Clock::now();
   if (report_.completions.empty() && report_.dropped.empty() && !first && scheduler_.live() > 0 &&
       now - last_report_ < report_interval) {
-    return;
+    return {};
   }
   update_stats();
   report_.replica = replica_;
@@ -134,8 +134,10 @@ void StepLoop::report_if_due() {
   report_.first_token = first;
   first_token_reported_ |= first;
   last_report_ = now;
-  // The answer to the call is not waited for; if the driver is gone this process ends as well.
-  driver_.call<&Driver::report>(std::exchange(report_, EngineReport{}));
+  // The answer to the call is not waited for; if the driver is gone this process ends as well. A
+  // report that could not be sent has failed by now.
+  auto sent = driver_.call<&Driver::report>(std::exchange(report_, EngineReport{}));
+  return sent.ready() ? sent.get(std::chrono::seconds(0)) : Result<void>();
 }
 
 }  // namespace troupe

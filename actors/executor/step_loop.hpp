@@ -24,7 +24,8 @@ class StepLoop {
   StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, std::int32_t replica,
            const Tokenizer* tokenizer, ActorHandle<Driver> driver);
 
-  /// Until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly.
+  /// Until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly; a
+  /// driver that takes no reports.
   Result<void> run();
 
   /// Makes a wait for the workers end; set inbox.stopping first.
@@ -39,7 +40,8 @@ class StepLoop {
   void drop_waiting();
   Result<void> run_step(const StepPlan& plan);
   void take_updates(std::vector<SequenceUpdate> updates);
-  void report_if_due();
+  /// Errors: a report that the driver could not be given; its answers would be lost.
+  Result<void> report_if_due();
   void update_stats();
 
   Scheduler scheduler_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "actors/engine/request.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {
@@ -12,10 +13,12 @@ namespace {
 constexpr auto fan_out_timeout = std::chrono::seconds(30);
 
 /// Half of the ring must hold the largest plan: the prompts that one step starts (a budget's worth
-/// and one that is cut), and the parameters of its sequences.
+/// and one that is cut), the parameters of its sequences, and its new blocks.
 std::size_t ring_bytes(const WorkerSpec& spec) {
   const std::int64_t tokens = spec.max_batch_tokens + spec.max_model_len;
-  return 2 * static_cast<std::size_t>(tokens * 8 + (std::int64_t{8} << 20));
+  const auto parameters = static_cast<std::int64_t>(max_stop_token_ids * 4 + 512);
+  return 2 * static_cast<std::size_t>(tokens * 8 + spec.max_head_rows * parameters +
+                                      (std::int64_t{8} << 20));
 }
 
 /// Receives from the executor, passes each plan on within the node, and answers.

@@ -31,6 +31,8 @@ constexpr auto cause_wait = std::chrono::milliseconds(100);
 /// Text of requests handed to the engine and not answered, at most, and of one hand-over.
 constexpr std::size_t window_bytes = std::size_t{64} << 20;
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
+/// Lines read before signals, answers and progress have their turn: a file may be all mistakes.
+constexpr int lines_per_turn = 1024;
 
 std::size_t size_in_bytes(const Request& request) {
   return request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t);
@@ -74,8 +76,11 @@ class BatchJob {
   std::optional<ExitCode> start_engine();
   ExitCode serve();
   std::optional<ExitCode> stop_asked();
+  bool wants_input() const {
+    return !input_ended_ && pending_.size() < window_ && pending_bytes_ < window_bytes;
+  }
   Result<void> read_ahead();
-  Result<void> take_report(EngineReport report);
+  Result<void> take_report(const EngineReport& report);
   Result<void> write(const std::string& line);
   void show(const RequestHeader& header, const Completion& completion);
   void update_progress();
@@ -215,9 +220,10 @@ ExitCode BatchJob::serve() {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
     if (pending_.empty() && (input_ended_ || draining_)) break;
-    Mailbox::Content content = mailbox_.take(tick);
-    for (EngineReport& report : content.reports) {
-      if (const auto taken = take_report(std::move(report)); !taken.ok()) {
+    const bool reads_on = wants_input() && !draining_;
+    Mailbox::Content content = mailbox_.take(reads_on ? std::chrono::milliseconds(0) : tick);
+    for (const EngineReport& report : content.reports) {
+      if (const auto taken = take_report(report); !taken.ok()) {
         return failed(taken.error());
       }
     }
@@ -262,7 +268,7 @@ Result<void> BatchJob::read_ahead() {
     bytes = 0;
     return requests.empty() ? Result<void>() : engine_->submit(std::exchange(requests, {}));
   };
-  while (!input_ended_ && pending_.size() < window_ && pending_bytes_ < window_bytes) {
+  for (int lines = 0; wants_input() && lines < lines_per_turn; ++lines) {
     TROUPE_TRY(auto next, reader_->next());
     if (!next) {
       input_ended_ = true;
@@ -276,13 +282,14 @@ Result<void> BatchJob::read_ahead() {
       pending_.emplace(request.id, Pending{std::move(header), size});
       pending_bytes_ += size;
       requests.push_back(std::move(request));
-      if ((bytes += size) >= submission_bytes) TROUPE_CHECK(submit());
+      bytes += size;
+      if (bytes >= submission_bytes) TROUPE_CHECK(submit());
     }
   }
   return submit();
 }
 
-Result<void> BatchJob::take_report(EngineReport report) {
+Result<void> BatchJob::take_report(const EngineReport& report) {
   for (const Completion& completion : report.completions) {
     const auto found = pending_.find(completion.id);
     if (found == pending_.end()) continue;
@@ -335,7 +342,9 @@ ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
   const auto until = Clock::now() + cause_wait;
   for (auto left = cause_wait; left.count() > 0;
        left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now())) {
-    for (ActorDown& down : mailbox_.take(left).downs) downs.push_back(std::move(down));
+    Mailbox::Content content = mailbox_.take(left);
+    for (const EngineReport& report : content.reports) (void)take_report(report);
+    for (ActorDown& down : content.downs) downs.push_back(std::move(down));
   }
   const auto cause = std::min_element(downs.begin(), downs.end(), [](const auto& a, const auto& b) {
     return distance_from_cause(a.cause) < distance_from_cause(b.cause);

@@ -6,7 +6,8 @@
 namespace troupe {
 
 /// Counts the signals that ask the job to end: SIGINT, SIGTERM and SIGHUP. Make it in main before
-/// any thread: the signals are blocked from then on, in this thread and those it starts.
+/// any thread: the signals are blocked from then on, in this thread and those it starts. SIGPIPE is
+/// ignored, so that a reader of the terminal output who goes (`| head`) does not end the job.
 class StopSignals {
  public:
   static Result<StopSignals> block();
