@@ -70,7 +70,8 @@ class ClusterImpl final : public Cluster {
   void on_agent_process_ended(std::size_t node, const std::string& how);
   void publish(const std::vector<ActorDown>& downs);
   void send_to_node(std::size_t node, const ControlMessage& message);
-  void stop_local_actors(milliseconds timeout);
+  /// Those that have not ended in time.
+  std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
   void stop_agents(milliseconds timeout);
 
   ClusterOptions options_;
@@ -365,7 +366,7 @@ std::vector<Cluster::NodeInfo> ClusterImpl::nodes() const {
   return infos;
 }
 
-void ClusterImpl::stop_local_actors(milliseconds timeout) {
+std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(milliseconds timeout) {
   std::map<ActorId, std::shared_ptr<ActorCell>> cells;
   {
     std::lock_guard lock(mutex_);
@@ -373,11 +374,11 @@ void ClusterImpl::stop_local_actors(milliseconds timeout) {
   }
   for (auto& [id, cell] : cells) cell->stop();
   const auto deadline = Clock::now() + timeout;
-  for (auto& [id, cell] : cells) {
+  std::erase_if(cells, [&](const auto& entry) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    if (!cell->wait_until_over(left))
-      log::error("local actor {} does not end; it is left behind", id);
-  }
+    return entry.second->wait_until_over(left);
+  });
+  return cells;
 }
 
 void ClusterImpl::stop_agents(milliseconds timeout) {
@@ -401,7 +402,7 @@ void ClusterImpl::stop_agents(milliseconds timeout) {
 
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
-  stop_local_actors(timeout);
+  const auto busy = stop_local_actors(timeout);
   stop_agents(timeout);
   for (std::size_t i = 0; i < nodes_.size(); ++i) (void)registry_->on_node_lost(i, "was shut down");
   {
@@ -416,6 +417,13 @@ void ClusterImpl::shutdown(milliseconds timeout) {
   }
   services_->watches->stop();
   services_->hub->stop();
+  // Those that waited for an answer have it now: that there will be none.
+  const auto deadline = Clock::now() + milliseconds(500);
+  for (const auto& [id, cell] : busy) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    if (!cell->wait_until_over(left))
+      log::error("local actor {} does not end; it is left behind", id);
+  }
 }
 
 }  // namespace
