@@ -32,7 +32,7 @@ struct Gate {
 
 class ClusterImpl final : public Cluster {
  public:
-  ClusterImpl(ClusterOptions options, JobKeys keys)
+  ClusterImpl(ClusterOptions options, const JobKeys& keys)
       : options_(std::move(options)),
         keys_(keys),
         registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement,
@@ -280,12 +280,9 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
 }
 
 void ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
-  AgentKey agent = 0;
-  {
-    std::lock_guard lock(mutex_);
-    agent = nodes_[node].agent;
-  }
-  if (agent != 0) control_->send(agent, message);
+  std::lock_guard lock(mutex_);
+  const AgentKey agent = nodes_[node].agent;
+  if (agent != 0 && control_) control_->send(agent, message);
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -305,7 +302,7 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   if (!admitted.ok()) return done(admitted.error());
   admitted->endpoint = services_->hub->endpoint();
   const ActorId id = admitted->id;
-  const auto forget = [gate = gate_, id](std::vector<ActorDown> downs) {
+  const auto forget = [gate = gate_, id](const std::vector<ActorDown>& downs) {
     std::lock_guard lock(gate->mutex);
     if (gate->cluster == nullptr) return;
     gate->cluster->publish(downs);
@@ -313,7 +310,8 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
     gate->cluster->local_.erase(id);
   };
   ActorCell::Events events;
-  events.on_made = [registry = registry_, address = *admitted, done, forget](Result<void> made) {
+  events.on_made = [registry = registry_, address = *admitted, done,
+                    forget](const Result<void>& made) {
     if (made.ok()) {
       registry->on_started({address.id, address.endpoint, ::getpid()});
       return done(address);
@@ -409,7 +407,12 @@ void ClusterImpl::shutdown(milliseconds timeout) {
     std::lock_guard lock(gate_->mutex);
     gate_->cluster = nullptr;
   }
-  control_.reset();
+  std::unique_ptr<ControlServer> control;
+  {
+    std::lock_guard lock(mutex_);
+    control = std::move(control_);
+  }
+  control.reset();  // without the lock: its last events may wait for it
   if (!services_) return;
   if (directory_) {
     directory_->stop();
