@@ -21,6 +21,7 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 
 bool is_set(const nlohmann::json& model, const char* key) {
   const auto found = model.find(key);
+  // NOLINTNEXTLINE(readability-container-size-empty): an empty text is meant, not an empty list
   return found != model.end() && !found->is_null() && *found != "" && *found != 0.0;
 }
 

@@ -68,7 +68,7 @@ Result<> ChatTemplate::add_templates(const nlohmann::json& value, const std::str
                   "{}: chat_template is neither a text nor a list of {{name, template}}", path);
     const auto name = entry["name"].get<std::string>();
     TROUPE_TRY(auto parsed, jinja::Template::parse(entry["template"].get<std::string>(),
-                                                   path + " chat_template " + name));
+                                                   fmt::format("{} chat_template {}", path, name)));
     templates_.insert_or_assign(name, std::move(parsed));
   }
   if (!templates_.contains("default"))

@@ -17,8 +17,9 @@ namespace troupe {
 
 using DownCallback = std::function<void(const ActorDown&)>;
 
-/// Ends a watch when it goes; once the destructor has returned the callback is not called any more
-/// (unless it runs on this very thread, or has begun). May outlive the runtime.
+/// Ends a watch when it goes: the destructor waits for a callback that has begun (unless it runs on
+/// this very thread), and afterwards none is called. So hold no lock here that the callback takes.
+/// May outlive the runtime.
 class [[nodiscard]] WatchToken {
  public:
   WatchToken() = default;

@@ -121,7 +121,7 @@ void ActorProcess::start_actor(StartActor start) {
     cells_.erase(id);
   };
   ActorCell::Events events;
-  events.on_made = [this, id, forget](Result<void> made) {
+  events.on_made = [this, id, forget](const Result<void>& made) {
     if (made.ok()) return tell(ActorStarted{id, services_->hub->endpoint(), ::getpid()});
     log::error("actor {} could not be made: {}", id, made.error().message);
     forget();

@@ -140,6 +140,10 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
                                              : DownCause::exit_code;
   {
     std::lock_guard lock(mutex_);
+    // From here on nobody is admitted into it, so that nobody is missed below.
+    if (const auto found = processes_.find(ended.process); found != processes_.end()) {
+      found->second.idle_told = true;
+    }
     for (auto& [id, actor] : actors_) {
       if (!actor.local && actor.process == ended.process) actor.pid = ended.pid;
     }
@@ -153,11 +157,14 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
 }
 
 std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
+  {
+    std::lock_guard lock(mutex_);
+    placement_.remove_node(node);  // first: nobody is placed there who would be missed below
+  }
   auto downs =
       remove_all([&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
                  DownCause::node_lost, 0, how);
   std::lock_guard lock(mutex_);
-  placement_.remove_node(node);
   std::erase_if(processes_, [&](const auto& entry) { return entry.second.node == node; });
   return downs;
 }

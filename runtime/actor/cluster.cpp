@@ -32,7 +32,7 @@ struct Gate {
 
 class ClusterImpl final : public Cluster {
  public:
-  ClusterImpl(ClusterOptions options, JobKeys keys)
+  ClusterImpl(ClusterOptions options, const JobKeys& keys)
       : options_(std::move(options)),
         keys_(keys),
         registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement,
@@ -70,7 +70,8 @@ class ClusterImpl final : public Cluster {
   void on_agent_process_ended(std::size_t node, const std::string& how);
   void publish(const std::vector<ActorDown>& downs);
   void send_to_node(std::size_t node, const ControlMessage& message);
-  void stop_local_actors(milliseconds timeout);
+  /// Those that have not ended in time.
+  std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
   void stop_agents(milliseconds timeout);
 
   ClusterOptions options_;
@@ -279,12 +280,9 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
 }
 
 void ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
-  AgentKey agent = 0;
-  {
-    std::lock_guard lock(mutex_);
-    agent = nodes_[node].agent;
-  }
-  if (agent != 0) control_->send(agent, message);
+  std::lock_guard lock(mutex_);
+  const AgentKey agent = nodes_[node].agent;
+  if (agent != 0 && control_) control_->send(agent, message);
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -304,7 +302,7 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   if (!admitted.ok()) return done(admitted.error());
   admitted->endpoint = services_->hub->endpoint();
   const ActorId id = admitted->id;
-  const auto forget = [gate = gate_, id](std::vector<ActorDown> downs) {
+  const auto forget = [gate = gate_, id](const std::vector<ActorDown>& downs) {
     std::lock_guard lock(gate->mutex);
     if (gate->cluster == nullptr) return;
     gate->cluster->publish(downs);
@@ -312,7 +310,8 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
     gate->cluster->local_.erase(id);
   };
   ActorCell::Events events;
-  events.on_made = [registry = registry_, address = *admitted, done, forget](Result<void> made) {
+  events.on_made = [registry = registry_, address = *admitted, done,
+                    forget](const Result<void>& made) {
     if (made.ok()) {
       registry->on_started({address.id, address.endpoint, ::getpid()});
       return done(address);
@@ -365,7 +364,7 @@ std::vector<Cluster::NodeInfo> ClusterImpl::nodes() const {
   return infos;
 }
 
-void ClusterImpl::stop_local_actors(milliseconds timeout) {
+std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(milliseconds timeout) {
   std::map<ActorId, std::shared_ptr<ActorCell>> cells;
   {
     std::lock_guard lock(mutex_);
@@ -373,11 +372,11 @@ void ClusterImpl::stop_local_actors(milliseconds timeout) {
   }
   for (auto& [id, cell] : cells) cell->stop();
   const auto deadline = Clock::now() + timeout;
-  for (auto& [id, cell] : cells) {
+  std::erase_if(cells, [&](const auto& entry) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    if (!cell->wait_until_over(left))
-      log::error("local actor {} does not end; it is left behind", id);
-  }
+    return entry.second->wait_until_over(left);
+  });
+  return cells;
 }
 
 void ClusterImpl::stop_agents(milliseconds timeout) {
@@ -401,14 +400,19 @@ void ClusterImpl::stop_agents(milliseconds timeout) {
 
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
-  stop_local_actors(timeout);
+  const auto busy = stop_local_actors(timeout);
   stop_agents(timeout);
   for (std::size_t i = 0; i < nodes_.size(); ++i) (void)registry_->on_node_lost(i, "was shut down");
   {
     std::lock_guard lock(gate_->mutex);
     gate_->cluster = nullptr;
   }
-  control_.reset();
+  std::unique_ptr<ControlServer> control;
+  {
+    std::lock_guard lock(mutex_);
+    control = std::move(control_);
+  }
+  control.reset();  // without the lock: its last events may wait for it
   if (!services_) return;
   if (directory_) {
     directory_->stop();
@@ -416,6 +420,13 @@ void ClusterImpl::shutdown(milliseconds timeout) {
   }
   services_->watches->stop();
   services_->hub->stop();
+  // Those that waited for an answer have it now: that there will be none.
+  const auto deadline = Clock::now() + milliseconds(500);
+  for (const auto& [id, cell] : busy) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    if (!cell->wait_until_over(left))
+      log::error("local actor {} does not end; it is left behind", id);
+  }
 }
 
 }  // namespace

@@ -168,6 +168,8 @@ void Agent::tick() {
     } else if (child.kill_at && now >= *child.kill_at) {
       child.process.signal(SIGKILL);
     } else if (child.channel->queued_bytes() > max_queued_to_child) {
+      log::error("process {} (pid {}) does not read what it is sent; killing it", child.name,
+                 child.process.pid());
       child.unresponsive = true;
       child.process.signal(SIGKILL);
     } else {

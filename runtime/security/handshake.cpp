@@ -40,6 +40,7 @@ Key this_build() {
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const auto& segment = info->dlpi_phdr[i];
           if (segment.p_type != PT_NOTE) continue;
+          // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader gives addresses as integers
           const auto* at = reinterpret_cast<const std::byte*>(info->dlpi_addr + segment.p_vaddr);
           const auto* end = at + segment.p_memsz;
           while (at + sizeof(ElfW(Nhdr)) <= end) {

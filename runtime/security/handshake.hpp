@@ -24,9 +24,9 @@ Key this_build();
 
 /// The mutual challenge-response of the call plane, as a state machine without I/O. Four messages:
 ///   client greeting (version, build, nonce) -> server greeting + server proof -> client proof ->
-///   welcome. A proof is HMAC-SHA256(key, role | client greeting | server greeting), so it is bound
-///   to
-/// both nonces and cannot be reflected. A party that refuses says why in clear text (versions and
+///   welcome.
+/// A proof is HMAC-SHA256(key, role | client greeting | server greeting), so it is bound to both
+/// nonces and cannot be reflected. A party that refuses says why in clear text (versions and
 /// builds only) in place of its next message. Not synchronised.
 class Handshake {
  public:

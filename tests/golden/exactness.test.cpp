@@ -48,6 +48,7 @@ void expect_same_bits(std::span<const float> found, std::span<const float> expec
                       std::string_view what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
   ASSERT_FALSE(expected.empty()) << what;
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are what is compared
   const auto bits_differ = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) != 0; };
   std::size_t different = 0;
   std::size_t first = found.size();

@@ -114,7 +114,8 @@ Value map(const Use& use) {
   for (const Value& item : use.items()) {
     if (path) {
       Value found = use.follow(item, *path);
-      out.push_back(found.is_undefined() && fallback ? *fallback : std::move(found));
+      if (found.is_undefined() && fallback) found = *fallback;
+      out.push_back(std::move(found));
     } else {
       out.push_back(
           apply_filter(use.interpreter, use.arguments.positional[0].to_string(), item, rest));
@@ -155,7 +156,7 @@ Value string(const Use& use) { return use.text(); }
 
 Value to_integer(const Use& use) {
   const Value* fallback = use.find(0, "default");
-  const Value otherwise = fallback ? *fallback : Value(std::int64_t{0});
+  Value otherwise = fallback ? *fallback : Value(std::int64_t{0});
   if (use.operand.is_integer()) return use.operand.integer();
   double value = NAN;
   if (use.operand.is_number()) {

@@ -121,7 +121,7 @@ struct JsonWriter {
   void break_line(int depth) {
     if (indent < 0) return;
     out += '\n';
-    out.append(static_cast<std::size_t>(indent * depth), ' ');
+    out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth), ' ');
   }
 
   void separate(bool is_first, int depth) {

@@ -232,7 +232,7 @@ std::string run_steps(const SharedMemory& region, int rank, int ranks, unsigned 
   std::mt19937 random(seed);  // the same draws on every rank
   for (int step = 0; step < steps; ++step) {
     const Operation operation = operations[random() % operations.size()];
-    const std::string complaint = operation(*group, {seed, step, ranks}, random);
+    std::string complaint = operation(*group, {seed, step, ranks}, random);
     if (!complaint.empty()) return complaint;
     if (random() % 8 == 0) {
       if (auto done = group->barrier(); !done) return done.error().message;

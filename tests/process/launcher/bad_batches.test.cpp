@@ -94,5 +94,35 @@ TEST(BadBatch, has_error_codes_that_say_what_is_wrong) {
   EXPECT_TRUE(answers.at("last").ok());
 }
 
+TEST(BadBatch, of_legal_json_with_odd_prompts_and_ids_has_an_answer_or_a_clear_error_each) {
+  const std::string odd_id = "quote \" backslash \\ newline \n umlaut \u00e4";
+  const json body = {{"max_tokens", 3}};
+  const Answers answers =
+      answers_to(completion("empty", "", body) + completion("no-ids", json::array(), body) +
+                     completion("two", {"a", "b"}, body) + completion("negative", {-1}, body) +
+                     completion("too-many-logprobs", "a", {{"max_tokens", 3}, {"logprobs", 21}}) +
+                     completion("twice", "a", body) + completion(odd_id, "a", body) +
+                     completion("zero-byte", std::string("a\0b", 3), body),
+                 {}, 1);
+  for (const char* id : {"empty", "no-ids", "two", "negative", "too-many-logprobs"}) {
+    EXPECT_EQ(code_of(answers.at(id)), "invalid_value") << answers.at(id).record;
+  }
+  for (const std::string& id : {std::string("twice"), odd_id, std::string("zero-byte")}) {
+    ASSERT_TRUE(answers.contains(id)) << id;
+    EXPECT_TRUE(answers.at(id).ok()) << answers.at(id).record;
+  }
+}
+
+TEST(BadBatch, with_a_request_too_large_for_the_cache_refuses_it_and_answers_the_others) {
+  const Answers answers =
+      answers_to(completion("large", {1, 2, 3}, {{"max_tokens", 300}, {"ignore_eos", true}}) +
+                     completion("small", {1, 2, 3}, {{"max_tokens", 3}}),
+                 {"engine.kv_cache_blocks=10"}, 1);
+  ASSERT_FALSE(answers.at("large").ok());
+  const std::string message = answers.at("large").record.at("error").at("message");
+  EXPECT_NE(message.find("10"), std::string::npos) << message;
+  EXPECT_TRUE(answers.at("small").ok()) << answers.at("small").record;
+}
+
 }  // namespace
 }  // namespace troupe::launcher_test

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "tests/fault/runtime/actor/victims.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::test {
 
@@ -21,8 +22,8 @@ TEST(Faults, a_killed_driver_leaves_no_process_socket_or_shared_memory) {
   ASSERT_THAT(abstract_sockets(driver->job_marker), ::testing::Not(IsEmpty()));
   const auto start = Clock::now();
   driver->process.signal(SIGKILL);
-  ASSERT_TRUE(driver->process.wait(2000ms).has_value());
-  EXPECT_THAT(wait_until_gone(driver->pids, 2000ms), IsEmpty());
+  ASSERT_TRUE(driver->process.wait(2000ms * time_scale).has_value());
+  EXPECT_THAT(wait_until_gone(driver->pids, 2000ms * time_scale), IsEmpty());
   std::printf("all processes gone %ld ms after kill -9 of the driver\n",
               static_cast<long>(ms_since(start)));
   EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
@@ -35,11 +36,11 @@ TEST(Faults, a_stopped_then_killed_driver_leaves_nothing_either) {
   driver->process.signal(SIGSTOP);
   const auto start = Clock::now();
   // Agents notice the silence themselves and end everything, although the driver still exists.
-  EXPECT_THAT(wait_until_gone(driver->pids, 2000ms), IsEmpty());
+  EXPECT_THAT(wait_until_gone(driver->pids, 2000ms * time_scale), IsEmpty());
   std::printf("all processes gone %ld ms after SIGSTOP of the driver\n",
               static_cast<long>(ms_since(start)));
   driver->process.signal(SIGKILL);
-  ASSERT_TRUE(driver->process.wait(2000ms).has_value());
+  ASSERT_TRUE(driver->process.wait(2000ms * time_scale).has_value());
   EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
 }
 
@@ -121,7 +122,7 @@ TEST_F(FaultsInACluster, a_killed_agent_takes_its_actors_along_and_is_named) {
   EXPECT_EQ(down->cause, DownCause::node_lost);
   EXPECT_THAT(down->message,
               HasSubstr(fmt::format("the agent of 'left' (pid {}) was killed by signal 9", agent)));
-  EXPECT_THAT(wait_until_gone({pids_[0]}, 2000ms), IsEmpty());
+  EXPECT_THAT(wait_until_gone({pids_[0]}, 2000ms * time_scale), IsEmpty());
   EXPECT_FALSE(cluster_->nodes()[0].alive);
   EXPECT_EQ(cluster_->spawn<Sleeper>({.node = "left"}).get(limit).error().code,
             ErrorCode::peer_died);

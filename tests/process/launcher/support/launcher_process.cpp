@@ -74,7 +74,7 @@ std::string Ended::describe() const {
 std::filesystem::path launcher_file() { return TROUPE_LAUNCHER; }
 
 LauncherProcess::LauncherProcess(const std::vector<std::string>& arguments,
-                                 std::filesystem::path work, std::filesystem::path prints)
+                                 const std::filesystem::path& work, std::filesystem::path prints)
     : prints_(std::move(prints)), began_(Clock::now()) {
   std::string program = launcher_file();
   std::vector<std::string> words = arguments;

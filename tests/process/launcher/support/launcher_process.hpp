@@ -27,7 +27,7 @@ struct Ended {
 class LauncherProcess {
  public:
   /// Starts it with `arguments`; stdout and stderr go to files in the folder `prints`.
-  LauncherProcess(const std::vector<std::string>& arguments, std::filesystem::path work,
+  LauncherProcess(const std::vector<std::string>& arguments, const std::filesystem::path& work,
                   std::filesystem::path prints);
   /// Kills and reaps what wait() has not.
   ~LauncherProcess();

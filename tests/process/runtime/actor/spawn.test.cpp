@@ -71,6 +71,37 @@ TEST(Spawn, hosts_local_actors_in_this_process) {
   EXPECT_EQ(must(local.call<&Insider::add_through>(remote, 2).get(limit)), 5);
 }
 
+/// Waits for an answer that takes long.
+class Patient {
+ public:
+  Patient(ActorHandle<Recorder> slow, std::shared_ptr<std::atomic<bool>> alive)
+      : slow_(std::move(slow)), alive_(std::move(alive)) {
+    *alive_ = true;
+  }
+  ~Patient() { *alive_ = false; }
+  Result<void> wait() { return slow_.call<&Recorder::block_for_ms>(60000).get(limit); }
+
+  using Arguments = troupe::Arguments<ActorHandle<Recorder>, std::shared_ptr<std::atomic<bool>>>;
+  using Methods = troupe::Methods<&Patient::wait>;
+  static constexpr std::string_view actor_type = "Patient";
+
+ private:
+  ActorHandle<Recorder> slow_;
+  std::shared_ptr<std::atomic<bool>> alive_;
+};
+
+TEST(Spawn, shutdown_ends_local_actors_that_wait_for_an_answer) {
+  const auto cluster = start_cluster();
+  const auto slow = must(cluster->spawn<Recorder>({}).get(limit));
+  const auto alive = std::make_shared<std::atomic<bool>>(false);
+  const auto patient =
+      must(cluster->spawn_local<Patient>({.name = "patient"}, slow, alive).get(limit));
+  auto answer = patient.call<&Patient::wait>();
+  cluster->shutdown(std::chrono::milliseconds(200));
+  EXPECT_TRUE(answer.wait(std::chrono::seconds(0))) << "the call goes on after the shutdown";
+  EXPECT_FALSE(*alive) << "the actor is still there after the shutdown";
+}
+
 TEST(Spawn, passes_handles_between_actors_and_finds_them_by_name) {
   const auto cluster = start_cluster();
   const auto counter = must(cluster->spawn<Counter>({.name = "sum"}, 0).get(limit));

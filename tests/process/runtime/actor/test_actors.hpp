@@ -126,7 +126,7 @@ inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
   return *std::move(cluster);
 }
 
-template <class T>
+template <class T>  // NOLINTNEXTLINE(performance-unnecessary-value-param): moved from unless void
 T must(Result<T> result) {
   if (!result.ok()) throw std::runtime_error(result.error().message);
   if constexpr (!std::is_void_v<T>) return *std::move(result);

@@ -16,7 +16,7 @@ constexpr std::string_view minimal =
     "model: {path: configs/demo/fable-moe}\n"
     "job: {input: in.jsonl, output: out.jsonl}\n";
 
-Result<Config> parse(std::string_view text, std::vector<std::string> sets = {},
+Result<Config> parse(std::string_view text, const std::vector<std::string>& sets = {},
                      Purpose purpose = Purpose::run) {
   std::vector<Override> overrides;
   for (const auto& set : sets) {

@@ -127,10 +127,12 @@ TEST(ShmCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
   auto second = attach(region, 1, 2);
   ASSERT_TRUE(first.ok() && second.ok());
   const HostTensor send(DType::i32, {3, 1});
-  const HostTensor two(DType::i32, {2, 1});
-  auto other = std::async(std::launch::async,
-                          [&] { return (*second)->all_to_all(send, Rows{3, 0}, two, Rows{2, 0}); });
-  const auto done = (*first)->all_to_all(send, Rows{1, 2}, two, Rows{1, 1});
+  const HostTensor received(DType::i32, {2, 1});
+  const HostTensor received_by_other(DType::i32, {2, 1});
+  auto other = std::async(std::launch::async, [&] {
+    return (*second)->all_to_all(send, Rows{3, 0}, received_by_other, Rows{2, 0});
+  });
+  const auto done = (*first)->all_to_all(send, Rows{1, 2}, received, Rows{1, 1});
   ASSERT_EQ(code_of(done), ErrorCode::invalid_argument);
   EXPECT_NE(done.error().message.find("rank 1 sends 12 bytes to rank 0, which expects 4"),
             std::string::npos)

@@ -1,0 +1,76 @@
+#include "actors/executor/request_intake.hpp"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t context = 64;
+
+class Intake : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto loaded = RequestIntake::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    intake_.emplace(*std::move(loaded));
+  }
+
+  static Request request_of(std::size_t prompt_tokens, std::optional<std::int64_t> max_tokens) {
+    Request request;
+    request.id = 7;
+    request.kind = PromptKind::token_ids;
+    request.prompt_ids.assign(prompt_tokens, 5);
+    request.max_tokens = max_tokens;
+    return request;
+  }
+
+  /// The code with which the request is refused; empty if it is taken.
+  std::string refusal(Request request) {
+    const auto outcome = intake_->prepare(std::move(request));
+    const auto* refused = std::get_if<Completion>(&outcome);
+    if (refused == nullptr) return "";
+    EXPECT_EQ(refused->id, 7U);
+    EXPECT_EQ(refused->finish_reason, FinishReason::error);
+    EXPECT_FALSE(refused->error.empty());
+    return refused->error_code;
+  }
+
+  std::optional<RequestIntake> intake_;
+};
+
+TEST_F(Intake, takes_prompts_and_answers_that_fill_the_context_and_not_one_token_more) {
+  EXPECT_EQ(refusal(request_of(60, 4)), "");
+  EXPECT_EQ(refusal(request_of(60, 5)), "context_length_exceeded");
+  EXPECT_EQ(refusal(request_of(63, std::nullopt)), "");
+  EXPECT_EQ(refusal(request_of(64, std::nullopt)), "context_length_exceeded");
+  EXPECT_EQ(refusal(request_of(1, std::numeric_limits<std::int64_t>::max())),
+            "context_length_exceeded");
+}
+
+TEST_F(Intake, gives_an_answer_without_max_tokens_the_rest_of_the_context) {
+  const auto outcome = intake_->prepare(request_of(10, std::nullopt));
+  ASSERT_TRUE(std::holds_alternative<SequenceSpec>(outcome));
+  EXPECT_EQ(std::get<SequenceSpec>(outcome).sampling.max_tokens, context - 10);
+}
+
+TEST_F(Intake, bounds_the_stop_tokens_of_a_request) {
+  Request request = request_of(1, 1);
+  request.stop_token_ids.assign(max_stop_token_ids, 3);
+  EXPECT_EQ(refusal(request), "");
+  request.stop_token_ids.push_back(3);
+  EXPECT_EQ(refusal(request), "invalid_value");
+}
+
+TEST_F(Intake, refuses_empty_prompts_and_ids_outside_the_vocabulary) {
+  EXPECT_EQ(refusal(request_of(0, 1)), "invalid_prompt");
+  Request request = request_of(2, 1);
+  request.prompt_ids[1] = -1;
+  EXPECT_EQ(refusal(request), "invalid_prompt");
+  request.prompt_ids[1] = static_cast<std::int32_t>(intake_->config().vocab_size);
+  EXPECT_EQ(refusal(request), "invalid_prompt");
+}
+
+}  // namespace
+}  // namespace troupe

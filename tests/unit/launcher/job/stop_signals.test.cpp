@@ -1,0 +1,35 @@
+#include "launcher/job/stop_signals.hpp"
+
+#include <cerrno>
+#include <csignal>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace troupe {
+namespace {
+
+TEST(StopSignals, counts_what_asks_the_job_to_end) {
+  auto signals = StopSignals::block();
+  ASSERT_TRUE(signals.ok()) << signals.error().message;
+  EXPECT_EQ(signals->count(), 0);
+  ASSERT_EQ(::kill(::getpid(), SIGINT), 0);
+  EXPECT_EQ(signals->count(), 1);
+  ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
+  EXPECT_EQ(signals->count(), 2);
+  EXPECT_EQ(signals->count(), 2) << "a signal is counted once";
+}
+
+TEST(StopSignals, leave_a_closed_pipe_an_error_of_the_write) {
+  const auto signals = StopSignals::block();
+  ASSERT_TRUE(signals.ok()) << signals.error().message;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  EXPECT_EQ(::write(ends[1], "x", 1), -1);
+  EXPECT_EQ(errno, EPIPE);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace troupe
