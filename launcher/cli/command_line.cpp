@@ -169,7 +169,8 @@ Files
   Relative paths count from the folder the launcher is started in.
 
 Signals
-  Ctrl-C once (or SIGTERM): take no new requests, finish those that run, exit 4
+  Ctrl-C once (or SIGTERM, SIGHUP): take no new requests, finish those that
+  run, exit 4
   Ctrl-C twice: stop at once, exit 130
 
 Exit codes

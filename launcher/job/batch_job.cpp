@@ -114,6 +114,7 @@ class BatchJob {
   std::uint64_t next_id_ = 1;
   bool input_ended_ = false;
   bool draining_ = false;
+  bool first_token_seen_ = false;  // replicas report theirs each
   std::uint64_t dropped_ = 0;
   std::vector<std::string> shown_;
 };
@@ -198,6 +199,9 @@ ExitCode BatchJob::run() {
   if (const auto opened = open_files(); !opened.ok()) {
     say("launcher: " + opened.error().message);
     return ExitCode::refused;
+  }
+  if (!line_.quiet) {
+    for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::failed;
   if (const auto started = start_cluster(); !started.ok()) {
@@ -300,7 +304,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
     pending_.erase(found);
   }
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.erase(id);
-  if (report.first_token) {
+  if (report.first_token && !std::exchange(first_token_seen_, true)) {
     log::info("first token {} ms after the start",
               std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
   }

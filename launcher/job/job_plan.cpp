@@ -85,6 +85,18 @@ Result<JobPlan> plan_job(Config config) {
         "hold a whole prompt of engine.max_model_len ({}) tokens",
         engine.max_num_batched_tokens, engine.max_model_len);
   }
+  if (world * engine.threads_per_worker > plan.cores) {
+    plan.warnings.push_back(
+        fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
+                    engine.threads_per_worker, plan.cores));
+  }
+  TROUPE_TRY(const auto defaults, GenerationDefaults::load(config.model.path));
+  if (defaults.repetition_penalty.value_or(1.0) != 1.0) {
+    plan.warnings.push_back(fmt::format(
+        "{}/generation_config.json asks for repetition_penalty {}, which this version does not "
+        "apply",
+        config.model.path, *defaults.repetition_penalty));
+  }
   // Broken tokenizers and templates must not wait for the executor to be found.
   TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, engine.max_model_len));
   plan.config = std::move(config);
@@ -101,9 +113,7 @@ std::string describe(const JobPlan& plan) {
       plan.config.model.path, to_string(plan.model.architecture), plan.model.layers,
       plan.engine.max_model_len, plan.engine.max_num_batched_tokens, mesh->world_size(),
       plan.engine.threads_per_worker, plan.cores);
-  if (mesh->world_size() * plan.engine.threads_per_worker > plan.cores) {
-    text += "warning: more threads than cores; workers will wait for each other\n";
-  }
+  for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
   text += "\nrank  node   device  place\n";
   for (int rank = 0; rank < mesh->world_size(); ++rank) {
     text += fmt::format("{:<4}  {:<5}  {:<6}  {}\n", rank, "node0", rank, mesh->describe(rank));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "actors/driver/engine_spec.hpp"
 #include "launcher/config/cluster_config.hpp"
@@ -15,8 +16,9 @@ struct JobPlan {
   Config config;
   ModelConfig model;
   EngineSpec engine;
-  int cores = 1;    ///< logical ones of this machine
-  int devices = 1;  ///< workers that the node takes
+  int cores = 1;                      ///< logical ones of this machine
+  int devices = 1;                    ///< workers that the node takes
+  std::vector<std::string> warnings;  ///< what the person should know, a sentence each
 };
 
 /// Reads the model's headers and decides. Everything that can be refused before a process starts is

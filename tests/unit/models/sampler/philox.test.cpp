@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/sampler/seed.hpp"
 
 namespace troupe {
 namespace {
@@ -20,20 +19,6 @@ TEST(Philox, gives_the_published_answers) {
   EXPECT_THAT(
       philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
       ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
-}
-
-TEST(SeedFor, depends_on_every_byte_of_the_name_and_on_the_job) {
-  EXPECT_NE(seed_for(0, "request-1"), seed_for(0, "request-2"));
-  EXPECT_NE(seed_for(0, "request-1"), seed_for(1, "request-1"));
-  EXPECT_NE(seed_for(0, ""), seed_for(0, std::string_view("\0", 1)));
-  EXPECT_NE(seed_for(0, "ab"), seed_for(0, "ba"));
-  EXPECT_NE(seed_for(0, "\xff"), seed_for(0, "\x7f"));
-}
-
-TEST(SeedFor, never_changes) {
-  EXPECT_EQ(seed_for(0, ""), 0x813f0174a2367c13U);
-  EXPECT_EQ(seed_for(0, "request-1"), 0x214eb6628bf7d2e4U);
-  EXPECT_EQ(seed_for(0x0123456789abcdef, "\xc3\xa9"), 0x4c4ed12973d733d5U);
 }
 
 }  // namespace
