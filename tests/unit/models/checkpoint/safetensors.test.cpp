@@ -20,7 +20,6 @@ namespace {
 
 using golden::safetensors_bytes;
 using golden::TemporaryFolder;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

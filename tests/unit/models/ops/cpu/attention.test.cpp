@@ -9,7 +9,7 @@ namespace {
 /// Ops only.
 class Cache {
  public:
-  Cache(Ops& ops, AttentionShape shape, DType dtype, std::vector<int> lengths,
+  Cache(Ops& ops, AttentionShape shape, DType dtype, const std::vector<int>& lengths,
         std::int32_t block_size = 16)
       : ops_(ops), shape_(shape), block_size_(block_size) {
     for (const int length : lengths) {
