@@ -27,7 +27,6 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
   const Slice own = group_.own_tokens(tokens);
-  const Tensor expert_rows = space_.expert_rows->rows(0, rows);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
 
   ops_.linear(*router_, x, router_logits);

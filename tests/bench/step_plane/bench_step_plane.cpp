@@ -99,7 +99,7 @@ class EmptyWorker {
       TROUPE_TRY(UniqueFd fd, context_.shared_memory(fmt::format("epoch {}/tensor", spec_.epoch),
                                                      shm_collectives_bytes(size)));
       TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
-      TROUPE_TRY(tensor_, ShmCollectives::attach(std::move(region), spec_.rank, size));
+      TROUPE_TRY(tensor_, ShmCollectives::attach(std::move(region), spec_.tensor_rank, size));
     }
     TROUPE_TRY(plane_, StepPlane::open(context_, spec_));
     loop_ = std::thread([this] {
@@ -263,7 +263,7 @@ Result<void> bench_step(int workers, const char* note) {
   std::string step_address;
   for (int rank = 0; rank < workers; ++rank) {
     const WorkerSpec spec{.model_path = "",
-                          .rank = rank,
+                          .tensor_rank = rank,
                           .tensor_parallel_size = workers,
                           .max_model_len = 2048,
                           .epoch = epoch};
@@ -272,8 +272,8 @@ Result<void> bench_step(int workers, const char* note) {
     if (!address.empty()) step_address = address;
     group.push_back(std::move(worker));
   }
-  TROUPE_CHECK(
-      executor.call<&EmptyExecutor::connect>(step_channel_purpose(epoch), step_address).get(limit));
+  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(step_channel_purpose(epoch, 0), step_address)
+                   .get(limit));
   std::vector<Figures> runs;
   for (int i = 0; i < repeats; ++i) {
     TROUPE_TRY(const Figures one, executor.call<&EmptyExecutor::run>().get(limit));
