@@ -61,7 +61,8 @@ WorkerSpec Replica::worker_spec(std::int32_t tensor_rank) const {
 
 void Replica::begin_spawn(const ActorHandle<Driver>& driver) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor_name()}, ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
+      {.name = executor_name()},
+      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
   for (std::int32_t rank = 0; rank < spec_.tensor_parallel_size; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(
         {.name = worker_name(static_cast<std::size_t>(rank)), .resources = {.devices = 1}},
