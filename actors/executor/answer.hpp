@@ -21,7 +21,6 @@ class Answer {
   Completion finish(SequenceEnd end, const Tokenizer* tokenizer);
 
   bool begun() const { return !tokens_.empty(); }
-  std::size_t prompt_tokens() const { return prompt_.size(); }
 
  private:
   std::uint64_t request_;

@@ -30,6 +30,7 @@ class RequestIntake {
   /// Null without a tokenizer.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const ModelConfig& config() const { return config_; }
+  const GenerationDefaults& defaults() const { return defaults_; }
 
  private:
   RequestIntake() = default;

@@ -30,8 +30,6 @@ class ModelRunner {
   /// collectives. After an error the state is void.
   Result<StepResult> run(const StepPlan& plan);
 
-  std::size_t live_sequences() const { return sequences_.size(); }
-
  private:
   struct Sequence {
     std::vector<std::int32_t> tokens;  ///< prompt, then what was generated

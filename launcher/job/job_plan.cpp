@@ -90,15 +90,15 @@ Result<JobPlan> plan_job(Config config) {
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
                     engine.threads_per_worker, plan.cores));
   }
-  TROUPE_TRY(const auto defaults, GenerationDefaults::load(config.model.path));
-  if (defaults.repetition_penalty.value_or(1.0) != 1.0) {
+  // Broken tokenizers and templates must not wait for the executor to be found.
+  TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, engine.max_model_len));
+  const auto& penalty = intake.defaults().repetition_penalty;
+  if (penalty.value_or(1.0) != 1.0) {
     plan.warnings.push_back(fmt::format(
         "{}/generation_config.json asks for repetition_penalty {}, which this version does not "
         "apply",
-        config.model.path, *defaults.repetition_penalty));
+        config.model.path, *penalty));
   }
-  // Broken tokenizers and templates must not wait for the executor to be found.
-  TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, engine.max_model_len));
   plan.config = std::move(config);
   return plan;
 }
