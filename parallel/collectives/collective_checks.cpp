@@ -77,6 +77,12 @@ Result<void> check_broadcast(int root, int size) {
   return fail(ErrorCode::invalid_argument, "broadcast: root {} of {} ranks", root, size);
 }
 
+Result<void> check_peer(std::string_view operation, int peer, int rank, int size) {
+  if (peer >= 0 && peer < size && peer != rank) return {};
+  return fail(ErrorCode::invalid_argument, "{}: rank {} of {} names rank {} as the other one",
+              operation, rank, size, peer);
+}
+
 Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                               const Tensor& receive, std::span<const std::int64_t> receive_rows,
                               int size) {

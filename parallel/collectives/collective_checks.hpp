@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
@@ -17,6 +18,7 @@ Result<void> check_reduce_scatter(const Tensor& partial, const Tensor& sum,
 Result<void> check_all_gather(const Tensor& part, const Tensor& all,
                               std::span<const std::int64_t> rows_per_rank, int rank, int size);
 Result<void> check_broadcast(int root, int size);
+Result<void> check_peer(std::string_view operation, int peer, int rank, int size);
 Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                               const Tensor& receive, std::span<const std::int64_t> receive_rows,
                               int size);

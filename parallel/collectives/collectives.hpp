@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// Operations that all ranks of a group do together, in the same order with agreeing arguments. One
-/// object per rank. The interface takes views of tensors that the caller keeps alive for the call,
-/// so that host implementations (shared memory, Gloo) run it to its end and device ones may enqueue
-/// it.
+/// Operations that all ranks of a group do together, in the same order with agreeing arguments, and
+/// messages between two of them. One object per rank. The interface takes views of tensors that the
+/// caller keeps alive for the call, so that host implementations (shared memory, Gloo) run it to
+/// its end and device ones may enqueue it.
 ///
 /// Sums are fp32 and in the order of tree_sum.hpp over the ranks: the same bits on every rank, at
 /// every place in a buffer, however large the buffer is and whichever algorithm runs.
@@ -55,6 +55,16 @@ class Collectives {
   virtual Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                                   const Tensor& receive,
                                   std::span<const std::int64_t> receive_rows) = 0;
+
+  /// Gives `tensor` to rank `to`, which must receive() as many bytes: between two ranks alone, in
+  /// order. Returns when `tensor` may be written again; the receiver may have it later, as far as
+  /// the implementation has room for it on the way (its attach() or create() says how much). Any
+  /// dtype; to another rank than this one.
+  virtual Result<void> send(const Tensor& tensor, int to) = 0;
+
+  /// Takes what rank `from` has sent into `tensor`. Errors: invalid_argument if it sent another
+  /// number of bytes.
+  virtual Result<void> receive(const Tensor& tensor, int from) = 0;
 
   /// Returns when every rank has called it.
   virtual Result<void> barrier() = 0;

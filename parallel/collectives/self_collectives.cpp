@@ -64,6 +64,16 @@ Result<void> SelfCollectives::all_to_all(const Tensor& send,
   return {};
 }
 
+Result<void> SelfCollectives::send(const Tensor&, int to) {
+  TROUPE_CHECK(check_alive());
+  return check_peer("send", to, 0, 1);
+}
+
+Result<void> SelfCollectives::receive(const Tensor&, int from) {
+  TROUPE_CHECK(check_alive());
+  return check_peer("receive", from, 0, 1);
+}
+
 Result<void> SelfCollectives::barrier() { return check_alive(); }
 
 void SelfCollectives::abort() { aborted_.store(true, std::memory_order_release); }

@@ -21,6 +21,8 @@ class SelfCollectives final : public Collectives {
   Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                           const Tensor& receive,
                           std::span<const std::int64_t> receive_rows) override;
+  Result<void> send(const Tensor& tensor, int to) override;
+  Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override;
   Tensor staging(DType dtype, const Shape& shape) override;

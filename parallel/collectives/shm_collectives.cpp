@@ -26,15 +26,21 @@ std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tenso
 
 }  // namespace
 
-std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes) {
-  return ShmRounds::region_bytes(size, slot_bytes);
+std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes, std::size_t mailbox_bytes) {
+  return ShmRounds::region_bytes(size, slot_bytes) +
+         ShmMailboxes::region_bytes(size, mailbox_bytes);
 }
 
 Result<std::unique_ptr<ShmCollectives>> ShmCollectives::attach(SharedMemory region, int rank,
-                                                               int size) {
-  TROUPE_TRY(ShmRounds rounds, ShmRounds::attach(std::move(region), rank, size));
+                                                               int size,
+                                                               std::size_t mailbox_bytes) {
+  TROUPE_TRY(ShmRounds rounds, ShmRounds::attach(std::move(region), rank, size,
+                                                 ShmMailboxes::region_bytes(size, mailbox_bytes)));
   return std::unique_ptr<ShmCollectives>(new ShmCollectives(std::move(rounds)));
 }
+
+ShmCollectives::ShmCollectives(ShmRounds rounds)
+    : rounds_(std::move(rounds)), mailboxes_(rounds_) {}
 
 Result<void> ShmCollectives::begin(Result<void> checked, ShmCall call) {
   // A rank that cannot take part must not leave the others waiting for it.
@@ -86,6 +92,20 @@ Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std:
                      {ShmCall::Kind::all_to_all, 0, row_bytes(send)}));
   return shm_all_to_all(rounds_, bytes_of(send), scaled(send_rows, row_bytes(send)),
                         bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
+}
+
+Result<void> ShmCollectives::send(const Tensor& tensor, int to) {
+  const Result<void> checked = check_peer("send", to, rank(), size());
+  if (!checked) rounds_.abort();
+  TROUPE_CHECK(checked);
+  return mailboxes_.send({bytes_of(tensor), tensor.bytes()}, to, timeout());
+}
+
+Result<void> ShmCollectives::receive(const Tensor& tensor, int from) {
+  const Result<void> checked = check_peer("receive", from, rank(), size());
+  if (!checked) rounds_.abort();
+  TROUPE_CHECK(checked);
+  return mailboxes_.receive({bytes_of(tensor), tensor.bytes()}, from, timeout());
 }
 
 Result<void> ShmCollectives::barrier() {

@@ -3,26 +3,39 @@
 #include <memory>
 
 #include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/shm_mailboxes.hpp"
 #include "parallel/collectives/shm_rounds.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {
 
-/// Bytes of the region that `size` ranks (1..64) share, each with two slots of `slot_bytes`
-/// (rounded up to 4 KiB). Larger tensors go through the slots in pieces.
-std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1u << 20);
+/// Room in each mailbox, of which every ordered pair of ranks has one, where nothing else is said.
+inline constexpr std::size_t default_mailbox_bytes = 1u << 20;
+
+/// Bytes of the region that `size` ranks (1..64) share, each with two slots of `slot_bytes`, and
+/// mailboxes of `mailbox_bytes` (> 0; both rounded up to 4 KiB). Larger tensors go through the
+/// slots, and larger messages through the mailboxes, in pieces. Memory that no call has used costs
+/// nothing.
+std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1u << 20,
+                                  std::size_t mailbox_bytes = default_mailbox_bytes);
 
 /// Collectives between processes of one node (or threads) over a region of shared memory. A zeroed
 /// SharedMemory of shm_collectives_bytes() is ready for use: one process creates it, every rank
 /// maps it and attaches, in any order. A region serves one group once: a group that failed needs a
 /// new one.
 ///
+/// send() returns at once where the mailbox has room for the message and 16 bytes more, and else
+/// when the receiver has taken all but a mailbox's worth. Its timeout, and that of receive(), is
+/// for the whole message.
+///
 /// Waiting spins about 2 us if the cores are enough for the ranks, and sleeps in a futex otherwise.
 class ShmCollectives final : public Collectives {
  public:
-  /// Errors: invalid_argument if the region is too small, or laid out for another size or other
-  /// slots; already_exists if the rank is taken.
-  static Result<std::unique_ptr<ShmCollectives>> attach(SharedMemory region, int rank, int size);
+  /// `mailbox_bytes` is what shm_collectives_bytes() was given. Errors: invalid_argument if the
+  /// region is too small, or laid out for another size or other mailboxes; already_exists if the
+  /// rank is taken.
+  static Result<std::unique_ptr<ShmCollectives>> attach(
+      SharedMemory region, int rank, int size, std::size_t mailbox_bytes = default_mailbox_bytes);
 
   int rank() const override { return rounds_.rank(); }
   int size() const override { return rounds_.size(); }
@@ -36,15 +49,18 @@ class ShmCollectives final : public Collectives {
   Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                           const Tensor& receive,
                           std::span<const std::int64_t> receive_rows) override;
+  Result<void> send(const Tensor& tensor, int to) override;
+  Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override { rounds_.abort(); }
   Tensor staging(DType dtype, const Shape& shape) override;
 
  private:
-  explicit ShmCollectives(ShmRounds rounds) : rounds_(std::move(rounds)) {}
+  explicit ShmCollectives(ShmRounds rounds);
   Result<void> begin(Result<void> checked, ShmCall call);
 
   ShmRounds rounds_;
+  ShmMailboxes mailboxes_;  // refers to rounds_
 };
 
 }  // namespace troupe

@@ -41,7 +41,7 @@ std::string describe(const ShmCall& call) {
 }  // namespace
 
 struct ShmRounds::Header {
-  std::atomic<std::uint32_t> size;     // 0 until the first rank attaches
+  std::atomic<std::uint64_t> layout;   // 0 until the first rank attaches
   std::atomic<std::uint32_t> aborted;  // apart from `arrived`: read by all, written once
   alignas(64) std::atomic<std::uint64_t> arrived;  // ranks that met, over all rounds
   SharedEvent all_arrived;
@@ -51,6 +51,7 @@ struct alignas(64) ShmRounds::RankLine {
   std::atomic<std::uint32_t> attached;
   std::atomic<std::uint64_t> rounds;  // that this rank has entered
   std::array<ShmCall, 2> calls;       // of the last two rounds, by parity
+  SharedEvent bell;
 };
 
 namespace {
@@ -58,6 +59,15 @@ namespace {
 std::size_t round_up(std::size_t bytes) {
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
+
+// What all ranks must agree on before they write to the region.
+struct Layout {
+  std::uint64_t size;
+  std::uint64_t tail_pages;
+
+  static Layout unpack(std::uint64_t word) { return {word % 256, word / 256}; }
+  std::uint64_t pack() const { return tail_pages * 256 + size; }
+};
 
 }  // namespace
 
@@ -69,25 +79,29 @@ std::size_t ShmRounds::region_bytes(int size, std::size_t slot_bytes) {
   return head_bytes(size) + 2 * static_cast<std::size_t>(size) * round_up(slot_bytes);
 }
 
-Result<ShmRounds> ShmRounds::attach(SharedMemory region, int rank, int size) {
+Result<ShmRounds> ShmRounds::attach(SharedMemory region, int rank, int size,
+                                    std::size_t tail_bytes) {
   if (size < 1 || size > max_ranks || rank < 0 || rank >= size) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: rank {} of {} ranks (1 to {} ranks share a region)", rank, size,
                 max_ranks);
   }
-  if (region.bytes().size() < region_bytes(size, 1)) {
+  const std::size_t least = region_bytes(size, 1) + tail_bytes;
+  if (region.bytes().size() < least) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: {} bytes of shared memory are too few for {} ranks, who need {}",
-                region.bytes().size(), size, region_bytes(size, 1));
+                region.bytes().size(), size, least);
   }
-  ShmRounds rounds(std::move(region), rank, size);
-  std::uint32_t laid_out_for = 0;
-  if (!rounds.header().size.compare_exchange_strong(laid_out_for,
-                                                    static_cast<std::uint32_t>(size)) &&
-      laid_out_for != static_cast<std::uint32_t>(size)) {
+  ShmRounds rounds(std::move(region), rank, size, tail_bytes);
+  const Layout layout{static_cast<std::uint64_t>(size), tail_bytes / page_bytes};
+  std::uint64_t found = 0;
+  if (!rounds.header().layout.compare_exchange_strong(found, layout.pack()) &&
+      found != layout.pack()) {
     return fail(ErrorCode::invalid_argument,
-                "collectives: rank {} expects {} ranks, the region serves {}", rank, size,
-                laid_out_for);
+                "collectives: rank {} expects {} ranks and {} bytes for messages between two, the "
+                "region serves {} ranks with {} bytes",
+                rank, size, tail_bytes, Layout::unpack(found).size,
+                Layout::unpack(found).tail_pages * page_bytes);
   }
   if (rounds.line(rank).attached.exchange(1) != 0) {
     return fail(ErrorCode::already_exists, "collectives: rank {} of {} has attached before", rank,
@@ -96,12 +110,13 @@ Result<ShmRounds> ShmRounds::attach(SharedMemory region, int rank, int size) {
   return rounds;
 }
 
-ShmRounds::ShmRounds(SharedMemory region, int rank, int size)
+ShmRounds::ShmRounds(SharedMemory region, int rank, int size, std::size_t tail_bytes)
     : region_(std::move(region)),
       rank_(rank),
       size_(size),
-      slot_bytes_((region_.bytes().size() - head_bytes(size)) / (2 * static_cast<unsigned>(size)) /
-                  page_bytes * page_bytes),
+      tail_bytes_(tail_bytes),
+      slot_bytes_((region_.bytes().size() - tail_bytes - head_bytes(size)) /
+                  (2 * static_cast<unsigned>(size)) / page_bytes * page_bytes),
       spin_(SpinBudget::for_waiters(size)) {}
 
 ShmRounds::Header& ShmRounds::header() const {
@@ -121,7 +136,7 @@ Result<void> ShmRounds::begin(ShmCall call, std::chrono::milliseconds timeout) {
   call_ = call;
   timeout_ = timeout;
   deadline_ = deadline_in(timeout);
-  if (header().aborted.load(std::memory_order_acquire) != 0) return cancelled();
+  if (aborted()) return cancelled();
   return {};
 }
 
@@ -137,7 +152,6 @@ Result<void> ShmRounds::meet() {
     shared.all_arrived.notify();
   }
   const auto complete = [&] { return shared.arrived.load(std::memory_order_acquire) >= all; };
-  const auto aborted = [&] { return shared.aborted.load(std::memory_order_acquire) != 0; };
   const bool in_time =
       shared.all_arrived.wait([&] { return complete() || aborted(); }, deadline_, spin_);
   // A round that all have entered succeeds on all of them, whoever aborts meanwhile: the slots stay
@@ -155,7 +169,12 @@ Result<void> ShmRounds::meet() {
 void ShmRounds::abort() {
   header().aborted.store(1, std::memory_order_seq_cst);
   header().all_arrived.notify();
+  for (int r = 0; r < size_; ++r) bell(r).notify();
 }
+
+bool ShmRounds::aborted() const { return header().aborted.load(std::memory_order_acquire) != 0; }
+
+SharedEvent& ShmRounds::bell(int r) const { return line(r).bell; }
 
 Error ShmRounds::cancelled() const {
   return fail(ErrorCode::cancelled, "collectives: {} on rank {} of {}: the group was aborted",

@@ -39,12 +39,17 @@ struct ShmCall {
 /// of round k + 1. So one meeting per round is enough.
 ///
 /// Meeting costs one atomic addition per rank, and one wake-up call by the last to come.
+///
+/// The end of the region, its tail, is for what ranks do in pairs (ShmMailboxes). They wait with
+/// the bells here, which abort() rings too.
 class ShmRounds {
  public:
-  /// Bytes of a region for `size` ranks whose slots have `slot_bytes`, rounded up to pages.
+  /// Bytes of a region without its tail for `size` ranks whose slots have `slot_bytes`, rounded up
+  /// to pages.
   static std::size_t region_bytes(int size, std::size_t slot_bytes);
-  /// See ShmCollectives::attach.
-  static Result<ShmRounds> attach(SharedMemory region, int rank, int size);
+  /// See ShmCollectives::attach. `tail_bytes` (whole pages) are the same on all ranks; the slots
+  /// get what is left of the region.
+  static Result<ShmRounds> attach(SharedMemory region, int rank, int size, std::size_t tail_bytes);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -64,12 +69,20 @@ class ShmRounds {
 
   /// From any thread of any rank, at any time while this object lives.
   void abort();
+  bool aborted() const;
+
+  /// The last `tail_bytes` of the region, page aligned.
+  std::span<std::byte> tail() const { return region_.bytes().last(tail_bytes_); }
+  /// What rank r sleeps by while it waits for a change in the tail or for abort(). Whoever changes
+  /// something that r may wait for notifies it.
+  SharedEvent& bell(int r) const;
+  SpinBudget spin() const { return spin_; }
 
  private:
   struct Header;
   struct RankLine;
 
-  ShmRounds(SharedMemory region, int rank, int size);
+  ShmRounds(SharedMemory region, int rank, int size, std::size_t tail_bytes);
   std::span<std::byte> slot(int r, std::uint64_t round) const;
   Header& header() const;
   RankLine& line(int r) const;
@@ -81,6 +94,7 @@ class ShmRounds {
   SharedMemory region_;
   int rank_;
   int size_;
+  std::size_t tail_bytes_;
   std::size_t slot_bytes_;
   SpinBudget spin_;
   std::uint64_t round_ = 0;
