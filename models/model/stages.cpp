@@ -1,0 +1,48 @@
+#include "models/model/stages.hpp"
+
+#include <algorithm>
+
+#include "parallel/pipeline/stage_balance.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t typical_context = 512;
+
+std::int64_t attention_cost(const ModelConfig& config) {
+  const std::int64_t query_width = config.heads * config.head_dim;
+  const std::int64_t kv_width = config.kv_heads * config.head_dim;
+  const std::int64_t projections = config.hidden_size * (2 * query_width + 2 * kv_width);
+  const std::int64_t context = std::min(typical_context, config.max_position_embeddings);
+  return projections + 2 * query_width * context;
+}
+
+std::int64_t mlp_cost(const ModelConfig& config, std::int64_t layer) {
+  if (!config.is_sparse(layer)) return 3 * config.hidden_size * config.intermediate_size;
+  const MoeConfig& moe = *config.moe;
+  return config.hidden_size * (moe.experts + 3 * moe.top_k * moe.intermediate_size);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> layer_costs(const ModelConfig& config) {
+  std::vector<std::int64_t> costs;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    costs.push_back(attention_cost(config) + mlp_cost(config, layer));
+  }
+  costs.front() += config.hidden_size;
+  costs.back() += config.hidden_size * config.vocab_size / 2;
+  return costs;
+}
+
+Result<std::vector<Slice>> stage_layers(const ModelConfig& config, int stages) {
+  if (stages < 1 || stages > config.layers) {
+    return fail(ErrorCode::invalid_argument,
+                "pipeline_parallel_size {} does not fit the model's {} layers", stages,
+                config.layers);
+  }
+  return balance_stages(layer_costs(config), stages);
+}
+
+}  // namespace troupe

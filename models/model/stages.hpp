@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/config/model_config.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What each layer costs a token, in multiply-adds: the projections of attention, its scores and
+/// sums over a context of 512 tokens, and a dense MLP or the router and top_k experts. The
+/// embedding counts to the first layer and the head to the last. Only sampled rows reach the head:
+/// taking half a batch's tokens for prompt and half for sampled ones, half of it counts.
+std::vector<std::int64_t> layer_costs(const ModelConfig& config);
+
+/// The layers of each of `stages` pipeline stages, balanced by layer_costs; the same on every rank.
+/// Error: invalid_argument where there are more stages than layers.
+Result<std::vector<Slice>> stage_layers(const ModelConfig& config, int stages);
+
+}  // namespace troupe

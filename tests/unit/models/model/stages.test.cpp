@@ -1,0 +1,73 @@
+#include "models/model/stages.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/require.hpp"
+
+namespace troupe {
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+ModelConfig dense_model(std::int64_t layers, std::int64_t vocab_size) {
+  ModelConfig config;
+  config.hidden_size = 256;
+  config.layers = layers;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  config.intermediate_size = 512;
+  config.vocab_size = vocab_size;
+  config.max_position_embeddings = 2048;
+  return config;
+}
+
+Counts layers_of(const ModelConfig& config, int stages) {
+  const auto slices = stage_layers(config, stages);
+  EXPECT_TRUE(slices.ok()) << slices.error().message;
+  Counts counts;
+  for (const Slice& slice : *slices) counts.push_back(slice.count);
+  return counts;
+}
+
+TEST(Stages, count_what_a_token_passes_through) {
+  ModelConfig config = dense_model(3, 4096);
+  const std::int64_t attention = 256 * 64 * (4 + 2 + 2 + 4) + 2 * 4 * 64 * 512;
+  const std::int64_t dense = 3 * 256 * 512;
+  const std::int64_t head = 4096 * 256 / 2;
+  EXPECT_EQ(layer_costs(config),
+            (Counts{attention + dense + 256, attention + dense, attention + dense + head}));
+  config.moe = MoeConfig{.experts = 16, .top_k = 4, .intermediate_size = 128, .dense_layers = {1}};
+  const std::int64_t sparse = 256 * 16 + 4 * 3 * 256 * 128;
+  EXPECT_EQ(layer_costs(config),
+            (Counts{attention + sparse + 256, attention + dense, attention + sparse + head}));
+  config.max_position_embeddings = 100;
+  EXPECT_EQ(layer_costs(config)[1], attention - 2 * 4 * 64 * (512 - 100) + dense);
+}
+
+TEST(Stages, of_a_small_vocabulary_share_layers_evenly_and_a_large_one_takes_some_from_the_last) {
+  EXPECT_EQ(layers_of(dense_model(8, 1000), 2), (Counts{4, 4}));
+  EXPECT_EQ(layers_of(dense_model(8, 32'000), 2), (Counts{6, 2}));
+}
+
+TEST(Stages, of_the_models_that_come_with_the_program) {
+  REQUIRE_OK(const auto demo, ModelConfig::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe"));
+  EXPECT_EQ(layers_of(demo, 1), (Counts{4}));
+  EXPECT_EQ(layers_of(demo, 2), (Counts{2, 2}));
+  EXPECT_EQ(layers_of(demo, 4), (Counts{1, 1, 1, 1}));
+  REQUIRE_OK(const auto tiny, ModelConfig::load(golden::data_folder() / "qwen3moe-a"));
+  EXPECT_EQ(layers_of(tiny, 2), (Counts{2, 1}));
+  EXPECT_EQ(layers_of(tiny, 3), (Counts{1, 1, 1}));
+}
+
+TEST(Stages, must_not_be_more_than_the_layers) {
+  const auto refused = stage_layers(dense_model(4, 1000), 8);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().message, "pipeline_parallel_size 8 does not fit the model's 4 layers");
+  EXPECT_FALSE(stage_layers(dense_model(4, 1000), 0).ok());
+}
+
+}  // namespace
+}  // namespace troupe
