@@ -11,18 +11,8 @@ void replace_number(std::string& name, std::string_view place, std::int64_t numb
   if (at != std::string::npos) name.replace(at, place.size(), fmt::to_string(number));
 }
 
-bool is_global(Parameter parameter) {
-  return parameter == Parameter::embedding || parameter == Parameter::final_norm ||
-         parameter == Parameter::head;
-}
-
 bool is_dense(Parameter parameter) {
   return parameter == Parameter::gate || parameter == Parameter::up || parameter == Parameter::down;
-}
-
-bool is_expert(Parameter parameter) {
-  return parameter == Parameter::expert_gate || parameter == Parameter::expert_up ||
-         parameter == Parameter::expert_down;
 }
 
 void add_layer_uses(const WeightRule& rule, std::int64_t layer, const ModelConfig& config,
@@ -40,6 +30,16 @@ void add_layer_uses(const WeightRule& rule, std::int64_t layer, const ModelConfi
 }
 
 }  // namespace
+
+bool is_global(Parameter parameter) {
+  return parameter == Parameter::embedding || parameter == Parameter::final_norm ||
+         parameter == Parameter::head;
+}
+
+bool is_expert(Parameter parameter) {
+  return parameter == Parameter::expert_gate || parameter == Parameter::expert_up ||
+         parameter == Parameter::expert_down;
+}
 
 Shape shape_of(Parameter parameter, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size;

@@ -35,6 +35,11 @@ enum class Parameter {
   head,            ///< [vocab, hidden]
 };
 
+/// Of the model, not of a layer: the embedding, the final norm and the head.
+bool is_global(Parameter parameter);
+/// Of one expert.
+bool is_expert(Parameter parameter);
+
 /// The shape of a parameter in the checkpoint of a model.
 Shape shape_of(Parameter parameter, const ModelConfig& config);
 

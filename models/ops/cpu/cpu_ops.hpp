@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "models/ops/ops.hpp"
@@ -17,6 +18,10 @@ struct CpuOpsOptions {
 
 /// Whether this CPU can run kernels of `isa`.
 bool cpu_supports(CpuIsa isa);
+
+/// `prepare` and `prepare_grouped` hold the rows of a matrix in panels of as many, so a matrix
+/// takes the memory of the next multiple.
+inline constexpr std::int64_t cpu_panel_rows = 32;
 
 /// Ops on the CPU. Operations run at once, on the calling thread and `threads - 1` threads of its
 /// own, which sleep between operations; an Ops is used by one thread at a time.

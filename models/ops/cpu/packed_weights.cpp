@@ -3,8 +3,12 @@
 #include <bit>
 #include <cstring>
 
+#include "models/ops/cpu/cpu_ops.hpp"
+
 namespace troupe {
 namespace {
+
+static_assert(cpu_panel_rows == panel_columns);  // a weight's rows are a product's columns
 
 float read_element(const Tensor& tensor, std::int64_t i) {
   switch (tensor.dtype()) {

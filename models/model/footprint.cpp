@@ -1,0 +1,155 @@
+#include "models/model/footprint.hpp"
+
+#include <map>
+#include <tuple>
+
+#include "models/families/family.hpp"
+#include "models/layers/attention.hpp"
+#include "models/layers/parameters.hpp"
+#include "models/model/stages.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// The first of the parameters that layers hold as one matrix, one below the other.
+Parameter stack_of(Parameter parameter) {
+  switch (parameter) {
+    case Parameter::key:
+    case Parameter::value:
+      return Parameter::query;
+    case Parameter::up:
+      return Parameter::gate;
+    case Parameter::expert_up:
+      return Parameter::expert_gate;
+    default:
+      return parameter;
+  }
+}
+
+/// Adds up what the weights of one rank take, stack by stack.
+class WeightBytes {
+ public:
+  WeightBytes(const ModelConfig& config, const Checkpoint& checkpoint,
+              const FootprintOptions& options, ShardOf shard)
+      : config_(config), checkpoint_(checkpoint), options_(options), shard_(shard) {}
+
+  /// A vector, or rows of the matrix that is held under stack_of.
+  Result<void> add(const WeightUse& use, ShardOf shard) {
+    const WeightRule& rule = *use.rule;
+    const std::string name = checkpoint_name(rule, use.layer, use.expert);
+    TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, shape_of(rule.parameter, config_)));
+    if (weight.shape().rank() == 1) {
+      bytes_ += weight.elements() * element_bytes(DType::f32);
+      return {};
+    }
+    const HeadLayout heads{config_.heads, config_.kv_heads, config_.head_dim};
+    TROUPE_TRY(const WeightShard part,
+               shard_weight(name, rule.shard, weight[0], weight[1], heads, shard));
+    Stack& stack = stacks_[{use.layer, stack_of(rule.parameter), use.expert}];
+    stack.rows += part.rows.count;
+    stack.columns = part.cols.count;
+    stack.all_bf16 = stack.all_bf16 && weight.dtype() == DType::bf16;
+    return {};
+  }
+
+  /// This rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`.
+  Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows) {
+    TROUPE_TRY(const Tensor weight,
+               checkpoint_.weight(checkpoint_name(rule, 0, 0), shape_of(rule.parameter, config_)));
+    const std::int64_t rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
+    bytes_ += matrix_bytes({rows, config_.hidden_size, weight.dtype() == DType::bf16}, panel_rows);
+    return {};
+  }
+
+  std::size_t total() const {
+    std::int64_t total = bytes_;
+    for (const auto& [place, stack] : stacks_) total += matrix_bytes(stack, options_.panel_rows);
+    return static_cast<std::size_t>(total);
+  }
+
+ private:
+  struct Stack {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    bool all_bf16 = true;  ///< in the checkpoint
+  };
+
+  static std::int64_t element_bytes(DType dtype) {
+    return static_cast<std::int64_t>(size_of(dtype));
+  }
+
+  std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
+    const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
+    const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;
+    return held * stack.columns * element_bytes(dtype);
+  }
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  const FootprintOptions& options_;
+  ShardOf shard_;
+  std::int64_t bytes_ = 0;
+  std::map<std::tuple<std::int64_t, Parameter, std::int64_t>, Stack> stacks_;
+};
+
+bool holds(const Slice& slice, std::int64_t i) { return i >= slice.begin && i < slice.end(); }
+
+/// Which layers and experts a rank holds; bytes are left zero.
+Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int rank) {
+  RankFootprint place;
+  TROUPE_TRY(const auto stages, stage_layers(config, mesh.shape().pipeline));
+  place.layers = stages[static_cast<std::size_t>(mesh.coordinates(rank).stage)];
+  if (!config.moe) return place;
+  const int expert_ranks = mesh.expert_parallel_size();
+  TROUPE_CHECK(check_divides("expert_parallel_size", expert_ranks, "the model's experts",
+                             config.moe->experts));
+  const ExpertPlace expert = mesh.expert_place(rank);
+  const std::int64_t count = config.moe->experts / expert_ranks;
+  place.experts = {expert.expert_rank * count, count};
+  place.expert_part = expert.split_index;
+  place.expert_parts = expert.split_count;
+  return place;
+}
+
+}  // namespace
+
+Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                     const Mesh& mesh, int rank, const FootprintOptions& options) {
+  TROUPE_TRY(RankFootprint footprint, place_of(config, mesh, rank));
+  const MeshCoordinates at = mesh.coordinates(rank);
+  const bool first = at.stage == 0;
+  const bool last = at.stage == mesh.shape().pipeline - 1;
+  const ShardOf shard{at.tensor, mesh.shape().tensor};
+  const ShardOf expert_shard{footprint.expert_part, footprint.expert_parts};
+
+  WeightBytes weights(config, checkpoint, options, shard);
+  for (const WeightUse& use : weights_in_use(config, family_of(config.architecture).weights)) {
+    const Parameter parameter = use.rule->parameter;
+    if (is_expert(parameter)) {
+      if (!holds(footprint.layers, use.layer) || !holds(footprint.experts, use.expert)) continue;
+      TROUPE_CHECK(weights.add(use, expert_shard));
+    } else if (!is_global(parameter)) {
+      if (holds(footprint.layers, use.layer)) TROUPE_CHECK(weights.add(use, shard));
+    } else if (parameter == Parameter::final_norm) {
+      if (last) TROUPE_CHECK(weights.add(use, shard));
+    } else {
+      const bool is_embedding = parameter == Parameter::embedding;
+      const bool is_head = !is_embedding || config.tie_word_embeddings;
+      if (is_embedding && first) TROUPE_CHECK(weights.add_vocabulary(*use.rule, 1));
+      if (is_head && last) {
+        TROUPE_CHECK(weights.add_vocabulary(*use.rule, options.panel_rows));
+      }
+    }
+  }
+  footprint.weight_bytes = weights.total();
+
+  TROUPE_TRY(const AttentionShape attention, attention_shape(config, shard));
+  footprint.kv_bytes_per_block =
+      static_cast<std::size_t>(2 * footprint.layers.count * options.block_size *
+                               attention.kv_heads * attention.head_dim) *
+      size_of(options.kv_dtype);
+  return footprint;
+}
+
+}  // namespace troupe

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/checkpoint/checkpoint.hpp"
+#include "models/config/model_config.hpp"
+#include "parallel/device/dtype.hpp"
+#include "parallel/mesh/mesh.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What decides a rank's bytes besides the model and its place. The defaults are those of
+/// ModelLimits.
+struct FootprintOptions {
+  DType compute = DType::f32;    ///< as ModelLimits
+  DType kv_dtype = DType::f32;   ///< as ModelLimits
+  std::int32_t block_size = 16;  ///< tokens of a KV block
+  std::int64_t panel_rows = 1;   ///< a matrix's rows are held in multiples of it (cpu_panel_rows)
+};
+
+/// What a rank holds of a model.
+struct RankFootprint {
+  Slice layers;   ///< of its stage
+  Slice experts;  ///< of each of its layers that has experts; none in dense models
+  int expert_part = 0;
+  int expert_parts = 1;                ///< above 1, it holds part expert_part of each
+  std::size_t weight_bytes = 0;        ///< as Model::weight_bytes
+  std::size_t kv_bytes_per_block = 0;  ///< as Model::kv_bytes_per_block
+};
+
+/// What rank `rank` of `mesh` will hold once it has loaded, from the checkpoint's headers alone.
+/// Errors: those of check_model.
+Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint& checkpoint,
+                                     const Mesh& mesh, int rank, const FootprintOptions& options);
+
+}  // namespace troupe

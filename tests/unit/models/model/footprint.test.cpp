@@ -1,0 +1,144 @@
+#include "models/model/footprint.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/model/model.hpp"
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "parallel/collectives/shm_collectives.hpp"
+#include "runtime/memory/shared_memory.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/require.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::filesystem::path demo_folder() { return TROUPE_SOURCE_DIR "/configs/demo/fable-moe"; }
+std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
+
+/// `rank`'s seat in a group whose other seats stay empty; none for a group of one. Loading a model
+/// exchanges nothing.
+Result<std::unique_ptr<Collectives>> seat_of(const std::vector<int>& group, int rank) {
+  if (group.size() == 1) return std::unique_ptr<Collectives>();
+  const auto size = static_cast<int>(group.size());
+  const auto index = static_cast<int>(std::ranges::find(group, rank) - group.begin());
+  TROUPE_TRY(SharedMemory region, SharedMemory::create(shm_collectives_bytes(size)));
+  TROUPE_TRY(auto seat, ShmCollectives::attach(std::move(region), index, size));
+  return std::unique_ptr<Collectives>(std::move(seat));
+}
+
+/// The loaded model of a rank against its footprint.
+void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int rank,
+                      DType dtype) {
+  SCOPED_TRACE(fmt::format("{}, {}, E {}, {}", folder.filename().string(), mesh.describe(rank),
+                           mesh.expert_parallel_size(), to_string(dtype)));
+  REQUIRE_OK(const auto config, ModelConfig::load(folder));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder));
+  REQUIRE_OK(const auto ops, make_cpu_ops({.dtype = dtype}));
+  REQUIRE_OK(const auto tensor, seat_of(mesh.group(MeshDimension::tensor, rank), rank));
+  REQUIRE_OK(const auto pipeline, seat_of(mesh.group(MeshDimension::pipeline, rank), rank));
+  REQUIRE_OK(const auto experts, seat_of(mesh.dispatch_group(rank), rank));
+  const ParallelContext parallel{.mesh = mesh,
+                                 .rank = rank,
+                                 .tensor = tensor.get(),
+                                 .pipeline = pipeline.get(),
+                                 .experts = experts.get()};
+  const ModelLimits limits{
+      .max_batch_tokens = 8, .max_head_rows = 8, .compute = dtype, .kv_dtype = dtype};
+  REQUIRE_OK(const auto model, load_model(config, checkpoint, *ops, parallel, limits));
+  REQUIRE_OK(const auto found,
+             rank_footprint(config, checkpoint, mesh, rank,
+                            {.compute = dtype, .kv_dtype = dtype, .panel_rows = cpu_panel_rows}));
+  EXPECT_EQ(found.weight_bytes, model->weight_bytes());
+  EXPECT_EQ(found.kv_bytes_per_block, model->kv_bytes_per_block());
+}
+
+void expect_footprints(const std::filesystem::path& folder, MeshShape shape,
+                       int expert_parallel_size, DType dtype = DType::f32) {
+  REQUIRE_OK(const Mesh mesh, Mesh::create(shape, expert_parallel_size));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) expect_footprint(folder, mesh, rank, dtype);
+}
+
+TEST(Footprint, is_what_a_loaded_model_says) {
+  for (const auto& folder : {demo_folder(), tiny_folder(), golden::data_folder() / "llama-a",
+                             golden::data_folder() / "fable-draft"}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) expect_footprints(folder, {}, 1, dtype);
+  }
+}
+
+TEST(Footprint, is_what_each_tensor_rank_says) {
+  expect_footprints(tiny_folder(), {.tensor = 2}, 1);
+  expect_footprints(tiny_folder(), {.tensor = 4}, 1, DType::bf16);
+  expect_footprints(golden::data_folder() / "llama-a", {.tensor = 2}, 1);
+}
+
+/// The footprints of fable-moe's ranks on a mesh.
+std::vector<RankFootprint> demo_footprints(MeshShape shape, int expert_parallel_size) {
+  const auto config = ModelConfig::load(demo_folder());
+  const auto checkpoint = Checkpoint::open(demo_folder());
+  const auto mesh = Mesh::create(shape, expert_parallel_size);
+  std::vector<RankFootprint> all;
+  for (int rank = 0; rank < mesh->world_size(); ++rank) {
+    const auto one = rank_footprint(*config, *checkpoint, *mesh, rank, {});
+    EXPECT_TRUE(one.ok()) << one.error().message;
+    all.push_back(*one);
+  }
+  return all;
+}
+
+TEST(Footprint, of_two_stages_is_that_of_one_cut_in_two) {
+  const auto whole = demo_footprints({}, 1);
+  const auto stages = demo_footprints({.pipeline = 2}, 1);
+  EXPECT_EQ(stages[0].layers, (Slice{0, 2}));
+  EXPECT_EQ(stages[1].layers, (Slice{2, 2}));
+  EXPECT_EQ(stages[0].weight_bytes + stages[1].weight_bytes, whole[0].weight_bytes);
+  EXPECT_EQ(stages[0].kv_bytes_per_block * 2, whole[0].kv_bytes_per_block);
+  // The final norm, in f32, comes to the embedding's copy that is the head.
+  EXPECT_EQ(stages[1].weight_bytes, stages[0].weight_bytes + std::size_t{256} * 4);
+}
+
+TEST(Footprint, of_experts_is_the_same_whether_they_are_dealt_or_split) {
+  const auto split = demo_footprints({.tensor = 2}, 1);
+  const auto dealt = demo_footprints({.tensor = 2}, 2);
+  EXPECT_EQ(split[1].experts, (Slice{0, 16}));
+  EXPECT_EQ(split[1].expert_part, 1);
+  EXPECT_EQ(split[1].expert_parts, 2);
+  EXPECT_EQ(dealt[1].experts, (Slice{8, 8}));
+  EXPECT_EQ(dealt[1].expert_parts, 1);
+  EXPECT_EQ(split[1].weight_bytes, dealt[1].weight_bytes);
+}
+
+TEST(Footprint, of_experts_shrinks_where_replicas_share_them) {
+  const auto alone = demo_footprints({.data = 2}, 1);
+  const auto shared = demo_footprints({.data = 2}, 2);
+  EXPECT_EQ(alone[1].experts, (Slice{0, 16}));
+  EXPECT_EQ(shared[0].experts, (Slice{0, 8}));
+  EXPECT_EQ(shared[1].experts, (Slice{8, 8}));
+  // 4 layers of 8 experts of three matrices less, in bf16.
+  EXPECT_EQ(alone[0].weight_bytes - shared[0].weight_bytes, std::size_t{4} * 8 * 3 * 256 * 128 * 2);
+}
+
+TEST(Footprint, refuses_what_does_not_divide) {
+  REQUIRE_OK(const auto config, ModelConfig::load(demo_folder()));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(demo_folder()));
+  const auto refusal = [&](MeshShape shape, int expert_parallel_size) {
+    const auto mesh = Mesh::create(shape, expert_parallel_size);
+    const auto found = rank_footprint(config, checkpoint, *mesh, 0, {});
+    return found.ok() ? "accepted" : found.error().message;
+  };
+  EXPECT_EQ(refusal({.pipeline = 5}, 1),
+            "pipeline_parallel_size 5 does not fit the model's 4 layers");
+  EXPECT_EQ(refusal({.data = 3}, 3),
+            "expert_parallel_size 3 does not divide the model's experts 16");
+  EXPECT_THAT(refusal({.tensor = 3}, 1),
+              AllOf(HasSubstr("tensor size 3"), HasSubstr("does not divide heads of")));
+}
+
+}  // namespace
+}  // namespace troupe
