@@ -28,17 +28,24 @@ Driver::Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineE
     : context_(context), cluster_(cluster), spec_(std::move(spec)), events_(std::move(events)) {}
 
 Result<EngineInfo> Driver::start() {
-  for (std::int32_t index = 0; index < spec_.data_parallel_size; ++index) {
-    replicas_.push_back(std::make_unique<Replica>(*cluster_, spec_, index, epoch_));
-    replicas_.back()->begin_spawn(context_.self<Driver>());
+  TROUPE_TRY(mesh_, Mesh::create({.data = spec_.data_parallel_size,
+                                  .pipeline = spec_.pipeline_parallel_size,
+                                  .tensor = spec_.tensor_parallel_size},
+                                 spec_.expert_parallel_size));
+  router_.emplace(spec_.data_parallel_size);
+  const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
+  for (std::int32_t index = 0; index < domains; ++index) {
+    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, index, epoch_));
+    domains_.back()->begin_spawn(context_.self<Driver>());
   }
-  for (auto& replica : replicas_) TROUPE_CHECK(replica->finish_spawn(events_.on_down));
+  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
 
-  for (auto& replica : replicas_) replica->begin_load();
+  for (auto& domain : domains_) domain->begin_announce();
+  for (auto& domain : domains_) TROUPE_CHECK(domain->begin_load());
   EngineInfo info;
   std::uint64_t bytes_per_block = 0;  // of all workers: they share this node's memory
-  for (auto& replica : replicas_) {
-    TROUPE_TRY(const auto reports, replica->finish_load());
+  for (auto& domain : domains_) {
+    TROUPE_TRY(const auto reports, domain->finish_load());
     for (const WorkerReport& report : reports) {
       info.weight_bytes += report.weight_bytes;
       bytes_per_block += report.kv_bytes_per_block;
@@ -52,10 +59,11 @@ Result<EngineInfo> Driver::start() {
                 "model over more workers",
                 spec_.block_size);
   }
-  for (auto& replica : replicas_) replica->begin_serve(info.kv_cache_blocks);
-  for (auto& replica : replicas_) TROUPE_CHECK(replica->finish_serve(info.kv_cache_blocks));
+  for (auto& domain : domains_) domain->begin_serve(info.kv_cache_blocks);
+  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info.kv_cache_blocks));
   log::info("serving {} on {} replicas of {} workers with {} KV blocks each", spec_.model_path,
-            replicas_.size(), spec_.tensor_parallel_size, info.kv_cache_blocks);
+            spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
+            info.kv_cache_blocks);
   return info;
 }
 
@@ -70,30 +78,30 @@ std::int64_t Driver::choose_kv_cache_blocks(std::uint64_t bytes_per_block) const
 }
 
 Result<void> Driver::submit(std::vector<Request> requests) {
-  std::vector<std::vector<Request>> parts(replicas_.size());
-  std::vector<std::int64_t> tokens;
-  for (const auto& replica : replicas_) tokens.push_back(replica->outstanding_tokens());
+  std::vector<std::vector<Request>> parts(static_cast<std::size_t>(spec_.data_parallel_size));
   for (Request& request : requests) {
-    const auto least = std::min_element(tokens.begin(), tokens.end());
-    *least += estimated_tokens(request);
-    parts[static_cast<std::size_t>(least - tokens.begin())].push_back(std::move(request));
+    const int replica = router_->choose(request);
+    parts[static_cast<std::size_t>(replica)].push_back(std::move(request));
   }
+  const auto per_domain = static_cast<std::size_t>(mesh_.replicas_per_domain());
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!parts[i].empty()) replicas_[i]->submit(std::move(parts[i]), context_.self<Driver>());
+    if (parts[i].empty()) continue;
+    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain), std::move(parts[i]),
+                                     context_.self<Driver>());
   }
   return {};
 }
 
 Result<void> Driver::drain() {
-  for (auto& replica : replicas_) replica->drain();
+  for (auto& domain : domains_) domain->drain();
   return {};
 }
 
-void Driver::refuse(std::int32_t replica, const std::vector<std::uint64_t>& requests,
+void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
                     const std::string& why) {
   EngineReport refusals;
-  refusals.replica = replica;
-  refusals.stats = replicas_.at(static_cast<std::size_t>(replica))->stats();
+  refusals.domain = domain;
+  refusals.stats = domains_.at(static_cast<std::size_t>(domain))->stats();
   for (const std::uint64_t id : requests) {
     refusals.completions.push_back(troupe::refuse(id, "engine_busy", why));
   }
@@ -101,10 +109,12 @@ void Driver::refuse(std::int32_t replica, const std::vector<std::uint64_t>& requ
 }
 
 void Driver::report(EngineReport report) {
-  replicas_.at(static_cast<std::size_t>(report.replica))->account(report);
+  domains_.at(static_cast<std::size_t>(report.domain))->set_stats(report.stats);
+  for (const Completion& completion : report.completions) router_->finished(completion.id);
+  for (const std::uint64_t id : report.dropped) router_->finished(id);
   EngineStats all;
-  for (const auto& replica : replicas_) all.add(replica->stats());
-  all.kv_use /= static_cast<double>(replicas_.size());
+  for (const auto& domain : domains_) all.add(domain->stats());
+  all.kv_use /= static_cast<double>(domains_.size());
   report.stats = all;
   events_.on_report(std::move(report));
 }

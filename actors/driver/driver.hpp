@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "actors/driver/domain.hpp"
 #include "actors/driver/engine_spec.hpp"
-#include "actors/driver/replica.hpp"
+#include "actors/driver/router.hpp"
 #include "actors/engine/report.hpp"
 #include "actors/engine/request.hpp"
 #include "actors/executor/executor.hpp"
@@ -29,15 +31,15 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Each goes to the replica with the fewest outstanding tokens. Those that its executor cannot be
-  /// given are answered with an error.
+  /// Each goes to the replica that the router chooses. Those that its executor cannot be given are
+  /// answered with an error.
   Result<void> submit(std::vector<Request> requests);
   /// As Executor::drain.
   Result<void> drain();
   /// From the executor.
   void report(EngineReport report);
-  /// Answers requests that did not reach a replica's executor. From submit, when it hears of that.
-  void refuse(std::int32_t replica, const std::vector<std::uint64_t>& requests,
+  /// Answers requests that did not reach a domain's executor. From submit, when it hears of that.
+  void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
               const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
@@ -53,7 +55,9 @@ class Driver {
   EngineSpec spec_;
   EngineEvents events_;
   std::uint32_t epoch_ = 1;
-  std::vector<std::unique_ptr<Replica>> replicas_;
+  Mesh mesh_;
+  std::optional<Router> router_;
+  std::vector<std::unique_ptr<Domain>> domains_;
 };
 
 }  // namespace troupe

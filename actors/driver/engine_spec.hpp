@@ -12,9 +12,12 @@ namespace troupe {
 /// The engine a driver builds: a model, how it is split, and its bounds.
 struct EngineSpec {
   std::string model_path;
-  std::int32_t data_parallel_size = 1;  ///< replicas
+  std::int32_t data_parallel_size = 1;      ///< replicas
+  std::int32_t pipeline_parallel_size = 1;  ///< stages of a replica
   std::int32_t tensor_parallel_size = 1;
-  bool sequence_parallel = false;  ///< norms and residuals divided over the tensor ranks
+  std::int32_t expert_parallel_size = 1;  ///< ranks that whole experts are dealt to
+  bool sequence_parallel = false;         ///< norms and residuals divided over the tensor ranks
+  std::string collectives = "shm";        ///< what carries tensors between workers: shm or gloo
   std::int32_t threads_per_worker = 1;
   bool bf16 = false;                  ///< weights and KV cache in bf16; otherwise f32
   std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer

@@ -19,7 +19,7 @@ struct EngineStats {
   std::uint64_t model_us = 0;  ///< of it in the model, on the answering worker
   double kv_use = 0.0;         ///< of the KV blocks, 0..1
 
-  /// Adds another replica's; kv_use too, for the caller to divide.
+  /// Adds another domain's; kv_use too, for the caller to divide.
   void add(const EngineStats& other) {
     running += other.running;
     waiting += other.waiting;
@@ -39,7 +39,7 @@ struct EngineStats {
 
 /// What an executor tells the driver from time to time.
 struct EngineReport {
-  std::int32_t replica = 0;
+  std::int32_t domain = 0;
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
@@ -47,7 +47,7 @@ struct EngineReport {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(replica, completions, dropped, stats, first_token);
+    archive(domain, completions, dropped, stats, first_token);
   }
 };
 

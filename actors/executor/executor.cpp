@@ -29,20 +29,28 @@ Result<void> Executor::load() {
 
 Result<void> Executor::start(const ExecutorStart& start) {
   if (!intake_) return fail(ErrorCode::invalid_argument, "start() before load()");
-  TROUPE_TRY(Scheduler scheduler,
-             Scheduler::make({.max_num_seqs = start.max_num_seqs,
-                              .max_num_batched_tokens = start.max_num_batched_tokens,
-                              .max_model_len = static_cast<std::int32_t>(spec_.max_model_len),
-                              .block_size = start.block_size,
-                              .kv_cache_blocks = start.kv_cache_blocks,
-                              .chunked_prefill = start.chunked_prefill}));
-  scheduler.restart(start.epoch);
-  const std::string purpose = step_channel_purpose(start.epoch, spec_.replica);
-  TROUPE_TRY(Channel channel,
-             Channel::connect(ChannelKeys::derive(context_.keys().derive(purpose), purpose),
-                              start.step_address));
-  steps_ = std::make_unique<StepLoop>(std::move(scheduler), std::move(channel), inbox_,
-                                      spec_.replica, intake_->tokenizer(), spec_.driver);
+  std::vector<Scheduler> schedulers;
+  std::vector<StepChannels> channels;
+  for (std::size_t i = 0; i < start.replicas.size(); ++i) {
+    TROUPE_TRY(Scheduler scheduler,
+               Scheduler::make({.max_num_seqs = start.max_num_seqs,
+                                .max_num_batched_tokens = start.max_num_batched_tokens,
+                                .max_model_len = static_cast<std::int32_t>(spec_.max_model_len),
+                                .block_size = start.block_size,
+                                .kv_cache_blocks = start.kv_cache_blocks,
+                                .max_steps_in_flight = start.pipeline_stages,
+                                .micro_batches = start.pipeline_stages,
+                                .chunked_prefill = start.chunked_prefill}));
+    scheduler.restart(start.epoch);
+    schedulers.push_back(std::move(scheduler));
+
+    const auto replica = start.first_replica + static_cast<std::int32_t>(i);
+    const StepAddresses& at = start.replicas[i];
+    TROUPE_TRY(StepChannels connected, connect(start.epoch, replica, at));
+    channels.push_back(std::move(connected));
+  }
+  steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
+                                      inbox_, spec_.domain, intake_->tokenizer(), spec_.driver);
   loop_ = std::thread([this] {
     const Result<void> ended = steps_->run();
     if (ended.ok()) return;
@@ -52,10 +60,26 @@ Result<void> Executor::start(const ExecutorStart& start) {
   return {};
 }
 
-void Executor::submit(std::vector<Request> requests) {
-  std::vector<std::variant<SequenceSpec, Completion>> prepared;
+Result<StepChannels> Executor::connect(std::uint32_t epoch, std::int32_t replica,
+                                       const StepAddresses& addresses) const {
+  const auto keys = [&](StepDirection direction) {
+    const std::string purpose = step_channel_purpose(epoch, replica, direction);
+    return ChannelKeys::derive(context_.keys().derive(purpose), purpose);
+  };
+  TROUPE_TRY(Channel plans, Channel::connect(keys(StepDirection::plans), addresses.plans));
+  StepChannels channels{std::move(plans), std::nullopt};
+  if (!addresses.results.empty()) {
+    TROUPE_TRY(channels.results, Channel::connect(keys(StepDirection::results), addresses.results));
+  }
+  return channels;
+}
+
+void Executor::submit(std::int32_t replica, std::vector<Request> requests) {
+  std::vector<ExecutorInbox::Entry> prepared;
   prepared.reserve(requests.size());
-  for (Request& request : requests) prepared.push_back(intake_->prepare(std::move(request)));
+  for (Request& request : requests) {
+    prepared.push_back({static_cast<std::size_t>(replica), intake_->prepare(std::move(request))});
+  }
   {
     std::lock_guard lock(inbox_.mutex);
     for (auto& entry : prepared) inbox_.submitted.push_back(std::move(entry));

@@ -13,6 +13,7 @@
 #include "actors/engine/request.hpp"
 #include "actors/executor/request_intake.hpp"
 #include "actors/scheduler/scheduler.hpp"
+#include "actors/worker/worker_spec.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/methods.hpp"
@@ -22,22 +23,25 @@ namespace troupe {
 
 class Driver;
 class StepLoop;
+struct StepChannels;
 
 struct ExecutorSpec {
   std::string model_path;
-  std::int32_t replica = 0;
+  std::int32_t domain = 0;
   std::int64_t max_model_len = 0;
   ActorHandle<Driver> driver;  ///< who is told of answers
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, replica, max_model_len, driver);
+    archive(model_path, domain, max_model_len, driver);
   }
 };
 
 /// What the executor must know once the workers are ready.
 struct ExecutorStart {
-  std::string step_address;  ///< of the first worker
+  std::int32_t first_replica = 0;
+  std::vector<StepAddresses> replicas;  ///< of the domain, in order
+  std::int32_t pipeline_stages = 1;
   std::uint32_t epoch = 0;
   std::int32_t max_num_seqs = 256;
   std::int32_t max_num_batched_tokens = 2048;
@@ -47,23 +51,28 @@ struct ExecutorStart {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(step_address, epoch, max_num_seqs, max_num_batched_tokens, block_size, kv_cache_blocks,
-            chunked_prefill);
+    archive(first_replica, replicas, pipeline_stages, epoch, max_num_seqs, max_num_batched_tokens,
+            block_size, kv_cache_blocks, chunked_prefill);
   }
 };
 
 /// What submit() and drain() leave for the step loop to take.
 struct ExecutorInbox {
+  struct Entry {
+    std::size_t replica = 0;  ///< place in the domain
+    std::variant<SequenceSpec, Completion> prepared;
+  };
+
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::variant<SequenceSpec, Completion>> submitted;
+  std::vector<Entry> submitted;
   bool draining = false;
   bool stopping = false;
 };
 
-/// The actor that runs one replica's scheduler loop. Its methods render and tokenise; a thread of
-/// its own plans steps, exchanges them with the workers, and reports answers to the driver. If the
-/// loop fails the actor exits, and the reason goes to whoever watches it.
+/// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; a
+/// thread of its own plans steps, exchanges them with the workers, and reports answers to the
+/// driver. If the loop fails the actor exits, and the reason goes to whoever watches it.
 class Executor {
  public:
   Executor(ActorContext& context, ExecutorSpec spec);
@@ -73,8 +82,9 @@ class Executor {
   Result<void> load();
   /// Connects to the workers and begins the loop.
   Result<void> start(const ExecutorStart& start);
-  /// Takes requests; each is answered by exactly one Completion or, after drain(), maybe dropped.
-  void submit(std::vector<Request> requests);
+  /// Takes requests for the replica at place `replica` of the domain; each is answered by exactly
+  /// one Completion or, after drain(), maybe dropped.
+  void submit(std::int32_t replica, std::vector<Request> requests);
   /// Ends requests that have not begun; they are reported as dropped.
   void drain();
 
@@ -84,6 +94,9 @@ class Executor {
   static constexpr std::string_view actor_type = "Executor";
 
  private:
+  Result<StepChannels> connect(std::uint32_t epoch, std::int32_t replica,
+                               const StepAddresses& addresses) const;
+
   ActorContext& context_;
   ExecutorSpec spec_;
   std::unique_ptr<RequestIntake> intake_;

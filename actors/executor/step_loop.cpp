@@ -1,5 +1,6 @@
 #include "actors/executor/step_loop.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "actors/driver/driver.hpp"
@@ -15,58 +16,64 @@ constexpr auto report_interval = std::chrono::milliseconds(200);
 
 }  // namespace
 
-StepLoop::StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, std::int32_t replica,
-                   const Tokenizer* tokenizer, ActorHandle<Driver> driver)
-    : scheduler_(std::move(scheduler)),
-      channel_(std::move(channel)),
+StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
+                   std::int32_t index, const Tokenizer* tokenizer, ActorHandle<Driver> driver)
+    : domain_(std::move(domain)),
+      channels_(std::move(channels)),
       inbox_(inbox),
-      replica_(replica),
+      index_(index),
       tokenizer_(tokenizer),
       driver_(std::move(driver)) {}
 
 Result<void> StepLoop::run() {
   while (take_inbox()) {
-    if (const auto plan = scheduler_.plan()) {
-      const Result<void> stepped = run_step(*plan);
-      if (!stepped.ok()) {
-        std::lock_guard lock(inbox_.mutex);
-        if (inbox_.stopping) break;
-        return stepped;
-      }
+    Result<void> stepped = send_plans();
+    if (stepped.ok() && domain_.in_flight() > 0) stepped = take_results();
+    if (!stepped.ok()) {
+      std::lock_guard lock(inbox_.mutex);
+      if (inbox_.stopping) break;
+      return stepped;
     }
     TROUPE_CHECK(report_if_due());
   }
   return {};
 }
 
+void StepLoop::interrupt() {
+  for (StepChannels& replica : channels_) {
+    replica.plans.interrupt();
+    if (replica.results) replica.results->interrupt();
+  }
+}
+
 bool StepLoop::take_inbox() {
-  std::vector<std::variant<SequenceSpec, Completion>> submitted;
+  std::vector<ExecutorInbox::Entry> submitted;
   {
     std::unique_lock lock(inbox_.mutex);
     // Reports are on their way when the loop gets here, so it can sleep until somebody calls.
     inbox_.changed.wait(lock, [this] {
       return inbox_.stopping || !inbox_.submitted.empty() || inbox_.draining != draining_ ||
-             scheduler_.live() > 0;
+             domain_.live() > 0 || domain_.in_flight() > 0;
     });
     if (inbox_.stopping) return false;
     submitted.swap(inbox_.submitted);
     draining_ = inbox_.draining;
   }
   for (auto& entry : submitted) {
-    if (auto* refused = std::get_if<Completion>(&entry)) {
+    if (auto* refused = std::get_if<Completion>(&entry.prepared)) {
       report_.completions.push_back(std::move(*refused));
     } else {
-      admit(std::get<SequenceSpec>(std::move(entry)));
+      admit(entry.replica, std::get<SequenceSpec>(std::move(entry.prepared)));
     }
   }
   if (draining_) drop_waiting();
   return true;
 }
 
-void StepLoop::admit(SequenceSpec spec) {
+void StepLoop::admit(std::size_t replica, SequenceSpec spec) {
   const std::uint64_t request = spec.request;
   Answer answer(spec);
-  const Result<void> added = scheduler_.add(std::move(spec));
+  const Result<void> added = domain_.replica(replica).add(std::move(spec));
   if (added.ok()) {
     answers_.emplace(request, std::move(answer));
   } else {
@@ -75,26 +82,45 @@ void StepLoop::admit(SequenceSpec spec) {
 }
 
 void StepLoop::drop_waiting() {
-  for (const std::uint64_t request : scheduler_.abort_waiting()) {
+  for (const std::uint64_t request : domain_.abort_waiting()) {
     answers_.erase(request);
     report_.dropped.push_back(request);
   }
 }
 
-Result<void> StepLoop::run_step(const StepPlan& plan) {
-  const auto began = Clock::now();
-  TROUPE_TRY(const auto bytes, encoder_.encode(plan));
-  TROUPE_CHECK(channel_.send(bytes, deadline_in(step_timeout)));
-  TROUPE_TRY(const Message message, channel_.receive(deadline_in(step_timeout)));
-  TROUPE_TRY(StepResult result, decode_result(message.bytes()));
-  ++stats_.steps;
-  stats_.model_us += result.model_us;
-  stats_.step_us += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began).count());
-  for (const SequenceStep& step : plan.steps) {
-    stats_.prompt_tokens += static_cast<std::uint64_t>(step.tokens);
+Result<void> StepLoop::send_plans() {
+  while (true) {
+    const std::vector<StepPlan> plans = domain_.plan();
+    if (plans.empty()) return {};
+    Sent sent{Clock::now()};
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      TROUPE_TRY(const auto bytes, encoder_.encode(plans[i]));
+      TROUPE_CHECK(channels_[i].plans.send(bytes, deadline_in(step_timeout)));
+      for (const SequenceStep& step : plans[i].steps) {
+        sent.tokens += static_cast<std::uint64_t>(step.tokens);
+      }
+    }
+    in_flight_.push_back(sent);
   }
-  TROUPE_TRY(auto updates, scheduler_.apply(std::move(result)));
+}
+
+Result<void> StepLoop::take_results() {
+  std::vector<StepResult> results;
+  std::uint32_t model_us = 0;
+  for (StepChannels& replica : channels_) {
+    TROUPE_TRY(const Message message, replica.answering().receive(deadline_in(step_timeout)));
+    TROUPE_TRY(StepResult result, decode_result(message.bytes()));
+    model_us = std::max(model_us, result.model_us);
+    results.push_back(std::move(result));
+  }
+  const Sent sent = in_flight_.front();
+  in_flight_.pop_front();
+  ++stats_.steps;
+  stats_.model_us += model_us;
+  stats_.step_us += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - sent.at).count());
+  stats_.prompt_tokens += sent.tokens;
+  TROUPE_TRY(auto updates, domain_.apply(std::move(results)));
   take_updates(std::move(updates));
   return {};
 }
@@ -115,21 +141,20 @@ void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
 }
 
 void StepLoop::update_stats() {
-  stats_.running = scheduler_.running();
-  stats_.waiting = scheduler_.waiting();
-  const BlockPool& blocks = scheduler_.blocks();
-  stats_.kv_use = 1.0 - static_cast<double>(blocks.free_blocks()) / blocks.blocks();
+  stats_.running = domain_.running();
+  stats_.waiting = domain_.waiting();
+  stats_.kv_use = domain_.kv_use();
 }
 
 Result<void> StepLoop::report_if_due() {
   const bool first = !first_token_reported_ && stats_.output_tokens > 0;
   const auto now = Clock::now();
-  if (report_.completions.empty() && report_.dropped.empty() && !first && scheduler_.live() > 0 &&
+  if (report_.completions.empty() && report_.dropped.empty() && !first && domain_.live() > 0 &&
       now - last_report_ < report_interval) {
     return {};
   }
   update_stats();
-  report_.replica = replica_;
+  report_.domain = index_;
   report_.stats = stats_;
   report_.first_token = first;
   first_token_reported_ |= first;

@@ -2,13 +2,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/engine/report.hpp"
 #include "actors/executor/answer.hpp"
 #include "actors/executor/executor.hpp"
-#include "actors/scheduler/scheduler.hpp"
+#include "actors/scheduler/step_domain.hpp"
 #include "actors/step/step_codec.hpp"
 #include "models/text/tokenizer.hpp"
 #include "runtime/actor/actor_handle.hpp"
@@ -16,41 +18,58 @@
 
 namespace troupe {
 
-/// The executor's loop: plan, send, receive, apply, report. Runs on one thread; interrupt() may
-/// come from another.
+/// The way to one replica's workers and back.
+struct StepChannels {
+  Channel plans;
+  std::optional<Channel> results;  ///< where it is not the one that takes plans that answers
+
+  Channel& answering() { return results ? *results : plans; }
+};
+
+/// The executor's loop: plan and send as many steps as may be in flight, receive the oldest one's
+/// results, apply, report. Runs on one thread; interrupt() may come from another.
 class StepLoop {
  public:
-  /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop.
-  StepLoop(Scheduler scheduler, Channel channel, ExecutorInbox& inbox, std::int32_t replica,
-           const Tokenizer* tokenizer, ActorHandle<Driver> driver);
+  /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
+  /// entry for each replica of the domain; `index` is the domain's.
+  StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
+           std::int32_t index, const Tokenizer* tokenizer, ActorHandle<Driver> driver);
 
   /// Until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly; a
   /// driver that takes no reports.
   Result<void> run();
 
   /// Makes a wait for the workers end; set inbox.stopping first.
-  void interrupt() { channel_.interrupt(); }
+  void interrupt();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   /// Takes what was submitted; waits for it if nothing else is to be done. False: stopping.
   bool take_inbox();
-  void admit(SequenceSpec spec);
+  void admit(std::size_t replica, SequenceSpec spec);
   void drop_waiting();
-  Result<void> run_step(const StepPlan& plan);
+  Result<void> send_plans();
+  Result<void> take_results();
   void take_updates(std::vector<SequenceUpdate> updates);
   /// Errors: a report that the driver could not be given; its answers would be lost.
   Result<void> report_if_due();
   void update_stats();
 
-  Scheduler scheduler_;
-  Channel channel_;
+  /// A step that was sent.
+  struct Sent {
+    Clock::time_point at;
+    std::uint64_t tokens = 0;
+  };
+
+  StepDomain domain_;
+  std::vector<StepChannels> channels_;
   ExecutorInbox& inbox_;
-  std::int32_t replica_;
+  std::int32_t index_;
   const Tokenizer* tokenizer_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;
+  std::deque<Sent> in_flight_;  ///< oldest first
   std::unordered_map<std::uint64_t, Answer> answers_;
   EngineReport report_;
   EngineStats stats_;

@@ -27,7 +27,8 @@ Result<Scheduler> Scheduler::make(const SchedulerConfig& config) {
       {"max_model_len", config.max_model_len},
       {"block_size", config.block_size},
       {"kv_cache_blocks", config.kv_cache_blocks},
-      {"max_steps_in_flight", config.max_steps_in_flight}};
+      {"max_steps_in_flight", config.max_steps_in_flight},
+      {"micro_batches", config.micro_batches}};
   for (const auto& [name, value] : bounds) {
     if (value < 1) {
       return fail(ErrorCode::invalid_argument, "{} is {}, it must be at least 1", name, value);
@@ -120,12 +121,23 @@ std::optional<StepPlan> Scheduler::plan() {
   if (in_flight() >= static_cast<std::size_t>(config_.max_steps_in_flight)) return std::nullopt;
   StepPlan plan;
   PlannedStep planned;
-  std::int32_t budget = config_.max_num_batched_tokens;
   plan.steps.reserve(running_.size());
   planned.shares.reserve(running_.size());
+  const auto part = [this](std::size_t all) {
+    const auto parts = static_cast<std::size_t>(config_.micro_batches);
+    return (all + parts - 1) / parts;
+  };
+  Budget budget{token_budget(), part(running_.size())};
   plan_running(plan, planned, budget);
+  budget.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size()));
   admit_waiting(plan, planned, budget);
   if (plan.steps.empty()) return std::nullopt;
+  return number(std::move(plan), std::move(planned));
+}
+
+StepPlan Scheduler::plan_empty() { return number({}, {}); }
+
+StepPlan Scheduler::number(StepPlan plan, PlannedStep planned) {
   plan.step = planned.step = next_step_++;
   plan.epoch = epoch_;
   plan.released = std::exchange(released_, {});
@@ -133,20 +145,36 @@ std::optional<StepPlan> Scheduler::plan() {
   return plan;
 }
 
-void Scheduler::plan_running(StepPlan& plan, PlannedStep& planned, std::int32_t& budget) {
+/// This plan's part of the tokens that are not computed yet, those in flight included.
+std::int32_t Scheduler::token_budget() const {
+  const std::int32_t most = config_.max_num_batched_tokens;
+  if (config_.micro_batches == 1 || !config_.chunked_prefill) return most;
+  const std::int64_t enough = std::int64_t{most} * config_.micro_batches;
+  std::int64_t tokens = 0;
+  for (const SequenceId id : running_) tokens += slots_[id].known() - slots_[id].computed;
+  for (const Sequence& sequence : waiting_) {
+    if (tokens >= enough) return most;
+    tokens += sequence.known();
+  }
+  tokens = std::min(tokens, enough);
+  return static_cast<std::int32_t>((tokens + config_.micro_batches - 1) / config_.micro_batches);
+}
+
+void Scheduler::plan_running(StepPlan& plan, PlannedStep& planned, Budget& budget) {
   for (const SequenceId id : running_) {
-    if (budget == 0) return;
-    const std::int32_t tokens = share_of(slots_[id], budget);
+    if (budget.tokens == 0 || plan.steps.size() == budget.sequences) return;
+    const std::int32_t tokens = share_of(slots_[id], budget.tokens);
     if (tokens == 0) continue;
     plan_share(id, tokens, plan, planned);
-    budget -= tokens;
+    budget.tokens -= tokens;
   }
 }
 
-void Scheduler::admit_waiting(StepPlan& plan, PlannedStep& planned, std::int32_t& budget) {
-  while (budget > 0 && !waiting_.empty() && !free_ids_.empty()) {
+void Scheduler::admit_waiting(StepPlan& plan, PlannedStep& planned, Budget& budget) {
+  while (budget.tokens > 0 && plan.steps.size() < budget.sequences && !waiting_.empty() &&
+         !free_ids_.empty()) {
     Sequence& next = waiting_.front();
-    const std::int32_t tokens = share_of(next, budget);
+    const std::int32_t tokens = share_of(next, budget.tokens);
     if (tokens == 0 || !pool_.allocate(blocks_needed(next), next.table)) return;
     const SequenceId id = free_ids_.back();
     free_ids_.pop_back();
@@ -166,7 +194,7 @@ void Scheduler::admit_waiting(StepPlan& plan, PlannedStep& planned, std::int32_t
     if (!slot.generated.empty()) started.sampling.prompt_logprobs = -1;
     plan_share(id, tokens, plan, planned);
     plan.steps.back().new_blocks = slot.table;
-    budget -= tokens;
+    budget.tokens -= tokens;
   }
 }
 

@@ -23,6 +23,9 @@ struct SchedulerConfig {
   std::int32_t block_size = 16;                ///< tokens in a block
   std::int32_t kv_cache_blocks = 1024;         ///< the least over the ranks
   std::int32_t max_steps_in_flight = 1;        ///< plans made before the first of them is applied
+  /// A plan takes at most one part in so many of the tokens and of the sequences that there are, so
+  /// that as many can be in flight at once: the stages of a pipeline.
+  std::int32_t micro_batches = 1;
   /// False: no prompt is cut; the budget must then hold max_model_len.
   bool chunked_prefill = true;
 };
@@ -89,6 +92,10 @@ class Scheduler {
   /// for a result, or the limit of plans in flight is reached.
   std::optional<StepPlan> plan();
 
+  /// A step of no tokens, for a replica that must step because others do (StepDomain). Counts as a
+  /// plan in flight.
+  StepPlan plan_empty();
+
   /// Takes the result of the oldest plan in flight and says what it brought, in plan order. Errors:
   /// internal if it is not that plan's result (step, epoch, a sequence it does not name, a sampled
   /// sequence without an answer); nothing is changed then. A sampled sequence that is answered with
@@ -143,8 +150,16 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);
 
   std::int32_t blocks_needed(const Sequence& sequence) const;
-  void plan_running(StepPlan& plan, PlannedStep& planned, std::int32_t& budget);
-  void admit_waiting(StepPlan& plan, PlannedStep& planned, std::int32_t& budget);
+  /// What a plan may still take.
+  struct Budget {
+    std::int32_t tokens = 0;
+    std::size_t sequences = 0;  ///< in the plan at most, the ones there already included
+  };
+
+  std::int32_t token_budget() const;
+  StepPlan number(StepPlan plan, PlannedStep planned);
+  void plan_running(StepPlan& plan, PlannedStep& planned, Budget& budget);
+  void admit_waiting(StepPlan& plan, PlannedStep& planned, Budget& budget);
   std::int32_t share_of(const Sequence& sequence, std::int32_t budget) const;
   void plan_share(SequenceId id, std::int32_t tokens, StepPlan& plan, PlannedStep& planned);
 

@@ -32,12 +32,20 @@ Tensor host_view(std::vector<std::int32_t>& values) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(Model& model, Ops& ops, Collectives& tensor, std::int64_t kv_blocks)
-    : model_(&model), ops_(&ops), tensor_(&tensor), kv_blocks_(kv_blocks) {}
+ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel,
+                         std::int64_t kv_blocks)
+    : model_(&model),
+      ops_(&ops),
+      tensor_(parallel.tensor),
+      pipeline_(parallel.pipeline),
+      experts_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts : nullptr),
+      stage_(parallel.at().stage),
+      stages_(parallel.mesh.shape().pipeline),
+      kv_blocks_(kv_blocks) {}
 
-Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, Collectives& tensor,
+Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelContext& parallel,
                                         std::int64_t kv_blocks) {
-  ModelRunner runner(model, ops, tensor, kv_blocks);
+  ModelRunner runner(model, ops, parallel, kv_blocks);
   TROUPE_CHECK(runner.allocate());
   return runner;
 }
@@ -50,6 +58,7 @@ Result<void> ModelRunner::allocate() {
   TROUPE_TRY(device_slots_, ops_->allocate(DType::i32, Shape{limits.max_batch_tokens}));
   TROUPE_TRY(device_tables_, ops_->allocate(DType::i32, Shape{kv_blocks_}));
   TROUPE_TRY(device_heads_, ops_->allocate(DType::i32, Shape{limits.max_head_rows}));
+  if (!is_last_stage()) return {};
   TROUPE_TRY(logits_, ops_->allocate(DType::f32, Shape{limits.max_head_rows, vocab}));
   host_logits_ = HostTensor(DType::f32, Shape{limits.max_head_rows, vocab});
   return {};
@@ -111,8 +120,54 @@ Result<void> ModelRunner::check_step(const SequenceStep& step) const {
   return {};
 }
 
+Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
+  std::uint64_t needed = 0;
+  const auto need = [&](SequenceId id) {
+    const auto found = sequences_.find(id);
+    if (found != sequences_.end()) needed = std::max(needed, found->second.awaits_message);
+  };
+  // Of those that go, too: their names may be given to others in this very plan.
+  for (const SequenceId id : plan.released) need(id);
+  for (const SequenceStep& step : plan.steps) need(step.id);
+  while (messages_taken_ < needed) {
+    const std::vector<SequenceId> ids = std::move(awaited_.front());
+    awaited_.pop_front();
+    ++messages_taken_;
+    sampled_.resize(ids.size());
+    TROUPE_CHECK(pipeline_->receive(host_view(sampled_), stages_ - 1));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      sequences_.at(ids[i]).tokens.back() = sampled_[i];
+    }
+  }
+  return {};
+}
+
+void ModelRunner::await_sampled_ids(const StepPlan& plan) {
+  std::vector<SequenceId> ids;
+  for (const SequenceStep& step : plan.steps) {
+    if (!step.sample) continue;
+    Sequence& sequence = sequences_.at(step.id);
+    sequence.tokens.push_back(unknown_token);
+    sequence.awaits_message = messages_taken_ + awaited_.size() + 1;
+    ids.push_back(step.id);
+  }
+  if (is_first_stage() && !ids.empty()) awaited_.push_back(std::move(ids));
+}
+
+Result<void> ModelRunner::tell_sampled_ids(const StepPlan& plan, const StepResult& result) {
+  sampled_.clear();
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (!plan.steps[i].sample) continue;
+    const auto& tokens = result.results[i].tokens;
+    sampled_.push_back(tokens.empty() ? unknown_token : tokens.back());
+  }
+  if (sampled_.empty()) return {};
+  return pipeline_->send(host_view(sampled_), 0);
+}
+
 Result<StepResult> ModelRunner::run(const StepPlan& plan) {
   const auto begin = std::chrono::steady_clock::now();
+  if (stages_ > 1 && is_first_stage()) TROUPE_CHECK(take_sampled_ids(plan));
   TROUPE_CHECK(apply_deltas(plan));
   StepResult result;
   result.step = plan.step;
@@ -134,11 +189,36 @@ Result<StepResult> ModelRunner::run(const StepPlan& plan) {
     sequence.computed = std::max(sequence.computed, end);
   }
   TROUPE_CHECK(run_pass(result));
+  if (experts_ != nullptr) TROUPE_CHECK(join_passes_of_others());
+  if (!is_last_stage()) {
+    await_sampled_ids(plan);
+  } else if (stages_ > 1) {
+    TROUPE_CHECK(tell_sampled_ids(plan, result));
+  }
   result.model_us =
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::steady_clock::now() - begin)
                                      .count());
   return result;
+}
+
+Result<void> ModelRunner::join_passes_of_others() {
+  while (true) {
+    TROUPE_TRY(const bool others_have, any_has_tokens(false));
+    if (!others_have) return {};
+    TROUPE_CHECK(model_->forward({}, {}));
+  }
+}
+
+Result<bool> ModelRunner::any_has_tokens(bool here) {
+  std::uint8_t own = here ? 1 : 0;
+  const auto size = static_cast<std::size_t>(experts_->size());
+  std::vector<std::uint8_t> all(size);
+  const std::vector<std::int64_t> one_each(size, 1);
+  TROUPE_CHECK(experts_->all_gather(Tensor(&own, DType::u8, Shape{1, 1}),
+                                    Tensor(all.data(), DType::u8, Shape{experts_->size(), 1}),
+                                    one_each));
+  return std::ranges::any_of(all, [](std::uint8_t has) { return has != 0; });
 }
 
 std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin, std::int32_t end,
@@ -180,6 +260,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin,
 
 Result<void> ModelRunner::run_pass(StepResult& result) {
   if (ids_.empty()) return {};
+  if (experts_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
   const auto upload = [this](std::vector<std::int32_t>& from, const DeviceTensor& to) {
     const Tensor target = to.view().rows(0, static_cast<std::int64_t>(from.size()));
     ops_->upload(host_view(from), target);
@@ -193,42 +274,10 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
                      .block_tables = upload(tables_, device_tables_),
                      .sequences = spans_,
                      .block_size = model_->limits().block_size};
-  const auto head_count = static_cast<std::int64_t>(heads_.size());
-  const Tensor logits = logits_.view().rows(0, head_count);
+  Tensor logits;
+  if (is_last_stage()) logits = logits_.view().rows(0, static_cast<std::int64_t>(heads_.size()));
   TROUPE_CHECK(model_->forward(batch, logits));
-
-  if (head_count > 0) {
-    std::int32_t alternatives = 0;
-    for (const HeadRow& row : heads_) {
-      alternatives = std::max(alternatives, wanted_logprobs(row.sequence->sampling, row.sample));
-    }
-    const auto width = static_cast<std::int64_t>(record_bytes(alternatives));
-    // Each rank chooses for its share of the rows, then all tell each other.
-    const auto size = tensor_->size();
-    std::vector<std::int64_t> rows_per_rank(static_cast<std::size_t>(size));
-    for (int r = 0; r < size; ++r) {
-      rows_per_rank[static_cast<std::size_t>(r)] = ceil_slice(head_count, {r, size}).count;
-    }
-    const Slice mine = ceil_slice(head_count, {tensor_->rank(), size});
-
-    const Tensor host = host_logits_.view().rows(0, head_count);
-    ops_->download(logits, host);
-    TROUPE_CHECK(ops_->synchronize());
-    const std::int64_t vocab = model_->config().vocab_size;
-    own_records_.assign(static_cast<std::size_t>(mine.count * width), std::byte{0});
-    all_records_.resize(static_cast<std::size_t>(head_count * width));
-    for (std::int64_t i = 0; i < mine.count; ++i) {
-      const std::int64_t row = mine.begin + i;
-      choose(host.rows(row, 1).span<float>().first(static_cast<std::size_t>(vocab)), heads_[row],
-             std::span(own_records_).subspan(i * width, width));
-    }
-    TROUPE_CHECK(tensor_->all_gather(
-        Tensor(own_records_.data(), DType::u8, Shape{mine.count, width}),
-        Tensor(all_records_.data(), DType::u8, Shape{head_count, width}), rows_per_rank));
-    for (std::int64_t i = 0; i < head_count; ++i) {
-      take_record(std::span(all_records_).subspan(i * width, width), heads_[i], result);
-    }
-  }
+  if (is_last_stage() && !heads_.empty()) TROUPE_CHECK(read_logits(logits, result));
   ids_.clear();
   positions_.clear();
   slots_.clear();
@@ -236,6 +285,42 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   head_rows_.clear();
   spans_.clear();
   heads_.clear();
+  return {};
+}
+
+Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) {
+  const auto head_count = static_cast<std::int64_t>(heads_.size());
+  std::int32_t alternatives = 0;
+  for (const HeadRow& row : heads_) {
+    alternatives = std::max(alternatives, wanted_logprobs(row.sequence->sampling, row.sample));
+  }
+  const auto width = static_cast<std::int64_t>(record_bytes(alternatives));
+  const Tensor host = host_logits_.view().rows(0, head_count);
+  ops_->download(logits, host);
+  TROUPE_CHECK(ops_->synchronize());
+
+  // Each rank chooses for its share of the rows, then all tell each other.
+  const ShardOf shard = tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
+  const Slice mine = ceil_slice(head_count, shard);
+  records_.assign(static_cast<std::size_t>(head_count * width), std::byte{0});
+  const auto record = [&](std::int64_t row) {
+    return std::span(records_).subspan(static_cast<std::size_t>(row * width),
+                                       static_cast<std::size_t>(width));
+  };
+  for (std::int64_t row = mine.begin; row < mine.end(); ++row) {
+    choose(host.rows(row, 1).span<float>(), heads_[static_cast<std::size_t>(row)], record(row));
+  }
+  if (tensor_ != nullptr) {
+    std::vector<std::int64_t> rows_per_rank;
+    for (int r = 0; r < shard.size; ++r) {
+      rows_per_rank.push_back(ceil_slice(head_count, {r, shard.size}).count);
+    }
+    const Tensor all(records_.data(), DType::u8, Shape{head_count, width});
+    TROUPE_CHECK(tensor_->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
+  }
+  for (std::int64_t row = 0; row < head_count; ++row) {
+    take_record(record(row), heads_[static_cast<std::size_t>(row)], result);
+  }
   return {};
 }
 
@@ -258,10 +343,11 @@ void ModelRunner::choose(std::span<const float> logits, const HeadRow& row,
     const TokenLogprobs scores = token_logprobs(logits, head.id, wanted, scratch_);
     head.logprob = scores.logprob;
     head.alternatives = static_cast<std::int32_t>(scores.top_ids.size());
-    std::byte* out = record.data() + sizeof(RowHead);
-    std::memcpy(out, scores.top_ids.data(), scores.top_ids.size() * 4);
-    std::memcpy(out + scores.top_ids.size() * 4, scores.top_logprobs.data(),
-                scores.top_logprobs.size() * 4);
+    const auto ids = std::as_bytes(std::span(scores.top_ids));
+    const auto rest = record.subspan(sizeof head);
+    std::ranges::copy(ids, rest.begin());
+    std::ranges::copy(std::as_bytes(std::span(scores.top_logprobs)),
+                      rest.subspan(ids.size()).begin());
   }
   std::memcpy(record.data(), &head, sizeof head);
 }
@@ -280,10 +366,11 @@ void ModelRunner::take_record(std::span<const std::byte> record, const HeadRow& 
     scores.logprob = head.logprob;
     scores.top_ids.resize(static_cast<std::size_t>(head.alternatives));
     scores.top_logprobs.resize(static_cast<std::size_t>(head.alternatives));
-    const std::byte* from = record.data() + sizeof head;
-    std::memcpy(scores.top_ids.data(), from, scores.top_ids.size() * 4);
-    std::memcpy(scores.top_logprobs.data(), from + scores.top_ids.size() * 4,
-                scores.top_logprobs.size() * 4);
+    const auto ids = std::as_writable_bytes(std::span(scores.top_ids));
+    const auto values = std::as_writable_bytes(std::span(scores.top_logprobs));
+    const auto rest = record.subspan(sizeof head);
+    std::ranges::copy(rest.first(ids.size()), ids.begin());
+    std::ranges::copy(rest.subspan(ids.size(), values.size()), values.begin());
     (row.sample ? entry.logprobs : entry.prompt_logprobs).push_back(std::move(scores));
   }
   if (row.sample) {

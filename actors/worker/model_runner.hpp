@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -16,27 +17,36 @@ namespace troupe {
 
 /// Carries out step plans on one rank's model: keeps what the plans' deltas add up to (each
 /// sequence's tokens and block table), runs the passes, samples, and writes the result. A
-/// deterministic function of the weights and the plans so far; all ranks of a tensor group are
-/// given the same plans and come to the same result. One thread at a time.
+/// deterministic function of the weights and the plans so far; all ranks of a replica are given the
+/// same plans, and those of its last stage come to the same result. One thread at a time.
+///
+/// In a pipeline the last stage alone samples. It sends the ids to the first stage, which takes
+/// them when a plan needs them, so that a stage is not held up by the one after it; the stages
+/// between know of a sampled token that it is there, not which.
 class ModelRunner {
  public:
-  /// `model` has its KV cache of `kv_blocks` blocks; `tensor` is its tensor group. All outlive the
+  /// `model` has its KV cache of `kv_blocks` blocks and was loaded for `parallel`. All outlive the
   /// runner. Errors: resource_exhausted.
-  static Result<ModelRunner> create(Model& model, Ops& ops, Collectives& tensor,
+  static Result<ModelRunner> create(Model& model, Ops& ops, const ParallelContext& parallel,
                                     std::int64_t kv_blocks);
 
-  /// Runs one step. Errors: corrupt_data for a plan that does not fit the state (unknown sequence,
-  /// positions out of order, a block or token that does not exist); those of the model and of the
-  /// collectives. After an error the state is void.
+  /// Runs one step; the result says what was sampled on the last stage only. Errors: corrupt_data
+  /// for a plan that does not fit the state (unknown sequence, positions out of order, a block or
+  /// token that does not exist); those of the model and of the collectives. After an error the
+  /// state is void.
   Result<StepResult> run(const StepPlan& plan);
 
  private:
+  /// A sampled token that this stage has not been told, or is never told.
+  static constexpr std::int32_t unknown_token = -1;
+
   struct Sequence {
     std::vector<std::int32_t> tokens;  ///< prompt, then what was generated
     std::int32_t prompt_tokens = 0;
     std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
     SamplingParams sampling;
     std::vector<std::int32_t> blocks;
+    std::uint64_t awaits_message = 0;  ///< the one that brings its last token's id; 0: none ever
   };
 
   /// A row of a pass whose logits are wanted.
@@ -47,8 +57,17 @@ class ModelRunner {
     bool sample = false;        ///< sample its successor; otherwise score the known one
   };
 
-  ModelRunner(Model& model, Ops& ops, Collectives& tensor, std::int64_t kv_blocks);
+  ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel, std::int64_t kv_blocks);
+  bool is_first_stage() const { return stage_ == 0; }
+  bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> allocate();
+
+  /// First stage: takes sampled ids until those of every sequence that the plan names are there.
+  Result<void> take_sampled_ids(const StepPlan& plan);
+  /// All stages but the last: notes that this plan's sampled sequences have a further token.
+  void await_sampled_ids(const StepPlan& plan);
+  /// Last stage: tells the first one what this plan's sampled sequences got.
+  Result<void> tell_sampled_ids(const StepPlan& plan, const StepResult& result);
 
   Result<void> apply_deltas(const StepPlan& plan);
   Result<void> check_step(const SequenceStep& step) const;
@@ -57,24 +76,37 @@ class ModelRunner {
                         std::size_t result);
   /// Runs the pass that add_rows has filled, chooses and scores, and empties it.
   Result<void> run_pass(StepResult& result);
+  /// Runs passes without tokens of its own until no replica that it shares experts with has any.
+  Result<void> join_passes_of_others();
+  /// Whether any rank of the expert group has a pass to run; all must ask.
+  Result<bool> any_has_tokens(bool here);
+  Result<void> read_logits(const Tensor& logits, StepResult& result);
   void choose(std::span<const float> logits, const HeadRow& row, std::span<std::byte> record);
   void take_record(std::span<const std::byte> record, const HeadRow& row, StepResult& result);
 
   Model* model_;
   Ops* ops_;
-  Collectives* tensor_;
+  Collectives* tensor_;    ///< null on one rank
+  Collectives* pipeline_;  ///< null on one stage
+  Collectives* experts_;   ///< null unless passes are run together with other replicas
+  int stage_;
+  int stages_;
   std::int64_t kv_blocks_;
   std::unordered_map<SequenceId, Sequence> sequences_;
+  /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
+  std::deque<std::vector<SequenceId>> awaited_;
+  std::uint64_t messages_taken_ = 0;  ///< of sampled ids, one a plan
   SamplerScratch scratch_;
 
   // The pass being filled; capacities are the model's limits.
+  std::vector<std::int32_t> sampled_;  ///< scratch of take_ and tell_sampled_ids
   std::vector<std::int32_t> ids_, positions_, slots_, tables_, head_rows_;
   std::vector<SequenceSpan> spans_;
   std::vector<HeadRow> heads_;
   DeviceTensor device_ids_, device_positions_, device_slots_, device_tables_, device_heads_;
-  DeviceTensor logits_;     ///< [max_head_rows, vocab] f32
-  HostTensor host_logits_;  ///< the same on the host
-  std::vector<std::byte> own_records_, all_records_;
+  DeviceTensor logits_;             ///< [max_head_rows, vocab] f32
+  HostTensor host_logits_;          ///< the same on the host
+  std::vector<std::byte> records_;  ///< of all rows of a pass
 };
 
 }  // namespace troupe

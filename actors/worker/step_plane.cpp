@@ -1,7 +1,6 @@
 #include "actors/worker/step_plane.hpp"
 
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include "actors/engine/request.hpp"
@@ -21,86 +20,83 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
                                       (std::int64_t{8} << 20));
 }
 
-/// Receives from the executor, passes each plan on within the node, and answers.
-class FirstOfNode final : public StepPlane {
- public:
-  FirstOfNode(Channel channel, std::optional<ShmBroadcastWriter> fan_out)
-      : channel_(std::move(channel)), fan_out_(std::move(fan_out)) {}
-
-  std::string address() const override { return channel_.address(); }
-
-  Result<StepPlan> receive(Deadline deadline) override {
-    TROUPE_TRY(const Message message, channel_.receive(deadline));
-    if (fan_out_) TROUPE_CHECK(fan_out_->send(message.bytes(), deadline_in(fan_out_timeout)));
-    return decode_plan(message.bytes());
-  }
-
-  Result<void> answer(const StepResult& result, Deadline deadline) override {
-    TROUPE_TRY(const auto bytes, encoder_.encode(result));
-    return channel_.send(bytes, deadline);
-  }
-
-  void interrupt() override {
-    channel_.interrupt();
-    if (fan_out_) fan_out_->interrupt();
-  }
-
- private:
-  Channel channel_;
-  std::optional<ShmBroadcastWriter> fan_out_;
-  StepEncoder encoder_;
-};
-
-/// Takes plans from the node's first worker.
-class OtherOfNode final : public StepPlane {
- public:
-  explicit OtherOfNode(ShmBroadcastReader reader) : reader_(std::move(reader)) {}
-
-  std::string address() const override { return {}; }
-  Result<StepPlan> receive(Deadline deadline) override {
-    TROUPE_TRY(const auto bytes, reader_.receive(deadline));
-    return decode_plan(bytes);
-  }
-  Result<void> answer(const StepResult&, Deadline) override { return {}; }
-  void interrupt() override { reader_.interrupt(); }
-
- private:
-  ShmBroadcastReader reader_;
-};
+Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, std::int32_t replica,
+                       StepDirection direction) {
+  const std::string purpose = step_channel_purpose(spec.epoch, replica, direction);
+  return Channel::listen(ChannelKeys::derive(context.keys().derive(purpose), purpose),
+                         ChannelEndpoint::on_this_node());
+}
 
 }  // namespace
 
-std::string group_name(std::uint32_t epoch, std::int32_t replica) {
-  return fmt::format("epoch {}/replica {}", epoch, replica);
+std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,
+                                 StepDirection direction) {
+  return fmt::format("step plane/{}/replica {}/{}", epoch_name(epoch), replica,
+                     direction == StepDirection::plans ? "plans" : "results");
 }
 
-std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica) {
-  return "step plane/" + group_name(epoch, replica);
+Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
+  TROUPE_TRY(const Mesh mesh, mesh_of(spec));
+  const MeshCoordinates at = mesh.coordinates(spec.rank);
+  const int stages = mesh.shape().pipeline;
+  const int workers = mesh.world_size() / mesh.shape().data;
+  const int index = spec.rank - mesh.rank({.data = at.data});
+
+  StepPlane plane;
+  plane.answers_ = at == MeshCoordinates{.data = at.data, .stage = stages - 1};
+  if (index == 0) {
+    TROUPE_TRY(plane.plans_, listen(context, spec, at.data, StepDirection::plans));
+  }
+  if (plane.answers_ && index > 0) {
+    TROUPE_TRY(plane.results_, listen(context, spec, at.data, StepDirection::results));
+  }
+  if (workers > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, index, workers));
+  return plane;
 }
 
-Result<std::unique_ptr<StepPlane>> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
-  const int readers = spec.tensor_parallel_size - 1;
-  SharedMemory region;
-  if (readers > 0) {
-    TROUPE_TRY(UniqueFd fd, context.shared_memory(group_name(spec.epoch, spec.replica) + "/steps",
-                                                  shm_broadcast_bytes(readers, ring_bytes(spec))));
-    TROUPE_TRY(region, SharedMemory::map(std::move(fd)));
+Result<void> StepPlane::open_fan_out(ActorContext& context, const WorkerSpec& spec, int index,
+                                     int workers) {
+  const int readers = workers - 1;
+  const std::string name =
+      fmt::format("{}/steps from rank {}", epoch_name(spec.epoch), spec.rank - index);
+  TROUPE_TRY(UniqueFd fd,
+             context.shared_memory(name, shm_broadcast_bytes(readers, ring_bytes(spec))));
+  TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
+  if (index == 0) {
+    TROUPE_TRY(fan_out_, ShmBroadcastWriter::attach(std::move(region), readers));
+  } else {
+    TROUPE_TRY(reader_, ShmBroadcastReader::attach(std::move(region), readers, index - 1));
   }
-  if (spec.tensor_rank > 0) {
-    TROUPE_TRY(auto reader,
-               ShmBroadcastReader::attach(std::move(region), readers, spec.tensor_rank - 1));
-    return std::unique_ptr<StepPlane>(std::make_unique<OtherOfNode>(std::move(reader)));
+  return {};
+}
+
+StepAddresses StepPlane::addresses() const {
+  return {plans_ ? plans_->address() : "", results_ ? results_->address() : ""};
+}
+
+Result<StepPlan> StepPlane::receive(Deadline deadline) {
+  if (reader_) {
+    TROUPE_TRY(const auto bytes, reader_->receive(deadline));
+    return decode_plan(bytes);
   }
-  std::optional<ShmBroadcastWriter> fan_out;
-  if (readers > 0) {
-    TROUPE_TRY(fan_out, ShmBroadcastWriter::attach(std::move(region), readers));
+  TROUPE_TRY(const Message message, plans_->receive(deadline));
+  if (fan_out_) TROUPE_CHECK(fan_out_->send(message.bytes(), deadline_in(fan_out_timeout)));
+  return decode_plan(message.bytes());
+}
+
+Result<void> StepPlane::answer(const StepResult& result, Deadline deadline) {
+  auto& channel = results_ ? results_ : plans_;
+  if (!answers_) return {};
+  TROUPE_TRY(const auto bytes, encoder_.encode(result));
+  return channel->send(bytes, deadline);
+}
+
+void StepPlane::interrupt() {
+  for (auto* channel : {&plans_, &results_}) {
+    if (*channel) (*channel)->interrupt();
   }
-  const auto purpose = step_channel_purpose(spec.epoch, spec.replica);
-  TROUPE_TRY(auto channel,
-             Channel::listen(ChannelKeys::derive(context.keys().derive(purpose), purpose),
-                             ChannelEndpoint::on_this_node()));
-  return std::unique_ptr<StepPlane>(
-      std::make_unique<FirstOfNode>(std::move(channel), std::move(fan_out)));
+  if (fan_out_) fan_out_->interrupt();
+  if (reader_) reader_->interrupt();
 }
 
 }  // namespace troupe

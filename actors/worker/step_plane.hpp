@@ -1,31 +1,41 @@
 #pragma once
 
-#include <memory>
-#include <string>
+#include <optional>
 
 #include "actors/step/step_codec.hpp"
-#include "actors/worker/worker.hpp"
+#include "actors/worker/worker_spec.hpp"
+#include "runtime/actor/actor_context.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/channel/channel.hpp"
 #include "runtime/channel/shm_broadcast.hpp"
 
 namespace troupe {
 
-/// A worker's end of the step plane: plans come in, results go out. One thread at a time, except
-/// interrupt().
+/// A worker's end of the step plane. The executor sends each plan to the first worker of the
+/// replica, which fans it out to the replica's other workers through shared memory; the first
+/// worker of the last stage answers. One thread at a time, except interrupt().
 class StepPlane {
  public:
-  virtual ~StepPlane() = default;
+  static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec);
 
-  /// What the executor connects to; empty for a worker that is not the first of its node.
-  virtual std::string address() const = 0;
+  /// What the executor connects to at this worker.
+  StepAddresses addresses() const;
   /// The next plan. Errors: timeout, cancelled, and those of the codec.
-  virtual Result<StepPlan> receive(Deadline deadline) = 0;
-  /// Answers it; only the first worker's answer goes anywhere.
-  virtual Result<void> answer(const StepResult& result, Deadline deadline) = 0;
-  virtual void interrupt() = 0;
+  Result<StepPlan> receive(Deadline deadline);
+  /// Answers it; only the answer of the worker that answers goes anywhere.
+  Result<void> answer(const StepResult& result, Deadline deadline);
+  void interrupt();
 
-  static Result<std::unique_ptr<StepPlane>> open(ActorContext& context, const WorkerSpec& spec);
+ private:
+  StepPlane() = default;
+  Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec, int index, int workers);
+
+  std::optional<Channel> plans_;               ///< of the first worker
+  std::optional<ShmBroadcastWriter> fan_out_;  ///< of the first worker, if there are others
+  std::optional<ShmBroadcastReader> reader_;   ///< of the others
+  bool answers_ = false;
+  std::optional<Channel> results_;  ///< of the one that answers, if it is not the first
+  StepEncoder encoder_;
 };
 
 }  // namespace troupe

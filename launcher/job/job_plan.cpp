@@ -1,13 +1,18 @@
 #include "launcher/job/job_plan.hpp"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <thread>
 
+#include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_intake.hpp"
+#include "launcher/job/mesh_table.hpp"
+#include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/model/model.hpp"
-#include "parallel/mesh/mesh.hpp"
+#include "models/ops/cpu/cpu_ops.hpp"
 
 namespace troupe {
 namespace {
@@ -32,6 +37,49 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
   return asked;
 }
 
+/// The footprint of every rank. Ranks of the same place in their replicas hold the same.
+Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
+                                              const Checkpoint& checkpoint, const Mesh& mesh,
+                                              const EngineSpec& engine) {
+  const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  const FootprintOptions options{.compute = dtype,
+                                 .kv_dtype = dtype,
+                                 .block_size = engine.block_size,
+                                 .panel_rows = cpu_panel_rows};
+  std::map<std::array<int, 4>, RankFootprint> known;
+  std::vector<RankFootprint> ranks;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const MeshCoordinates at = mesh.coordinates(rank);
+    const ExpertPlace place = mesh.expert_place(rank);
+    const std::array key{at.stage, at.tensor, place.expert_rank, place.split_index};
+    auto found = known.find(key);
+    if (found == known.end()) {
+      TROUPE_TRY(const auto footprint, rank_footprint(model, checkpoint, mesh, rank, options));
+      found = known.emplace(key, footprint).first;
+    }
+    ranks.push_back(found->second);
+  }
+  return ranks;
+}
+
+/// Decides plan.kv_blocks, and warns of weights that do not fit.
+void judge_memory(JobPlan& plan) {
+  std::uint64_t weights = 0;
+  std::uint64_t bytes_per_block = 0;
+  for (const RankFootprint& rank : plan.ranks) {
+    weights += rank.weight_bytes;
+    bytes_per_block += rank.kv_bytes_per_block;
+  }
+  const std::uint64_t available = available_memory_bytes();
+  const std::uint64_t left = available > weights ? available - weights : 0;
+  plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, left);
+  if (available > 0 && left == 0) {
+    plan.warnings.push_back(
+        fmt::format("the weights of all workers are {}, but {} of memory are free",
+                    format_bytes(weights), format_bytes(available)));
+  }
+}
+
 }  // namespace
 
 Result<JobPlan> plan_job(Config config) {
@@ -42,25 +90,17 @@ Result<JobPlan> plan_job(Config config) {
   plan.model = *std::move(model);
   auto checkpoint = Checkpoint::open(config.model.path);
   if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
-  const int tensor = static_cast<int>(config.parallel.tensor_parallel_size);
-  auto checked = check_model(plan.model, *checkpoint, MeshShape{.tensor = tensor});
+  TROUPE_TRY(plan.mesh, plan_mesh(config, plan.model));
+  auto checked = check_model(plan.model, *checkpoint, plan.mesh);
   if (!checked.ok())
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
-  const int data = static_cast<int>(config.parallel.data_parallel_size);
-  const int world = data * tensor;
-  plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
-  if (world > plan.devices) {
-    return fail(ErrorCode::invalid_argument,
-                "{} replicas of {} workers are {} workers, but the node takes {} "
-                "(cluster.devices_per_node)",
-                data, tensor, world, plan.devices);
-  }
 
   EngineSpec& engine = plan.engine;
   engine.model_path = config.model.path;
   engine.data_parallel_size = data;
   engine.tensor_parallel_size = tensor;
+  engine.pipeline_parallel_size = static_cast<std::int32_t>(config.parallel.pipeline_parallel_size);
   engine.sequence_parallel = config.parallel.sequence_parallel;
   engine.threads_per_worker = static_cast<std::int32_t>(
       config.engine.threads_per_worker.value_or(std::max(1, plan.cores / world)));
@@ -90,6 +130,8 @@ Result<JobPlan> plan_job(Config config) {
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
                     engine.threads_per_worker, plan.cores));
   }
+  TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, engine));
+  judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
   TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, engine.max_model_len));
   const auto& penalty = intake.defaults().repetition_penalty;
@@ -104,21 +146,16 @@ Result<JobPlan> plan_job(Config config) {
 }
 
 std::string describe(const JobPlan& plan) {
-  const auto mesh = Mesh::create(
-      {.data = plan.engine.data_parallel_size, .tensor = plan.engine.tensor_parallel_size});
   std::string text = to_yaml(plan.config);
   text += fmt::format(
       "\n{} ({}), {} layers, {} tokens of context, {} a step\nworkers: {}, threads each: {}, "
-      "cores: {}\n",
+      "cores: {}\nKV blocks of {} tokens: {} a replica, {} tokens\n",
       plan.config.model.path, to_string(plan.model.architecture), plan.model.layers,
-      plan.engine.max_model_len, plan.engine.max_num_batched_tokens, mesh->world_size(),
-      plan.engine.threads_per_worker, plan.cores);
+      plan.engine.max_model_len, plan.engine.max_num_batched_tokens, plan.mesh.world_size(),
+      plan.engine.threads_per_worker, plan.cores, plan.engine.block_size, plan.kv_blocks,
+      plan.kv_blocks * plan.engine.block_size);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
-  text += "\nrank  node   device  place\n";
-  for (int rank = 0; rank < mesh->world_size(); ++rank) {
-    text += fmt::format("{:<4}  {:<5}  {:<6}  {}\n", rank, "node0", rank, mesh->describe(rank));
-  }
-  return text;
+  return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks);
 }
 
 }  // namespace troupe

@@ -6,6 +6,8 @@
 #include "actors/driver/engine_spec.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "models/config/model_config.hpp"
+#include "models/model/footprint.hpp"
+#include "parallel/mesh/mesh.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -16,17 +18,19 @@ struct JobPlan {
   Config config;
   ModelConfig model;
   EngineSpec engine;
+  Mesh mesh;
+  std::vector<RankFootprint> ranks;   ///< what each rank of the mesh will hold
+  std::int64_t kv_blocks = 0;         ///< of a replica; may come out smaller for want of memory
   int cores = 1;                      ///< logical ones of this machine
-  int devices = 1;                    ///< workers that the node takes
   std::vector<std::string> warnings;  ///< what the person should know, a sentence each
 };
 
 /// Reads the model's headers and decides. Everything that can be refused before a process starts is
-/// refused here: the checkpoint, its tokenizer and template, sizes that do not divide, more workers
-/// than devices. Errors name file, tensor or key.
+/// refused here: the checkpoint, its tokenizer and template, and what plan_mesh refuses. Errors
+/// name file, tensor or key.
 Result<JobPlan> plan_job(Config config);
 
-/// What `launcher check` prints: the configuration, then a table of ranks.
+/// What `launcher check` prints: the configuration, then the mesh_table.
 std::string describe(const JobPlan& plan);
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/parallel_context.hpp"
 #include "models/layers/tensor_group.hpp"
 #include "models/layers/weights.hpp"
 #include "models/layers/workspace.hpp"
@@ -17,6 +18,7 @@ struct LayerContext {
   const Weights& weights;
   Workspace& space;
   Ops& ops;
+  const ParallelContext& parallel;
   TensorGroup& tensor;  ///< the ranks that share each matrix
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/layers/rope_table.hpp"
+#include "models/model/stages.hpp"
 
 namespace troupe {
 
@@ -10,7 +11,7 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
                                                   const Checkpoint& checkpoint, Ops& ops,
                                                   const ParallelContext& parallel,
                                                   const ModelLimits& limits) {
-  const ShardOf shard{parallel.at.tensor, parallel.shape.tensor};
+  const ShardOf shard{parallel.at().tensor, parallel.mesh.shape().tensor};
   std::unique_ptr<DecoderModel> model(new DecoderModel(config, limits, ops));
   if (model->limits_.max_positions == 0) {
     model->limits_.max_positions = config.max_position_embeddings;
@@ -31,17 +32,27 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
       TensorGroup::create(shard.size > 1 ? parallel.tensor : nullptr, parallel.sequence_parallel,
                           limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
   tensor_.emplace(std::move(tensor));
-  const LayerContext context{config_, limits_, weights, space_, ops_, *tensor_};
+  pipeline_ = parallel.pipeline;
+  stage_ = parallel.at().stage;
+  stages_ = parallel.mesh.shape().pipeline;
+  steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
+  const LayerContext context{config_, limits_, weights, space_, ops_, parallel, *tensor_};
 
   TROUPE_CHECK(build_rope());
-  TROUPE_TRY(auto embedding, Embedding::create(context));
-  embedding_.emplace(std::move(embedding));
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+  if (stage_ == 0) {
+    TROUPE_TRY(auto embedding, Embedding::create(context));
+    embedding_.emplace(std::move(embedding));
+  }
+  TROUPE_TRY(const std::vector<Slice> stages, stage_layers(config_, stages_));
+  const Slice own = stages[static_cast<std::size_t>(stage_)];
+  for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
     TROUPE_TRY(auto built, family.build_layer(context, layer));
     layers_.push_back(std::move(built));
   }
-  TROUPE_TRY(auto head, Head::create(context));
-  head_.emplace(std::move(head));
+  if (is_last_stage()) {
+    TROUPE_TRY(auto head, Head::create(context));
+    head_.emplace(std::move(head));
+  }
   return {};
 }
 
@@ -54,23 +65,41 @@ Result<void> DecoderModel::build_rope() {
 
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
-  const std::int64_t tokens = batch.token_ids[0];
+  const std::int64_t tokens = batch.token_ids.elements();
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
-  TROUPE_CHECK(embedding_->forward(batch.token_ids, hidden.residual));
+  if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     TROUPE_CHECK(layers_[layer].forward(hidden, batch.attention, rope_, kv_[layer]));
   }
-  if (batch.head_rows.empty()) return {};
-  return head_->forward(hidden, tokens, batch.head_rows, logits);
+  return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
+}
+
+Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
+  if (stage_ == 0) return embedding_->forward(batch.token_ids, hidden.residual);
+  if (hidden.tokens() == 0) return {};
+  return pipeline_->receive(hidden.residual, stage_ - 1);
+}
+
+Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hidden,
+                                      const Tensor& logits) {
+  if (is_last_stage()) {
+    if (batch.head_rows.empty()) return {};
+    return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits);
+  }
+  if (hidden.tokens() == 0) return {};
+  ops_.add(hidden.residual, hidden.update);
+  TROUPE_CHECK(ops_.synchronize());
+  return pipeline_->send(hidden.residual, stage_ + 1);
 }
 
 Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& logits) const {
   const std::int64_t tokens = batch.token_ids.elements();
   const std::int64_t rows = batch.head_rows.elements();
-  if (tokens < 1 || tokens > limits_.max_batch_tokens) {
-    return fail(ErrorCode::invalid_argument, "a pass of {} tokens; this model takes 1 to {}",
-                tokens, limits_.max_batch_tokens);
+  const std::int64_t least = steps_with_others_ ? 0 : 1;
+  if (tokens < least || tokens > limits_.max_batch_tokens) {
+    return fail(ErrorCode::invalid_argument, "a pass of {} tokens; this model takes {} to {}",
+                tokens, least, limits_.max_batch_tokens);
   }
   if (rows > limits_.max_head_rows) {
     return fail(ErrorCode::invalid_argument, "logits of {} rows; this model gives at most {}", rows,
@@ -79,17 +108,18 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   if (kv_.empty()) {
     return fail(ErrorCode::invalid_argument, "forward before allocate_kv_cache");
   }
+  if (tokens == 0) return {};
   TROUPE_CHECK(check_shape("token_ids", batch.token_ids, {tokens}, DType::i32));
   TROUPE_CHECK(check_shape("positions", batch.attention.positions, {tokens}, DType::i32));
   TROUPE_CHECK(check_shape("kv_slots", batch.attention.kv_slots, {tokens}, DType::i32));
-  if (rows == 0) return {};
+  if (rows == 0 || !is_last_stage()) return {};
   TROUPE_CHECK(check_shape("head_rows", batch.head_rows, {rows}, DType::i32));
   return check_shape("logits", logits, {rows, config_.vocab_size}, DType::f32);
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
-  const std::int64_t elements =
-      2 * config_.layers * limits_.block_size * attention_.kv_heads * attention_.head_dim;
+  const std::int64_t elements = 2 * static_cast<std::int64_t>(layers_.size()) * limits_.block_size *
+                                attention_.kv_heads * attention_.head_dim;
   return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype);
 }
 
@@ -97,7 +127,7 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   if (!kv_.empty()) return fail(ErrorCode::invalid_argument, "the KV cache is there already");
   if (blocks < 1) return fail(ErrorCode::invalid_argument, "a KV cache of {} blocks", blocks);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     TROUPE_TRY(auto pages,
                ops_.allocate_kv(blocks, limits_.block_size, attention_, limits_.kv_dtype));
     memory.push_back(std::move(pages));
@@ -108,7 +138,9 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
 }
 
 std::size_t DecoderModel::weight_bytes() const {
-  std::size_t bytes = embedding_->bytes() + head_->bytes();
+  std::size_t bytes = 0;
+  if (embedding_) bytes += embedding_->bytes();
+  if (head_) bytes += head_->bytes();
   for (const DecoderLayer& layer : layers_) bytes += layer.bytes();
   return bytes;
 }

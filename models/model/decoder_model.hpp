@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// A decoder of any family: embedding, layers, head.
+/// A decoder of any family: embedding, layers, head; of a pipeline, one stage of it. What crosses
+/// from stage to stage is the residual stream, with the last layer's update added to it.
 class DecoderModel final : public Model {
  public:
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config,
@@ -31,6 +32,9 @@ class DecoderModel final : public Model {
 
   Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard);
   Result<void> build_rope();
+  Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
+  Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
+  bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
 
   ModelConfig config_;
@@ -39,10 +43,14 @@ class DecoderModel final : public Model {
   AttentionShape attention_;
   Workspace space_;
   std::optional<TensorGroup> tensor_;
-  DeviceTensor rope_;  // [max_positions, head_dim] f32
-  std::optional<Embedding> embedding_;
-  std::vector<DecoderLayer> layers_;
-  std::optional<Head> head_;
+  DeviceTensor rope_;                // [max_positions, head_dim] f32
+  Collectives* pipeline_ = nullptr;  // null on one stage
+  int stage_ = 0;
+  int stages_ = 1;
+  bool steps_with_others_ = false;      // other replicas hold experts of this one
+  std::optional<Embedding> embedding_;  // of the first stage
+  std::vector<DecoderLayer> layers_;    // of this stage
+  std::optional<Head> head_;            // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;
 };

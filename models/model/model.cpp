@@ -3,20 +3,23 @@
 #include "models/families/family.hpp"
 #include "models/layers/weights.hpp"
 #include "models/model/decoder_model.hpp"
+#include "models/model/stages.hpp"
 
 namespace troupe {
 
 namespace {
 
+Result<void> check_group(std::string_view what, const Collectives* group, int rank, int size) {
+  if (size == 1 || (group != nullptr && group->size() == size && group->rank() == rank)) return {};
+  return fail(ErrorCode::invalid_argument, "{} rank {} of {} needs the collectives of its group",
+              what, rank, size);
+}
+
 Result<void> check_parallel(const ParallelContext& parallel) {
-  if (parallel.shape.tensor == 1) return {};
-  if (parallel.tensor == nullptr || parallel.tensor->size() != parallel.shape.tensor ||
-      parallel.tensor->rank() != parallel.at.tensor) {
-    return fail(ErrorCode::invalid_argument,
-                "tensor rank {} of {} needs the collectives of its group", parallel.at.tensor,
-                parallel.shape.tensor);
-  }
-  return {};
+  const MeshCoordinates at = parallel.at();
+  const MeshShape& shape = parallel.mesh.shape();
+  TROUPE_CHECK(check_group("tensor", parallel.tensor, at.tensor, shape.tensor));
+  return check_group("pipeline", parallel.pipeline, at.stage, shape.pipeline);
 }
 
 Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) {
@@ -49,17 +52,17 @@ Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Check
                                           const ModelLimits& limits) {
   TROUPE_CHECK(check_parallel(parallel));
   TROUPE_CHECK(check_limits(config, limits));
-  TROUPE_CHECK(check_model(config, checkpoint, parallel.shape));
+  TROUPE_CHECK(check_model(config, checkpoint, parallel.mesh));
   return DecoderModel::load(config, checkpoint, ops, parallel, limits);
 }
 
 Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint,
-                         const MeshShape& shape) {
-  if (shape.pipeline > 1 || shape.context > 1) {
-    return fail(ErrorCode::unsupported,
-                "pipeline size {} and context size {}: this version runs 1 of each", shape.pipeline,
-                shape.context);
+                         const Mesh& mesh) {
+  const MeshShape& shape = mesh.shape();
+  if (shape.context > 1) {
+    return fail(ErrorCode::unsupported, "context size {}: this version runs 1", shape.context);
   }
+  TROUPE_CHECK(stage_layers(config, shape.pipeline));
   return check_weights(config, checkpoint, family_of(config.architecture).weights, shape.tensor);
 }
 

@@ -6,27 +6,19 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/parallel_context.hpp"
 #include "models/ops/ops.hpp"
-#include "parallel/collectives/collectives.hpp"
-#include "parallel/mesh/mesh.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
 /// What one forward pass computes. Device tensors, valid until the pass is done.
 struct ForwardBatch {
-  Tensor token_ids;          ///< [tokens] i32, 1 <= tokens <= max_batch_tokens
+  /// [tokens] i32, 1 <= tokens <= max_batch_tokens; 0 tokens (and nothing else set) where other
+  /// replicas hold experts of this one and have a pass to run. Read by a pipeline's first stage.
+  Tensor token_ids;
   AttentionBatch attention;  ///< its positions are < max_positions, its slots inside the KV cache
   Tensor head_rows;          ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
-};
-
-/// Where a rank stands among those it computes with. Ranks of a tensor group load the same
-/// checkpoint with the same limits and run the same passes in the same order.
-struct ParallelContext {
-  MeshShape shape;
-  MeshCoordinates at;
-  Collectives* tensor = nullptr;   ///< of the tensor group; may be null where it has one rank
-  bool sequence_parallel = false;  ///< residual stream divided over the tensor group's ranks
 };
 
 /// One rank's part of a model. A pass is a deterministic function of the weights, the KV cache and
@@ -37,7 +29,8 @@ class Model {
   virtual ~Model() = default;
 
   /// Runs a pass: writes the tokens' keys and values to the cache and, for each of head_rows, the
-  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group).
+  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group; on
+  /// the last stage of a pipeline only, elsewhere it is not looked at).
   /// Allocates nothing on the device. Errors: invalid_argument for shapes above the limits or
   /// before allocate_kv_cache; those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
@@ -62,7 +55,6 @@ Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Check
 /// Everything that can be refused before a process starts, from headers alone: missing tensors,
 /// shapes that differ from the config (corrupt_data, with file and tensor), sizes that do not
 /// divide (invalid_argument, what by what), arrangements this version does not run (unsupported).
-Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint,
-                         const MeshShape& shape);
+Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint, const Mesh& mesh);
 
 }  // namespace troupe

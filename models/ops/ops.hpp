@@ -128,6 +128,9 @@ class Ops {
   virtual void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
                             float eps, const Tensor& out) = 0;
 
+  /// residual += x, as add_rms_norm does it. Both [rows, hidden].
+  virtual void add(const Tensor& residual, const Tensor& x) = 0;
+
   /// out = x . weight^T. x [rows, k], out [rows, n] f32 or activation dtype. Rows may be 0.
   virtual void linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;
 

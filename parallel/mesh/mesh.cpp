@@ -136,6 +136,18 @@ std::vector<int> Mesh::expert_split_group(int rank) const {
   return ranks;
 }
 
+std::vector<int> Mesh::dispatch_group(int rank) const {
+  const int size = expert_parallel_size_ * expert_place(rank).split_count;
+  const int first = stage_index(rank) / size * size;
+  std::vector<int> ranks;
+  for (int i = 0; i < size; ++i) ranks.push_back(rank_at_stage_index(rank, first + i));
+  return ranks;
+}
+
+int Mesh::replicas_per_domain() const {
+  return std::max(1, expert_parallel_size_ / (shape_.tensor * shape_.context));
+}
+
 int Mesh::expert_rank_of(int expert, int experts) const {
   assert(expert >= 0 && expert < experts && experts % expert_parallel_size_ == 0);
   return expert / (experts / expert_parallel_size_);

@@ -48,6 +48,8 @@ struct ExpertPlace {
 /// value; all functions are pure. Ranks and coordinates given must be inside (asserted).
 class Mesh {
  public:
+  /// One rank.
+  Mesh() = default;
   /// `expert_parallel_size` is E: 1 for models without experts. Errors: invalid_argument for an
   /// extent below 1 and where "X does not divide Y": E must divide tensor x context x data, and
   /// be reached by filling tensor, then context, then data (each divides what is left of E, or is
@@ -71,6 +73,13 @@ class Mesh {
   std::vector<int> expert_group(int rank) const;
   /// The ranks, by split_index, that hold the parts of `rank`'s experts and add up their outputs.
   std::vector<int> expert_split_group(int rank) const;
+  /// The ranks that exchange tokens for their experts: those that hold every expert once, all parts
+  /// of it; the one with expert_rank e and split_index j is at j * E + e. They are whole tensor
+  /// groups, of one replica or of several.
+  std::vector<int> dispatch_group(int rank) const;
+  /// Neighbouring replicas that exchange tokens, and so must step together; 1 where experts stay
+  /// within a replica.
+  int replicas_per_domain() const;
   /// The expert_rank that holds expert `expert` of `experts`, which E must divide (asserted).
   int expert_rank_of(int expert, int experts) const;
 
@@ -84,7 +93,7 @@ class Mesh {
   int rank_at_stage_index(int like_rank, int index) const;
 
   MeshShape shape_;
-  int expert_parallel_size_;
+  int expert_parallel_size_ = 1;
 };
 
 /// invalid_argument "<divisor_name> <divisor> does not divide <value_name> <value>" unless it does.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/golden/support/require.hpp"
 
 // A request's logits have the same bits whoever shares its batch, however its tokens are cut into
@@ -114,8 +115,8 @@ TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {
     REQUIRE_OK(const auto loaded, load(golden_->checkpoint, precision));
     REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
     REQUIRE_OK(const auto ranks,
-               run_tensor_ranks(golden_->checkpoint, precision, {.size = 2},
-                                [&](Runner& runner) { return all_logits(runner, whole); }));
+               run_ranks(golden_->checkpoint, precision, {.shape = {.tensor = 2}},
+                         [&](Runner& runner, int) { return all_logits(runner, whole); }));
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       expect_same_bits(ranks[rank], expected, "tensor rank " + std::to_string(rank));
     }
@@ -127,10 +128,10 @@ TEST_P(Exactness, sequence_parallel_ranks_give_the_bits_of_one) {
   REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
   // Passes of one token leave all ranks but the first without rows, odd ones make them uneven.
   for (const std::int32_t chunk : {1, 7, whole}) {
-    REQUIRE_OK(
-        const auto ranks,
-        run_tensor_ranks(golden_->checkpoint, DType::f32, {.size = 2, .sequence_parallel = true},
-                         [&](Runner& runner) { return all_logits(runner, chunk); }));
+    REQUIRE_OK(const auto ranks,
+               run_ranks(golden_->checkpoint, DType::f32,
+                         {.shape = {.tensor = 2}, .sequence_parallel = true},
+                         [&](Runner& runner, int) { return all_logits(runner, chunk); }));
     for (const auto& found : ranks) {
       expect_same_bits(found, expected, "sequence parallel, passes of " + std::to_string(chunk));
     }
@@ -173,6 +174,10 @@ class CountingCollectives final : public Collectives {
                           std::span<const std::int64_t> receive_rows) override {
     return inner_->all_to_all(send, send_rows, receive, receive_rows);
   }
+  Result<void> send(const Tensor& tensor, int to) override { return inner_->send(tensor, to); }
+  Result<void> receive(const Tensor& tensor, int from) override {
+    return inner_->receive(tensor, from);
+  }
   Result<void> barrier() override { return inner_->barrier(); }
   void abort() override { inner_->abort(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
@@ -186,18 +191,19 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
   const auto golden = golden_model("fable-draft");
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
   CountingCollectives::Counts counts;
-  const TensorRanks ranks{
-      .size = 2, .sequence_parallel = true, .wrap = [&](std::unique_ptr<Collectives> inner) {
-        return std::make_unique<CountingCollectives>(std::move(inner), counts);
-      }};
+  const MeshRanks ranks{.shape = {.tensor = 2},
+                        .sequence_parallel = true,
+                        .wrap = [&](std::unique_ptr<Collectives> inner) {
+                          return std::make_unique<CountingCollectives>(std::move(inner), counts);
+                        }};
   const auto tokens = static_cast<std::int64_t>(prompts.back().ids.size());
-  const auto ran = run_tensor_ranks(golden->checkpoint, DType::f32, ranks,
-                                    [&](Runner& runner) -> Result<std::vector<float>> {
-                                      std::vector<float> logits;
-                                      Sequence sequence{prompts.back().ids};
-                                      TROUPE_CHECK(runner.feed(sequence, whole, logits));
-                                      return logits;
-                                    });
+  const auto ran = run_ranks(golden->checkpoint, DType::f32, ranks,
+                             [&](Runner& runner, int) -> Result<std::vector<float>> {
+                               std::vector<float> logits;
+                               Sequence sequence{prompts.back().ids};
+                               TROUPE_CHECK(runner.feed(sequence, whole, logits));
+                               return logits;
+                             });
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(counts.all_reduces, 0);
   // The embedding, and two blocks a layer, on each of the two ranks.
@@ -228,7 +234,8 @@ TEST(ExactnessOfReplicatedHeads, four_tensor_ranks_over_two_kv_heads_give_the_bi
   };
   REQUIRE_OK(const auto loaded, load(golden->checkpoint, DType::f32));
   REQUIRE_OK(const auto expected, body(*loaded.runner));
-  REQUIRE_OK(const auto ranks, run_tensor_ranks(golden->checkpoint, DType::f32, {.size = 4}, body));
+  REQUIRE_OK(const auto ranks, run_ranks(golden->checkpoint, DType::f32, {.shape = {.tensor = 4}},
+                                         [&](Runner& runner, int) { return body(runner); }));
   for (const auto& found : ranks) expect_same_bits(found, expected, "one of four ranks");
 }
 

@@ -66,6 +66,7 @@ class CpuOps final : public Ops {
   void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override;
   void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
                     const Tensor& out) override;
+  void add(const Tensor& residual, const Tensor& x) override;
   void linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
   void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
                        const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
@@ -176,6 +177,15 @@ void CpuOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor&
     const std::int64_t at = begin * width;
     kernels_.rows.add_rms_norm(residual.as<float>() + at, x.as<float>() + at, weight.as<float>(),
                                eps, end - begin, width, out.as<float>() + at);
+  });
+}
+
+void CpuOps::add(const Tensor& residual, const Tensor& x) {
+  const auto row_bytes_of_both = static_cast<std::int64_t>(2 * sizeof(float));
+  for_rows(x.elements(), row_bytes_of_both, [&](std::int64_t begin, std::int64_t end, int) {
+    auto* sum = residual.as<float>();
+    const auto* add = x.as<float>();
+    for (std::int64_t i = begin; i < end; ++i) sum[i] += add[i];
   });
 }
 

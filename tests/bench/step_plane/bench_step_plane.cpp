@@ -21,12 +21,9 @@
 
 #include "actors/step/step_codec.hpp"
 #include "actors/worker/step_plane.hpp"
-#include "actors/worker/worker.hpp"
-#include "parallel/collectives/self_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "actors/worker/worker_groups.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/channel/channel.hpp"
-#include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {
 namespace {
@@ -86,21 +83,13 @@ class EmptyWorker {
   ~EmptyWorker() {
     stopping_ = true;
     if (plane_) plane_->interrupt();
-    if (tensor_) tensor_->abort();
+    if (groups_) groups_->abort();
     if (echo_) echo_->interrupt();
     if (loop_.joinable()) loop_.join();
   }
 
-  Result<std::string> start() {
-    const int size = spec_.tensor_parallel_size;
-    if (size == 1) {
-      tensor_ = std::make_unique<SelfCollectives>();
-    } else {
-      TROUPE_TRY(UniqueFd fd, context_.shared_memory(fmt::format("epoch {}/tensor", spec_.epoch),
-                                                     shm_collectives_bytes(size)));
-      TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
-      TROUPE_TRY(tensor_, ShmCollectives::attach(std::move(region), spec_.tensor_rank, size));
-    }
+  Result<StepAddresses> start() {
+    TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, 0));
     TROUPE_TRY(plane_, StepPlane::open(context_, spec_));
     loop_ = std::thread([this] {
       while (!stopping_) {
@@ -109,7 +98,7 @@ class EmptyWorker {
         return context_.exit(served.error().message);
       }
     });
-    return plane_->address();
+    return plane_->addresses();
   }
 
   /// Listens for another actor's pings of 64 bytes and answers them on a thread of its own.
@@ -135,7 +124,8 @@ class EmptyWorker {
     if (!plan.ok()) {
       return plan.error().code == ErrorCode::timeout ? Result<void>() : Result<void>(plan.error());
     }
-    TROUPE_CHECK(tensor_->barrier());
+    Collectives* tensor = groups_->context().tensor;
+    if (tensor != nullptr) TROUPE_CHECK(tensor->barrier());
     StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
     for (const SequenceStep& step : plan->steps) {
       result.results.push_back(
@@ -146,8 +136,8 @@ class EmptyWorker {
 
   ActorContext& context_;
   WorkerSpec spec_;
-  std::unique_ptr<Collectives> tensor_;
-  std::unique_ptr<StepPlane> plane_;
+  std::unique_ptr<WorkerGroups> groups_;
+  std::optional<StepPlane> plane_;
   std::optional<Channel> echo_;
   std::atomic<bool> stopping_ = false;
   std::thread loop_;
@@ -263,17 +253,17 @@ Result<void> bench_step(int workers, const char* note) {
   std::string step_address;
   for (int rank = 0; rank < workers; ++rank) {
     const WorkerSpec spec{.model_path = "",
-                          .tensor_rank = rank,
+                          .rank = rank,
                           .tensor_parallel_size = workers,
                           .max_model_len = 2048,
                           .epoch = epoch};
     TROUPE_TRY(auto worker, cluster->spawn<EmptyWorker>({}, spec).get(limit));
-    TROUPE_TRY(const auto address, worker.call<&EmptyWorker::start>().get(limit));
-    if (!address.empty()) step_address = address;
+    TROUPE_TRY(const auto addresses, worker.call<&EmptyWorker::start>().get(limit));
+    if (!addresses.plans.empty()) step_address = addresses.plans;
     group.push_back(std::move(worker));
   }
-  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(step_channel_purpose(epoch, 0), step_address)
-                   .get(limit));
+  const std::string purpose = step_channel_purpose(epoch, 0, StepDirection::plans);
+  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(purpose, step_address).get(limit));
   std::vector<Figures> runs;
   for (int i = 0; i < repeats; ++i) {
     TROUPE_TRY(const Figures one, executor.call<&EmptyExecutor::run>().get(limit));

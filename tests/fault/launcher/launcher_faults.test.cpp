@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "tests/fault/launcher/support/expectations.hpp"
+#include "tests/support/time_scale.hpp"
 
 // The real launcher on a long batch, and a signal to one of its processes at a certain moment.
 
@@ -31,7 +32,8 @@ std::string describe(Moment moment) {
 
 void wait_for(const LauncherRun& run, Moment moment) {
   if (moment == Moment::start) return;
-  ASSERT_TRUE(run.wait_for_answers(moment == Moment::middle ? 80 : 1, 30s)) << run.stderr_text();
+  ASSERT_TRUE(run.wait_for_answers(moment == Moment::middle ? 80 : 1, 30s * test::time_scale))
+      << run.stderr_text();
   ASSERT_FALSE(run.abstract_sockets().empty());
   ASSERT_EQ(run.processes().size(), 5U);
 }

@@ -1,12 +1,8 @@
 #include "tests/golden/support/golden_model.hpp"
 
-#include <thread>
-
 #include <fmt/format.h>
 
 #include "models/ops/cpu/cpu_ops.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
-#include "runtime/memory/shared_memory.hpp"
 
 namespace troupe::golden {
 
@@ -67,45 +63,6 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner, Runner::create(*loaded.ops, *loaded.model, blocks));
   return loaded;
-}
-
-Result<std::vector<std::vector<float>>> run_tensor_ranks(
-    const std::filesystem::path& folder, DType precision, const TensorRanks& ranks,
-    const std::function<Result<std::vector<float>>(Runner&)>& body) {
-  TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(ranks.size)));
-  const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
-    TROUPE_TRY(UniqueFd fd, region.duplicate_fd());
-    TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
-    TROUPE_TRY(std::unique_ptr<Collectives> group,
-               ShmCollectives::attach(std::move(mapped), rank, ranks.size));
-    if (ranks.wrap) group = ranks.wrap(std::move(group));
-    ParallelContext parallel;
-    parallel.shape.tensor = ranks.size;
-    parallel.sequence_parallel = ranks.sequence_parallel;
-    parallel.at.tensor = rank;
-    parallel.tensor = group.get();
-    auto loaded = load(folder, precision, parallel);
-    if (!loaded.ok()) {
-      group->abort();
-      return loaded.error();
-    }
-    return body(*loaded->runner);
-  };
-  std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(ranks.size),
-                                                   std::vector<float>());
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks.size; ++rank) {
-      threads.emplace_back(
-          [&, rank] { outcomes[static_cast<std::size_t>(rank)] = run_rank(rank); });
-    }
-  }
-  std::vector<std::vector<float>> results;
-  for (auto& outcome : outcomes) {
-    if (!outcome.ok()) return outcome.error();
-    results.push_back(std::move(outcome).value());
-  }
-  return results;
 }
 
 Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -47,20 +46,6 @@ struct LoadedModel {
 /// `precision` f32 or bf16, of weights and KV cache alike.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
-
-/// A tensor group to run a model on.
-struct TensorRanks {
-  int size = 2;
-  bool sequence_parallel = false;
-  /// If set, takes the place of each rank's collectives, which it is given.
-  std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
-};
-
-/// Runs `body` on each tensor rank, a thread with its own model and shared-memory collectives, and
-/// gives what each rank's body returned.
-Result<std::vector<std::vector<float>>> run_tensor_ranks(
-    const std::filesystem::path& folder, DType precision, const TensorRanks& ranks,
-    const std::function<Result<std::vector<float>>(Runner&)>& body);
 
 /// One prompt of a logits file.
 struct GoldenPrompt {

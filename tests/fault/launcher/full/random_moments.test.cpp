@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "tests/fault/launcher/support/expectations.hpp"
+#include "tests/support/time_scale.hpp"
 
 // Blows at random moments from the start of the launcher on, to a process drawn from those there.
 
@@ -25,7 +26,7 @@ class RandomMoments : public testing::Test {
       ASSERT_TRUE(run.ok()) << run.error().message;
       // An agent that has not reported yet has more time than one that falls silent.
       if (signal_number == SIGSTOP) {
-        ASSERT_NE(run->wait_for_role("executor", std::chrono::seconds(30)), 0);
+        ASSERT_NE(run->wait_for_role("executor", std::chrono::seconds(30) * test::time_scale), 0);
       }
       const int wait_ms = static_cast<int>(random() % longest_wait_ms);
       // The passing of time is what the test varies; nothing is waited for.

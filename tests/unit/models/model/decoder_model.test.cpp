@@ -8,6 +8,7 @@
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/golden/support/require.hpp"
 
 namespace troupe {
@@ -65,7 +66,7 @@ TEST(DecoderModel, refuses_limits_that_cannot_be) {
               HasSubstr("max_position_embeddings 2048"));
   EXPECT_THAT(load_tiny(*ops, {}, {.compute = DType::f16}).error().message, HasSubstr("f16"));
   ParallelContext alone;
-  alone.shape.tensor = 2;
+  alone.mesh = *Mesh::create({.tensor = 2});
   EXPECT_THAT(load_tiny(*ops, alone, {}).error().message, HasSubstr("collectives"));
 }
 
@@ -102,7 +103,8 @@ TEST(DecoderModel, spreads_a_vocabulary_that_no_tensor_size_divides) {
     write_smaller_vocabulary(folder, vocab);
     for (const int ranks : {1, 2, 4}) {
       REQUIRE_OK(const auto found,
-                 golden::run_tensor_ranks(folder.path(), DType::f32, {.size = ranks}, logits_of));
+                 golden::run_ranks(folder.path(), DType::f32, {.shape = {.tensor = ranks}},
+                                   [&](auto& runner, int) { return logits_of(runner); }));
       const auto width = static_cast<std::size_t>(vocab);
       for (const auto& logits : found) {
         ASSERT_EQ(logits.size() / width, all.size() / full_vocab);

@@ -44,6 +44,10 @@ TEST(RmsNorm, agrees_with_double_precision_and_gives_the_same_bits_on_any_thread
           ops->rms_norm(x, weight, 1e-5F, out);
           expect_near(out, normalised(x, weight, 1e-5), 2e-6);
           ops->add_rms_norm(residual, more, weight, 1e-5F, added);
+          HostTensor sum = floats({rows, width});
+          ops->upload(x, sum);
+          ops->add(sum, more);
+          expect_same_bits(sum, residual);
           for (std::int64_t i = 0; i < x->elements(); ++i) {
             ASSERT_EQ(residual->as<float>()[i], x->as<float>()[i] + more->as<float>()[i]);
           }

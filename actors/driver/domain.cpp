@@ -1,0 +1,181 @@
+#include "actors/driver/domain.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "actors/driver/driver.hpp"
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+namespace {
+
+/// Until a process is up. What dies meanwhile ends the wait at once.
+constexpr auto spawn_timeout = std::chrono::seconds(30);
+/// Until a checkpoint is read; large ones on slow disks take long.
+constexpr auto load_timeout = std::chrono::hours(2);
+constexpr auto start_timeout = std::chrono::minutes(10);
+
+/// The error with the name of the actor it came from in front.
+Error from_actor(std::string_view name, Error error) {
+  error.message = fmt::format("{}: {}", name, error.message);
+  return error;
+}
+
+}  // namespace
+
+Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
+               std::uint32_t epoch)
+    : cluster_(cluster), spec_(spec), mesh_(mesh), index_(index), epoch_(epoch) {}
+
+std::string Domain::executor_name() const {
+  return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
+}
+
+WorkerSpec Domain::worker_spec(int rank) const {
+  return {.model_path = spec_.model_path,
+          .rank = rank,
+          .data_parallel_size = spec_.data_parallel_size,
+          .pipeline_parallel_size = spec_.pipeline_parallel_size,
+          .tensor_parallel_size = spec_.tensor_parallel_size,
+          .expert_parallel_size = spec_.expert_parallel_size,
+          .sequence_parallel = spec_.sequence_parallel,
+          .collectives = spec_.collectives,
+          .threads = spec_.threads_per_worker,
+          .bf16 = spec_.bf16,
+          .max_batch_tokens = spec_.max_num_batched_tokens,
+          .max_head_rows = std::min(spec_.max_num_seqs, spec_.max_num_batched_tokens),
+          .max_model_len = spec_.max_model_len,
+          .block_size = spec_.block_size,
+          .epoch = epoch_};
+}
+
+void Domain::begin_spawn(const ActorHandle<Driver>& driver) {
+  spawning_executor_.push_back(cluster_.spawn<Executor>(
+      {.name = executor_name()},
+      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
+  const int end = first_rank() + replicas() * workers_per_replica();
+  for (int rank = first_rank(); rank < end; ++rank) {
+    spawning_workers_.push_back(cluster_.spawn<Worker>(
+        {.name = fmt::format("worker-{}", rank), .resources = {.devices = 1}}, worker_spec(rank)));
+  }
+}
+
+Result<void> Domain::finish_spawn(const DownCallback& on_down) {
+  // The runtime's own errors name the actor already.
+  const auto named = [](const std::string& name, Error error) {
+    return error.code == ErrorCode::timeout ? from_actor(name, std::move(error)) : error;
+  };
+  auto executor = spawning_executor_.front().get(spawn_timeout);
+  if (!executor.ok()) return named(executor_name(), std::move(executor).error());
+  executor_ = *std::move(executor);
+  watches_.push_back(cluster_.watch(executor_, on_down));
+  for (std::size_t i = 0; i < spawning_workers_.size(); ++i) {
+    auto worker = spawning_workers_[i].get(spawn_timeout);
+    if (!worker.ok()) {
+      const int rank = first_rank() + static_cast<int>(i);
+      return named(fmt::format("worker-{}", rank), std::move(worker).error());
+    }
+    watches_.push_back(cluster_.watch(*worker, on_down));
+    workers_.push_back(*std::move(worker));
+  }
+  return {};
+}
+
+void Domain::begin_announce() {
+  loading_executor_.push_back(executor_.call<&Executor::load>());
+  for (const auto& worker : workers_) {
+    announcing_workers_.push_back(worker.call<&Worker::announce>());
+  }
+}
+
+GroupPeers Domain::peers_of(int rank, const std::vector<GroupAddresses>& all) const {
+  const auto of = [&](const std::vector<int>& ranks, std::string GroupAddresses::* group) {
+    std::vector<std::string> addresses;
+    for (const int member : ranks) {
+      addresses.push_back(all[static_cast<std::size_t>(member - first_rank())].*group);
+    }
+    return addresses;
+  };
+  return {.tensor = of(mesh_.group(MeshDimension::tensor, rank), &GroupAddresses::tensor),
+          .pipeline = of(mesh_.group(MeshDimension::pipeline, rank), &GroupAddresses::pipeline),
+          .experts = of(mesh_.dispatch_group(rank), &GroupAddresses::experts)};
+}
+
+Result<void> Domain::begin_load() {
+  std::vector<GroupAddresses> addresses;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    auto announced = announcing_workers_[i].get(start_timeout);
+    if (!announced.ok()) return from_actor(workers_[i].name(), std::move(announced).error());
+    addresses.push_back(*std::move(announced));
+  }
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const int rank = first_rank() + static_cast<int>(i);
+    loading_workers_.push_back(workers_[i].call<&Worker::load>(peers_of(rank, addresses)));
+  }
+  return {};
+}
+
+Result<std::vector<WorkerReport>> Domain::finish_load() {
+  std::vector<WorkerReport> reports;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    auto report = loading_workers_[i].get(load_timeout);
+    if (!report.ok()) return from_actor(workers_[i].name(), std::move(report).error());
+    reports.push_back(*report);
+  }
+  auto loaded = loading_executor_.front().get(load_timeout);
+  if (!loaded.ok()) return from_actor(executor_.name(), std::move(loaded).error());
+  return reports;
+}
+
+void Domain::begin_serve(std::int64_t kv_cache_blocks) {
+  for (const auto& worker : workers_) {
+    starting_workers_.push_back(worker.call<&Worker::start>(kv_cache_blocks));
+  }
+}
+
+Result<void> Domain::finish_serve(std::int64_t kv_cache_blocks) {
+  std::vector<StepAddresses> addresses(static_cast<std::size_t>(replicas()));
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    auto at = starting_workers_[i].get(start_timeout);
+    if (!at.ok()) return from_actor(workers_[i].name(), std::move(at).error());
+    StepAddresses& replica = addresses[i / static_cast<std::size_t>(workers_per_replica())];
+    if (!at->plans.empty()) replica.plans = at->plans;
+    if (!at->results.empty()) replica.results = at->results;
+  }
+  auto started = executor_
+                     .call<&Executor::start>(ExecutorStart{
+                         .first_replica = index_ * replicas(),
+                         .replicas = std::move(addresses),
+                         .pipeline_stages = spec_.pipeline_parallel_size,
+                         .epoch = epoch_,
+                         .max_num_seqs = spec_.max_num_seqs,
+                         .max_num_batched_tokens = spec_.max_num_batched_tokens,
+                         .block_size = spec_.block_size,
+                         .kv_cache_blocks = static_cast<std::int32_t>(kv_cache_blocks),
+                         .chunked_prefill = spec_.chunked_prefill})
+                     .get(start_timeout);
+  if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
+  return {};
+}
+
+void Domain::submit(std::int32_t replica, std::vector<Request> requests,
+                    const ActorHandle<Driver>& driver) {
+  std::vector<std::uint64_t> ids;
+  ids.reserve(requests.size());
+  for (const Request& request : requests) ids.push_back(request.id);
+  executor_.call<&Executor::submit>(replica, std::move(requests))
+      .then([ids = std::move(ids), domain = index_, driver](const Result<void>& taken) {
+        // A death is told by the watch.
+        if (taken.ok() || taken.error().code == ErrorCode::peer_died) return;
+        driver.call<&Driver::refuse>(domain, ids, taken.error().message);
+      });
+}
+
+void Domain::drain() {
+  executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
+    if (!drained.ok()) log::error("drain: {}", drained.error().message);
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/driver/engine_spec.hpp"
+#include "actors/engine/report.hpp"
+#include "actors/engine/request.hpp"
+#include "actors/executor/executor.hpp"
+#include "actors/worker/worker.hpp"
+#include "parallel/mesh/mesh.hpp"
+#include "runtime/actor/actor_handle.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A step domain as the driver sees it: the replicas that step together (one, unless experts span
+/// replicas), their workers, and the executor of all of them. Each phase of the start is begun for
+/// all domains before the first is waited for. One thread at a time.
+class Domain {
+ public:
+  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0, `epoch` names
+  /// the groups.
+  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
+         std::uint32_t epoch);
+
+  /// Asks for the processes of the executor and the workers.
+  void begin_spawn(const ActorHandle<Driver>& driver);
+  /// Waits for them; `on_down` hears of each one's end from then on. Errors name the actor.
+  Result<void> finish_spawn(const DownCallback& on_down);
+
+  /// Has every worker open its groups, and the executor read the tokenizer.
+  void begin_announce();
+  /// Has every worker join its groups and read its part of the model.
+  Result<void> begin_load();
+  Result<std::vector<WorkerReport>> finish_load();
+
+  /// Allocates the KV cache and connects the executor with the workers.
+  void begin_serve(std::int64_t kv_cache_blocks);
+  Result<void> finish_serve(std::int64_t kv_cache_blocks);
+
+  /// For the replica at place `replica` of the domain. Those that the executor cannot be given are
+  /// told to `driver` (Driver::refuse).
+  void submit(std::int32_t replica, std::vector<Request> requests,
+              const ActorHandle<Driver>& driver);
+  void drain();
+
+  const EngineStats& stats() const { return stats_; }
+  void set_stats(const EngineStats& stats) { stats_ = stats; }
+
+ private:
+  std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
+  int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
+  int first_rank() const { return index_ * replicas() * workers_per_replica(); }
+  std::string executor_name() const;
+  WorkerSpec worker_spec(int rank) const;
+  GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
+
+  Cluster& cluster_;
+  const EngineSpec& spec_;
+  const Mesh& mesh_;
+  std::int32_t index_;
+  std::uint32_t epoch_;
+
+  std::vector<Future<ActorHandle<Executor>>> spawning_executor_;  ///< one, or none
+  std::vector<Future<ActorHandle<Worker>>> spawning_workers_;
+  std::vector<Future<void>> loading_executor_;  ///< one, or none
+  std::vector<Future<GroupAddresses>> announcing_workers_;
+  std::vector<Future<WorkerReport>> loading_workers_;
+  std::vector<Future<StepAddresses>> starting_workers_;
+
+  ActorHandle<Executor> executor_;
+  std::vector<ActorHandle<Worker>> workers_;  ///< by rank, from first_rank()
+  std::vector<WatchToken> watches_;
+  EngineStats stats_;
+};
+
+}  // namespace troupe

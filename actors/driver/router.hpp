@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+
+namespace troupe {
+
+/// Chooses a replica for each request: the one that has least to do once it has it, in tokens. What
+/// it has to do are its outstanding requests and this one, less the longest beginning of this one's
+/// prompt that it was given before, for it can keep that. A pure state machine; one thread at a
+/// time.
+class Router {
+ public:
+  /// Beginnings are remembered in pieces of this many bytes of text, or a quarter as many ids.
+  static constexpr std::size_t piece_bytes = 256;
+  /// Of how many pieces, over all replicas; the least recently met ones are forgotten.
+  static constexpr std::size_t max_pieces = 1u << 16;
+
+  explicit Router(int replicas);
+
+  /// The replica for `request`, which is outstanding there from now on; of equals the first.
+  int choose(const Request& request);
+  /// The request is answered, or will not be. Unknown ones are ignored.
+  void finished(std::uint64_t request);
+
+  /// About how many tokens a replica's outstanding requests take, prompts included.
+  std::int64_t outstanding_tokens(int replica) const {
+    return outstanding_tokens_[static_cast<std::size_t>(replica)];
+  }
+
+ private:
+  /// A beginning of prompts and who was given it.
+  struct Piece {
+    std::uint64_t hash = 0;      ///< of all bytes up to its end
+    std::vector<bool> given_to;  ///< by replica
+  };
+  struct Outstanding {
+    int replica = 0;
+    std::int64_t tokens = 0;
+  };
+
+  std::vector<std::uint64_t> piece_hashes(const Request& request) const;
+  std::vector<std::int64_t> known_pieces(const std::vector<std::uint64_t>& hashes) const;
+  void remember(const std::vector<std::uint64_t>& hashes, int replica);
+
+  std::vector<std::int64_t> outstanding_tokens_;  ///< by replica
+  std::unordered_map<std::uint64_t, Outstanding> outstanding_;
+  std::list<Piece> pieces_;  ///< the most recently met first
+  std::unordered_map<std::uint64_t, std::list<Piece>::iterator> piece_of_;
+};
+
+/// About how many tokens a request takes: those of its prompt (four bytes of text each) and those
+/// that it may generate.
+std::int64_t estimated_tokens(const Request& request);
+
+}  // namespace troupe

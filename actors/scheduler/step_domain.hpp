@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "actors/scheduler/scheduler.hpp"
+#include "actors/step/step_plan.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Replicas whose experts exchange tokens, and which therefore step together: whenever one of them
+/// has tokens to compute, each gets a plan of the same step number, an empty one if it has none
+/// itself. A replica alone is a domain of one. One thread at a time.
+class StepDomain {
+ public:
+  /// At least one; all fresh, with the same limit of steps in flight.
+  explicit StepDomain(std::vector<Scheduler> replicas) : replicas_(std::move(replicas)) {}
+
+  std::size_t size() const { return replicas_.size(); }
+  Scheduler& replica(std::size_t index) { return replicas_[index]; }
+  const Scheduler& replica(std::size_t index) const { return replicas_[index]; }
+
+  /// The next step, one plan for each replica in order; empty if no replica has tokens to plan.
+  std::vector<StepPlan> plan();
+
+  /// Takes the results of the oldest step in flight, one of each replica in order; gives the
+  /// updates of all. Errors: those of Scheduler::apply.
+  Result<std::vector<SequenceUpdate>> apply(std::vector<StepResult> results);
+
+  /// As Scheduler's, over all replicas.
+  std::vector<std::uint64_t> abort_waiting();
+  std::size_t live() const;
+  std::size_t waiting() const;
+  std::size_t running() const;
+  double kv_use() const;  ///< of the KV blocks, 0..1
+  std::size_t in_flight() const { return replicas_.front().in_flight(); }  ///< steps
+
+ private:
+  std::vector<Scheduler> replicas_;
+};
+
+}  // namespace troupe

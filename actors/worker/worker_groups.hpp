@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/worker/worker_spec.hpp"
+#include "models/layers/parallel_context.hpp"
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/mesh/mesh.hpp"
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The groups that a worker's rank belongs to, and its Collectives in each: of the tensor ranks, of
+/// the stages, and of those that exchange tokens for experts. One thread at a time, except abort().
+class WorkerGroups {
+ public:
+  /// The first of two phases, as addresses must travel between them: attaches to shared memory, or
+  /// listens. `stage_bytes` is the most that one stage hands to the next at a time.
+  static Result<std::unique_ptr<WorkerGroups>> open(ActorContext& context, const WorkerSpec& spec,
+                                                    std::size_t stage_bytes);
+
+  /// Where this rank listens in each of its groups.
+  GroupAddresses addresses() const;
+  /// Completes the groups with the addresses of all members.
+  Result<void> connect(const GroupPeers& peers);
+
+  /// What the model needs to know; valid as long as this object.
+  ParallelContext context() const;
+  const Mesh& mesh() const { return mesh_; }
+
+  /// From any thread: all calls on these groups end, here and on the other ranks.
+  void abort();
+
+ private:
+  struct Group {
+    std::vector<int> ranks;
+    std::unique_ptr<Collectives> collectives;  ///< null for a rank alone
+  };
+
+  WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
+  Result<void> attach(ActorContext& context, std::string_view name, Group& group,
+                      std::size_t mailbox_bytes);
+
+  Mesh mesh_;
+  WorkerSpec spec_;
+  Group tensor_;
+  Group pipeline_;
+  Group experts_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/mesh/mesh.hpp"
+
+namespace troupe {
+
+/// What a worker is made for. The workers of an engine differ in `rank` only.
+struct WorkerSpec {
+  std::string model_path;
+  std::int32_t rank = 0;  ///< in the mesh
+  std::int32_t data_parallel_size = 1;
+  std::int32_t pipeline_parallel_size = 1;
+  std::int32_t tensor_parallel_size = 1;
+  std::int32_t expert_parallel_size = 1;
+  bool sequence_parallel = false;
+  std::string collectives = "shm";
+  std::int32_t threads = 1;  ///< of its model's operations
+  bool bf16 = false;         ///< weights and KV cache in bf16; otherwise f32
+  std::int64_t max_batch_tokens = 2048;
+  std::int64_t max_head_rows = 256;
+  std::int64_t max_model_len = 0;
+  std::int32_t block_size = 16;
+  std::uint32_t epoch = 0;  ///< names the groups' regions and keys; new after a failure
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(model_path, rank, data_parallel_size, pipeline_parallel_size, tensor_parallel_size,
+            expert_parallel_size, sequence_parallel, collectives, threads, bf16, max_batch_tokens,
+            max_head_rows, max_model_len, block_size, epoch);
+  }
+};
+
+/// The mesh that a spec's sizes make. Errors: as Mesh::create.
+Result<Mesh> mesh_of(const WorkerSpec& spec);
+
+/// Where a rank listens in each of its groups, for the other members' connect(); opaque bytes,
+/// empty where nothing is needed.
+struct GroupAddresses {
+  std::string tensor;
+  std::string pipeline;
+  std::string experts;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(tensor, pipeline, experts);
+  }
+};
+
+/// The addresses of all members of a rank's groups, in the groups' order.
+struct GroupPeers {
+  std::vector<std::string> tensor;
+  std::vector<std::string> pipeline;
+  std::vector<std::string> experts;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(tensor, pipeline, experts);
+  }
+};
+
+/// What a worker has found once its model is loaded.
+struct WorkerReport {
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes_per_block = 0;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(weight_bytes, kv_bytes_per_block);
+  }
+};
+
+/// Where workers are reached by the executor: the one that takes a replica's plans and the one that
+/// answers them. Empty: not this worker; `results` empty on all of them: who takes plans answers.
+struct StepAddresses {
+  std::string plans;
+  std::string results;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(plans, results);
+  }
+};
+
+enum class StepDirection : std::uint8_t { plans, results };
+
+/// What an epoch's regions of shared memory begin with.
+std::string epoch_name(std::uint32_t epoch);
+/// The purpose under which both ends derive the keys of one of a replica's step channels.
+std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,
+                                 StepDirection direction);
+
+}  // namespace troupe

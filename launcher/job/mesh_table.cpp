@@ -1,0 +1,66 @@
+#include "launcher/job/mesh_table.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+constexpr const char* row_format =
+    "{:<5} {:<6} {:<7} {:<4} {:<5} {:<6}  {:<7} {:<12} {:>8}  {:>8}\n";
+
+/// "0-7", "3", or "-" for none.
+std::string range(const Slice& slice) {
+  if (slice.count == 0) return "-";
+  if (slice.count == 1) return fmt::format("{}", slice.begin);
+  return fmt::format("{}-{}", slice.begin, slice.end() - 1);
+}
+
+std::string experts_of(const RankFootprint& rank) {
+  std::string text = range(rank.experts);
+  if (rank.expert_parts > 1) {
+    text += fmt::format(" {}/{}", rank.expert_part + 1, rank.expert_parts);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
+                       std::int64_t kv_blocks) {
+  const auto blocks = static_cast<std::uint64_t>(kv_blocks);
+  std::string text = fmt::format(fmt::runtime(row_format), "rank", "node", "device", "data",
+                                 "stage", "tensor", "layers", "experts", "weights", "KV");
+  std::uint64_t weights = 0;
+  std::uint64_t kv = 0;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const RankFootprint& held = ranks[static_cast<std::size_t>(rank)];
+    const MeshCoordinates at = mesh.coordinates(rank);
+    const std::uint64_t own_kv = held.kv_bytes_per_block * blocks;
+    text += fmt::format(fmt::runtime(row_format), rank, "node0", rank, at.data, at.stage, at.tensor,
+                        range(held.layers), experts_of(held), format_bytes(held.weight_bytes),
+                        format_bytes(own_kv));
+    weights += held.weight_bytes;
+    kv += own_kv;
+  }
+  text += fmt::format(fmt::runtime(row_format), "total", "", "", "", "", "", "", "",
+                      format_bytes(weights), format_bytes(kv));
+  return text;
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  constexpr std::array units = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  // What would round to 1024 is 1 of the next unit.
+  while (value >= 1023.5 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
+}  // namespace troupe

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "models/model/footprint.hpp"
+#include "parallel/mesh/mesh.hpp"
+
+namespace troupe {
+
+/// A line for each rank: where it runs, its place in the mesh, and what it holds: layers, experts
+/// ("0-7 1/2": the first half of each of them), bytes of weights and of `kv_blocks` KV blocks; a
+/// last line with their sums. At most 80 columns. `ranks` has the world's footprints by rank.
+std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
+                       std::int64_t kv_blocks);
+
+/// 999 -> "999 B", 4'400'000 -> "4.20 MiB": three digits, or four below 1024; at most 8 columns.
+std::string format_bytes(std::uint64_t bytes);
+
+}  // namespace troupe

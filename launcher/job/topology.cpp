@@ -1,0 +1,93 @@
+#include "launcher/job/topology.hpp"
+
+#include <numeric>
+#include <utility>
+
+#include "models/model/stages.hpp"
+#include "parallel/sharding/sharding.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::string_view tensor_key = "parallel.tensor_parallel_size";
+constexpr std::string_view pipeline_key = "parallel.pipeline_parallel_size";
+constexpr std::string_view expert_key = "parallel.expert_parallel_size";
+
+/// The result with the key that the person can change in front of its error, and the model behind.
+template <class T>
+Result<void> about(std::string_view key, const Config& config, const Result<T>& result) {
+  if (result.ok()) return {};
+  const Error& error = result.error();
+  return Error{error.code, fmt::format("{}: {} ({})", key, error.message, config.model.path)};
+}
+
+bool has_dense_layers(const ModelConfig& model) {
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!model.is_sparse(layer)) return true;
+  }
+  return false;
+}
+
+Result<void> check_tensor_size(const MeshShape& shape, const ModelConfig& model) {
+  const ShardOf shard{0, shape.tensor};
+  TROUPE_CHECK(even_slice("attention heads", model.heads, shard));
+  TROUPE_CHECK(kv_head_slice(model.kv_heads, shard));
+  TROUPE_CHECK(segments_per_rank("attention heads", model.heads, shape.tensor));
+  if (!has_dense_layers(model)) return {};
+  TROUPE_CHECK(segments_per_rank("intermediate_size", model.intermediate_size, shape.tensor));
+  return {};
+}
+
+Result<void> check_experts(const Mesh& mesh, const ModelConfig& model) {
+  const int expert_ranks = mesh.expert_parallel_size();
+  if (!model.moe) {
+    if (expert_ranks == 1) return {};
+    return fail(ErrorCode::invalid_argument, "{} ranks for experts, but the model has none",
+                expert_ranks);
+  }
+  TROUPE_CHECK(
+      check_divides("expert_parallel_size", expert_ranks, "the experts", model.moe->experts));
+  const int parts = mesh.expert_place(0).split_count;
+  const int segments = row_parallel_segments(model.moe->intermediate_size);
+  if (segments % parts == 0) return {};
+  return fail(ErrorCode::invalid_argument,
+              "{} ranks for experts of {} tensor ranks split each expert in {}, which does not "
+              "divide the {} segments of moe_intermediate_size {}",
+              expert_ranks, mesh.shape().tensor, parts, segments, model.moe->intermediate_size);
+}
+
+Result<void> check_devices(const Config& config, const MeshShape& shape) {
+  const std::int64_t world = shape.world_size();
+  const std::int64_t devices = config.cluster.devices_per_node.value_or(world);
+  if (world <= devices) return {};
+  return fail(ErrorCode::invalid_argument,
+              "cluster.devices_per_node: {} replicas of {} stages of {} workers are {} workers, "
+              "but the node takes {}",
+              shape.data, shape.pipeline, shape.tensor, world, devices);
+}
+
+}  // namespace
+
+int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model) {
+  if (!model.moe) return 1;
+  return static_cast<int>(std::gcd(std::int64_t{shape.context} * shape.tensor, model.moe->experts));
+}
+
+Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
+  const auto& sizes = config.parallel;
+  const MeshShape shape{.data = static_cast<int>(sizes.data_parallel_size),
+                        .pipeline = static_cast<int>(sizes.pipeline_parallel_size),
+                        .context = static_cast<int>(sizes.context_parallel_size),
+                        .tensor = static_cast<int>(sizes.tensor_parallel_size)};
+  TROUPE_CHECK(about(tensor_key, config, check_tensor_size(shape, model)));
+  TROUPE_CHECK(about(pipeline_key, config, stage_layers(model, shape.pipeline)));
+  const int expert_ranks = static_cast<int>(
+      sizes.expert_parallel_size.value_or(auto_expert_parallel_size(shape, model)));
+  const auto mesh = Mesh::create(shape, expert_ranks);
+  TROUPE_CHECK(about(expert_key, config, mesh));
+  TROUPE_CHECK(about(expert_key, config, check_experts(*mesh, model)));
+  TROUPE_CHECK(check_devices(config, shape));
+  return mesh;
+}
+
+}  // namespace troupe

@@ -1,0 +1,94 @@
+#include "tests/golden/support/mesh_ranks.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "parallel/collectives/shm_collectives.hpp"
+#include "runtime/memory/shared_memory.hpp"
+#include "tests/golden/support/golden_model.hpp"
+
+namespace troupe::golden {
+
+namespace {
+
+/// Every rank's collectives of the group that `members(rank)` lists, in that order.
+template <class Members>
+Result<std::vector<std::unique_ptr<Collectives>>> join(const MeshRanks& ranks, int world,
+                                                       const Members& members) {
+  std::vector<std::unique_ptr<Collectives>> joined(static_cast<std::size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    const std::vector<int> group = members(rank);
+    if (group.size() == 1 || group.front() != rank) continue;
+    const int size = static_cast<int>(group.size());
+    TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(size)));
+    for (int i = 0; i < size; ++i) {
+      TROUPE_TRY(UniqueFd fd, region.duplicate_fd());
+      TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
+      auto& seat = joined[static_cast<std::size_t>(group[static_cast<std::size_t>(i)])];
+      TROUPE_TRY(seat, ShmCollectives::attach(std::move(mapped), i, size));
+      if (ranks.wrap) seat = ranks.wrap(std::move(seat));
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& folder,
+                                                  DType precision, const MeshRanks& ranks,
+                                                  const RankBody& body) {
+  TROUPE_TRY(const Mesh mesh, Mesh::create(ranks.shape, ranks.expert_parallel_size));
+  const int world = mesh.world_size();
+  TROUPE_TRY(const auto tensor,
+             join(ranks, world, [&](int rank) { return mesh.group(MeshDimension::tensor, rank); }));
+  TROUPE_TRY(const auto pipeline, join(ranks, world, [&](int rank) {
+               return mesh.group(MeshDimension::pipeline, rank);
+             }));
+  TROUPE_TRY(const auto experts, join(ranks, world, [&](int rank) {
+               return ranks.expert_parallel_size > 1 ? mesh.dispatch_group(rank)
+                                                     : std::vector<int>{rank};
+             }));
+  const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
+    const auto at = static_cast<std::size_t>(rank);
+    const ParallelContext parallel{.mesh = mesh,
+                                   .rank = rank,
+                                   .sequence_parallel = ranks.sequence_parallel,
+                                   .tensor = tensor[at].get(),
+                                   .pipeline = pipeline[at].get(),
+                                   .experts = experts[at].get()};
+    TROUPE_TRY(const LoadedModel loaded, load(folder, precision, parallel));
+    return body(*loaded.runner, rank);
+  };
+  std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(world),
+                                                   std::vector<float>());
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < world; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto& outcome = outcomes[static_cast<std::size_t>(rank)];
+        outcome = run_rank(rank);
+        if (outcome.ok()) return;
+        for (const auto* groups : {&tensor, &pipeline, &experts}) {
+          for (const auto& group : *groups) {
+            if (group) group->abort();
+          }
+        }
+      });
+    }
+  }
+  // The cause before what it brought about.
+  const auto failed = [](const auto& outcome) { return !outcome.ok(); };
+  const auto cause = std::ranges::find_if(outcomes, [&](const auto& outcome) {
+    return failed(outcome) && outcome.error().code != ErrorCode::cancelled;
+  });
+  if (cause != outcomes.end()) return cause->error();
+  std::vector<std::vector<float>> results;
+  for (auto& outcome : outcomes) {
+    if (failed(outcome)) return outcome.error();
+    results.push_back(std::move(outcome).value());
+  }
+  return results;
+}
+
+}  // namespace troupe::golden
