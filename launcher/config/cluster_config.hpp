@@ -33,9 +33,9 @@ struct Config {
     std::int64_t data_parallel_size = 1;
     std::int64_t context_parallel_size = 1;
     bool sequence_parallel = false;
-    std::optional<std::int64_t> expert_parallel_size;
-    std::string collectives;
-    std::string placement;
+    std::optional<std::int64_t> expert_parallel_size = {};
+    std::string collectives = {};
+    std::string placement = {};
   };
   struct Engine {
     std::optional<std::int64_t> max_model_len;

@@ -37,6 +37,43 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
   return asked;
 }
 
+/// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
+Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
+                               int cores) {
+  EngineSpec engine;
+  engine.model_path = config.model.path;
+  engine.data_parallel_size = mesh.shape().data;
+  engine.pipeline_parallel_size = mesh.shape().pipeline;
+  engine.tensor_parallel_size = mesh.shape().tensor;
+  engine.expert_parallel_size = mesh.expert_parallel_size();
+  engine.sequence_parallel = config.parallel.sequence_parallel;
+  engine.collectives = config.parallel.collectives == "auto" ? "shm" : config.parallel.collectives;
+  engine.threads_per_worker = static_cast<std::int32_t>(
+      config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
+  engine.bf16 = config.model.dtype == "bfloat16";
+  TROUPE_TRY(engine.max_model_len, context_length(config, model));
+  engine.max_num_batched_tokens =
+      static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(cpu_batched_tokens));
+  engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
+  if (engine.max_num_batched_tokens < engine.max_num_seqs) {
+    return fail(ErrorCode::invalid_argument,
+                "engine.max_num_batched_tokens is {}, less than engine.max_num_seqs {}: each "
+                "running request needs a token of every step",
+                engine.max_num_batched_tokens, engine.max_num_seqs);
+  }
+  engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
+  engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
+  engine.chunked_prefill = config.engine.enable_chunked_prefill;
+  if (!engine.chunked_prefill && engine.max_num_batched_tokens < engine.max_model_len) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "engine.enable_chunked_prefill is false, so engine.max_num_batched_tokens ({}) must "
+        "hold a whole prompt of engine.max_model_len ({}) tokens",
+        engine.max_num_batched_tokens, engine.max_model_len);
+  }
+  return engine;
+}
+
 /// The footprint of every rank. Ranks of the same place in their replicas hold the same.
 Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const Checkpoint& checkpoint, const Mesh& mesh,
@@ -96,44 +133,18 @@ Result<JobPlan> plan_job(Config config) {
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
 
-  EngineSpec& engine = plan.engine;
-  engine.model_path = config.model.path;
-  engine.data_parallel_size = data;
-  engine.tensor_parallel_size = tensor;
-  engine.pipeline_parallel_size = static_cast<std::int32_t>(config.parallel.pipeline_parallel_size);
-  engine.sequence_parallel = config.parallel.sequence_parallel;
-  engine.threads_per_worker = static_cast<std::int32_t>(
-      config.engine.threads_per_worker.value_or(std::max(1, plan.cores / world)));
-  engine.bf16 = config.model.dtype == "bfloat16";
-  TROUPE_TRY(engine.max_model_len, context_length(config, plan.model));
-  engine.max_num_batched_tokens =
-      static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(cpu_batched_tokens));
-  engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
-  if (engine.max_num_batched_tokens < engine.max_num_seqs) {
-    return fail(ErrorCode::invalid_argument,
-                "engine.max_num_batched_tokens is {}, less than engine.max_num_seqs {}: each "
-                "running request needs a token of every step",
-                engine.max_num_batched_tokens, engine.max_num_seqs);
-  }
-  engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
-  engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
-  engine.chunked_prefill = config.engine.enable_chunked_prefill;
-  if (!engine.chunked_prefill && engine.max_num_batched_tokens < engine.max_model_len) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "engine.enable_chunked_prefill is false, so engine.max_num_batched_tokens ({}) must "
-        "hold a whole prompt of engine.max_model_len ({}) tokens",
-        engine.max_num_batched_tokens, engine.max_model_len);
-  }
-  if (world * engine.threads_per_worker > plan.cores) {
+  const int world = plan.mesh.world_size();
+  plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
+  TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores));
+  if (world * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
-                    engine.threads_per_worker, plan.cores));
+                    plan.engine.threads_per_worker, plan.cores));
   }
-  TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, engine));
+  TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
-  TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, engine.max_model_len));
+  TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, plan.engine.max_model_len));
   const auto& penalty = intake.defaults().repetition_penalty;
   if (penalty.value_or(1.0) != 1.0) {
     plan.warnings.push_back(fmt::format(

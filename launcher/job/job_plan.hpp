@@ -20,8 +20,9 @@ struct JobPlan {
   EngineSpec engine;
   Mesh mesh;
   std::vector<RankFootprint> ranks;   ///< what each rank of the mesh will hold
-  std::int64_t kv_blocks = 0;         ///< of a replica; may come out smaller for want of memory
+  std::int64_t kv_blocks = 0;         ///< of a replica; fewer if memory goes before it starts
   int cores = 1;                      ///< logical ones of this machine
+  int devices = 1;                    ///< workers that the node takes
   std::vector<std::string> warnings;  ///< what the person should know, a sentence each
 };
 

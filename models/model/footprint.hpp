@@ -23,8 +23,8 @@ struct FootprintOptions {
 
 /// What a rank holds of a model.
 struct RankFootprint {
-  Slice layers;   ///< of its stage
-  Slice experts;  ///< of each of its layers that has experts; none in dense models
+  Slice layers = {};   ///< of its stage
+  Slice experts = {};  ///< of each of its layers that has experts; none in dense models
   int expert_part = 0;
   int expert_parts = 1;                ///< above 1, it holds part expert_part of each
   std::size_t weight_bytes = 0;        ///< as Model::weight_bytes

@@ -60,8 +60,9 @@ model:
 cluster: {launch: local, hosts: [], devices_per_node: 4, network: auto}
 parallel:
   tensor_parallel_size: 2
-  expert_parallel_size: 1
-  collectives: shm
+  pipeline_parallel_size: 3
+  expert_parallel_size: 4
+  collectives: gloo
 engine:
   max_model_len: 512
   max_num_seqs: 8
@@ -79,7 +80,9 @@ job: {input: a.jsonl, output: b.jsonl, seed: 42}
   EXPECT_EQ(config->model.served_model_name, (std::vector<std::string>{"fable-moe", "tales"}));
   EXPECT_EQ(config->cluster.devices_per_node, 4);
   EXPECT_EQ(config->parallel.tensor_parallel_size, 2);
-  EXPECT_EQ(config->parallel.expert_parallel_size, 1);
+  EXPECT_EQ(config->parallel.pipeline_parallel_size, 3);
+  EXPECT_EQ(config->parallel.expert_parallel_size, 4);
+  EXPECT_EQ(config->parallel.collectives, "gloo");
   EXPECT_EQ(config->engine.max_model_len, 512);
   EXPECT_EQ(config->engine.kv_cache_blocks, 1000);
   EXPECT_EQ(config->engine.deterministic, true);
@@ -287,10 +290,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ClusterConfig, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
-      {"parallel.pipeline_parallel_size=2", "2 is not in this version; it runs 1"},
       {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
-      {"parallel.expert_parallel_size=2", "2 is not in this version; it runs auto, 1"},
-      {"parallel.collectives=gloo", "gloo is not in this version; it runs auto, shm"},
+      {"parallel.collectives=nccl", "nccl is not in this version; it runs auto, shm, gloo"},
       {"parallel.placement=spread", "spread is not in this version; it runs pack"},
       {"cluster.launch=ssh", "ssh is not in this version; it runs local"},
       {"cluster.hosts=[gpu01]", "a list with entries is not in this version; it runs []"},

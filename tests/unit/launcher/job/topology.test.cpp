@@ -1,0 +1,171 @@
+#include "launcher/job/topology.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+/// A model of 4 layers with 16 experts, of which the second layer may be dense.
+ModelConfig moe_model(bool with_a_dense_layer = false) {
+  ModelConfig model;
+  model.hidden_size = 256;
+  model.layers = 4;
+  model.heads = 8;
+  model.kv_heads = 2;
+  model.head_dim = 32;
+  model.intermediate_size = 700;
+  model.vocab_size = 4096;
+  model.max_position_embeddings = 2048;
+  model.moe = MoeConfig{.experts = 16, .top_k = 4, .intermediate_size = 128, .dense_layers = {}};
+  if (with_a_dense_layer) model.moe->dense_layers = {1};
+  return model;
+}
+
+ModelConfig dense_model() {
+  ModelConfig model = moe_model();
+  model.intermediate_size = 704;
+  model.moe.reset();
+  return model;
+}
+
+Config config_of(const Config::Parallel& sizes) {
+  Config config;
+  config.model.path = "some/model";
+  config.parallel = sizes;
+  return config;
+}
+
+std::string refusal(const Config& config, const ModelConfig& model) {
+  const auto mesh = plan_mesh(config, model);
+  if (mesh.ok()) return "accepted";
+  EXPECT_EQ(mesh.error().code, ErrorCode::invalid_argument);
+  return mesh.error().message;
+}
+
+std::string refusal(const Config::Parallel& sizes, const ModelConfig& model) {
+  return refusal(config_of(sizes), model);
+}
+
+TEST(Topology, makes_the_mesh_that_the_sizes_say) {
+  const auto mesh = plan_mesh(config_of({.tensor_parallel_size = 2,
+                                         .pipeline_parallel_size = 4,
+                                         .data_parallel_size = 3,
+                                         .expert_parallel_size = 1}),
+                              moe_model());
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  EXPECT_EQ(mesh->shape(), (MeshShape{.data = 3, .pipeline = 4, .context = 1, .tensor = 2}));
+  EXPECT_EQ(mesh->expert_parallel_size(), 1);
+}
+
+TEST(Topology, deals_experts_to_the_tensor_ranks_by_itself) {
+  EXPECT_EQ(auto_expert_parallel_size({.data = 2, .tensor = 4}, moe_model()), 4);
+  EXPECT_EQ(auto_expert_parallel_size({.data = 2}, moe_model()), 1);
+  EXPECT_EQ(auto_expert_parallel_size({.tensor = 4}, dense_model()), 1);
+  ModelConfig odd = moe_model();
+  odd.moe->experts = 6;
+  EXPECT_EQ(auto_expert_parallel_size({.tensor = 4}, odd), 2);
+  odd.moe->experts = 15;
+  EXPECT_EQ(auto_expert_parallel_size({.tensor = 4}, odd), 1);
+  const auto mesh = plan_mesh(config_of({.tensor_parallel_size = 4}), moe_model());
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  EXPECT_EQ(mesh->expert_parallel_size(), 4);
+}
+
+TEST(Topology, deals_experts_over_replicas_where_that_is_asked_for) {
+  const auto mesh = plan_mesh(
+      config_of({.tensor_parallel_size = 2, .data_parallel_size = 2, .expert_parallel_size = 4}),
+      moe_model());
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  EXPECT_EQ(mesh->expert_parallel_size(), 4);
+}
+
+TEST(Topology, refuses_a_tensor_size_that_does_not_divide_the_heads) {
+  EXPECT_EQ(refusal({.tensor_parallel_size = 3}, moe_model()),
+            "parallel.tensor_parallel_size: tensor size 3 does not divide attention heads 8 "
+            "(some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 16}, moe_model()),
+            "parallel.tensor_parallel_size: tensor size 16 does not divide attention heads 8 "
+            "(some/model)");
+}
+
+TEST(Topology, refuses_a_tensor_size_that_does_not_fit_the_kv_heads) {
+  ModelConfig model = moe_model();
+  model.heads = 12;
+  model.kv_heads = 3;
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2}, model),
+            "parallel.tensor_parallel_size: tensor size 2 does not divide KV heads 3 "
+            "(some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 4}, model),
+            "parallel.tensor_parallel_size: KV heads 3 do not divide tensor size 4 (some/model)");
+}
+
+TEST(Topology, refuses_a_tensor_size_that_does_not_divide_the_segments_of_sums) {
+  ModelConfig model = moe_model();
+  model.heads = 12;
+  model.kv_heads = 12;
+  EXPECT_EQ(refusal({.tensor_parallel_size = 3}, model),
+            "parallel.tensor_parallel_size: tensor size 3 does not divide the 4 segments of "
+            "attention heads 12, which keep results the same at every tensor size (some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 8}, moe_model(true)),
+            "parallel.tensor_parallel_size: tensor size 8 does not divide the 4 segments of "
+            "intermediate_size 700, which keep results the same at every tensor size "
+            "(some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 8}, moe_model()), "accepted");
+}
+
+TEST(Topology, refuses_more_stages_than_layers) {
+  EXPECT_EQ(refusal({.pipeline_parallel_size = 8}, moe_model()),
+            "parallel.pipeline_parallel_size: pipeline_parallel_size 8 does not fit the model's 4 "
+            "layers (some/model)");
+}
+
+TEST(Topology, refuses_ranks_that_do_not_divide_the_experts) {
+  ModelConfig model = moe_model();
+  model.moe->experts = 6;
+  EXPECT_EQ(refusal({.tensor_parallel_size = 4, .expert_parallel_size = 4}, model),
+            "parallel.expert_parallel_size: expert_parallel_size 4 does not divide the experts 6 "
+            "(some/model)");
+}
+
+TEST(Topology, refuses_expert_ranks_that_the_stage_does_not_have) {
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2, .expert_parallel_size = 4}, moe_model()),
+            "parallel.expert_parallel_size: expert_parallel_size 4 does not divide tensor x "
+            "context x data size 2 (some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2, .data_parallel_size = 3, .expert_parallel_size = 3},
+                    moe_model()),
+            "parallel.expert_parallel_size: tensor_parallel_size 2 does not divide "
+            "expert_parallel_size 3 (some/model)");
+}
+
+TEST(Topology, refuses_to_split_an_expert_in_more_parts_than_its_sums_have) {
+  ModelConfig model = moe_model();
+  model.moe->intermediate_size = 130;
+  EXPECT_EQ(refusal({.tensor_parallel_size = 4, .expert_parallel_size = 1}, model),
+            "parallel.expert_parallel_size: 1 ranks for experts of 4 tensor ranks split each "
+            "expert in 4, which does not divide the 2 segments of moe_intermediate_size 130 "
+            "(some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 4, .expert_parallel_size = 2}, model), "accepted");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 4}, model), "accepted");
+}
+
+TEST(Topology, refuses_expert_ranks_for_a_model_without_experts) {
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2, .expert_parallel_size = 2}, dense_model()),
+            "parallel.expert_parallel_size: 2 ranks for experts, but the model has none "
+            "(some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2, .expert_parallel_size = 1}, dense_model()),
+            "accepted");
+}
+
+TEST(Topology, refuses_more_workers_than_the_node_takes) {
+  Config config =
+      config_of({.tensor_parallel_size = 2, .pipeline_parallel_size = 2, .data_parallel_size = 2});
+  config.cluster.devices_per_node = 7;
+  EXPECT_EQ(refusal(config, moe_model()),
+            "cluster.devices_per_node: 2 replicas of 2 stages of 2 workers are 8 workers, but the "
+            "node takes 7");
+  config.cluster.devices_per_node = 8;
+  EXPECT_EQ(refusal(config, moe_model()), "accepted");
+}
+
+}  // namespace
+}  // namespace troupe
