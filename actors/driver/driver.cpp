@@ -1,28 +1,13 @@
 #include "actors/driver/driver.hpp"
 
-#include <algorithm>
-#include <fstream>
 #include <string>
 #include <utility>
 
+#include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_intake.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
-namespace {
-
-/// MemAvailable of /proc/meminfo; 0 where that cannot be read.
-std::uint64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  std::uint64_t kib = 0;
-  while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
-}
-
-}  // namespace
 
 Driver::Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineEvents events)
     : context_(context), cluster_(cluster), spec_(std::move(spec)), events_(std::move(events)) {}
@@ -51,7 +36,7 @@ Result<EngineInfo> Driver::start() {
       bytes_per_block += report.kv_bytes_per_block;
     }
   }
-  info.kv_cache_blocks = choose_kv_cache_blocks(bytes_per_block);
+  info.kv_cache_blocks = choose_kv_cache_blocks(spec_, bytes_per_block, available_memory_bytes());
   info.kv_bytes = bytes_per_block * static_cast<std::uint64_t>(info.kv_cache_blocks);
   if (info.kv_cache_blocks < 1) {
     return fail(ErrorCode::resource_exhausted,
@@ -65,16 +50,6 @@ Result<EngineInfo> Driver::start() {
             spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
             info.kv_cache_blocks);
   return info;
-}
-
-std::int64_t Driver::choose_kv_cache_blocks(std::uint64_t bytes_per_block) const {
-  if (spec_.kv_cache_blocks > 0) return spec_.kv_cache_blocks;
-  const std::int64_t blocks_per_sequence =
-      (spec_.max_model_len + spec_.block_size - 1) / spec_.block_size;
-  const std::int64_t useful = blocks_per_sequence * spec_.max_num_seqs;
-  const std::uint64_t budget = available_memory_bytes() / 2;
-  if (budget == 0 || bytes_per_block == 0) return useful;
-  return std::min(useful, static_cast<std::int64_t>(budget / bytes_per_block));
 }
 
 Result<void> Driver::submit(std::vector<Request> requests) {

@@ -48,8 +48,6 @@ class Driver {
   static constexpr std::string_view actor_type = "Driver";
 
  private:
-  std::int64_t choose_kv_cache_blocks(std::uint64_t bytes_per_block) const;
-
   ActorContext& context_;
   Cluster* cluster_;
   EngineSpec spec_;

@@ -1,7 +1,7 @@
 #include "actors/driver/router.hpp"
 
-#include <algorithm>
 #include <functional>
+#include <ranges>
 #include <utility>
 
 namespace troupe {
@@ -87,7 +87,9 @@ std::vector<std::int64_t> Router::known_pieces(const std::vector<std::uint64_t>&
 }
 
 void Router::remember(const std::vector<std::uint64_t>& hashes, int replica) {
-  for (const std::uint64_t hash : hashes) {
+  // From the last piece to the first, so that the ends of a prompt are forgotten before its
+  // beginning, without which they are of no use.
+  for (const std::uint64_t hash : std::views::reverse(hashes)) {
     auto found = piece_of_.find(hash);
     if (found == piece_of_.end()) {
       pieces_.push_front({hash, std::vector<bool>(outstanding_tokens_.size())});

@@ -20,7 +20,7 @@ class Router {
   /// Beginnings are remembered in pieces of this many bytes of text, or a quarter as many ids.
   static constexpr std::size_t piece_bytes = 256;
   /// Of how many pieces, over all replicas; the least recently met ones are forgotten.
-  static constexpr std::size_t max_pieces = 1u << 16;
+  static constexpr std::size_t max_pieces = std::size_t{1} << 16;
 
   explicit Router(int replicas);
 
@@ -33,6 +33,8 @@ class Router {
   std::int64_t outstanding_tokens(int replica) const {
     return outstanding_tokens_[static_cast<std::size_t>(replica)];
   }
+  /// At most max_pieces.
+  std::size_t remembered_pieces() const { return pieces_.size(); }
 
  private:
   /// A beginning of prompts and who was given it.
