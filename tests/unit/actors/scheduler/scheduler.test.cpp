@@ -1,9 +1,9 @@
 #include "actors/scheduler/scheduler.hpp"
 
-#include <numeric>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/actors/scheduler/honest_worker.hpp"
 
 namespace troupe {
 namespace {
@@ -11,53 +11,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-Scheduler make(const SchedulerConfig& config) {
-  auto made = Scheduler::make(config);
-  EXPECT_TRUE(made.ok()) << made.error().message;
-  return std::move(made).value();
-}
-
-SequenceSpec spec_of(std::uint64_t request, std::int32_t prompt, std::int32_t max_tokens) {
-  SequenceSpec spec;
-  spec.request = request;
-  spec.prompt.resize(static_cast<std::size_t>(prompt));
-  std::iota(spec.prompt.begin(), spec.prompt.end(), 100);
-  spec.sampling.max_tokens = max_tokens;
-  return spec;
-}
-
-void add(Scheduler& scheduler, const SequenceSpec& spec) {
-  const auto added = scheduler.add(spec);
-  ASSERT_TRUE(added.ok()) << added.error().message;
-}
-
-/// An honest worker: one token for each sampled sequence.
-StepResult answer(const StepPlan& plan, std::int32_t token = 1) {
-  StepResult result;
-  result.step = plan.step;
-  result.epoch = plan.epoch;
-  for (const SequenceStep& step : plan.steps) {
-    if (step.sample) result.results.push_back({step.id, {token}, {}, 0, {}, false});
-  }
-  return result;
-}
-
-std::vector<SequenceUpdate> apply(Scheduler& scheduler, StepResult result) {
-  auto applied = scheduler.apply(std::move(result));
-  EXPECT_TRUE(applied.ok()) << applied.error().message;
-  const auto audit = scheduler.audit();
-  EXPECT_TRUE(audit.ok()) << audit.error().message;
-  return applied.ok() ? std::move(applied).value() : std::vector<SequenceUpdate>{};
-}
-
-StepPlan plan(Scheduler& scheduler) {
-  auto planned = scheduler.plan();
-  EXPECT_TRUE(planned.has_value()) << "nothing was planned";
-  const auto audit = scheduler.audit();
-  EXPECT_TRUE(audit.ok()) << audit.error().message;
-  return planned.value_or(StepPlan{});
-}
 
 TEST(Scheduler, plans_nothing_without_requests) {
   auto scheduler = make({});
@@ -68,7 +21,8 @@ TEST(Scheduler, plans_nothing_without_requests) {
 TEST(Scheduler, refuses_bounds_below_one_and_a_budget_that_a_whole_prompt_exceeds) {
   for (auto member : {&SchedulerConfig::max_num_seqs, &SchedulerConfig::max_num_batched_tokens,
                       &SchedulerConfig::max_model_len, &SchedulerConfig::block_size,
-                      &SchedulerConfig::kv_cache_blocks, &SchedulerConfig::max_steps_in_flight}) {
+                      &SchedulerConfig::kv_cache_blocks, &SchedulerConfig::max_steps_in_flight,
+                      &SchedulerConfig::micro_batches}) {
     SchedulerConfig config;
     config.*member = 0;
     EXPECT_FALSE(Scheduler::make(config).ok());

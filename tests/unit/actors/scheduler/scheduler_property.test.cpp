@@ -31,6 +31,7 @@ class Workload {
     config_.kv_cache_blocks =
         1 + config_.max_model_len / config_.block_size + below(30);  // any one request fits
     config_.max_steps_in_flight = 1 + below(4);
+    config_.micro_batches = 1 + below(4);
     config_.chunked_prefill = below(4) != 0;
     if (!config_.chunked_prefill) {
       config_.max_num_batched_tokens =
