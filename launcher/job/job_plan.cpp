@@ -158,13 +158,14 @@ Result<JobPlan> plan_job(Config config) {
 
 std::string describe(const JobPlan& plan) {
   std::string text = to_yaml(plan.config);
-  text += fmt::format(
-      "\n{} ({}), {} layers, {} tokens of context, {} a step\nworkers: {}, threads each: {}, "
-      "cores: {}\nKV blocks of {} tokens: {} a replica, {} tokens\n",
-      plan.config.model.path, to_string(plan.model.architecture), plan.model.layers,
-      plan.engine.max_model_len, plan.engine.max_num_batched_tokens, plan.mesh.world_size(),
-      plan.engine.threads_per_worker, plan.cores, plan.engine.block_size, plan.kv_blocks,
-      plan.kv_blocks * plan.engine.block_size);
+  const EngineSpec& engine = plan.engine;
+  text += fmt::format("\n{}: {}, {} layers\n", plan.config.model.path,
+                      to_string(plan.model.architecture), plan.model.layers);
+  text += fmt::format("{} tokens of context, {} a step, {} KV blocks of {} tokens a replica\n",
+                      engine.max_model_len, engine.max_num_batched_tokens, plan.kv_blocks,
+                      engine.block_size);
+  text += fmt::format("workers: {}, threads each: {}, cores: {}\n", plan.mesh.world_size(),
+                      engine.threads_per_worker, plan.cores);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
   return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks);
 }

@@ -40,12 +40,33 @@ TEST(CommandLine, check_prints_the_plan_and_starts_and_writes_nothing) {
   const Ended ended = job.run({"check", "--set", "parallel.tensor_parallel_size=2"});
   EXPECT_EQ(ended.code, 0) << ended.describe();
   EXPECT_EQ(ended.err, "");
-  for (const char* words : {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers",
-                            "2048 tokens of context", "block_size: 16", "tensor 0", "tensor 1"}) {
+  for (const char* words :
+       {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers", "2048 tokens of context",
+        "block_size: 16", "KV blocks of 16 tokens"}) {
     EXPECT_THAT(ended.out, HasSubstr(words));
   }
   EXPECT_FALSE(std::filesystem::exists(job.output()));
   EXPECT_FALSE(std::filesystem::exists(job.output().string() + ".job"));
+}
+
+TEST(CommandLine, check_prints_a_table_of_the_mesh_that_fits_80_columns) {
+  const LauncherJob job;
+  const Ended ended =
+      job.run({"check", "--set", "parallel.tensor_parallel_size=2", "--set",
+               "parallel.pipeline_parallel_size=2", "--set", "engine.kv_cache_blocks=1024"});
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  // Half of the layers and half of the experts each: 4.4 of the 17.6 MB that one rank holds.
+  EXPECT_THAT(
+      ended.out,
+      HasSubstr(
+          "rank  node   device  data stage tensor  layers  experts       weights        KV\n"
+          "0     node0  0       0    0     0       0-1     0-7          4.41 MiB  16.0 MiB\n"
+          "1     node0  1       0    0     1       0-1     8-15         4.41 MiB  16.0 MiB\n"
+          "2     node0  2       0    1     0       2-3     0-7          4.41 MiB  16.0 MiB\n"
+          "3     node0  3       0    1     1       2-3     8-15         4.41 MiB  16.0 MiB\n"
+          "total                                                        17.6 MiB  64.0 MiB\n"));
+  std::istringstream lines(ended.out.substr(ended.out.find("rank  node")));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
 }
 
 TEST(CommandLine, quiet_prints_nothing_on_success) {

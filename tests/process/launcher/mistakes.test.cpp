@@ -55,6 +55,23 @@ TEST_F(Mistake, in_the_tensor_parallel_size_says_what_it_does_not_divide) {
   expect_no_output();
 }
 
+TEST_F(Mistake, in_another_parallel_size_says_what_it_does_not_fit) {
+  const auto set = [](const std::string& key, int size) {
+    return "parallel." + key + "=" + std::to_string(size);
+  };
+  expect_refused(job_, {"--set", set("pipeline_parallel_size", 5)},
+                 {"pipeline_parallel_size 5 does not fit the model's 4 layers"});
+  expect_refused(job_,
+                 {"--set", set("data_parallel_size", 3), "--set", set("expert_parallel_size", 3)},
+                 {"expert_parallel_size 3 does not divide the experts 16"});
+  expect_refused(job_, {"--set", set("expert_parallel_size", 2)},
+                 {"expert_parallel_size 2 does not divide tensor x context x data size 1"});
+  expect_refused(job_,
+                 {"--set", set("pipeline_parallel_size", 2), "--set", "cluster.devices_per_node=1"},
+                 {"cluster.devices_per_node", "2 workers, but the node takes 1"});
+  expect_no_output();
+}
+
 TEST_F(Mistake, of_a_step_smaller_than_the_running_requests_names_both_keys) {
   expect_refused(job_, {"--set", "engine.max_num_batched_tokens=7"},
                  {"engine.max_num_batched_tokens", "engine.max_num_seqs"});

@@ -78,6 +78,13 @@ TEST(Footprint, is_what_each_tensor_rank_says) {
   expect_footprints(golden::data_folder() / "llama-a", {.tensor = 2}, 1);
 }
 
+TEST(Footprint, is_what_each_stage_says) {
+  expect_footprints(tiny_folder(), {.pipeline = 2, .context = 1, .tensor = 2}, 1);
+  expect_footprints(tiny_folder(), {.pipeline = 3, .context = 1, .tensor = 1}, 1, DType::bf16);
+  expect_footprints(demo_folder(), {.pipeline = 4, .context = 1, .tensor = 1}, 1);
+  expect_footprints(golden::data_folder() / "llama-a", {.pipeline = 2, .tensor = 1}, 1);
+}
+
 /// The footprints of fable-moe's ranks on a mesh.
 std::vector<RankFootprint> demo_footprints(MeshShape shape, int expert_parallel_size) {
   const auto config = ModelConfig::load(demo_folder());
