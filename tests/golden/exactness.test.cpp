@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -138,78 +137,22 @@ TEST_P(Exactness, sequence_parallel_ranks_give_the_bits_of_one) {
   }
 }
 
-/// Counts the sums that a model asks for.
-class CountingCollectives final : public Collectives {
- public:
-  struct Counts {
-    std::atomic<int> all_reduces = 0;
-    std::atomic<int> reduce_scatters = 0;
-    std::atomic<std::int64_t> most_rows_kept = 0;  ///< by one rank, of one sum
-  };
-
-  CountingCollectives(std::unique_ptr<Collectives> inner, Counts& counts)
-      : inner_(std::move(inner)), counts_(counts) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override {
-    ++counts_.all_reduces;
-    return inner_->all_reduce_tree(partial, sum);
+TEST_P(Exactness, pipeline_stages_give_the_bits_of_one) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
+  const MeshRanks ways[] = {{.shape = {.pipeline = 2}},
+                            {.shape = {.pipeline = 2, .tensor = 2}, .sequence_parallel = true}};
+  for (const MeshRanks& way : ways) {
+    for (const std::int32_t chunk : {1, whole}) {
+      REQUIRE_OK(const auto ranks,
+                 run_ranks(golden_->checkpoint, DType::f32, way,
+                           [&](Runner& runner, int) { return all_logits(runner, chunk); }));
+      for (int tensor = 0; tensor < way.shape.tensor; ++tensor) {
+        const auto last_stage = ranks.size() - 1 - static_cast<std::size_t>(tensor);
+        expect_same_bits(ranks[last_stage], expected, "two stages");
+      }
+    }
   }
-  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
-                                   std::span<const std::int64_t> rows_per_rank) override {
-    ++counts_.reduce_scatters;
-    counts_.most_rows_kept = std::max(counts_.most_rows_kept.load(), sum[0]);
-    return inner_->reduce_scatter_tree(partial, sum, rows_per_rank);
-  }
-  Result<void> all_gather(const Tensor& part, const Tensor& all,
-                          std::span<const std::int64_t> rows_per_rank) override {
-    return inner_->all_gather(part, all, rows_per_rank);
-  }
-  Result<void> broadcast(const Tensor& tensor, int root) override {
-    return inner_->broadcast(tensor, root);
-  }
-  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
-                          const Tensor& receive,
-                          std::span<const std::int64_t> receive_rows) override {
-    return inner_->all_to_all(send, send_rows, receive, receive_rows);
-  }
-  Result<void> send(const Tensor& tensor, int to) override { return inner_->send(tensor, to); }
-  Result<void> receive(const Tensor& tensor, int from) override {
-    return inner_->receive(tensor, from);
-  }
-  Result<void> barrier() override { return inner_->barrier(); }
-  void abort() override { inner_->abort(); }
-  Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
-
- private:
-  std::unique_ptr<Collectives> inner_;
-  Counts& counts_;
-};
-
-TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
-  const auto golden = golden_model("fable-draft");
-  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
-  CountingCollectives::Counts counts;
-  const MeshRanks ranks{.shape = {.tensor = 2},
-                        .sequence_parallel = true,
-                        .wrap = [&](std::unique_ptr<Collectives> inner) {
-                          return std::make_unique<CountingCollectives>(std::move(inner), counts);
-                        }};
-  const auto tokens = static_cast<std::int64_t>(prompts.back().ids.size());
-  const auto ran = run_ranks(golden->checkpoint, DType::f32, ranks,
-                             [&](Runner& runner, int) -> Result<std::vector<float>> {
-                               std::vector<float> logits;
-                               Sequence sequence{prompts.back().ids};
-                               TROUPE_CHECK(runner.feed(sequence, whole, logits));
-                               return logits;
-                             });
-  ASSERT_TRUE(ran.ok()) << ran.error().message;
-  EXPECT_EQ(counts.all_reduces, 0);
-  // The embedding, and two blocks a layer, on each of the two ranks.
-  EXPECT_EQ(counts.reduce_scatters % 2, 0);
-  EXPECT_GT(counts.reduce_scatters, 2);
-  EXPECT_EQ(counts.most_rows_kept, (tokens + 1) / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exactness,

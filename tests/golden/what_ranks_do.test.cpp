@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/forwarding_collectives.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/golden/support/require.hpp"
+
+// That ranks divide the work as their arrangement promises: what they ask of each other, and when.
+
+namespace troupe::golden {
+namespace {
+
+constexpr std::int32_t whole = 512;
+
+/// Counts the sums that a model asks for.
+class CountingCollectives final : public ForwardingCollectives {
+ public:
+  struct Counts {
+    std::atomic<int> all_reduces = 0;
+    std::atomic<int> reduce_scatters = 0;
+    std::atomic<std::int64_t> most_rows_kept = 0;  ///< by one rank, of one sum
+  };
+
+  CountingCollectives(std::unique_ptr<Collectives> inner, Counts& counts)
+      : ForwardingCollectives(std::move(inner)), counts_(counts) {}
+
+  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override {
+    ++counts_.all_reduces;
+    return ForwardingCollectives::all_reduce_tree(partial, sum);
+  }
+  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                   std::span<const std::int64_t> rows_per_rank) override {
+    ++counts_.reduce_scatters;
+    counts_.most_rows_kept = std::max(counts_.most_rows_kept.load(), sum[0]);
+    return ForwardingCollectives::reduce_scatter_tree(partial, sum, rows_per_rank);
+  }
+
+ private:
+  Counts& counts_;
+};
+
+TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
+  const auto golden = golden_model("fable-draft");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  CountingCollectives::Counts counts;
+  const MeshRanks ranks{.shape = {.tensor = 2},
+                        .sequence_parallel = true,
+                        .wrap = [&](std::unique_ptr<Collectives> inner) {
+                          return std::make_unique<CountingCollectives>(std::move(inner), counts);
+                        }};
+  const auto tokens = static_cast<std::int64_t>(prompts.back().ids.size());
+  const auto ran = run_ranks(golden->checkpoint, DType::f32, ranks,
+                             [&](Runner& runner, int) -> Result<std::vector<float>> {
+                               std::vector<float> logits;
+                               Sequence sequence{prompts.back().ids};
+                               TROUPE_CHECK(runner.feed(sequence, whole, logits));
+                               return logits;
+                             });
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(counts.all_reduces, 0);
+  // The embedding, and two blocks a layer, on each of the two ranks.
+  EXPECT_EQ(counts.reduce_scatters % 2, 0);
+  EXPECT_GT(counts.reduce_scatters, 2);
+  EXPECT_EQ(counts.most_rows_kept, (tokens + 1) / 2);
+}
+
+using Clock = std::chrono::steady_clock;
+
+struct Span {
+  Clock::time_point begin;
+  Clock::time_point end;
+};
+
+bool overlap(const Span& a, const Span& b) { return a.begin < b.end && b.begin < a.end; }
+
+/// Notes from when to when each stage of two computes its passes: the first until it sends, the
+/// second from what it has received until it is asked for the next pass or says that it is done.
+class TimedStages final : public ForwardingCollectives {
+ public:
+  struct Spans {
+    std::vector<Span> first, second;
+  };
+
+  TimedStages(std::unique_ptr<Collectives> inner, Spans& spans)
+      : ForwardingCollectives(std::move(inner)), spans_(spans) {}
+
+  Result<void> send(const Tensor& tensor, int to) override {
+    spans_.first.push_back({pass_began_, Clock::now()});
+    auto sent = ForwardingCollectives::send(tensor, to);
+    pass_began_ = Clock::now();
+    return sent;
+  }
+  Result<void> receive(const Tensor& tensor, int from) override {
+    if (!spans_.second.empty()) spans_.second.back().end = Clock::now();
+    auto received = ForwardingCollectives::receive(tensor, from);
+    const auto now = Clock::now();
+    spans_.second.push_back({now, now});
+    return received;
+  }
+
+ private:
+  Spans& spans_;
+  Clock::time_point pass_began_ = Clock::now();
+};
+
+TEST(Pipeline, computes_a_pass_while_the_next_stage_computes_the_one_before) {
+  const auto golden = golden_model("fable-draft");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  Sequence all;
+  for (const GoldenPrompt& prompt : prompts) {
+    all.tokens.insert(all.tokens.end(), prompt.ids.begin(), prompt.ids.end());
+  }
+  TimedStages::Spans spans;
+  const MeshRanks ranks{.shape = {.pipeline = 2}, .wrap = [&](std::unique_ptr<Collectives> inner) {
+                          return std::make_unique<TimedStages>(std::move(inner), spans);
+                        }};
+  const auto ran = run_ranks(golden->checkpoint, DType::f32, ranks,
+                             [&](Runner& runner, int) -> Result<std::vector<float>> {
+                               std::vector<float> logits;
+                               Sequence sequence = all;
+                               TROUPE_CHECK(runner.feed(sequence, 8, logits));
+                               return logits;
+                             });
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const std::size_t passes = (all.tokens.size() + 7) / 8;
+  ASSERT_EQ(spans.first.size(), passes);
+  ASSERT_EQ(spans.second.size(), passes);
+  std::size_t overlapping = 0;
+  for (std::size_t pass = 0; pass + 1 < passes; ++pass) {
+    for (std::size_t later = pass + 1; later < passes; ++later) {
+      if (!overlap(spans.second[pass], spans.first[later])) continue;
+      ++overlapping;
+      break;
+    }
+  }
+  // One that is not overlapped was alone on the processor; all alone would be no pipeline.
+  EXPECT_GT(overlapping, 0U) << passes << " passes";
+}
+
+}  // namespace
+}  // namespace troupe::golden
