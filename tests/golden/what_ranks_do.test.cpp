@@ -92,12 +92,17 @@ class TimedStages final : public ForwardingCollectives {
 
   Result<void> send(const Tensor& tensor, int to) override {
     spans_.first.push_back({pass_began_, Clock::now()});
+    if (spans_.first.size() == 1) TROUPE_CHECK(barrier());  // the other one has loaded its layers
     auto sent = ForwardingCollectives::send(tensor, to);
     pass_began_ = Clock::now();
     return sent;
   }
   Result<void> receive(const Tensor& tensor, int from) override {
-    if (!spans_.second.empty()) spans_.second.back().end = Clock::now();
+    if (spans_.second.empty()) {
+      TROUPE_CHECK(barrier());
+    } else {
+      spans_.second.back().end = Clock::now();
+    }
     auto received = ForwardingCollectives::receive(tensor, from);
     const auto now = Clock::now();
     spans_.second.push_back({now, now});
