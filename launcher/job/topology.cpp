@@ -83,7 +83,7 @@ Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
   TROUPE_CHECK(about(pipeline_key, config, stage_layers(model, shape.pipeline)));
   const int expert_ranks = static_cast<int>(
       sizes.expert_parallel_size.value_or(auto_expert_parallel_size(shape, model)));
-  const auto mesh = Mesh::create(shape, expert_ranks);
+  auto mesh = Mesh::create(shape, expert_ranks);
   TROUPE_CHECK(about(expert_key, config, mesh));
   TROUPE_CHECK(about(expert_key, config, check_experts(*mesh, model)));
   TROUPE_CHECK(check_devices(config, shape));
