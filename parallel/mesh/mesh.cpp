@@ -115,27 +115,6 @@ ExpertPlace Mesh::expert_place(int rank) const {
   return place;
 }
 
-std::vector<int> Mesh::expert_group(int rank) const {
-  const int first = stage_index(rank) / expert_parallel_size_ * expert_parallel_size_;
-  std::vector<int> ranks;
-  ranks.reserve(static_cast<std::size_t>(expert_parallel_size_));
-  for (int e = 0; e < expert_parallel_size_; ++e) {
-    ranks.push_back(rank_at_stage_index(rank, first + e));
-  }
-  return ranks;
-}
-
-std::vector<int> Mesh::expert_split_group(int rank) const {
-  const ExpertPlace place = expert_place(rank);
-  std::vector<int> ranks;
-  for (int split = 0; split < place.split_count; ++split) {
-    const int left_over = place.copy_index * place.split_count + split;
-    ranks.push_back(
-        rank_at_stage_index(rank, left_over * expert_parallel_size_ + place.expert_rank));
-  }
-  return ranks;
-}
-
 std::vector<int> Mesh::dispatch_group(int rank) const {
   const int size = expert_parallel_size_ * expert_place(rank).split_count;
   const int first = stage_index(rank) / size * size;

@@ -68,11 +68,6 @@ class Mesh {
   std::vector<int> group(MeshDimension dimension, int rank) const;
 
   ExpertPlace expert_place(int rank) const;
-  /// The E ranks, by expert_rank, that together hold every expert (or one part of every expert) and
-  /// exchange tokens with `rank`.
-  std::vector<int> expert_group(int rank) const;
-  /// The ranks, by split_index, that hold the parts of `rank`'s experts and add up their outputs.
-  std::vector<int> expert_split_group(int rank) const;
   /// The ranks that exchange tokens for their experts: those that hold every expert once, all parts
   /// of it; the one with expert_rank e and split_index j is at j * E + e. They are whole tensor
   /// groups, of one replica or of several.

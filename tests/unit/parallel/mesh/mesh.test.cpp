@@ -43,7 +43,7 @@ TEST(Mesh, groups_hold_the_ranks_that_differ_in_one_coordinate) {
 TEST(Mesh, experts_over_all_tensor_ranks_live_one_share_a_rank) {
   const Mesh mesh = make({.data = 1, .pipeline = 2, .context = 1, .tensor = 2}, 2);
   EXPECT_EQ(mesh.expert_place(3), (ExpertPlace{1, 0, 1, 0, 1}));
-  EXPECT_EQ(mesh.expert_group(3), (Ranks{2, 3}));
+  EXPECT_EQ(mesh.dispatch_group(3), (Ranks{2, 3}));
   EXPECT_EQ(mesh.expert_rank_of(3, 8), 0);
   EXPECT_EQ(mesh.expert_rank_of(4, 8), 1);
 }
@@ -52,21 +52,19 @@ TEST(Mesh, tensor_ranks_left_over_split_each_expert) {
   const Mesh mesh = make({.tensor = 4}, 2);
   EXPECT_EQ(mesh.expert_place(0), (ExpertPlace{0, 0, 2, 0, 1}));
   EXPECT_EQ(mesh.expert_place(3), (ExpertPlace{1, 1, 2, 0, 1}));
-  EXPECT_EQ(mesh.expert_group(3), (Ranks{2, 3}));
-  EXPECT_EQ(mesh.expert_split_group(3), (Ranks{1, 3}));
+  EXPECT_EQ(mesh.dispatch_group(3), (Ranks{0, 1, 2, 3}));
 }
 
 TEST(Mesh, data_ranks_left_over_copy_the_experts) {
   const Mesh mesh = make({.data = 2, .tensor = 2}, 2);
   EXPECT_EQ(mesh.expert_place(3), (ExpertPlace{1, 0, 1, 1, 2}));
-  EXPECT_EQ(mesh.expert_group(3), (Ranks{2, 3}));
-  EXPECT_EQ(mesh.expert_split_group(3), (Ranks{3}));
+  EXPECT_EQ(mesh.dispatch_group(3), (Ranks{2, 3}));
 }
 
 TEST(Mesh, experts_span_replicas_within_a_stage) {
   const Mesh mesh = make({.data = 2, .pipeline = 2, .context = 1, .tensor = 2}, 4);
-  EXPECT_EQ(mesh.expert_group(0), (Ranks{0, 1, 4, 5}));
-  EXPECT_EQ(mesh.expert_group(7), (Ranks{2, 3, 6, 7}));
+  EXPECT_EQ(mesh.dispatch_group(0), (Ranks{0, 1, 4, 5}));
+  EXPECT_EQ(mesh.dispatch_group(7), (Ranks{2, 3, 6, 7}));
   EXPECT_EQ(mesh.expert_place(6).expert_rank, 2);
 }
 
@@ -86,17 +84,16 @@ TEST(Mesh, every_part_of_every_expert_has_as_many_ranks_as_copies) {
             if (created->coordinates(rank).stage == 1) {
               ++holders[{place.expert_rank, place.split_index}];
             }
-            const Ranks group = created->expert_group(rank);
-            ASSERT_EQ(group[static_cast<std::size_t>(place.expert_rank)], rank);
+            const Ranks group = created->dispatch_group(rank);
+            const int position = place.split_index * experts + place.expert_rank;
+            ASSERT_EQ(static_cast<int>(group.size()), experts * place.split_count);
+            ASSERT_EQ(group[static_cast<std::size_t>(position)], rank);
             for (const int member : group) {
-              ASSERT_EQ(created->expert_group(member), group);
-              ASSERT_EQ(created->expert_place(member).split_index, place.split_index);
+              ASSERT_EQ(created->dispatch_group(member), group);
+              ASSERT_EQ(created->expert_place(member).copy_index, place.copy_index);
             }
-            const Ranks split = created->expert_split_group(rank);
-            ASSERT_EQ(split[static_cast<std::size_t>(place.split_index)], rank);
-            for (const int member : split) {
-              ASSERT_EQ(created->expert_place(member).expert_rank, place.expert_rank);
-              ASSERT_EQ(created->expert_split_group(member), split);
+            for (const int neighbour : created->group(MeshDimension::tensor, rank)) {
+              ASSERT_EQ(created->dispatch_group(neighbour), group) << "a tensor group is divided";
             }
           }
           const ExpertPlace any = created->expert_place(0);
