@@ -7,6 +7,7 @@
 #include "models/layers/attention.hpp"
 #include "models/layers/parameters.hpp"
 #include "models/model/stages.hpp"
+#include "parallel/experts/expert_share.hpp"
 
 namespace troupe {
 
@@ -101,14 +102,12 @@ Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int 
   TROUPE_TRY(const auto stages, stage_layers(config, mesh.shape().pipeline));
   place.layers = stages[static_cast<std::size_t>(mesh.coordinates(rank).stage)];
   if (!config.moe) return place;
-  const int expert_ranks = mesh.expert_parallel_size();
-  TROUPE_CHECK(check_divides("expert_parallel_size", expert_ranks, "the model's experts",
+  TROUPE_CHECK(check_divides("expert_parallel_size", mesh.expert_parallel_size(), "the experts",
                              config.moe->experts));
-  const ExpertPlace expert = mesh.expert_place(rank);
-  const std::int64_t count = config.moe->experts / expert_ranks;
-  place.experts = {expert.expert_rank * count, count};
-  place.expert_part = expert.split_index;
-  place.expert_parts = expert.split_count;
+  const ExpertShare share = expert_share(config.moe->experts, mesh, rank);
+  place.experts = share.experts;
+  place.expert_part = share.part.rank;
+  place.expert_parts = share.part.size;
   return place;
 }
 
