@@ -3,7 +3,7 @@
 #include <array>
 
 #include "models/layers/dense_mlp.hpp"
-#include "models/layers/moe_block.hpp"
+#include "models/layers/moe.hpp"
 
 namespace troupe {
 
@@ -39,7 +39,7 @@ constexpr std::array weight_rules = {
 
 Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
   TROUPE_TRY(auto attention, Attention::create(context, layer, {.query_key_norm = true}));
-  TROUPE_TRY(auto feed_forward, context.config.is_sparse(layer) ? MoeBlock::create(context, layer)
+  TROUPE_TRY(auto feed_forward, context.config.is_sparse(layer) ? make_moe(context, layer)
                                                                 : DenseMlp::create(context, layer));
   return DecoderLayer::create(context, layer, std::move(attention), std::move(feed_forward));
 }

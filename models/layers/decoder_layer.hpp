@@ -14,7 +14,8 @@ class DecoderLayer {
                                      Attention attention,
                                      std::unique_ptr<FeedForward> feed_forward);
 
-  /// `hidden` holds this rank's own tokens of the pass. Errors: those of Collectives.
+  /// `hidden` holds this rank's own tokens of the pass. A pass without tokens is one of other
+  /// replicas, whose tokens this rank's experts may get. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, const AttentionBatch& batch, const Tensor& rope,
                        const KvLayer& cache) const;
   std::size_t bytes() const;

@@ -12,6 +12,7 @@ Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& contex
 
 Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
+  if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
   const Tensor gate_up = first_rows(space_.gate_up, tokens, 2 * inner);
   const Tensor activated = first_rows(space_.activated, tokens, inner);

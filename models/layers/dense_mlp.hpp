@@ -11,6 +11,7 @@ class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
+  bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
   std::size_t bytes() const override { return gate_up_->bytes() + down_->bytes(); }
 

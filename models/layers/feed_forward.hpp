@@ -12,8 +12,13 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// x [tokens, hidden] activation, the same on all tensor ranks; out [own tokens, hidden] f32.
-  /// Errors: those of Collectives.
+  /// Whether forward() reads all rows of x or those of TensorGroup::token_slice alone: then the
+  /// others need not be there.
+  virtual bool reads_all_tokens() const = 0;
+
+  /// x [tokens, hidden] activation, the same on all tensor ranks; out [own tokens, hidden] f32
+  /// (TensorGroup::own_tokens). Without tokens it takes part in what other replicas do with these
+  /// weights, and does nothing else. Errors: those of Collectives.
   virtual Result<void> forward(const Tensor& x, const Tensor& out) const = 0;
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;

@@ -7,6 +7,7 @@
 #include "models/layers/weights.hpp"
 #include "models/layers/workspace.hpp"
 #include "models/ops/ops.hpp"
+#include "parallel/experts/expert_exchange.hpp"
 
 namespace troupe {
 
@@ -19,7 +20,8 @@ struct LayerContext {
   Workspace& space;
   Ops& ops;
   const ParallelContext& parallel;
-  TensorGroup& tensor;  ///< the ranks that share each matrix
+  TensorGroup& tensor;      ///< the ranks that share each matrix
+  ExpertExchange* experts;  ///< null unless whole experts are dealt out to ranks
 };
 
 }  // namespace troupe

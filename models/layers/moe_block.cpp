@@ -17,6 +17,7 @@ Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& contex
 
 Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
+  if (tokens == 0) return {};
   const std::int64_t top_k = options_.top_k;
   const std::int64_t rows = tokens * top_k;
   const std::int64_t inner = down_->in_features();

@@ -15,6 +15,7 @@ class MoeBlock final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
+  bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
   std::size_t bytes() const override {
     return router_->bytes() + gate_up_->bytes() + down_->bytes();

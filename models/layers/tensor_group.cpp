@@ -16,9 +16,13 @@ Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_
   return group;
 }
 
-Slice TensorGroup::own_tokens(std::int64_t tokens) const {
-  if (!sequence_parallel_) return {0, tokens};
+Slice TensorGroup::token_slice(std::int64_t tokens) const {
+  if (collectives_ == nullptr) return {0, tokens};
   return ceil_slice(tokens, {collectives_->rank(), collectives_->size()});
+}
+
+Slice TensorGroup::own_tokens(std::int64_t tokens) const {
+  return sequence_parallel_ ? token_slice(tokens) : Slice{0, tokens};
 }
 
 void TensorGroup::count_rows(std::int64_t tokens, std::int64_t rows_per_token) {
@@ -29,8 +33,12 @@ void TensorGroup::count_rows(std::int64_t tokens, std::int64_t rows_per_token) {
 }
 
 Result<void> TensorGroup::gather_tokens(const Tensor& all) {
-  if (!sequence_parallel_) return {};
-  const Slice own = own_tokens(all[0]);
+  return sequence_parallel_ ? gather_slices(all) : Result<void>();
+}
+
+Result<void> TensorGroup::gather_slices(const Tensor& all) {
+  if (collectives_ == nullptr) return {};
+  const Slice own = token_slice(all[0]);
   count_rows(all[0], 1);
   return collectives_->all_gather(all.rows(own.begin, own.count), all, rows_per_rank_);
 }

@@ -27,12 +27,17 @@ class TensorGroup {
   Collectives* collectives() const { return collectives_; }  ///< null on one rank
   bool sequence_parallel() const { return sequence_parallel_; }
 
-  /// The tokens of a pass of `tokens` whose residual stream this rank holds.
+  /// This rank's part when the tokens of a pass are divided among the ranks.
+  Slice token_slice(std::int64_t tokens) const;
+  /// The tokens of a pass of `tokens` whose residual stream this rank holds: token_slice with
+  /// sequence parallelism, else all.
   Slice own_tokens(std::int64_t tokens) const;
 
   /// Completes `all` [tokens, width], of which this rank has written the rows own_tokens(tokens).
   /// Errors: those of Collectives.
   Result<void> gather_tokens(const Tensor& all);
+  /// Completes `all` [tokens, width], of which this rank has written the rows token_slice(tokens).
+  Result<void> gather_slices(const Tensor& all);
 
   /// Lets `compute(partial)` write this rank's partial sums [tokens * rows_per_token, width] f32
   /// and leaves the sums over the ranks, in tree order, of its own tokens' rows in `own` [own

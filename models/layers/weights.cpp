@@ -32,6 +32,23 @@ Result<Part> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
   return Part{weight, slice};
 }
 
+/// Refuses a weight that `ranks` ranks cannot share.
+Result<void> check_use(const WeightUse& use, const ModelConfig& config,
+                       const Checkpoint& checkpoint, int ranks) {
+  const WeightRule& rule = *use.rule;
+  const Shape shape = shape_of(rule.parameter, config);
+  const std::string name = checkpoint_name(rule, use.layer, use.expert);
+  if (shape.rank() == 1) {
+    TROUPE_CHECK(checkpoint.weight(name, shape));
+    return {};
+  }
+  TROUPE_CHECK(find_part(checkpoint, rule, name, config, {0, ranks}));
+  if (is_row_parallel(rule.shard)) {
+    TROUPE_CHECK(segments_per_rank(name, segment_extent(rule, config), ranks));
+  }
+  return {};
+}
+
 HostTensor stack_parts(std::span<const Part> parts, DType compute) {
   DType dtype = parts.front().weight.dtype();
   std::int64_t rows = 0;
@@ -62,7 +79,7 @@ Result<HostTensor> Weights::stacked(Stack stack, std::int64_t layer, std::int64_
   for (const Parameter parameter : stack) {
     const WeightRule& found = rule(parameter);
     const std::string name = checkpoint_name(found, layer, expert);
-    TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_));
+    TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_of(parameter)));
     parts.push_back(part);
   }
   return stack_parts(parts, compute_);
@@ -72,7 +89,7 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   const WeightRule& found = rule(parameter);
   if (!is_row_parallel(found.shard)) return 1;
   return segments_per_rank(checkpoint_name(found, layer, 0), segment_extent(found, config_),
-                           shard_.size);
+                           shard_of(parameter).size);
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {
@@ -85,7 +102,8 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
                                                                std::int64_t layer) const {
   std::vector<HostTensor> owners;
   std::vector<Tensor> views;
-  for (std::int64_t expert = 0; expert < config_.moe->experts; ++expert) {
+  const Slice experts = experts_.experts;
+  for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
     TROUPE_TRY(HostTensor weight, stacked(stack, layer, expert));
     views.push_back(weight);
     owners.push_back(std::move(weight));
@@ -119,17 +137,29 @@ Result<HostTensor> Weights::vocabulary_rows(Parameter parameter) const {
 }
 
 Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,
-                           std::span<const WeightRule> rules, int tensor_size) {
+                           std::span<const WeightRule> rules, const Mesh& mesh) {
+  const int expert_ranks = mesh.expert_parallel_size();
+  if (expert_ranks > 1 && !config.moe) {
+    return fail(ErrorCode::invalid_argument, "expert_parallel_size {}: the model has no experts",
+                expert_ranks);
+  }
+  if (config.moe) {
+    TROUPE_CHECK(check_divides("expert_parallel_size", expert_ranks, "the model's experts",
+                               config.moe->experts));
+  }
+  const int tensor_size = mesh.shape().tensor;
+  const int expert_parts = mesh.expert_place(0).split_count;
   for (const WeightUse& use : weights_in_use(config, rules)) {
-    const WeightRule& rule = *use.rule;
-    const std::string name = checkpoint_name(rule, use.layer, use.expert);
-    if (shape_of(rule.parameter, config).rank() == 1) {
-      TROUPE_CHECK(checkpoint.weight(name, shape_of(rule.parameter, config)));
-      continue;
+    const bool expert = is_expert(use.rule->parameter);
+    const Result<void> checked =
+        check_use(use, config, checkpoint, expert ? expert_parts : tensor_size);
+    if (checked.ok()) continue;
+    if (!expert || expert_parts == tensor_size ||
+        checked.error().code != ErrorCode::invalid_argument) {
+      return checked;
     }
-    TROUPE_CHECK(find_part(checkpoint, rule, name, config, {0, tensor_size}));
-    if (!is_row_parallel(rule.shard)) continue;
-    TROUPE_CHECK(segments_per_rank(name, segment_extent(rule, config), tensor_size));
+    return fail(checked.error().code, "{} (each expert is split by tensor size {} / {})",
+                checked.error().message, tensor_size, expert_ranks);
   }
   return {};
 }

@@ -8,25 +8,29 @@
 #include "models/config/model_config.hpp"
 #include "models/layers/parameters.hpp"
 #include "models/ops/ops.hpp"
+#include "parallel/experts/expert_share.hpp"
+#include "parallel/mesh/mesh.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
-/// The weights of one tensor rank: reads this rank's part of each parameter from the checkpoint and
-/// hands it to Ops in the form a layer needs. What it is made of must outlive it.
+/// The weights of one rank: reads this rank's part of each parameter from the checkpoint and hands
+/// it to Ops in the form a layer needs. What it is made of must outlive it.
 ///
 /// Errors of all reads: those of Checkpoint::weight and shard_weight (they name file and tensor),
 /// and what Ops says when device memory runs out.
 class Weights {
  public:
-  /// `compute`: bf16 rounds all matrices to bf16; f32 keeps them as stored.
+  /// The weights of `rank`, for which check_weights must have passed. `compute`: bf16 rounds all
+  /// matrices to bf16; f32 keeps them as stored.
   Weights(const ModelConfig& config, const Checkpoint& checkpoint,
-          std::span<const WeightRule> rules, ShardOf shard, DType compute, Ops& ops)
+          std::span<const WeightRule> rules, const Mesh& mesh, int rank, DType compute, Ops& ops)
       : config_(config),
         checkpoint_(checkpoint),
         rules_(rules),
-        shard_(shard),
+        shard_{mesh.coordinates(rank).tensor, mesh.shape().tensor},
+        experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(compute),
         ops_(ops) {}
 
@@ -35,7 +39,7 @@ class Weights {
   /// This rank's rows of the matrices in `stack`, one below the other, as one product. A
   /// row-parallel matrix is prepared in its rank's share of the S segments.
   Result<std::unique_ptr<Linear>> linear(Stack stack, std::int64_t layer) const;
-  /// As linear, for all experts of a layer.
+  /// As linear, for the experts of a layer that this rank holds, or its part of them.
   Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
   /// A vector in f32 on the device; all of it on every rank.
   Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const;
@@ -48,6 +52,10 @@ class Weights {
 
  private:
   const WeightRule& rule(Parameter parameter) const;
+  /// What of a parameter's rows or columns this rank has.
+  ShardOf shard_of(Parameter parameter) const {
+    return is_expert(parameter) ? experts_.part : shard_;
+  }
   Result<HostTensor> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
   Result<int> segments(Parameter parameter, std::int64_t layer) const;
 
@@ -55,13 +63,14 @@ class Weights {
   const Checkpoint& checkpoint_;
   std::span<const WeightRule> rules_;
   ShardOf shard_;
+  ExpertShare experts_;
   DType compute_;
   Ops& ops_;
 };
 
-/// Refuses what cannot be loaded on `tensor_size` ranks, reading headers only: missing tensors,
+/// Refuses what cannot be loaded on the ranks of `mesh`, reading headers only: missing tensors,
 /// other shapes or dtypes than the config says, sizes that do not divide (what by what).
 Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,
-                           std::span<const WeightRule> rules, int tensor_size);
+                           std::span<const WeightRule> rules, const Mesh& mesh);
 
 }  // namespace troupe

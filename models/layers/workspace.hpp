@@ -1,19 +1,37 @@
 #pragma once
 
+#include <optional>
+
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/ops/ops.hpp"
+#include "parallel/experts/expert_exchange.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
+/// The buffers of an exchange of tokens. S and R are the layout's most_sent_rows and
+/// most_received_rows, P the pairs of its most_tokens.
+struct ExchangeBuffers {
+  HostTensor ids;              // [most_tokens, k] i32
+  DeviceTensor sent_tokens;    // [S] i32
+  DeviceTensor sent;           // [S, hidden] activation
+  DeviceTensor received;       // [R, hidden] activation
+  DeviceTensor results;        // [R, hidden] f32: what this rank's experts make of them
+  DeviceTensor returned;       // [S, hidden] f32
+  DeviceTensor summed;         // [P, hidden] f32; empty unless experts are split
+  DeviceTensor rows_of_pairs;  // [P] i32
+};
+
 /// The buffers of a pass, allocated once and shared by all layers, which run one after another.
 /// T is max_batch_tokens, R max_head_rows; a pass uses the first rows of each. "heads", "inner" and
 /// "vocab" are this rank's part. Addresses never change.
 struct Workspace {
+  /// `exchange` is how tokens go to their experts; none where each rank has a part of all experts.
   static Result<Workspace> create(const ModelConfig& config, const ModelLimits& limits,
-                                  ShardOf shard, Ops& ops);
+                                  ShardOf shard, const std::optional<ExpertLayout>& exchange,
+                                  Ops& ops);
 
   DeviceTensor residual;       // [T, hidden] activation: the residual stream
   DeviceTensor update;         // [T, hidden] f32: what the last block adds to it
@@ -29,13 +47,15 @@ struct Workspace {
   DeviceTensor local_logits;   // [R, vocab] f32; empty on one rank
   DeviceTensor all_logits;     // [ranks * R, vocab] f32; empty on one rank
 
-  // Empty in models without experts; k is top_k.
-  DeviceTensor router_logits;   // [T, experts] f32
-  DeviceTensor expert_ids;      // [T, k] i32
-  DeviceTensor expert_weights;  // [T, k] f32
+  // Empty in models without experts; k is top_k. X is the tokens that this rank routes: T, or the
+  // layout's most_tokens. Experts and the rows for them are this rank's: all and X * k, or R.
+  DeviceTensor router_logits;   // [X, all experts] f32
+  DeviceTensor expert_ids;      // [X, k] i32
+  DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
-  DeviceTensor expert_source;   // [T * k] i32
-  DeviceTensor expert_rows;     // [T * k, hidden] f32: each chosen expert's output
+  DeviceTensor expert_source;   // [rows] i32
+  DeviceTensor expert_rows;     // [X * k, hidden] f32: each chosen expert's output
+  ExchangeBuffers exchange;     // empty where no tokens are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/layers/expert_parallel_moe.hpp"
 #include "models/layers/rope_table.hpp"
 #include "models/model/stages.hpp"
 
@@ -23,20 +24,27 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
                                  ShardOf shard) {
   const Family& family = family_of(config_.architecture);
-  const Weights weights(config_, checkpoint, family.weights, shard, limits_.compute, ops_);
+  const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
+                        limits_.compute, ops_);
   TROUPE_TRY(attention_, attention_shape(config_, shard));
-  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, ops_));
-  const std::int64_t rows_per_token = config_.moe ? config_.moe->top_k : 1;
+  const std::optional<ExpertLayout> exchange = expert_layout(config_, limits_, parallel.mesh);
+  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, exchange, ops_));
+  const std::int64_t rows_per_token = config_.moe && !exchange ? config_.moe->top_k : 1;
   TROUPE_TRY(
       auto tensor,
       TensorGroup::create(shard.size > 1 ? parallel.tensor : nullptr, parallel.sequence_parallel,
                           limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
   tensor_.emplace(std::move(tensor));
+  if (exchange) {
+    TROUPE_TRY(auto experts, ExpertExchange::create(*parallel.experts, *exchange));
+    experts_.emplace(std::move(experts));
+  }
   pipeline_ = parallel.pipeline;
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
-  const LayerContext context{config_, limits_, weights, space_, ops_, parallel, *tensor_};
+  const LayerContext context{config_, limits_,  weights,  space_,
+                             ops_,    parallel, *tensor_, experts_ ? &*experts_ : nullptr};
 
   TROUPE_CHECK(build_rope());
   if (stage_ == 0) {

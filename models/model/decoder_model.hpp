@@ -43,8 +43,9 @@ class DecoderModel final : public Model {
   AttentionShape attention_;
   Workspace space_;
   std::optional<TensorGroup> tensor_;
-  DeviceTensor rope_;                // [max_positions, head_dim] f32
-  Collectives* pipeline_ = nullptr;  // null on one stage
+  std::optional<ExpertExchange> experts_;  // where whole experts are dealt out to ranks
+  DeviceTensor rope_;                      // [max_positions, head_dim] f32
+  Collectives* pipeline_ = nullptr;        // null on one stage
   int stage_ = 0;
   int stages_ = 1;
   bool steps_with_others_ = false;      // other replicas hold experts of this one

@@ -19,7 +19,13 @@ Result<void> check_parallel(const ParallelContext& parallel) {
   const MeshCoordinates at = parallel.at();
   const MeshShape& shape = parallel.mesh.shape();
   TROUPE_CHECK(check_group("tensor", parallel.tensor, at.tensor, shape.tensor));
-  return check_group("pipeline", parallel.pipeline, at.stage, shape.pipeline);
+  TROUPE_CHECK(check_group("pipeline", parallel.pipeline, at.stage, shape.pipeline));
+  const int expert_ranks = parallel.mesh.expert_parallel_size();
+  if (expert_ranks == 1) return {};
+  const ExpertPlace place = parallel.mesh.expert_place(parallel.rank);
+  return check_group("experts", parallel.experts,
+                     place.split_index * expert_ranks + place.expert_rank,
+                     expert_ranks * place.split_count);
 }
 
 Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) {
@@ -63,7 +69,7 @@ Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint
     return fail(ErrorCode::unsupported, "context size {}: this version runs 1", shape.context);
   }
   TROUPE_CHECK(stage_layers(config, shape.pipeline));
-  return check_weights(config, checkpoint, family_of(config.architecture).weights, shape.tensor);
+  return check_weights(config, checkpoint, family_of(config.architecture).weights, mesh);
 }
 
 }  // namespace troupe

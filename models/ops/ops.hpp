@@ -174,6 +174,10 @@ class Ops {
   /// chain. x [tokens * top_k, hidden] f32, weights [tokens, top_k], out [tokens, hidden].
   virtual void combine(const Tensor& x, const Tensor& weights, const Tensor& out) = 0;
 
+  /// out = the sum of x's parts in the order of parallel/collectives/tree_sum.hpp. x [parts * rows,
+  /// width] f32, part after part; out [rows, width] f32, not the same memory.
+  virtual void tree_sum(const Tensor& x, const Tensor& out) = 0;
+
   /// out[i] = x[rows[i]]. rows [n] i32, out [n, width].
   virtual void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
 };

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/golden/support/require.hpp"
+#include "tests/golden/support/same_bits.hpp"
 
 // A request's logits have the same bits whoever shares its batch, however its tokens are cut into
 // passes and however many tensor ranks compute them.
@@ -43,24 +43,6 @@ class Exactness : public testing::TestWithParam<std::string> {
   std::optional<GoldenModel> golden_;
   std::vector<GoldenPrompt> prompts_;
 };
-
-void expect_same_bits(std::span<const float> found, std::span<const float> expected,
-                      std::string_view what) {
-  ASSERT_EQ(found.size(), expected.size()) << what;
-  ASSERT_FALSE(expected.empty()) << what;
-  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are what is compared
-  const auto bits_differ = [](float a, float b) { return std::memcmp(&a, &b, sizeof a) != 0; };
-  std::size_t different = 0;
-  std::size_t first = found.size();
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (!bits_differ(found[i], expected[i])) continue;
-    ++different;
-    first = std::min(first, i);
-  }
-  EXPECT_EQ(different, 0U) << what << ": " << different << " of " << found.size()
-                           << " logits differ, first at " << first << ": found " << found[first]
-                           << ", expected " << expected[first];
-}
 
 TEST_P(Exactness, chunked_prefill_gives_the_bits_of_whole_prefill) {
   REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));

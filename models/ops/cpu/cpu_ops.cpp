@@ -8,6 +8,7 @@
 #include "models/ops/cpu/kernels.hpp"
 #include "models/ops/cpu/packed_weights.hpp"
 #include "models/ops/cpu/thread_pool.hpp"
+#include "parallel/collectives/tree_sum.hpp"
 
 namespace troupe {
 namespace {
@@ -80,6 +81,7 @@ class CpuOps final : public Ops {
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
+  void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
 
  private:
@@ -404,6 +406,18 @@ void CpuOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) 
     kernels_.rows.combine(x.as<float>() + begin * top_k * width,
                           weights.as<float>() + begin * top_k, end - begin, top_k, width,
                           out.as<float>() + begin * width);
+  });
+}
+
+void CpuOps::tree_sum(const Tensor& x, const Tensor& out) {
+  if (out.empty()) return;
+  const auto parts = static_cast<int>(x[0] / out[0]);
+  const auto width = static_cast<std::size_t>(out[1]);
+  const auto stride = static_cast<std::size_t>(out.elements());
+  for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    const std::size_t first = static_cast<std::size_t>(begin) * width;
+    troupe::tree_sum(x.as<float>() + first, parts, stride, out.as<float>() + first,
+                     static_cast<std::size_t>(end - begin) * width);
   });
 }
 

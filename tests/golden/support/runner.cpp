@@ -89,6 +89,8 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
   return host_logits_->rows(0, count);
 }
 
+Result<void> Runner::empty_pass() { return model_.forward(ForwardBatch(), Tensor()); }
+
 Result<void> Runner::feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits) {
   while (sequence.computed < static_cast<std::int32_t>(sequence.tokens.size())) {
     const auto left = static_cast<std::int32_t>(sequence.tokens.size()) - sequence.computed;

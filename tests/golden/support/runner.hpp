@@ -34,6 +34,9 @@ class Runner {
   /// next pass.
   Result<Tensor> pass(std::span<const Share> shares);
 
+  /// A pass of other replicas, for which this one has no tokens.
+  Result<void> empty_pass();
+
   /// Feeds all unknown tokens of one sequence, at most `chunk` a pass, and appends the logits of
   /// every row to `logits`.
   Result<void> feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits);

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "models/layers/feed_forward.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// A layer's mixture of experts as the mesh wants it: ExpertParallelMoe where whole experts are
+/// dealt out to ranks, else MoeBlock.
+Result<std::unique_ptr<FeedForward>> make_moe(const LayerContext& context, std::int64_t layer);
+
+}  // namespace troupe
