@@ -85,6 +85,14 @@ TEST(Footprint, is_what_each_stage_says) {
   expect_footprints(golden::data_folder() / "llama-a", {.pipeline = 2, .tensor = 1}, 1);
 }
 
+TEST(Footprint, is_what_each_rank_with_dealt_experts_says) {
+  expect_footprints(tiny_folder(), {.tensor = 2}, 2);
+  expect_footprints(tiny_folder(), {.tensor = 4}, 2, DType::bf16);
+  expect_footprints(tiny_folder(), {.data = 2, .tensor = 2}, 2);
+  expect_footprints(tiny_folder(), {.data = 2, .pipeline = 1, .context = 1, .tensor = 2}, 4);
+  expect_footprints(demo_folder(), {.data = 2, .pipeline = 2, .context = 1, .tensor = 1}, 2);
+}
+
 /// The footprints of fable-moe's ranks on a mesh.
 std::vector<RankFootprint> demo_footprints(MeshShape shape, int expert_parallel_size) {
   const auto config = ModelConfig::load(demo_folder());
@@ -141,8 +149,7 @@ TEST(Footprint, refuses_what_does_not_divide) {
   };
   EXPECT_EQ(refusal({.pipeline = 5}, 1),
             "pipeline_parallel_size 5 does not fit the model's 4 layers");
-  EXPECT_EQ(refusal({.data = 3}, 3),
-            "expert_parallel_size 3 does not divide the model's experts 16");
+  EXPECT_EQ(refusal({.data = 3}, 3), "expert_parallel_size 3 does not divide the experts 16");
   EXPECT_THAT(refusal({.tensor = 3}, 1),
               AllOf(HasSubstr("tensor size 3"), HasSubstr("does not divide heads of")));
 }
