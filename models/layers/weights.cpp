@@ -144,8 +144,8 @@ Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoi
                 expert_ranks);
   }
   if (config.moe) {
-    TROUPE_CHECK(check_divides("expert_parallel_size", expert_ranks, "the model's experts",
-                               config.moe->experts));
+    TROUPE_CHECK(
+        check_divides("expert_parallel_size", expert_ranks, "the experts", config.moe->experts));
   }
   const int tensor_size = mesh.shape().tensor;
   const int expert_parts = mesh.expert_place(0).split_count;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/golden/support/require.hpp"
 
 namespace troupe::golden {
@@ -67,29 +68,65 @@ void compare(const GoldenPrompt& prompt, std::span<const float> logits, std::siz
   }
 }
 
+/// Logits of every row of every prompt, one prompt after another.
+Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts) {
+  std::vector<float> logits;
+  for (const GoldenPrompt& prompt : prompts) {
+    Sequence sequence{prompt.ids};
+    TROUPE_CHECK(runner.feed(sequence, whole, logits));
+    runner.release(sequence);
+  }
+  return logits;
+}
+
+void expect_golden(std::span<const float> logits, std::span<const GoldenPrompt> prompts,
+                   std::string_view what) {
+  const std::size_t vocab = prompts.front().last_logits.size();
+  Differences worst;
+  for (const GoldenPrompt& prompt : prompts) {
+    ASSERT_EQ(prompt.last_logits.size(), vocab);
+    ASSERT_GE(logits.size(), prompt.ids.size() * vocab);
+    compare(prompt, logits, vocab, worst);
+    logits = logits.subspan(prompt.ids.size() * vocab);
+  }
+  ASSERT_TRUE(logits.empty());
+  std::cout << what << ": largest differences: last logits " << worst.last_logits
+            << ", top log-probabilities " << worst.top_logprobs << ", prompt log-probabilities "
+            << worst.prompt_logprobs << '\n';
+  EXPECT_LE(worst.last_logits, tolerance);
+  EXPECT_LE(worst.top_logprobs, tolerance);
+  EXPECT_LE(worst.prompt_logprobs, tolerance);
+}
+
 TEST_P(Logits, are_those_of_transformers_for_every_prompt) {
   const auto golden = golden_model(GetParam());
   if (!golden) GTEST_SKIP() << missing_model_message(GetParam());
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
   ASSERT_FALSE(prompts.empty());
   REQUIRE_OK(const auto loaded, load(golden->checkpoint, DType::f32));
-  const auto vocab = static_cast<std::size_t>(loaded.runner->config().vocab_size);
+  ASSERT_EQ(prompts.front().last_logits.size(),
+            static_cast<std::size_t>(loaded.runner->config().vocab_size));
+  REQUIRE_OK(const auto logits, all_logits(*loaded.runner, prompts));
+  expect_golden(logits, prompts, GetParam());
+}
 
-  Differences worst;
-  for (const GoldenPrompt& prompt : prompts) {
-    ASSERT_EQ(prompt.last_logits.size(), vocab);
-    Sequence sequence{prompt.ids};
-    std::vector<float> logits;
-    const auto fed = loaded.runner->feed(sequence, whole, logits);
-    ASSERT_TRUE(fed.ok()) << fed.error().message;
-    compare(prompt, logits, vocab, worst);
+TEST(LogitsOfRanks, are_those_of_transformers_in_every_arrangement) {
+  const auto golden = golden_model("qwen3moe-a");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  ASSERT_FALSE(prompts.empty());
+  const std::pair<const char*, MeshRanks> ways[] = {
+      {"tensor 2", {.shape = {.tensor = 2}}},
+      {"pipeline 2", {.shape = {.pipeline = 2}}},
+      {"tensor 2, experts over 2", {.shape = {.tensor = 2}, .expert_parallel_size = 2}},
+      {"data 2, experts over 2", {.shape = {.data = 2}, .expert_parallel_size = 2}},
+  };
+  for (const auto& [name, way] : ways) {
+    SCOPED_TRACE(name);
+    REQUIRE_OK(const auto ranks,
+               run_ranks(golden->checkpoint, DType::f32, way,
+                         [&](Runner& runner, int) { return all_logits(runner, prompts); }));
+    expect_golden(ranks.back(), prompts, name);
   }
-  std::cout << GetParam() << ": largest differences: last logits " << worst.last_logits
-            << ", top log-probabilities " << worst.top_logprobs << ", prompt log-probabilities "
-            << worst.prompt_logprobs << '\n';
-  EXPECT_LE(worst.last_logits, tolerance);
-  EXPECT_LE(worst.top_logprobs, tolerance);
-  EXPECT_LE(worst.prompt_logprobs, tolerance);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& info) {

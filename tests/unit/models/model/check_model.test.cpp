@@ -24,7 +24,7 @@ std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a
 /// What check_model says of the tiny checkpoint after changes to its config and weights.
 Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_config,
                            const std::function<void(Tensors&)>& change_weights,
-                           const MeshShape& shape = {}) {
+                           const MeshShape& shape = {}, int expert_parallel_size = 1) {
   const TemporaryFolder folder;
   auto object = nlohmann::json::parse(golden::file_bytes(tiny_folder() / "config.json"));
   change_config(object);
@@ -35,7 +35,7 @@ Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_co
   folder.write("model.safetensors", golden::safetensors_bytes(tensors));
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder.path()));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder.path()));
-  TROUPE_TRY(const Mesh mesh, Mesh::create(shape));
+  TROUPE_TRY(const Mesh mesh, Mesh::create(shape, expert_parallel_size));
   return check_model(config, checkpoint, mesh);
 }
 
@@ -90,6 +90,46 @@ TEST(CheckModel, says_what_does_not_divide_what) {
     EXPECT_THAT(checked.error().message, AllOf(HasSubstr("tensor size " + std::to_string(size)),
                                                HasSubstr("does not divide")));
   }
+}
+
+TEST(CheckModel, says_that_ranks_do_not_divide_the_experts) {
+  const auto checked = check_changed(keep_config, keep_weights, {.data = 3}, 3);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(checked.error().message, "expert_parallel_size 3 does not divide the experts 8");
+}
+
+TEST(CheckModel, refuses_expert_ranks_for_a_model_without_experts) {
+  const auto folder = golden::data_folder() / "llama-a";
+  REQUIRE_OK(const ModelConfig config, ModelConfig::load(folder));
+  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
+  REQUIRE_OK(const Mesh mesh, Mesh::create({.tensor = 2}, 2));
+  const auto checked = check_model(config, checkpoint, mesh);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().message, "expert_parallel_size 2: the model has no experts");
+}
+
+// Experts of an odd inner size cannot be split, but dealt out.
+TEST(CheckModel, counts_the_ranks_that_split_an_expert_not_all_tensor_ranks) {
+  const auto check = [](int expert_parallel_size) {
+    return check_changed([](nlohmann::json& config) { config["moe_intermediate_size"] = 3; },
+                         [](Tensors& all) {
+                           for (auto& [name, tensor] : all) {
+                             if (name.find(".experts.") == std::string::npos) continue;
+                             const bool down = name.find("down_proj") != std::string::npos;
+                             tensor.shape = {down ? 64 : 3, down ? 3 : 64};
+                             tensor.bytes.resize(tensor.dtype == "F32" ? 768 : 384);
+                           }
+                         },
+                         {.tensor = 4}, expert_parallel_size);
+  };
+  const auto dealt = check(4);
+  EXPECT_TRUE(dealt.ok()) << dealt.error().message;
+  const auto split = check(2);
+  ASSERT_FALSE(split.ok());
+  EXPECT_THAT(split.error().message,
+              AllOf(HasSubstr("does not divide output features of"), HasSubstr("gate_proj"),
+                    HasSubstr("(each expert is split by tensor size 4 / 2)")));
 }
 
 TEST(CheckModel, refuses_a_config_of_absurd_size_without_allocating_for_it) {

@@ -218,6 +218,20 @@ TEST(GatherRows, copies_the_named_rows) {
   expect_same_bits(out->rows(2, 1), x->rows(7, 1));
 }
 
+TEST(TreeSum, adds_parts_of_rows_as_a_binary_tree) {
+  constexpr std::int64_t parts = 4, rows = 700, width = 33;
+  Random random(11);
+  const HostTensor x = random.normal({parts * rows, width});
+  const HostTensor out = floats({rows, width});
+  make_ops(2)->tree_sum(x, out);
+  const float* p = x->as<float>();
+  constexpr std::int64_t stride = rows * width;
+  for (std::int64_t i = 0; i < stride; ++i) {
+    const float sum = (p[i] + p[stride + i]) + (p[2 * stride + i] + p[3 * stride + i]);
+    ASSERT_EQ(out->as<float>()[i], sum) << "seed 11, element " << i;
+  }
+}
+
 TEST(CpuOps, refuses_no_threads_and_foreign_dtypes) {
   EXPECT_FALSE(make_cpu_ops({0, DType::f32, CpuIsa::best}).ok());
   EXPECT_FALSE(make_cpu_ops({1, DType::f16, CpuIsa::best}).ok());
