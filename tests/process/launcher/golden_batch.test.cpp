@@ -68,20 +68,6 @@ TEST(GoldenBatch, gets_the_reference_answers_on_one_rank_and_the_same_bytes_on_t
   }
 }
 
-TEST(GoldenBatch, has_the_same_answers_byte_for_byte_with_replicas_and_sequence_parallelism) {
-  const std::string input = requests_of(requests(), all, {{"return_token_ids", true}});
-  const Answers one = answers_to(input);
-  const std::vector<std::vector<std::string>> ways = {
-      {"parallel.data_parallel_size=2"},
-      {"parallel.tensor_parallel_size=2", "parallel.sequence_parallel=true"},
-      {"parallel.data_parallel_size=2", "parallel.tensor_parallel_size=2",
-       "parallel.sequence_parallel=true"},
-  };
-  for (const auto& way : ways) {
-    expect_same_payloads(one, answers_to(input, way), testing::PrintToString(way));
-  }
-}
-
 TEST(GoldenBatch, gets_the_reference_answers_as_it_lies_in_the_file_on_two_ranks) {
   expect_references(answers_to(golden::file_bytes(requests()), {"parallel.tensor_parallel_size=2"}),
                     references());

@@ -1,0 +1,32 @@
+#include "tests/process/launcher/support/topologies.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/golden_model.hpp"
+
+// What tests/process/launcher/topologies.test.cpp leaves out: every arrangement over Gloo, and the
+// ones without experts with a dense model.
+
+namespace troupe::launcher_test {
+namespace {
+
+class EveryArrangement : public testing::TestWithParam<Topology> {};
+
+TEST_P(EveryArrangement, gives_the_bytes_of_one_rank_over_gloo) {
+  expect_the_bytes_of_one_rank(GetParam(), "gloo");
+}
+
+TEST_P(EveryArrangement, gives_the_bytes_of_one_rank_with_a_dense_model) {
+  if (GetParam().experts) GTEST_SKIP() << "fable-dense has no experts";
+  const auto model = golden::golden_model("fable-dense");
+  if (!model) GTEST_SKIP() << golden::missing_model_message("fable-dense");
+  for (const std::string collectives : {"shm", "gloo"}) {
+    expect_the_bytes_of_one_rank(GetParam(), collectives, model->checkpoint);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Launcher, EveryArrangement, testing::ValuesIn(topologies()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace troupe::launcher_test
