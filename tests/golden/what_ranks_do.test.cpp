@@ -70,6 +70,54 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
   EXPECT_EQ(counts.most_rows_kept, (tokens + 1) / 2);
 }
 
+/// Adds up what all ranks send in all-to-alls.
+class CountingExchanges final : public ForwardingCollectives {
+ public:
+  CountingExchanges(std::unique_ptr<Collectives> inner, std::atomic<std::size_t>& bytes)
+      : ForwardingCollectives(std::move(inner)), bytes_(bytes) {}
+
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override {
+    bytes_ += send.bytes();
+    return ForwardingCollectives::all_to_all(send, send_rows, receive, receive_rows);
+  }
+
+ private:
+  std::atomic<std::size_t>& bytes_;
+};
+
+TEST(DealtExperts, are_sent_routed_rows_only) {
+  const auto golden = golden_model("fable-moe");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  REQUIRE_OK(const auto config, ModelConfig::load(golden->checkpoint));
+  for (const int tensor : {2, 4}) {
+    constexpr int expert_ranks = 2;
+    std::atomic<std::size_t> bytes = 0;
+    const MeshRanks ranks{.shape = {.tensor = tensor},
+                          .expert_parallel_size = expert_ranks,
+                          .wrap = [&](std::unique_ptr<Collectives> inner) {
+                            return std::make_unique<CountingExchanges>(std::move(inner), bytes);
+                          }};
+    const auto ran = run_ranks(golden->checkpoint, DType::f32, ranks,
+                               [&](Runner& runner, int) -> Result<std::vector<float>> {
+                                 std::vector<float> logits;
+                                 Sequence sequence{prompts.back().ids};
+                                 TROUPE_CHECK(runner.feed(sequence, whole, logits));
+                                 return logits;
+                               });
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    // There and back, once for each choice of a token and each rank with a part of that expert.
+    const std::int64_t parts = tensor / expert_ranks;
+    const std::int64_t rows =
+        2 * parts * config.moe->top_k * static_cast<std::int64_t>(prompts.back().ids.size());
+    const std::int64_t counts = tensor * tensor * config.moe->experts / expert_ranks;
+    EXPECT_EQ(bytes,
+              static_cast<std::size_t>(config.layers * 4 * (rows * config.hidden_size + counts)))
+        << tensor << " ranks";
+  }
+}
+
 using Clock = std::chrono::steady_clock;
 
 struct Span {

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/golden/support/forwarding_collectives.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 
 namespace troupe::golden {
@@ -51,41 +52,31 @@ double imbalance(const Observed& observed) {
   return mean == 0.0 ? 1.0 : busier / mean;
 }
 
-/// Adds up the time of all calls of rank 0.
-class TimedCollectives final : public Collectives {
+/// Times the calls that wait for other ranks.
+class TimedCollectives final : public ForwardingCollectives {
  public:
   TimedCollectives(std::unique_ptr<Collectives> inner, Observed& observed)
-      : inner_(std::move(inner)), observed_(observed) {}
+      : ForwardingCollectives(std::move(inner)), observed_(observed) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override {
-    return timed([&] { return inner_->all_reduce_tree(partial, sum); });
+    return timed([&] { return ForwardingCollectives::all_reduce_tree(partial, sum); });
   }
   Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                    std::span<const std::int64_t> rows_per_rank) override {
-    return timed([&] { return inner_->reduce_scatter_tree(partial, sum, rows_per_rank); });
+    return timed(
+        [&] { return ForwardingCollectives::reduce_scatter_tree(partial, sum, rows_per_rank); });
   }
   Result<void> all_gather(const Tensor& part, const Tensor& all,
                           std::span<const std::int64_t> rows_per_rank) override {
-    return timed([&] { return inner_->all_gather(part, all, rows_per_rank); });
-  }
-  Result<void> broadcast(const Tensor& tensor, int root) override {
-    return timed([&] { return inner_->broadcast(tensor, root); });
+    return timed([&] { return ForwardingCollectives::all_gather(part, all, rows_per_rank); });
   }
   Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                           const Tensor& receive,
                           std::span<const std::int64_t> receive_rows) override {
     observed_.received[static_cast<std::size_t>(rank())].push_back(receive[0]);
-    return timed([&] { return inner_->all_to_all(send, send_rows, receive, receive_rows); });
+    return timed(
+        [&] { return ForwardingCollectives::all_to_all(send, send_rows, receive, receive_rows); });
   }
-  Result<void> send(const Tensor& tensor, int to) override { return inner_->send(tensor, to); }
-  Result<void> receive(const Tensor& tensor, int from) override {
-    return inner_->receive(tensor, from);
-  }
-  Result<void> barrier() override { return inner_->barrier(); }
-  void abort() override { inner_->abort(); }
-  Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
 
  private:
   template <class Call>
@@ -96,7 +87,6 @@ class TimedCollectives final : public Collectives {
     return done;
   }
 
-  std::unique_ptr<Collectives> inner_;
   Observed& observed_;
 };
 
