@@ -42,7 +42,7 @@ Result<std::unique_ptr<ShmCollectives>> ShmCollectives::attach(SharedMemory regi
 ShmCollectives::ShmCollectives(ShmRounds rounds)
     : rounds_(std::move(rounds)), mailboxes_(rounds_) {}
 
-Result<void> ShmCollectives::begin(Result<void> checked, ShmCall call) {
+Result<void> ShmCollectives::begin(Result<void> checked, CollectiveCall call) {
   // A rank that cannot take part must not leave the others waiting for it.
   if (!checked) {
     rounds_.abort();
@@ -56,7 +56,7 @@ Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor
   if (checked && sum.data() == rounds_.own_slot().data()) {
     checked = fail(ErrorCode::invalid_argument, "all-reduce: the sum cannot go to staging memory");
   }
-  TROUPE_CHECK(begin(checked, {ShmCall::Kind::all_reduce, 0, partial.bytes()}));
+  TROUPE_CHECK(begin(checked, {CollectiveCall::Kind::all_reduce, 0, partial.bytes()}));
   const std::size_t count = static_cast<std::size_t>(partial.elements());
   const bool two_shot = size() > 2 && partial.bytes() > two_shot_above_bytes;
   return (two_shot ? shm_all_reduce_two_shot : shm_all_reduce_one_shot)(
@@ -66,7 +66,7 @@ Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor
 Result<void> ShmCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                                  std::span<const std::int64_t> rows_per_rank) {
   TROUPE_CHECK(begin(check_reduce_scatter(partial, sum, rows_per_rank, rank(), size()),
-                     {ShmCall::Kind::reduce_scatter, 0, partial.bytes()}));
+                     {CollectiveCall::Kind::reduce_scatter, 0, partial.bytes()}));
   return shm_reduce_scatter(rounds_, partial.as<float>(), sum.as<float>(),
                             scaled(rows_per_rank, static_cast<std::size_t>(row_elements(partial))));
 }
@@ -74,14 +74,15 @@ Result<void> ShmCollectives::reduce_scatter_tree(const Tensor& partial, const Te
 Result<void> ShmCollectives::all_gather(const Tensor& part, const Tensor& all,
                                         std::span<const std::int64_t> rows_per_rank) {
   TROUPE_CHECK(begin(check_all_gather(part, all, rows_per_rank, rank(), size()),
-                     {ShmCall::Kind::all_gather, 0, all.bytes()}));
+                     {CollectiveCall::Kind::all_gather, 0, all.bytes()}));
   return shm_all_gather(rounds_, bytes_of(part), bytes_of(all),
                         scaled(rows_per_rank, row_bytes(all)));
 }
 
 Result<void> ShmCollectives::broadcast(const Tensor& tensor, int root) {
-  TROUPE_CHECK(begin(check_broadcast(root, size()),
-                     {ShmCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()}));
+  TROUPE_CHECK(
+      begin(check_broadcast(root, size()),
+            {CollectiveCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()}));
   return shm_broadcast(rounds_, bytes_of(tensor), tensor.bytes(), root);
 }
 
@@ -89,7 +90,7 @@ Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std:
                                         const Tensor& receive,
                                         std::span<const std::int64_t> receive_rows) {
   TROUPE_CHECK(begin(check_all_to_all(send, send_rows, receive, receive_rows, size()),
-                     {ShmCall::Kind::all_to_all, 0, row_bytes(send)}));
+                     {CollectiveCall::Kind::all_to_all, 0, row_bytes(send)}));
   return shm_all_to_all(rounds_, bytes_of(send), scaled(send_rows, row_bytes(send)),
                         bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
 }
@@ -109,7 +110,7 @@ Result<void> ShmCollectives::receive(const Tensor& tensor, int from) {
 }
 
 Result<void> ShmCollectives::barrier() {
-  TROUPE_CHECK(begin({}, {ShmCall::Kind::barrier, 0, 0}));
+  TROUPE_CHECK(begin({}, {CollectiveCall::Kind::barrier, 0, 0}));
   return rounds_.meet();
 }
 

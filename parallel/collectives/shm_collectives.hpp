@@ -57,7 +57,7 @@ class ShmCollectives final : public Collectives {
 
  private:
   explicit ShmCollectives(ShmRounds rounds);
-  Result<void> begin(Result<void> checked, ShmCall call);
+  Result<void> begin(Result<void> checked, CollectiveCall call);
 
   ShmRounds rounds_;
   ShmMailboxes mailboxes_;  // refers to rounds_

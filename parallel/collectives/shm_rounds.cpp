@@ -14,30 +14,6 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 constexpr int max_ranks = 64;
 
-std::string_view to_string(ShmCall::Kind kind) {
-  switch (kind) {
-    case ShmCall::Kind::none:
-      return "no call";
-    case ShmCall::Kind::all_reduce:
-      return "all-reduce";
-    case ShmCall::Kind::reduce_scatter:
-      return "reduce-scatter";
-    case ShmCall::Kind::all_gather:
-      return "all-gather";
-    case ShmCall::Kind::broadcast:
-      return "broadcast";
-    case ShmCall::Kind::all_to_all:
-      return "all-to-all";
-    case ShmCall::Kind::barrier:
-      return "barrier";
-  }
-  return "unknown";
-}
-
-std::string describe(const ShmCall& call) {
-  return fmt::format("{} of {} bytes, root {}", to_string(call.kind), call.bytes, call.root);
-}
-
 }  // namespace
 
 struct ShmRounds::Header {
@@ -49,8 +25,8 @@ struct ShmRounds::Header {
 
 struct alignas(64) ShmRounds::RankLine {
   std::atomic<std::uint32_t> attached;
-  std::atomic<std::uint64_t> rounds;  // that this rank has entered
-  std::array<ShmCall, 2> calls;       // of the last two rounds, by parity
+  std::atomic<std::uint64_t> rounds;    // that this rank has entered
+  std::array<CollectiveCall, 2> calls;  // of the last two rounds, by parity
   SharedEvent bell;
 };
 
@@ -132,7 +108,7 @@ std::span<std::byte> ShmRounds::slot(int r, std::uint64_t round) const {
   return region_.bytes().subspan(head_bytes(size_) + index * slot_bytes_, slot_bytes_);
 }
 
-Result<void> ShmRounds::begin(ShmCall call, std::chrono::milliseconds timeout) {
+Result<void> ShmRounds::begin(CollectiveCall call, std::chrono::milliseconds timeout) {
   call_ = call;
   timeout_ = timeout;
   deadline_ = deadline_in(timeout);
@@ -193,7 +169,7 @@ Error ShmRounds::missing_ranks() const {
 
 Result<void> ShmRounds::check_agreement() {
   for (int r = 0; r < size_; ++r) {
-    const ShmCall theirs = line(r).calls[(round_ - 1) % 2];
+    const CollectiveCall theirs = line(r).calls[(round_ - 1) % 2];
     if (theirs == call_) continue;
     abort();
     return fail(ErrorCode::invalid_argument, "collectives: rank {} calls {}, but rank {} calls {}",

@@ -6,31 +6,13 @@
 #include <cstdint>
 #include <span>
 
+#include "parallel/collectives/collective_call.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/memory/futex.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {
-
-/// What a call is, told to the other ranks with its first round, so that ranks that disagree find
-/// out instead of mixing up their bytes.
-struct ShmCall {
-  enum class Kind : std::uint32_t {
-    none,
-    all_reduce,
-    reduce_scatter,
-    all_gather,
-    broadcast,
-    all_to_all,
-    barrier
-  };
-  Kind kind = Kind::none;
-  std::uint32_t root = 0;   ///< of a broadcast
-  std::uint64_t bytes = 0;  ///< of the whole tensor; of all_to_all, of a row
-
-  bool operator==(const ShmCall&) const = default;
-};
 
 /// The rounds that all shared-memory collectives are made of. In a round every rank may fill its
 /// own slot, then meet()s the others, and then may read everybody's slot of that round until its
@@ -56,7 +38,7 @@ class ShmRounds {
   std::size_t slot_bytes() const { return slot_bytes_; }
 
   /// Begins a call: the timeout runs from here, over all of its rounds.
-  Result<void> begin(ShmCall call, std::chrono::milliseconds timeout);
+  Result<void> begin(CollectiveCall call, std::chrono::milliseconds timeout);
 
   /// This rank's slot of the round that the next meet() closes; 64-byte aligned.
   std::span<std::byte> own_slot() const { return slot(rank_, round_); }
@@ -98,7 +80,7 @@ class ShmRounds {
   std::size_t slot_bytes_;
   SpinBudget spin_;
   std::uint64_t round_ = 0;
-  ShmCall call_;
+  CollectiveCall call_;
   std::chrono::milliseconds timeout_{0};
   Deadline deadline_;
 };

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Where one rank of a group over Gloo listens, for the others.
+struct GlooAddresses {
+  int rank = 0;
+  std::size_t room = 0;               ///< bytes of each of its lanes
+  std::uint64_t nonce = 0;            ///< a random number
+  std::vector<std::string> for_rank;  ///< [size] as Gloo writes them; empty for itself
+};
+
+std::string encode(const GlooAddresses& addresses);
+
+/// What every rank has encoded, in order of rank. Errors: corrupt_data for other bytes,
+/// invalid_argument unless they are of the ranks of one group, in order, with rooms of `room`.
+Result<std::vector<GlooAddresses>> decode_group(std::span<const std::string> encoded,
+                                                std::size_t room);
+
+}  // namespace troupe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parallel/collectives/collectives.hpp"
+#include "runtime/memory/shared_memory.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe::test {
+
+enum class Backend { shm, gloo };
+
+std::string_view to_string(Backend backend);
+
+/// The places of a group that processes forked later take: what they need to find each other.
+class Seats {
+ public:
+  /// `piece_bytes`: how much of a tensor, or of messages, the implementation has room for at once.
+  Seats(Backend backend, int ranks, std::size_t piece_bytes);
+
+  int ranks() const { return ranks_; }
+  /// Takes the place of a rank; each once, in a process of its own. Ends the process on an error.
+  std::unique_ptr<Collectives> take(int rank) const;
+
+ private:
+  std::unique_ptr<Collectives> take_shm(int rank) const;
+  std::unique_ptr<Collectives> take_gloo(int rank) const;
+
+  struct Pipe {
+    UniqueFd read;
+    UniqueFd write;
+  };
+
+  Backend backend_;
+  int ranks_;
+  std::size_t piece_bytes_;
+  SharedMemory region_;
+  std::vector<Pipe> pipes_;  // to each rank, by which all others tell it their addresses
+};
+
+}  // namespace troupe::test
