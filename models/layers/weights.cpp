@@ -151,8 +151,7 @@ Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoi
   const int expert_parts = mesh.expert_place(0).split_count;
   for (const WeightUse& use : weights_in_use(config, rules)) {
     const bool expert = is_expert(use.rule->parameter);
-    const Result<void> checked =
-        check_use(use, config, checkpoint, expert ? expert_parts : tensor_size);
+    Result<void> checked = check_use(use, config, checkpoint, expert ? expert_parts : tensor_size);
     if (checked.ok()) continue;
     if (!expert || expert_parts == tensor_size ||
         checked.error().code != ErrorCode::invalid_argument) {
