@@ -16,15 +16,17 @@ namespace troupe {
 /// algorithms: the same bits as ShmCollectives.
 ///
 /// Beyond the contract of Collectives: a rank that dies is noticed by all others within
-/// milliseconds, whatever they wait for: their first call then returns peer_died. One that destroys
-/// its object says goodbye to the others (for 200 ms at most); who waits for it afterwards gets
-/// peer_died. Only the ranks that a call gets bytes from are waited for, and the timeout names the
-/// first of them that is late: broadcast may return on the root before the others have come.
+/// milliseconds, whatever they wait for: their first call then returns peer_died, or cancelled
+/// where another rank was faster to abort. One that destroys its object says goodbye to the others
+/// (for 200 ms at most); who waits for it afterwards gets peer_died. Only the ranks that a call
+/// gets bytes from are waited for, and the timeout names the first of them that is late: broadcast
+/// may return on the root before the others have come.
 ///
 /// send() copies the message and returns at once where the room of GlooRendezvous::announce() has
-/// space for it, and else when the receiver has taken all but a room's worth. Two ranks that first
-/// send and then receive as much as the room at most do not wait for each other. staging() has no
-/// memory to offer.
+/// space for it, and else when the receiver has taken all but a room's worth. A message needs up to
+/// 104 bytes more than its own, and of what the receiver has taken an eighth of the room may still
+/// count: two ranks that first send and then receive up to three quarters of the room do not wait
+/// for each other. staging() has no memory to offer.
 ///
 /// Gloo has no authentication: whoever can reach the port of a rank before the rank it is meant for
 /// takes that one's place. Listen on a private interface.
