@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// A plain TCP connection over loopback, what collectives over sockets are measured by. One end
+/// listens and accepts, the other connects to its port. Blocking; false on any error.
+class TcpPair {
+ public:
+  /// The port, or 0.
+  std::uint16_t listen() {
+    sockaddr_in address = loopback(0);
+    listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    socklen_t size = sizeof(address);
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::listen(listener_.get(), 1) != 0 ||
+        ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      return 0;
+    }
+    return ntohs(address.sin_port);
+  }
+  bool accept() {
+    socket_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
+    return at_once();
+  }
+  bool connect(std::uint16_t port) {
+    const sockaddr_in address = loopback(port);
+    socket_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
+    return ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
+               0 &&
+           at_once();
+  }
+
+  bool send(const void* data, std::size_t bytes) const {
+    const auto* from = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t done = ::send(socket_.get(), from, bytes, MSG_NOSIGNAL);
+      if (done <= 0) return false;
+      from += done;
+      bytes -= static_cast<std::size_t>(done);
+    }
+    return true;
+  }
+  bool receive(void* data, std::size_t bytes) const {
+    return bytes == 0 ||
+           ::recv(socket_.get(), data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+  }
+
+ private:
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  bool at_once() const {
+    const int on = 1;
+    return ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+  }
+
+  UniqueFd listener_;
+  UniqueFd socket_;
+};
+
+}  // namespace troupe
