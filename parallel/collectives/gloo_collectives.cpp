@@ -39,6 +39,10 @@ GlooCollectives::GlooCollectives(std::unique_ptr<GlooMesh> mesh)
 template <class Body>
 Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& call,
                                   const Body& body) {
+  if (failed_) {
+    return fail(ErrorCode::cancelled, "collectives: {} on rank {} of {}: the group has failed",
+                describe(call), rank(), size());
+  }
   Result<void> done = mesh_->check();
   if (done && !checked) done = std::move(checked);
   if (done) {
@@ -48,6 +52,7 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
     mesh_->disarm();
   }
   if (done) return done;
+  failed_ = true;
   // Ranks may find that they disagree because one of them has aborted what the others are still in.
   if (done.error().code == ErrorCode::invalid_argument) {
     if (auto closed = mesh_->wait_closed(); !closed) return closed;

@@ -58,6 +58,7 @@ class GlooCollectives final : public Collectives {
   Result<void> run(Result<void> checked, const CollectiveCall& call, const Body& body);
 
   std::unique_ptr<GlooMesh> mesh_;
+  bool failed_ = false;                // a call has, and told why
   GlooExchange exchange_;              // refers to mesh_
   std::vector<GlooChannel> messages_;  // [size], refer to mesh_
 };

@@ -19,6 +19,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "parallel/collectives/gloo_addresses.hpp"
+#include "parallel/collectives/interface_address.hpp"
 #include "parallel/collectives/sigpipe_blocked.hpp"
 #include "runtime/base/deadline.hpp"
 
@@ -118,7 +119,7 @@ struct GlooMesh::State {
   Deadline keeper_wakes;
   bool stopping = false;
   bool closing = false;
-  std::optional<Error> why_closing;  // unless by this rank's own will; told once
+  std::optional<Error> why_closing;  // unless by the will of a rank
   std::atomic<int> waits_for = -1;
   std::thread keeper;
 };
@@ -269,11 +270,7 @@ void GlooMesh::State::say_goodbye() {
 
 // With the mutex held, when the group is closing.
 Error GlooMesh::State::cause() {
-  if (why_closing) {
-    Error error = std::move(*why_closing);
-    why_closing.reset();
-    return error;
-  }
+  if (why_closing) return *why_closing;
   return fail(ErrorCode::cancelled, "collectives: rank {} of {}: the group was aborted", rank,
               size);
 }
@@ -307,15 +304,12 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
   state->room = (room + page_bytes - 1) / page_bytes * page_bytes;
   std::random_device random;
   state->nonce = (std::uint64_t{random()} << 32) | random();
+  // Gloo's own search for an interface's address leaks memory where there is none.
+  TROUPE_TRY(const std::string address, interface_address(interface));
   gloo::transport::tcp::attr attributes;
-  attributes.iface = interface;
+  attributes.hostname = address;
   try {
     state->device = gloo::transport::tcp::CreateDevice(attributes);
-  } catch (const std::exception& error) {
-    return fail(ErrorCode::not_found, "collectives: cannot use network interface '{}': {}",
-                interface, error.what());
-  }
-  try {
     state->context = state->device->createContext(rank, size);
     state->context->setTimeout(std::chrono::milliseconds(0));  // none: see keep_time()
     state->peers.resize(static_cast<std::size_t>(size));
@@ -323,8 +317,8 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
       if (peer != rank) state->open_lanes(peer);
     }
   } catch (const std::exception& error) {
-    return fail(ErrorCode::io, "collectives: rank {} cannot listen on {}: {}", rank, interface,
-                error.what());
+    return fail(ErrorCode::io, "collectives: rank {} cannot listen on {} ({}): {}", rank, interface,
+                address, error.what());
   }
   state->keeper = std::thread(&State::keep_time, state.get());
   return std::unique_ptr<GlooMesh>(new GlooMesh(std::move(state)));

@@ -51,7 +51,7 @@ class GlooMesh {
   /// All waits from here on end after `timeout`, until disarm().
   void arm(std::chrono::milliseconds timeout);
   void disarm();
-  /// Once the group is closed: why, the first time it is asked, then cancelled.
+  /// Once the group is closed: why.
   Result<void> check() const;
   /// The same, but gives a moment for the news that another rank has closed it.
   Result<void> wait_closed() const;
