@@ -29,6 +29,16 @@ const float* as_floats(std::span<const std::byte> slot) {
   return reinterpret_cast<const float*>(slot.data());
 }
 
+// Only what other ranks sum; this rank reads its own part where the caller has it.
+void put_others_parts(const ShmRounds& rounds, const float* partial, std::size_t elements,
+                      Part mine) {
+  auto* own = reinterpret_cast<float*>(rounds.own_slot().data());
+  if (partial == own) return;
+  const std::size_t after = mine.begin + mine.count;
+  std::memcpy(own, partial, mine.begin * sizeof(float));
+  std::memcpy(own + after, partial + after, (elements - after) * sizeof(float));
+}
+
 }  // namespace
 
 Result<void> shm_all_reduce_two_shot(ShmRounds& rounds, const float* partial, float* sum,
@@ -38,13 +48,13 @@ Result<void> shm_all_reduce_two_shot(ShmRounds& rounds, const float* partial, fl
   std::vector<const float*> terms(static_cast<std::size_t>(size));
   for (std::size_t begin = 0; begin < count; begin += piece) {
     const std::size_t elements = std::min(piece, count - begin);
-    void* own = rounds.own_slot().data();
-    if (partial + begin != own) std::memcpy(own, partial + begin, elements * sizeof(float));
+    const Part mine = part_of(elements, rounds.rank(), size);
+    put_others_parts(rounds, partial + begin, elements, mine);
     TROUPE_CHECK(rounds.meet());
 
-    const Part mine = part_of(elements, rounds.rank(), size);
     for (int r = 0; r < size; ++r) {
-      terms[static_cast<std::size_t>(r)] = as_floats(rounds.met_slot(r)) + mine.begin;
+      const float* theirs = r == rounds.rank() ? partial + begin : as_floats(rounds.met_slot(r));
+      terms[static_cast<std::size_t>(r)] = theirs + mine.begin;
     }
     tree_sum(terms, reinterpret_cast<float*>(rounds.own_slot().data()), mine.count);
     TROUPE_CHECK(rounds.meet());

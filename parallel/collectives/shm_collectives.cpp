@@ -58,7 +58,9 @@ Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor
   }
   TROUPE_CHECK(begin(checked, {CollectiveCall::Kind::all_reduce, 0, partial.bytes()}));
   const std::size_t count = static_cast<std::size_t>(partial.elements());
-  const bool two_shot = size() > 2 && partial.bytes() > two_shot_above_bytes;
+  // Two ranks gain from it only where neither can have staged its terms.
+  const bool two_shot =
+      partial.bytes() > (size() > 2 ? two_shot_above_bytes : rounds_.slot_bytes());
   return (two_shot ? shm_all_reduce_two_shot : shm_all_reduce_one_shot)(
       rounds_, partial.as<float>(), sum.as<float>(), count);
 }
