@@ -13,12 +13,15 @@ namespace troupe {
 namespace {
 
 /// Tensor ranks do the same work at the same time.
-constexpr auto tensor_timeout = std::chrono::seconds(30);
+constexpr std::chrono::milliseconds tensor_timeout = std::chrono::seconds(30);
 /// A stage waits as long as the one before it computes, and so do the ranks that wait for it. Who
 /// is gone is told by supervision, not by this.
-constexpr auto step_timeout = std::chrono::minutes(10);
+constexpr std::chrono::milliseconds step_timeout = std::chrono::minutes(10);
 
 constexpr std::size_t slot_bytes = 1u << 20;
+
+/// All workers are on one machine.
+constexpr const char* loopback_interface = "lo";
 
 }  // namespace
 
@@ -36,37 +39,68 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::open(ActorContext& context,
                                                          std::size_t stage_bytes) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   std::unique_ptr<WorkerGroups> groups(new WorkerGroups(mesh, spec));
-  groups->tensor_.ranks = mesh.group(MeshDimension::tensor, spec.rank);
-  groups->pipeline_.ranks = mesh.group(MeshDimension::pipeline, spec.rank);
-  if (spec.expert_parallel_size > 1) groups->experts_.ranks = mesh.dispatch_group(spec.rank);
-  TROUPE_CHECK(groups->attach(context, "tensor", groups->tensor_, default_mailbox_bytes));
   // A stage can be two passes ahead of the next one.
-  TROUPE_CHECK(groups->attach(context, "pipeline", groups->pipeline_,
-                              std::max(default_mailbox_bytes, 2 * stage_bytes + 64)));
-  TROUPE_CHECK(groups->attach(context, "experts", groups->experts_, default_mailbox_bytes));
-  if (const auto& tensor = groups->tensor_.collectives) tensor->set_timeout(tensor_timeout);
+  const std::size_t stage_room = std::max(default_mailbox_bytes, 3 * stage_bytes);
+  TROUPE_CHECK(groups->open_group(context, "tensor", mesh.group(MeshDimension::tensor, spec.rank),
+                                  groups->tensor_, default_mailbox_bytes));
+  TROUPE_CHECK(groups->open_group(context, "pipeline",
+                                  mesh.group(MeshDimension::pipeline, spec.rank), groups->pipeline_,
+                                  stage_room));
+  if (spec.expert_parallel_size > 1) {
+    TROUPE_CHECK(groups->open_group(context, "experts", mesh.dispatch_group(spec.rank),
+                                    groups->experts_, default_mailbox_bytes));
+  }
   return groups;
 }
 
-Result<void> WorkerGroups::attach(ActorContext& context, std::string_view name, Group& group,
-                                  std::size_t mailbox_bytes) {
+Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view name,
+                                      std::vector<int> ranks, Group& group,
+                                      std::size_t room_bytes) {
+  group.own = static_cast<int>(std::ranges::find(ranks, spec_.rank) - ranks.begin());
+  group.ranks = std::move(ranks);
   const auto size = static_cast<int>(group.ranks.size());
   if (size < 2) return {};
-  const auto own = std::ranges::find(group.ranks, spec_.rank) - group.ranks.begin();
-  TROUPE_TRY(UniqueFd fd,
-             context.shared_memory(fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name,
-                                               group.ranks.front()),
-                                   shm_collectives_bytes(size, slot_bytes, mailbox_bytes)));
-  TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
-  TROUPE_TRY(group.collectives,
-             ShmCollectives::attach(std::move(region), static_cast<int>(own), size, mailbox_bytes));
-  group.collectives->set_timeout(step_timeout);
+  if (spec_.collectives != "gloo") return attach(context, name, group, room_bytes);
+  TROUPE_TRY(group.rendezvous,
+             GlooRendezvous::announce(loopback_interface, group.own, size, room_bytes));
   return {};
 }
 
-GroupAddresses WorkerGroups::addresses() const { return {}; }
+Result<void> WorkerGroups::attach(ActorContext& context, std::string_view name, Group& group,
+                                  std::size_t room_bytes) {
+  const auto size = static_cast<int>(group.ranks.size());
+  const std::string region_name =
+      fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name, group.ranks.front());
+  TROUPE_TRY(UniqueFd fd, context.shared_memory(
+                              region_name, shm_collectives_bytes(size, slot_bytes, room_bytes)));
+  TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
+  TROUPE_TRY(group.collectives,
+             ShmCollectives::attach(std::move(region), group.own, size, room_bytes));
+  return {};
+}
 
-Result<void> WorkerGroups::connect(const GroupPeers&) { return {}; }
+GroupAddresses WorkerGroups::addresses() const {
+  const auto of = [](const Group& group) {
+    return group.rendezvous ? group.rendezvous->addresses() : std::string();
+  };
+  return {.tensor = of(tensor_), .pipeline = of(pipeline_), .experts = of(experts_)};
+}
+
+Result<void> WorkerGroups::connect(const GroupPeers& peers) {
+  // Every rank connects its groups in this order, so that none waits for one that waits for it.
+  const std::pair<Group*, const std::vector<std::string>*> groups[] = {
+      {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
+  for (const auto& [group, addresses] : groups) {
+    if (group->rendezvous) {
+      TROUPE_TRY(group->collectives, std::move(*group->rendezvous).connect(*addresses));
+      group->rendezvous.reset();
+    }
+    if (group->collectives) {
+      group->collectives->set_timeout(group == &tensor_ ? tensor_timeout : step_timeout);
+    }
+  }
+  return {};
+}
 
 ParallelContext WorkerGroups::context() const {
   return {.mesh = mesh_,

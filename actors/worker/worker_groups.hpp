@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/worker/worker_spec.hpp"
 #include "models/layers/parallel_context.hpp"
 #include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/gloo_collectives.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/base/result.hpp"
@@ -38,12 +40,16 @@ class WorkerGroups {
  private:
   struct Group {
     std::vector<int> ranks;
+    int own = 0;                               ///< this rank's place among them
+    std::optional<GlooRendezvous> rendezvous;  ///< over Gloo, between open() and connect()
     std::unique_ptr<Collectives> collectives;  ///< null for a rank alone
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
+  Result<void> open_group(ActorContext& context, std::string_view name, std::vector<int> ranks,
+                          Group& group, std::size_t room_bytes);
   Result<void> attach(ActorContext& context, std::string_view name, Group& group,
-                      std::size_t mailbox_bytes);
+                      std::size_t room_bytes);
 
   Mesh mesh_;
   WorkerSpec spec_;
