@@ -130,8 +130,10 @@ Result<double> run_once(const std::string& model, const Topology& topology,
   const int world = topology.data * topology.pipeline * topology.tensor;
   NodeSpec node{.name = "node0", .cpus = world, .devices = {}};
   for (int device = 0; device < world; ++device) node.devices.push_back(device);
-  TROUPE_TRY(const auto cluster,
-             Cluster::start({.nodes = {node}, .log_level = log::Level::warning}));
+  ClusterOptions options;
+  options.nodes = {node};
+  options.log_level = log::Level::warning;
+  TROUPE_TRY(const auto cluster, Cluster::start(options));
   Answers answers;
   TROUPE_TRY(const auto engine, Engine::create(*cluster, spec, answers.events()));
   const auto started = engine->started(60s);
