@@ -84,6 +84,9 @@ function(troupe_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(TROUPE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
+  endif()
   # One label, "fault-full": gtest_discover_tests takes a list of them apart and loses the rest, the
   # timeout too. ctest's -L and -LE match any part of a label.
   string(JOIN "-" labels "${layer}" ${ARG_LABELS})

@@ -32,7 +32,8 @@ std::string describe(Moment moment) {
 
 void wait_for(const LauncherRun& run, Moment moment) {
   if (moment == Moment::start) return;
-  ASSERT_TRUE(run.wait_for_answers(moment == Moment::middle ? 80 : 1, 30s * test::time_scale))
+  const int middle = 80 / time_scale;
+  ASSERT_TRUE(run.wait_for_answers(moment == Moment::middle ? middle : 1, 30s * time_scale))
       << run.stderr_text();
   ASSERT_FALSE(run.abstract_sockets().empty());
   ASSERT_EQ(run.processes().size(), 5U);

@@ -26,7 +26,7 @@ class RandomMoments : public testing::Test {
       ASSERT_TRUE(run.ok()) << run.error().message;
       // An agent that has not reported yet has more time than one that falls silent.
       if (signal_number == SIGSTOP) {
-        ASSERT_NE(run->wait_for_role("executor", std::chrono::seconds(30) * test::time_scale), 0);
+        ASSERT_NE(run->wait_for_role("executor", std::chrono::seconds(30) * time_scale), 0);
       }
       const int wait_ms = static_cast<int>(random() % longest_wait_ms);
       // The passing of time is what the test varies; nothing is waited for.

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/support/time_scale.hpp"
+
 namespace troupe::test {
 namespace {
 
@@ -15,9 +17,9 @@ using ::testing::IsEmpty;
 
 constexpr milliseconds patience{8000};
 /// From the death of a process to the end of the job, and from a stop until it is told.
-constexpr double limit_ms = 2000;
+constexpr double limit_ms = 2000.0 * time_scale;
 /// A stopped process is told within limit_ms; ending the others takes its own time then.
-constexpr double stopped_gone_ms = 3000;
+constexpr double stopped_gone_ms = 3000.0 * time_scale;
 
 std::string text_of(const std::vector<JobProcess>& processes) {
   std::string text;
