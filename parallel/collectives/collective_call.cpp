@@ -33,7 +33,7 @@ std::string_view to_string(CollectiveCall::Kind kind) {
 }  // namespace
 
 std::string describe(const CollectiveCall& call) {
-  const std::string text = fmt::format("{} of {} bytes", to_string(call.kind), call.bytes);
+  std::string text = fmt::format("{} of {} bytes", to_string(call.kind), call.bytes);
   if (call.kind != CollectiveCall::Kind::broadcast) return text;
   return fmt::format("{}, root {}", text, call.root);
 }

@@ -74,7 +74,7 @@ TEST_P(MessagesProcesses, many_are_on_their_way_before_the_receiver_takes_any) {
     for (int i = 0; i < 20; ++i) {
       for (int to = 0; to < 3; ++to) {
         if (to == rank) continue;
-        const auto bytes = static_cast<std::size_t>(i * 3 + to);
+        const auto bytes = std::size_t{3} * i + to;
         if (auto done = group->send(view(message(bytes, i)), to); !done) return outcome(done);
       }
     }
@@ -82,7 +82,7 @@ TEST_P(MessagesProcesses, many_are_on_their_way_before_the_receiver_takes_any) {
     for (int i = 0; i < 20; ++i) {
       for (int from = 2; from >= 0; --from) {
         if (from == rank) continue;
-        const auto bytes = static_cast<std::size_t>(i * 3 + rank);
+        const auto bytes = std::size_t{3} * i + rank;
         auto complaint = receive(*group, from, message(bytes, i));
         if (!complaint.empty()) return complaint;
       }

@@ -36,8 +36,9 @@ struct Pair {
   }
   // Both say goodbye at once.
   ~Pair() {
-    const auto other = std::async(std::launch::async, [&] { second.reset(); });
+    auto other = std::async(std::launch::async, [&] { second.reset(); });
     first.reset();
+    other.wait();
   }
 
   std::unique_ptr<Collectives> first;
