@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr milliseconds patience{8000};
+constexpr milliseconds patience{8000 * time_scale};
 /// From the death of a process to the end of the job, and from a stop until it is told.
 constexpr double limit_ms = 2000.0 * time_scale;
 /// A stopped process is told within limit_ms; ending the others takes its own time then.

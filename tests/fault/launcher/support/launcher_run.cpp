@@ -94,13 +94,15 @@ void write_requests(const fs::path& path) {
   }
 }
 
-void write_config(const fs::path& path) {
+void write_config(const fs::path& path, std::string_view parallel) {
   std::ofstream(path) << "name: fault\n"
                          "model:\n"
                          "  path: " TROUPE_SOURCE_DIR
                          "/configs/demo/fable-moe\n"
                          "cluster: {launch: local}\n"
-                         "parallel: {tensor_parallel_size: 2}\n"
+                         "parallel: {"
+                      << parallel
+                      << "}\n"
                          "engine: {threads_per_worker: 1}\n"
                          "job: {input: requests.jsonl, output: out.jsonl}\n";
 }
@@ -132,13 +134,13 @@ double ms_since(Clock::time_point start) {
 
 }  // namespace
 
-Result<LauncherRun> LauncherRun::start() {
+Result<LauncherRun> LauncherRun::start(std::string_view parallel) {
   std::string pattern = (fs::temp_directory_path() / "troupe-fault-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) return fail_errno(errno, "cannot make a folder");
   const fs::path folder = fs::canonical(pattern);
   fs::create_directory(folder / "tmp");
   write_requests(folder / "requests.jsonl");
-  write_config(folder / "cluster.yaml");
+  write_config(folder / "cluster.yaml", parallel);
   const int pid = ::fork();
   if (pid < 0) return fail_errno(errno, "cannot fork");
   if (pid == 0) become_launcher(folder);

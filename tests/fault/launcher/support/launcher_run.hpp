@@ -28,12 +28,13 @@ struct Aftermath {
   std::optional<int> exit_code;   ///< the launcher's; none if it was killed or has not ended
 };
 
-/// A launcher on the demo's model, tensor parallel over two workers, with a batch that runs for a
+/// A launcher on the demo's model, on two workers if nothing else is said, with a batch that runs for a
 /// minute or more; a child of this process, in a new folder that is its working directory and so
 /// marks the processes of its job. The destructor kills what is left and removes the folder.
 class LauncherRun {
  public:
-  static Result<LauncherRun> start();
+  /// `parallel`: the keys of the YAML's section of this name.
+  static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2");
   LauncherRun(LauncherRun&& other) noexcept;
   LauncherRun& operator=(LauncherRun&&) = delete;
   ~LauncherRun();
