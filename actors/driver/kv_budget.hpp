@@ -1,19 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "actors/driver/engine_spec.hpp"
 
 namespace troupe {
 
-/// Memory of this machine that new processes can use (MemAvailable of /proc/meminfo); 0 where that
-/// cannot be read.
-std::uint64_t available_memory_bytes();
+/// Memory of this machine that new processes can use (MemAvailable of /proc/meminfo); none where
+/// that cannot be read.
+std::optional<std::uint64_t> available_memory_bytes();
 
 /// KV blocks of each replica: those of the spec, or else what max_num_seqs requests of
-/// max_model_len tokens can use, within half of `free_bytes`. `bytes_per_block` is what a block
-/// takes on all workers, which share that memory. 0 if there is no room for one.
+/// max_model_len tokens can use, within half of `free_bytes` if they are known. `bytes_per_block`
+/// (> 0) is what a block takes on all workers, which share that memory. 0 if there is no room for
+/// one.
 std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_per_block,
-                                    std::uint64_t free_bytes);
+                                    std::optional<std::uint64_t> free_bytes);
 
 }  // namespace troupe

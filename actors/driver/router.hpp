@@ -13,8 +13,8 @@ namespace troupe {
 
 /// Chooses a replica for each request: the one that has least to do once it has it, in tokens. What
 /// it has to do are its outstanding requests and this one, less the longest beginning of this one's
-/// prompt that it was given before, for it can keep that. A pure state machine; one thread at a
-/// time.
+/// prompt that it was given before: where prefixes are cached it need not compute that again. A
+/// pure state machine; one thread at a time.
 class Router {
  public:
   /// Beginnings are remembered in pieces of this many bytes of text, or a quarter as many ids.

@@ -23,8 +23,9 @@ struct SchedulerConfig {
   std::int32_t block_size = 16;                ///< tokens in a block
   std::int32_t kv_cache_blocks = 1024;         ///< the least over the ranks
   std::int32_t max_steps_in_flight = 1;        ///< plans made before the first of them is applied
-  /// A plan takes at most one part in so many of the tokens and of the sequences that there are, so
-  /// that as many can be in flight at once: the stages of a pipeline.
+  /// A plan takes at most one part in so many of the sequences and (with chunked prefill) of the
+  /// tokens that there are, so that as many plans can be in flight at once: the stages of a
+  /// pipeline. Apart from max_steps_in_flight, for plans may also be made ahead on one stage.
   std::int32_t micro_batches = 1;
   /// False: no prompt is cut; the budget must then hold max_model_len.
   bool chunked_prefill = true;

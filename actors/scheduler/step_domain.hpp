@@ -18,7 +18,6 @@ class StepDomain {
   /// At least one; all fresh, with the same limit of steps in flight.
   explicit StepDomain(std::vector<Scheduler> replicas) : replicas_(std::move(replicas)) {}
 
-  std::size_t size() const { return replicas_.size(); }
   Scheduler& replica(std::size_t index) { return replicas_[index]; }
   const Scheduler& replica(std::size_t index) const { return replicas_[index]; }
 
@@ -26,7 +25,7 @@ class StepDomain {
   std::vector<StepPlan> plan();
 
   /// Takes the results of the oldest step in flight, one of each replica in order; gives the
-  /// updates of all. Errors: those of Scheduler::apply.
+  /// updates of all. Errors: those of Scheduler::apply; the domain is void then.
   Result<std::vector<SequenceUpdate>> apply(std::vector<StepResult> results);
 
   /// As Scheduler's, over all replicas.

@@ -19,7 +19,7 @@ struct NewSequence {
 };
 
 /// One sequence's share of a step: positions [first_position, first_position + tokens), whose ids
-/// the workers know (prompt, or sampled by themselves in an earlier step).
+/// the workers of the first stage know (prompt, or sampled by the last stage in an earlier step).
 struct SequenceStep {
   SequenceId id = 0;
   std::int32_t first_position = 0;
@@ -54,7 +54,7 @@ struct StepResult {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;
   std::vector<SequenceResult> results;
-  std::uint32_t model_us = 0;  ///< time in the model's operations on the answering rank
+  std::uint32_t model_us = 0;  ///< in the step on the answering rank, waits for others included
 };
 
 }  // namespace troupe

@@ -38,7 +38,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
       ops_(&ops),
       tensor_(parallel.tensor),
       pipeline_(parallel.pipeline),
-      experts_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts : nullptr),
+      domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts : nullptr),
       stage_(parallel.at().stage),
       stages_(parallel.mesh.shape().pipeline),
       kv_blocks_(kv_blocks) {}
@@ -189,7 +189,7 @@ Result<StepResult> ModelRunner::run(const StepPlan& plan) {
     sequence.computed = std::max(sequence.computed, end);
   }
   TROUPE_CHECK(run_pass(result));
-  if (experts_ != nullptr) TROUPE_CHECK(join_passes_of_others());
+  if (domain_ != nullptr) TROUPE_CHECK(join_passes_of_others());
   if (!is_last_stage()) {
     await_sampled_ids(plan);
   } else if (stages_ > 1) {
@@ -212,12 +212,12 @@ Result<void> ModelRunner::join_passes_of_others() {
 
 Result<bool> ModelRunner::any_has_tokens(bool here) {
   std::uint8_t own = here ? 1 : 0;
-  const auto size = static_cast<std::size_t>(experts_->size());
+  const auto size = static_cast<std::size_t>(domain_->size());
   std::vector<std::uint8_t> all(size);
   const std::vector<std::int64_t> one_each(size, 1);
-  TROUPE_CHECK(experts_->all_gather(Tensor(&own, DType::u8, Shape{1, 1}),
-                                    Tensor(all.data(), DType::u8, Shape{experts_->size(), 1}),
-                                    one_each));
+  TROUPE_CHECK(domain_->all_gather(Tensor(&own, DType::u8, Shape{1, 1}),
+                                   Tensor(all.data(), DType::u8, Shape{domain_->size(), 1}),
+                                   one_each));
   return std::ranges::any_of(all, [](std::uint8_t has) { return has != 0; });
 }
 
@@ -260,7 +260,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin,
 
 Result<void> ModelRunner::run_pass(StepResult& result) {
   if (ids_.empty()) return {};
-  if (experts_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
+  if (domain_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
   const auto upload = [this](std::vector<std::int32_t>& from, const DeviceTensor& to) {
     const Tensor target = to.view().rows(0, static_cast<std::int64_t>(from.size()));
     ops_->upload(host_view(from), target);

@@ -88,7 +88,7 @@ class ModelRunner {
   Ops* ops_;
   Collectives* tensor_;    ///< null on one rank
   Collectives* pipeline_;  ///< null on one stage
-  Collectives* experts_;   ///< null unless passes are run together with other replicas
+  Collectives* domain_;    ///< null unless passes are run together with other replicas
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;

@@ -29,12 +29,6 @@ Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, std::int32
 
 }  // namespace
 
-std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,
-                                 StepDirection direction) {
-  return fmt::format("step plane/{}/replica {}/{}", epoch_name(epoch), replica,
-                     direction == StepDirection::plans ? "plans" : "results");
-}
-
 Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   const MeshCoordinates at = mesh.coordinates(spec.rank);

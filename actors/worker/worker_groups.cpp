@@ -25,15 +25,6 @@ constexpr const char* loopback_interface = "lo";
 
 }  // namespace
 
-Result<Mesh> mesh_of(const WorkerSpec& spec) {
-  return Mesh::create({.data = spec.data_parallel_size,
-                       .pipeline = spec.pipeline_parallel_size,
-                       .tensor = spec.tensor_parallel_size},
-                      spec.expert_parallel_size);
-}
-
-std::string epoch_name(std::uint32_t epoch) { return fmt::format("epoch {}", epoch); }
-
 Result<std::unique_ptr<WorkerGroups>> WorkerGroups::open(ActorContext& context,
                                                          const WorkerSpec& spec,
                                                          std::size_t stage_bytes) {
@@ -60,7 +51,11 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   group.ranks = std::move(ranks);
   const auto size = static_cast<int>(group.ranks.size());
   if (size < 2) return {};
-  if (spec_.collectives != "gloo") return attach(context, name, group, room_bytes);
+  if (spec_.collectives == "shm") return attach(context, name, group, room_bytes);
+  if (spec_.collectives != "gloo") {
+    return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or gloo",
+                spec_.collectives);
+  }
   TROUPE_TRY(group.rendezvous,
              GlooRendezvous::announce(loopback_interface, group.own, size, room_bytes));
   return {};

@@ -107,13 +107,14 @@ void judge_memory(JobPlan& plan) {
     weights += rank.weight_bytes;
     bytes_per_block += rank.kv_bytes_per_block;
   }
-  const std::uint64_t available = available_memory_bytes();
-  const std::uint64_t left = available > weights ? available - weights : 0;
+  const std::optional<std::uint64_t> available = available_memory_bytes();
+  std::optional<std::uint64_t> left;
+  if (available) left = *available > weights ? *available - weights : 0;
   plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, left);
-  if (available > 0 && left == 0) {
+  if (left && *left == 0) {
     plan.warnings.push_back(
         fmt::format("the weights of all workers are {}, but {} of memory are free",
-                    format_bytes(weights), format_bytes(available)));
+                    format_bytes(weights), format_bytes(*available)));
   }
 }
 

@@ -32,7 +32,7 @@ struct RankFootprint {
 };
 
 /// What rank `rank` of `mesh` will hold once it has loaded, from the checkpoint's headers alone.
-/// Errors: those of check_model.
+/// Errors: sizes that do not divide, and those of Checkpoint; check_model tells more.
 Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint& checkpoint,
                                      const Mesh& mesh, int rank, const FootprintOptions& options);
 

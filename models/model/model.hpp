@@ -15,7 +15,8 @@ namespace troupe {
 /// What one forward pass computes. Device tensors, valid until the pass is done.
 struct ForwardBatch {
   /// [tokens] i32, 1 <= tokens <= max_batch_tokens; 0 tokens (and nothing else set) where other
-  /// replicas hold experts of this one and have a pass to run. Read by a pipeline's first stage.
+  /// replicas hold experts of this one and have a pass to run. Their number counts on every stage,
+  /// the ids themselves on the first.
   Tensor token_ids;
   AttentionBatch attention;  ///< its positions are < max_positions, its slots inside the KV cache
   Tensor head_rows;          ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0

@@ -154,7 +154,8 @@ class Ops {
   /// out = silu(gate) * up. gate_up [rows, 2 * inner] (gate first), out [rows, inner].
   virtual void silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
 
-  /// Softmax over all experts in f32, then the top_k largest (ties: the lower index), best first.
+  /// Softmax over all experts in f32, then the top_k largest (ties: the lower index), best first;
+  /// all different, also where logits are not finite.
   /// logits [tokens, experts] f32; ids [tokens, top_k] i32; weights [tokens, top_k] f32.
   virtual void route(const Tensor& logits, const RouterOptions& options, const Tensor& ids,
                      const Tensor& weights) = 0;

@@ -103,7 +103,8 @@ inline void route(const float* logits, std::int64_t tokens, std::int64_t experts
     for (std::int64_t c = 0; c < top_k; ++c) {
       std::int64_t best = 0;
       for (std::int64_t e = 1; e < experts; ++e) {
-        if (scratch[e] > scratch[best]) best = e;
+        // The first that is not taken yet, then the largest: so all differ, also among NaNs.
+        if (scratch[best] < 0.0F || scratch[e] > scratch[best]) best = e;
       }
       ids[t * top_k + c] = static_cast<std::int32_t>(best);
       weights[t * top_k + c] = scratch[best];

@@ -107,5 +107,12 @@ INSTANTIATE_TEST_SUITE_P(Launcher, FaultsInAMix,
                                std::get<2>(info.param) == SIGKILL ? "killed" : "stopped");
                          });
 
+TEST(FaultsInAStepDomain, end_the_job_in_time_and_are_named) {
+  auto run = LauncherRun::start("data_parallel_size: 2, expert_parallel_size: 2");
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_NO_FATAL_FAILURE(wait_for(*run, Moment::first_answers));
+  strike_and_check(*run, {"worker-1", SIGKILL}, "two replicas");
+}
+
 }  // namespace
 }  // namespace troupe::test

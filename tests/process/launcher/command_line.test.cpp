@@ -40,9 +40,8 @@ TEST(CommandLine, check_prints_the_plan_and_starts_and_writes_nothing) {
   const Ended ended = job.run({"check", "--set", "parallel.tensor_parallel_size=2"});
   EXPECT_EQ(ended.code, 0) << ended.describe();
   EXPECT_EQ(ended.err, "");
-  for (const char* words :
-       {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers", "2048 tokens of context",
-        "block_size: 16", "KV blocks of 16 tokens"}) {
+  for (const char* words : {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers",
+                            "2048 tokens of context", "block_size: 16", "KV blocks of 16 tokens"}) {
     EXPECT_THAT(ended.out, HasSubstr(words));
   }
   EXPECT_FALSE(std::filesystem::exists(job.output()));

@@ -71,6 +71,28 @@ TEST(Signals, of_one_kind_let_running_requests_finish_and_leave_whole_lines) {
   }
 }
 
+TEST(Signals, let_running_requests_finish_on_stages_and_in_a_step_domain) {
+  const std::string input = long_input(24);
+  const std::vector<std::string> ways[] = {
+      {"--set", "parallel.pipeline_parallel_size=4"},
+      {"--set", "parallel.data_parallel_size=2", "--set", "parallel.pipeline_parallel_size=2",
+       "--set", "parallel.expert_parallel_size=2"}};
+  for (std::vector<std::string> arguments : ways) {
+    const LauncherJob job;
+    job.write_input(input);
+    arguments.insert(arguments.end(), {"--set", "engine.max_num_seqs=8"});
+    const auto launcher = job.start(arguments);
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, event_limit))
+        << launcher->wait({}).describe();
+    launcher->signal_group(SIGINT);
+    const Ended ended = launcher->wait(end_limit);
+    EXPECT_TRUE(ended.in_time);
+    EXPECT_EQ(ended.code, 4) << ended.describe();
+    expect_no_process(job, milliseconds(0));
+    expect_part_of_the_answers(job, 8);
+  }
+}
+
 TEST(Signals, given_twice_end_the_job_at_once) {
   const LauncherJob job;
   job.write_input(completion("short", {326, 369}, {{"max_tokens", 1}}) + long_input(2000));

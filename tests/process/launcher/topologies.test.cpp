@@ -22,7 +22,7 @@ std::vector<Topology> over_gloo() {
 class Arrangement : public testing::TestWithParam<Topology> {};
 
 TEST_P(Arrangement, gives_the_bytes_of_one_rank) {
-  expect_the_bytes_of_one_rank(GetParam(), "shm");
+  expect_the_bytes_of_one_rank(GetParam(), "shm", golden_input());
 }
 
 INSTANTIATE_TEST_SUITE_P(Launcher, Arrangement, testing::ValuesIn(topologies()),
@@ -31,11 +31,28 @@ INSTANTIATE_TEST_SUITE_P(Launcher, Arrangement, testing::ValuesIn(topologies()),
 class ArrangementOverGloo : public testing::TestWithParam<Topology> {};
 
 TEST_P(ArrangementOverGloo, gives_the_bytes_of_one_rank) {
-  expect_the_bytes_of_one_rank(GetParam(), "gloo");
+  expect_the_bytes_of_one_rank(GetParam(), "gloo", golden_input());
 }
 
 INSTANTIATE_TEST_SUITE_P(Launcher, ArrangementOverGloo, testing::ValuesIn(over_gloo()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_and_in_step_domains) {
+  // Every token of the prompts is scored, and a pass has logits of eight rows only: so a step takes
+  // several passes, and other numbers of them on replicas that step together.
+  std::string input;
+  for (int i = 0; i < 16; ++i) {
+    std::string prompt = "The fox and the crow";
+    for (int more = 0; more < i; ++more) prompt += " met again, and the crow said nothing";
+    input += completion("echo-" + std::to_string(i), prompt,
+                        {{"echo", true}, {"logprobs", 2}, {"max_tokens", 4}, {"temperature", 0}});
+  }
+  for (const Topology& topology : topologies()) {
+    if (topology.name != "pp4" && topology.name != "dp2_pp2_ep2") continue;
+    expect_the_bytes_of_one_rank(topology, "shm", input, {},
+                                 {"max_num_seqs=8", "max_num_batched_tokens=32"});
+  }
+}
 
 TEST(StepDomain, answers_on_while_one_of_its_replicas_has_no_requests) {
   // Two replicas that share experts, and one request: the other replica only serves its experts.

@@ -13,7 +13,7 @@ namespace {
 class EveryArrangement : public testing::TestWithParam<Topology> {};
 
 TEST_P(EveryArrangement, gives_the_bytes_of_one_rank_over_gloo) {
-  expect_the_bytes_of_one_rank(GetParam(), "gloo");
+  expect_the_bytes_of_one_rank(GetParam(), "gloo", golden_input());
 }
 
 TEST_P(EveryArrangement, gives_the_bytes_of_one_rank_with_a_dense_model) {
@@ -21,7 +21,7 @@ TEST_P(EveryArrangement, gives_the_bytes_of_one_rank_with_a_dense_model) {
   const auto model = golden::golden_model("fable-dense");
   if (!model) GTEST_SKIP() << golden::missing_model_message("fable-dense");
   for (const std::string collectives : {"shm", "gloo"}) {
-    expect_the_bytes_of_one_rank(GetParam(), collectives, model->checkpoint);
+    expect_the_bytes_of_one_rank(GetParam(), collectives, golden_input(), model->checkpoint);
   }
 }
 

@@ -25,24 +25,59 @@ const std::vector<Topology>& topologies() {
       {"tp4_ep2", {"tensor_parallel_size=4", ep2}, true},
       {"dp2_tp2_ep4", {dp2, tp2, "expert_parallel_size=4"}, true},
       {"dp2_pp2_ep2", {dp2, pp2, ep2}, true},
-      {"one", {}},
   };
   return all;
 }
 
-void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& collectives,
-                                  const std::filesystem::path& model) {
-  constexpr std::size_t all = 64;
-  const std::string input =
-      requests_of(batch_folder() / "batch-64.jsonl", all, {{"return_token_ids", true}});
-  std::vector<std::string> settings = {"parallel.collectives=" + collectives};
+namespace {
+
+/// The product of the data, pipeline and tensor sizes.
+int workers_of(const Topology& topology) {
+  int workers = 1;
+  for (const std::string& size : topology.parallel) {
+    const auto equals = size.find('=');
+    if (size.starts_with("expert") || size.starts_with("sequence")) continue;
+    workers *= std::stoi(size.substr(equals + 1));
+  }
+  return workers;
+}
+
+std::vector<std::string> arguments_of(const Topology& topology, const std::string& collectives) {
+  std::vector<std::string> arguments = {"--set", "parallel.collectives=" + collectives};
+  const auto set = [&](const std::string& size) {
+    arguments.insert(arguments.end(), {"--set", "parallel." + size});
+  };
   // Not where a model with experts has its own default.
-  if (!topology.experts) settings.emplace_back("parallel.expert_parallel_size=1");
-  for (const std::string& size : topology.parallel) settings.push_back("parallel." + size);
+  if (!topology.experts) set("expert_parallel_size=1");
+  for (const std::string& size : topology.parallel) set(size);
+  return arguments;
+}
+
+}  // namespace
+
+void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& collectives,
+                                  const std::string& input, const std::filesystem::path& model,
+                                  const std::vector<std::string>& engine) {
   const Answers one = answers_to(input, {}, 0, model);
-  ASSERT_EQ(one.size(), all);
-  expect_same_payloads(one, answers_to(input, settings, 0, model),
-                       topology.name + " over " + collectives);
+  ASSERT_FALSE(one.empty());
+  const LauncherJob job(model);
+  job.write_input(input);
+  auto arguments = arguments_of(topology, collectives);
+  for (const std::string& setting : engine) {
+    arguments.insert(arguments.end(), {"--set", "engine." + setting});
+  }
+  const Ended ended = job.run(arguments);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  int workers = 0;
+  for (const auto& file : std::filesystem::directory_iterator(job.folder() / "out.jsonl.job")) {
+    if (file.path().filename().string().starts_with("worker-")) ++workers;
+  }
+  EXPECT_EQ(workers, workers_of(topology)) << "logs of workers";
+  expect_same_payloads(one, job.answers(), topology.name + " over " + collectives);
+}
+
+std::string golden_input() {
+  return requests_of(batch_folder() / "batch-64.jsonl", 64, {{"return_token_ids", true}});
 }
 
 }  // namespace troupe::launcher_test

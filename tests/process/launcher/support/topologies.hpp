@@ -16,12 +16,17 @@ struct Topology {
   friend void PrintTo(const Topology& topology, std::ostream* out) { *out << topology.name; }
 };
 
-/// Every kind of arrangement and the mixes of them; of one rank last.
+/// Every kind of arrangement and the mixes of them.
 const std::vector<Topology>& topologies();
 
-/// Compares the answers of batch-64 in this arrangement over these collectives with those of one
-/// rank, byte for byte. `model` as LauncherJob's.
+/// Compares the answers to `input` in this arrangement over these collectives with those of one
+/// rank, byte for byte. `model` as LauncherJob's; `engine`: values of --set below "engine.", for
+/// the arrangement alone.
 void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& collectives,
-                                  const std::filesystem::path& model = {});
+                                  const std::string& input, const std::filesystem::path& model = {},
+                                  const std::vector<std::string>& engine = {});
+
+/// batch-64, with token ids in the answers.
+std::string golden_input();
 
 }  // namespace troupe::launcher_test

@@ -22,9 +22,18 @@ TEST(KvBudget, stays_within_half_of_the_free_memory) {
       .model_path = {}, .max_model_len = 1000, .max_num_seqs = 100, .block_size = 16};
   EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, 20 * 1024), 10);
   EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, 1024), 0);
+  EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, 0), 0);
 }
 
-TEST(KvBudget, can_tell_the_memory_of_this_machine) { EXPECT_GT(available_memory_bytes(), 0U); }
+TEST(KvBudget, is_what_requests_can_use_where_free_memory_is_not_known) {
+  const EngineSpec spec{
+      .model_path = {}, .max_model_len = 100, .max_num_seqs = 3, .block_size = 16};
+  EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, std::nullopt), 3 * 7);
+}
+
+TEST(KvBudget, can_tell_the_memory_of_this_machine) {
+  EXPECT_GT(available_memory_bytes().value_or(0), 0U);
+}
 
 }  // namespace
 }  // namespace troupe

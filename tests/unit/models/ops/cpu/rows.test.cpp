@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "tests/unit/models/ops/cpu/ops_fixture.hpp"
 
@@ -124,6 +125,22 @@ TEST(Route, picks_the_largest_first_and_the_lower_index_of_equals) {
                 {std::exp(3.0) / total, std::exp(3.0) / total, std::exp(2.0) / total, 1 / 3.0,
                  1 / 3.0, 1 / 3.0},
                 1e-6);
+  }
+}
+
+TEST(Route, picks_different_experts_where_logits_are_not_finite) {
+  for (const CpuIsa isa : isas()) {
+    auto ops = make_ops(1, DType::f32, isa);
+    HostTensor logits = floats({2, 5});
+    std::fill_n(logits->as<float>(), 5, std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(logits->as<float>() + 5, 5, 1.0F);
+    logits->as<float>()[7] = std::numeric_limits<float>::infinity();
+    HostTensor ids(DType::i32, {2, 3}), weights = floats({2, 3});
+    ops->route(logits, {3, true}, ids, weights);
+    for (std::int64_t token = 0; token < 2; ++token) {
+      const auto chosen = ids->rows(token, 1).span<std::int32_t>();
+      EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 3U) << "token " << token;
+    }
   }
 }
 
