@@ -19,8 +19,9 @@ namespace troupe {
 ///
 /// Errors of every call: cancelled after abort() anywhere in the group; timeout, naming the ranks
 /// that did not come, when the others are not there within timeout(); invalid_argument where shapes
-/// or dtypes are wrong or ranks disagree. After any of these the group is of no more use: all later
-/// calls on every rank return cancelled. A rank that died is noticed by the timeout only.
+/// or dtypes are wrong or ranks disagree; peer_died where the implementation hears that a rank is
+/// gone. After any of these the group is of no more use: all later calls on every rank return
+/// cancelled. A rank that died is noticed by the timeout at the latest.
 ///
 /// Threads: one thread at a time, except abort().
 class Collectives {

@@ -44,7 +44,8 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
                 describe(call), rank(), size());
   }
   Result<void> done = mesh_->check();
-  if (done && !checked) done = std::move(checked);
+  const bool wrong_arguments = done && !checked;
+  if (wrong_arguments) done = std::move(checked);
   if (done) {
     mesh_->arm(timeout());
     exchange_.begin(call);
@@ -54,7 +55,7 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
   if (done) return done;
   failed_ = true;
   // Ranks may find that they disagree because one of them has aborted what the others are still in.
-  if (done.error().code == ErrorCode::invalid_argument) {
+  if (!wrong_arguments && done.error().code == ErrorCode::invalid_argument) {
     if (auto closed = mesh_->wait_closed(); !closed) return closed;
   }
   mesh_->close();
@@ -110,6 +111,14 @@ Result<void> GlooCollectives::barrier() {
   return run({}, {CollectiveCall::Kind::barrier, 0, 0}, [&] { return gloo_barrier(exchange_); });
 }
 
+Result<void> GlooCollectives::meet_first() {
+  exchange_.begin({CollectiveCall::Kind::barrier, 0, 0});
+  Result<void> met = gloo_barrier(exchange_);
+  mesh_->disarm();
+  if (!met) mesh_->close();
+  return met;
+}
+
 Result<void> GlooCollectives::send(const Tensor& tensor, int to) {
   const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
   return run(check_peer("send", to, rank(), size()), call, [&]() -> Result<void> {
@@ -141,7 +150,9 @@ Result<GlooRendezvous> GlooRendezvous::announce(const std::string& interface, in
 Result<std::unique_ptr<Collectives>> GlooRendezvous::connect(std::span<const std::string> addresses,
                                                              std::chrono::milliseconds timeout) && {
   TROUPE_CHECK(mesh_->connect(addresses, timeout));
-  return std::unique_ptr<Collectives>(std::make_unique<GlooCollectives>(std::move(mesh_)));
+  auto group = std::make_unique<GlooCollectives>(std::move(mesh_));
+  TROUPE_CHECK(group->meet_first());
+  return std::unique_ptr<Collectives>(std::move(group));
 }
 
 }  // namespace troupe

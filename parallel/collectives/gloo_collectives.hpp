@@ -15,25 +15,29 @@ namespace troupe {
 /// Collectives between processes of one or more nodes over TCP, by Gloo's transport with our own
 /// algorithms: the same bits as ShmCollectives.
 ///
-/// Beyond the contract of Collectives: a rank that dies is noticed by all others within
-/// milliseconds, whatever they wait for: their first call then returns peer_died, or cancelled
-/// where another rank was faster to abort. One that destroys its object says goodbye to the others
-/// (for 200 ms at most); who waits for it afterwards gets peer_died. Only the ranks that a call
-/// gets bytes from are waited for, and the timeout names the first of them that is late: broadcast
-/// may return on the root before the others have come.
+/// Beyond the contract of Collectives: a process that dies is noticed by all others
+/// within milliseconds, whatever they wait for, and a host that is lost by the timeout: their first
+/// call then returns peer_died, or cancelled where another rank was faster to abort. One that
+/// destroys its object says goodbye to the others (for 200 ms at most); who waits for it afterwards
+/// gets peer_died. Only the ranks that a call gets bytes from are waited for, and the timeout names
+/// the first of them that is late: broadcast may return on the root before the others have come.
 ///
 /// send() copies the message and returns at once where the room of GlooRendezvous::announce() has
 /// space for it, and else when the receiver has taken all but a room's worth. A message needs up to
-/// 104 bytes more than its own, and of what the receiver has taken an eighth of the room may still
-/// count: two ranks that first send and then receive up to three quarters of the room do not wait
-/// for each other. staging() has no memory to offer.
+/// 104 bytes more than its own, and 8 more for each further piece of an eighth of the room; and of
+/// what the receiver has taken an eighth of the room may still count: two ranks that first send and
+/// then receive up to three quarters of the room do not wait for each other. staging() has no
+/// memory to offer.
 ///
 /// Gloo has no authentication: whoever can reach the port of a rank before the rank it is meant for
-/// takes that one's place. Listen on a private interface.
+/// takes that one's place, a local stranger on "lo" too, and can end the process or write to its
+/// memory. Listen on a private interface of hosts whose users are all trusted.
 class GlooCollectives final : public Collectives {
  public:
   /// Of a mesh that is connected; see GlooRendezvous.
   explicit GlooCollectives(std::unique_ptr<GlooMesh> mesh);
+  /// Before all other calls, once: waits for all ranks under the timeout of the mesh's connect().
+  Result<void> meet_first();
 
   int rank() const override { return mesh_->rank(); }
   int size() const override { return mesh_->size(); }
@@ -82,7 +86,8 @@ class GlooRendezvous {
 
   /// Connects to all others, whose addresses() these are, in order of rank; returns when all have
   /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
-  /// if they are of another group or room; timeout; peer_died if a rank is gone.
+  /// if they are of another group or room; io; timeout; peer_died if a rank is gone, or cancelled
+  /// where another rank was faster to give up.
   Result<std::unique_ptr<Collectives>> connect(
       std::span<const std::string> addresses,
       std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;

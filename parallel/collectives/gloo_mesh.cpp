@@ -33,6 +33,8 @@ constexpr int lane_count = 2;
 constexpr std::chrono::milliseconds goodbye_limit{200};
 // From the last word to the end of the connections: what is on its way gets through.
 constexpr std::chrono::milliseconds last_word_grace{10};
+// Least time that the keeper sleeps while no call runs.
+constexpr std::chrono::milliseconds idle_nap{1000};
 
 // What a rank says before it closes its connections; 0 until then.
 enum class Farewell : std::uint32_t { none, aborted, left };
@@ -176,7 +178,7 @@ void GlooMesh::State::disarm() {
 void GlooMesh::State::keep_time() {
   std::unique_lock lock(mutex);
   while (!stopping) {
-    keeper_wakes = deadline ? *deadline : deadline_in(timeout);
+    keeper_wakes = deadline ? *deadline : deadline_in(std::max(timeout, idle_nap));
     changed.wait_until(lock, keeper_wakes,
                        [&] { return stopping || (deadline && *deadline < keeper_wakes); });
     if (stopping || !deadline || std::chrono::steady_clock::now() < *deadline) continue;
@@ -198,7 +200,8 @@ void GlooMesh::State::watch(int peer) {
   try {
     other.farewell_in->waitRecv();
   } catch (const std::exception& error) {
-    lost = error.what();
+    // Gloo tells the end of a connection before the bytes that came ahead of it.
+    if (other.heard == Farewell::none) lost = error.what();
   }
   bool first = false;
   {
@@ -304,13 +307,13 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
   state->rank = rank;
   state->size = size;
   state->room = (room + page_bytes - 1) / page_bytes * page_bytes;
-  std::random_device random;
-  state->nonce = (std::uint64_t{random()} << 32) | random();
   // Gloo's own search for an interface's address leaks memory where there is none.
   TROUPE_TRY(const std::string address, interface_address(interface));
   gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   try {
+    std::random_device random;
+    state->nonce = (std::uint64_t{random()} << 32) | random();
     state->device = gloo::transport::tcp::CreateDevice(attributes);
     state->context = state->device->createContext(rank, size);
     state->context->setTimeout(std::chrono::milliseconds(0));  // none: see keep_time()
@@ -318,11 +321,11 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
     for (int peer = 0; peer < size; ++peer) {
       if (peer != rank) state->open_lanes(peer);
     }
+    state->keeper = std::thread(&State::keep_time, state.get());
   } catch (const std::exception& error) {
     return fail(ErrorCode::io, "collectives: rank {} cannot listen on {} ({}): {}", rank, interface,
                 address, error.what());
   }
-  state->keeper = std::thread(&State::keep_time, state.get());
   return std::unique_ptr<GlooMesh>(new GlooMesh(std::move(state)));
 }
 
@@ -351,16 +354,22 @@ Result<void> GlooMesh::connect(std::span<const std::string> addresses,
     if (peer == rank()) continue;
     const auto& theirs = all[static_cast<std::size_t>(peer)];
     const std::string& text = theirs.for_rank[static_cast<std::size_t>(rank())];
+    Peer& other = state_->peers[static_cast<std::size_t>(peer)];
+    other.nonce = theirs.nonce;
     auto done = state_->attempt(peer, [&] {
       state_->context->getPair(peer)->connect(std::vector<char>(text.begin(), text.end()));
     });
+    if (done) {
+      try {
+        other.watcher = std::thread(&State::watch, state_.get(), peer);
+      } catch (const std::exception& error) {
+        done = fail(ErrorCode::io, "collectives: rank {} of {} cannot start a thread: {}", rank(),
+                    size(), error.what());
+      }
+    }
     if (!done) close();
     TROUPE_CHECK(done);
-    Peer& other = state_->peers[static_cast<std::size_t>(peer)];
-    other.nonce = theirs.nonce;
-    other.watcher = std::thread(&State::watch, state_.get(), peer);
   }
-  disarm();
   TROUPE_CHECK(check());
   state_->connected = true;
   return {};
@@ -385,7 +394,7 @@ Result<void> GlooMesh::check() const {
 
 Result<void> GlooMesh::wait_closed() const {
   std::unique_lock lock(state_->mutex);
-  if (!state_->gone.wait_for(lock, last_word_grace, [&] { return state_->closing; })) return {};
+  if (!state_->gone.wait_for(lock, goodbye_limit, [&] { return state_->closing; })) return {};
   return state_->cause();
 }
 

@@ -40,8 +40,10 @@ class GlooMesh {
 
   /// Where every other rank finds this one; a few hundred bytes per rank.
   std::string addresses() const;
-  /// Connects to all others, whose addresses() these are, in order of rank. Errors: corrupt_data if
-  /// they are not, invalid_argument if they are of another group size or room; timeout; peer_died.
+  /// Connects to all others, whose addresses() these are, in order of rank. The other may not have
+  /// called it yet; on success the timeout runs on until disarm(), for the first exchange, which
+  /// shows that it has. Errors: corrupt_data if they are not addresses, invalid_argument if they
+  /// are of another group size or room; io; timeout; peer_died.
   Result<void> connect(std::span<const std::string> addresses, std::chrono::milliseconds timeout);
 
   int rank() const;

@@ -15,11 +15,13 @@ namespace troupe {
 
 namespace {
 
-std::string numeric(const sockaddr* address, socklen_t bytes) {
+Result<std::string> numeric(const sockaddr* address, socklen_t bytes) {
   std::array<char, NI_MAXHOST> text{};
   const int failed =
       ::getnameinfo(address, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return failed == 0 ? std::string(text.data()) : std::string();
+  if (failed == 0) return std::string(text.data());
+  return fail(ErrorCode::io, "cannot write down the address of a network interface: {}",
+              ::gai_strerror(failed));
 }
 
 }  // namespace
@@ -39,7 +41,7 @@ Result<std::string> interface_address(const std::string& interface) {
     } else if (family == AF_INET) {
       return numeric(entry->ifa_addr, sizeof(sockaddr_in));
     } else if (v6.empty()) {
-      v6 = numeric(entry->ifa_addr, sizeof(sockaddr_in6));
+      TROUPE_TRY(v6, numeric(entry->ifa_addr, sizeof(sockaddr_in6)));
     }
   }
   if (!v6.empty()) return v6;

@@ -44,11 +44,9 @@ ShmCollectives::ShmCollectives(ShmRounds rounds)
 
 Result<void> ShmCollectives::begin(Result<void> checked, CollectiveCall call) {
   // A rank that cannot take part must not leave the others waiting for it.
-  if (!checked) {
-    rounds_.abort();
-    return checked;
-  }
-  return rounds_.begin(call, timeout());
+  TROUPE_CHECK(rounds_.begin(call, timeout()));
+  if (!checked) rounds_.abort();
+  return checked;
 }
 
 Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
@@ -98,16 +96,14 @@ Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std:
 }
 
 Result<void> ShmCollectives::send(const Tensor& tensor, int to) {
-  const Result<void> checked = check_peer("send", to, rank(), size());
-  if (!checked) rounds_.abort();
-  TROUPE_CHECK(checked);
+  TROUPE_CHECK(begin(check_peer("send", to, rank(), size()),
+                     {CollectiveCall::Kind::message, 0, tensor.bytes()}));
   return mailboxes_.send({bytes_of(tensor), tensor.bytes()}, to, timeout());
 }
 
 Result<void> ShmCollectives::receive(const Tensor& tensor, int from) {
-  const Result<void> checked = check_peer("receive", from, rank(), size());
-  if (!checked) rounds_.abort();
-  TROUPE_CHECK(checked);
+  TROUPE_CHECK(begin(check_peer("receive", from, rank(), size()),
+                     {CollectiveCall::Kind::message, 0, tensor.bytes()}));
   return mailboxes_.receive({bytes_of(tensor), tensor.bytes()}, from, timeout());
 }
 

@@ -9,11 +9,14 @@
 #include "tests/process/collectives/forked_ranks.hpp"
 #include "tests/process/collectives/random_operations.hpp"
 #include "tests/process/collectives/seats.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe {
 namespace {
 
 using namespace test;  // NOLINT: these tests are about nothing else
+
+constexpr std::chrono::milliseconds stall_limit{150 * time_scale};
 
 std::string join(const std::vector<std::string>& complaints) {
   std::string all;
@@ -154,7 +157,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
       }
       ::kill(self, SIGSTOP);
     }
-    group->set_timeout(std::chrono::milliseconds(150));
+    group->set_timeout(stall_limit);
     const std::string found = outcome(group->barrier());
     return ::write(finished[1], "x", 1) == 1 ? found : "cannot tell";
   });
@@ -162,7 +165,8 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
   ::close(finished[1]);
   EXPECT_EQ(complaints.back(), fmt::format("died of signal {}", SIGKILL));
   // The first rank to give up says who was missing; that ends the wait of the rest.
-  const std::string missing = fmt::format("rank {} did not come within 150 ms", ranks - 1);
+  const std::string missing =
+      fmt::format("rank {} did not come within {} ms", ranks - 1, stall_limit.count());
   int named = 0;
   for (int r = 0; r + 1 < ranks; ++r) {
     const std::string& complaint = complaints[static_cast<std::size_t>(r)];
@@ -206,16 +210,20 @@ TEST_P(CollectivesProcesses, ranks_in_different_calls_are_told_so) {
   const Seats group_seats = seats();
   const auto complaints = run_forked(GetParam().ranks, [&](int rank) -> std::string {
     auto group = group_seats.take(rank);
-    // Who is not in the group yet would not find those who have aborted it.
-    if (auto done = group->barrier(); !done) return outcome(done);
     const Floats values(rank == 0 ? 8 : 9, 1.0f);
     const auto done = group->all_reduce_tree(view(values));
     if (done.ok()) return "no error";
     const ErrorCode code = done.error().code;
-    const bool told = code == ErrorCode::invalid_argument || code == ErrorCode::cancelled;
-    return told ? "" : outcome(done);
+    return code == ErrorCode::cancelled ? "" : outcome(done);
   });
-  EXPECT_EQ(join(complaints), "");
+  int told = 0;
+  for (int r = 0; r < GetParam().ranks; ++r) {
+    const std::string& complaint = complaints[static_cast<std::size_t>(r)];
+    told += complaint.starts_with("invalid_argument") ? 1 : 0;
+    EXPECT_TRUE(complaint.empty() || complaint.starts_with("invalid_argument"))
+        << "rank " << r << ": " << complaint;
+  }
+  EXPECT_GE(told, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(ranks, CollectivesProcesses,

@@ -129,6 +129,57 @@ TEST_P(MessagesProcesses, what_was_sent_before_the_sender_left_arrives) {
   EXPECT_EQ(complaints, Complaints(2));
 }
 
+// Rank 0 stops rank 2, ends its own part by `end` and lets rank 2 go on, which so finds the last
+// word and the end of the connection at once.
+template <class End, class Others>
+Complaints end_while_stopped(const End& end, const Others& others) {
+  const Seats group_seats(Backend::gloo, 3, room);
+  int pids[2];
+  int ended[2];
+  if (::pipe(pids) != 0 || ::pipe(ended) != 0) return {"no pipe"};
+  auto complaints = run_forked(3, [&](int rank) -> std::string {
+    auto group = group_seats.take(rank);
+    pid_t pid = ::getpid();
+    if (rank == 2 && ::write(pids[1], &pid, sizeof(pid)) != sizeof(pid)) return "cannot tell";
+    if (rank != 0) return others(group, ended[0]);
+    if (::read(pids[0], &pid, sizeof(pid)) != sizeof(pid)) return "rank 2 is gone";
+    ::kill(pid, SIGSTOP);
+    end(group);
+    ::kill(pid, SIGCONT);
+    return ::write(ended[1], "x", 1) == 1 ? "" : "cannot tell that it is over";
+  });
+  for (const int fd : {pids[0], pids[1], ended[0], ended[1]}) ::close(fd);
+  return complaints;
+}
+
+TEST(StoppedRank, hears_an_abort_as_one) {
+  const auto complaints =
+      end_while_stopped([](auto& group) { group->abort(); },
+                        [](auto& group, int) {
+                          const std::string found = outcome(group->barrier());
+                          return found.starts_with("cancelled") ? std::string() : found;
+                        });
+  EXPECT_EQ(complaints, Complaints(3));
+}
+
+TEST(StoppedRank, goes_on_with_the_others_when_one_has_said_goodbye) {
+  const auto complaints =
+      end_while_stopped([](auto& group) { group.reset(); },
+                        [](auto& group, int ended) -> std::string {
+                          const int other = 3 - group->rank();
+                          char byte = 0;
+                          if (other == 2 && ::read(ended, &byte, 1) != 1) return "rank 0 is gone";
+                          for (int i = 0; i < 100; ++i) {
+                            if (auto done = group->send(view(message(100, i)), other); !done)
+                              return outcome(done);
+                            auto complaint = receive(*group, other, message(100, i));
+                            if (!complaint.empty()) return complaint;
+                          }
+                          return {};
+                        });
+  EXPECT_EQ(complaints, Complaints(3));
+}
+
 // Rank 0 sends too much to rank 1, or receives from it, while rank 1 waits for `release`; rank 2
 // does `meanwhile`. Returns what became of rank 0's call.
 class WaitingMessages : public testing::TestWithParam<std::tuple<Backend, bool>> {
