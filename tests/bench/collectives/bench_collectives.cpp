@@ -11,6 +11,8 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,6 +209,7 @@ int bench(int ranks) {
       children.push_back(pid);
       continue;
     }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
     ::_exit(bench_rank(std::move(*mapped), rank, ranks));
   }

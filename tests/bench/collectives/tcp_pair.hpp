@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "runtime/process/unique_fd.hpp"
@@ -14,7 +15,8 @@
 namespace troupe {
 
 /// A plain TCP connection over loopback, what collectives over sockets are measured by. One end
-/// listens and accepts, the other connects to its port. Blocking; false on any error.
+/// listens and accepts, the other connects to its port. Blocking, for 30 s at most; false on any
+/// error.
 class TcpPair {
  public:
   /// The port, or 0.
@@ -22,7 +24,8 @@ class TcpPair {
     sockaddr_in address = loopback(0);
     listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
     socklen_t size = sizeof(address);
-    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+    if (!bounded(listener_) ||
+        ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
         ::listen(listener_.get(), 1) != 0 ||
         ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
       return 0;
@@ -36,7 +39,8 @@ class TcpPair {
   bool connect(std::uint16_t port) {
     const sockaddr_in address = loopback(port);
     socket_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
-    return ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
+    return bounded(socket_) &&
+           ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
                0 &&
            at_once();
   }
@@ -64,9 +68,15 @@ class TcpPair {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return address;
   }
+  static bool bounded(const UniqueFd& socket) {
+    const timeval limit{30, 0};
+    return ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0 &&
+           ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0;
+  }
   bool at_once() const {
     const int on = 1;
-    return ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
+    return bounded(socket_) &&
+           ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0;
   }
 
   UniqueFd listener_;
