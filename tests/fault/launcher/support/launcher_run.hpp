@@ -28,9 +28,9 @@ struct Aftermath {
   std::optional<int> exit_code;   ///< the launcher's; none if it was killed or has not ended
 };
 
-/// A launcher on the demo's model, on two workers if nothing else is said, with a batch that runs for a
-/// minute or more; a child of this process, in a new folder that is its working directory and so
-/// marks the processes of its job. The destructor kills what is left and removes the folder.
+/// A launcher on the demo's model, on two workers if nothing else is said, with a batch that runs
+/// for a minute or more; a child of this process, in a new folder that is its working directory and
+/// so marks the processes of its job. The destructor kills what is left and removes the folder.
 class LauncherRun {
  public:
   /// `parallel`: the keys of the YAML's section of this name.
