@@ -26,9 +26,9 @@ Worker::~Worker() {
 }
 
 Result<GroupAddresses> Worker::announce() {
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(spec_.model_path));
+  TROUPE_TRY(config_, ModelConfig::load(spec_.model_path));
   const auto stage_bytes =
-      static_cast<std::size_t>(spec_.max_batch_tokens * config.hidden_size) * size_of(DType::f32);
+      static_cast<std::size_t>(spec_.max_batch_tokens * config_.hidden_size) * size_of(DType::f32);
   TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, stage_bytes));
   return groups_->addresses();
 }
@@ -39,7 +39,6 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   TROUPE_CHECK(groups_->connect(peers));
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   TROUPE_TRY(ops_, make_cpu_ops({.threads = spec_.threads, .dtype = dtype}));
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(spec_.model_path));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(spec_.model_path));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,
@@ -47,7 +46,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                            .block_size = spec_.block_size,
                            .compute = dtype,
                            .kv_dtype = dtype};
-  TROUPE_TRY(model_, load_model(config, checkpoint, *ops_, groups_->context(), limits));
+  TROUPE_TRY(model_, load_model(config_, checkpoint, *ops_, groups_->context(), limits));
   log::info("{}: loaded {} in {} ms, {} bytes of weights, {} threads", place(), spec_.model_path,
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
                                                                   began)

@@ -48,6 +48,7 @@ class Worker {
 
   ActorContext& context_;
   WorkerSpec spec_;
+  ModelConfig config_;  ///< from announce() on
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;

@@ -91,4 +91,14 @@ Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> 
   return check_part("all-to-all", receive, send, receive[0]);
 }
 
+std::size_t row_bytes(const Tensor& tensor) {
+  return static_cast<std::size_t>(row_elements(tensor)) * size_of(tensor.dtype());
+}
+
+std::vector<std::size_t> scaled(std::span<const std::int64_t> rows, std::size_t factor) {
+  std::vector<std::size_t> result;
+  for (const std::int64_t count : rows) result.push_back(static_cast<std::size_t>(count) * factor);
+  return result;
+}
+
 }  // namespace troupe

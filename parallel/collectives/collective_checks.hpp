@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
@@ -25,5 +27,9 @@ Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> 
 
 /// Elements of one row of a tensor of rank >= 1.
 std::int64_t row_elements(const Tensor& tensor);
+/// Bytes of one row of it.
+std::size_t row_bytes(const Tensor& tensor);
+/// Every count of rows times `factor`: the elements or bytes of each rank.
+std::vector<std::size_t> scaled(std::span<const std::int64_t> rows, std::size_t factor);
 
 }  // namespace troupe

@@ -12,16 +12,6 @@ namespace {
 // Above this, two latencies cost less than sending everything to everybody.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
-std::vector<std::size_t> scaled(std::span<const std::int64_t> rows, std::size_t factor) {
-  std::vector<std::size_t> result;
-  for (const std::int64_t count : rows) result.push_back(static_cast<std::size_t>(count) * factor);
-  return result;
-}
-
-std::size_t row_bytes(const Tensor& tensor) {
-  return static_cast<std::size_t>(row_elements(tensor)) * size_of(tensor.dtype());
-}
-
 std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data()), tensor.bytes()};
 }
