@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "launcher/batch/answer_logprobs.hpp"
-#include "launcher/batch/hash.hpp"
 #include "launcher/batch/json_text.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace troupe {
 namespace {

@@ -1,6 +1,6 @@
 #include "launcher/batch/duplicate_ids.hpp"
 
-#include "launcher/batch/hash.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace troupe {
 namespace {

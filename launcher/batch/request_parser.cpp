@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/batch/hash.hpp"
 #include "launcher/batch/json_input.hpp"
 #include "launcher/batch/request_body.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace troupe {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/batch/hash.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace troupe {
 namespace {
