@@ -38,6 +38,16 @@ struct NewSequence {
   stopTokenIds @10 :List(Int32);
   logprobs @11 :Int32;
   promptLogprobs @12 :Int32;
+  choice @13 :UInt32;
+  minTokens @14 :Int32;
+  repetitionPenalty @15 :Float32;
+  frequencyPenalty @16 :Float32;
+  presencePenalty @17 :Float32;
+  biasedTokens @18 :List(Int32);
+  biases @19 :List(Float32);
+  allowedTokenIds @20 :List(Int32);
+  badWordLengths @21 :List(UInt32);
+  badWordTokens @22 :List(Int32);
 }
 
 struct Result {
@@ -67,4 +77,5 @@ struct Logprobs {
   topCounts @1 :List(UInt32);
   topIds @2 :List(Int32);
   topLogprobs @3 :List(Float32);
+  ranks @4 :List(Int32);
 }

@@ -60,6 +60,31 @@ unsigned length(std::size_t entries) {
   return static_cast<unsigned>(entries);
 }
 
+/// What most requests do not use: lists that are empty stay away.
+void write_edits(wire::NewSequence::Builder out, const SamplingParams& sampling) {
+  out.setMinTokens(sampling.min_tokens);
+  out.setRepetitionPenalty(sampling.repetition_penalty);
+  out.setFrequencyPenalty(sampling.frequency_penalty);
+  out.setPresencePenalty(sampling.presence_penalty);
+  if (!sampling.logit_bias.empty()) {
+    const unsigned count = length(sampling.logit_bias.size());
+    fill(out.initBiasedTokens(count), sampling.logit_bias, [](const auto& b) { return b.token; });
+    fill(out.initBiases(count), sampling.logit_bias, [](const auto& b) { return b.bias; });
+  }
+  if (const auto& allowed = sampling.allowed_token_ids; !allowed.empty()) {
+    fill(out.initAllowedTokenIds(length(allowed.size())), allowed);
+  }
+  if (sampling.bad_words.empty()) return;
+  fill(out.initBadWordLengths(length(sampling.bad_words.size())), sampling.bad_words,
+       [](const auto& word) { return static_cast<std::uint32_t>(word.size()); });
+  auto tokens = out.initBadWordTokens(
+      length(total(sampling.bad_words, [](const auto& word) -> auto& { return word; })));
+  unsigned next = 0;
+  for (const auto& word : sampling.bad_words) {
+    for (const std::int32_t token : word) tokens.set(next++, token);
+  }
+}
+
 void write_sequence(wire::NewSequence::Builder out, const NewSequence& sequence) {
   const SamplingParams& sampling = sequence.sampling;
   out.setId(sequence.id);
@@ -75,6 +100,8 @@ void write_sequence(wire::NewSequence::Builder out, const NewSequence& sequence)
   fill(out.initStopTokenIds(length(sampling.stop_token_ids.size())), sampling.stop_token_ids);
   out.setLogprobs(sampling.logprobs);
   out.setPromptLogprobs(sampling.prompt_logprobs);
+  out.setChoice(sampling.choice);
+  write_edits(out, sampling);
 }
 
 void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
@@ -117,6 +144,7 @@ void write_logprobs(wire::Logprobs::Builder out, const std::vector<SequenceResul
   }
   auto chosen = out.initChosen(length(entries));
   auto counts = out.initTopCounts(length(entries));
+  auto ranks = out.initRanks(length(entries));
   auto ids = out.initTopIds(length(alternatives));
   auto logprobs = out.initTopLogprobs(length(alternatives));
   unsigned row = 0;
@@ -124,6 +152,7 @@ void write_logprobs(wire::Logprobs::Builder out, const std::vector<SequenceResul
   for (const auto& result : results) {
     for (const TokenLogprobs& entry : get(result)) {
       chosen.set(row, entry.logprob);
+      ranks.set(row, entry.rank);
       counts.set(row++, static_cast<std::uint32_t>(entry.top_ids.size()));
       for (std::size_t i = 0; i < entry.top_ids.size(); ++i) {
         ids.set(next, entry.top_ids[i]);
@@ -204,6 +233,28 @@ class Divided {
   unsigned end_ = 0;
 };
 
+void read_edits(wire::NewSequence::Reader in, SamplingParams& sampling) {
+  sampling.min_tokens = in.getMinTokens();
+  sampling.repetition_penalty = in.getRepetitionPenalty();
+  sampling.frequency_penalty = in.getFrequencyPenalty();
+  sampling.presence_penalty = in.getPresencePenalty();
+  const auto biased = in.getBiasedTokens();
+  const auto biases = in.getBiases();
+  expect_length(biases, biased.size(), "biases and biasedTokens of different length");
+  sampling.logit_bias.resize(biased.size());
+  for (unsigned i = 0; i < biased.size(); ++i) sampling.logit_bias[i] = {biased[i], biases[i]};
+  sampling.allowed_token_ids = read_list<std::int32_t>(in.getAllowedTokenIds());
+  const auto lengths = in.getBadWordLengths();
+  const auto tokens = in.getBadWordTokens();
+  Divided words(lengths, lengths.size(), tokens.size(), "badWordLengths do not add up");
+  sampling.bad_words.resize(lengths.size());
+  for (unsigned i = 0; i < lengths.size(); ++i) {
+    const auto [first, last] = words.next(i);
+    if (first == last) throw Contradiction{"a bad word without tokens"};
+    for (unsigned k = first; k < last; ++k) sampling.bad_words[i].push_back(tokens[k]);
+  }
+}
+
 void read_sequence(wire::NewSequence::Reader in, NewSequence& sequence) {
   SamplingParams& sampling = sequence.sampling;
   sequence.id = in.getId();
@@ -219,6 +270,8 @@ void read_sequence(wire::NewSequence::Reader in, NewSequence& sequence) {
   sampling.stop_token_ids = read_list<std::int32_t>(in.getStopTokenIds());
   sampling.logprobs = in.getLogprobs();
   sampling.prompt_logprobs = in.getPromptLogprobs();
+  sampling.choice = in.getChoice();
+  read_edits(in, sampling);
 }
 
 StepPlan read_plan(wire::Plan::Reader in) {
@@ -260,7 +313,9 @@ void read_logprobs(wire::Logprobs::Reader in, Counts counts, std::vector<Sequenc
   const auto chosen = in.getChosen();
   const auto ids = in.getTopIds();
   const auto logprobs = in.getTopLogprobs();
+  const auto ranks = in.getRanks();
   expect_length(logprobs, ids.size(), "topLogprobs and topIds of different length");
+  expect_length(ranks, chosen.size(), "ranks and chosen of different length");
   Divided rows(counts, static_cast<unsigned>(results.size()), chosen.size(),
                "logprob counts do not add up");
   Divided entries(in.getTopCounts(), chosen.size(), ids.size(), "topCounts do not add up");
@@ -271,6 +326,7 @@ void read_logprobs(wire::Logprobs::Reader in, Counts counts, std::vector<Sequenc
     for (unsigned i = first; i < last; ++i) {
       TokenLogprobs& entry = list[i - first];
       entry.logprob = chosen[i];
+      entry.rank = ranks[i];
       const auto [begin, end] = entries.next(i);
       entry.top_ids.reserve(end - begin);
       entry.top_logprobs.reserve(end - begin);

@@ -10,19 +10,6 @@
 
 namespace troupe {
 
-bool operator==(const SamplingParams& a, const SamplingParams& b) {
-  const auto all = [](const SamplingParams& s) {
-    return std::tie(s.temperature, s.top_k, s.top_p, s.min_p, s.seed, s.max_tokens, s.ignore_eos,
-                    s.stop_token_ids, s.logprobs, s.prompt_logprobs);
-  };
-  return all(a) == all(b);
-}
-
-bool operator==(const TokenLogprobs& a, const TokenLogprobs& b) {
-  return std::tie(a.logprob, a.top_ids, a.top_logprobs) ==
-         std::tie(b.logprob, b.top_ids, b.top_logprobs);
-}
-
 bool operator==(const NewSequence& a, const NewSequence& b) {
   return std::tie(a.id, a.tokens, a.prompt_tokens, a.sampling) ==
          std::tie(b.id, b.tokens, b.prompt_tokens, b.sampling);
@@ -72,6 +59,14 @@ StepPlan full_plan() {
   sequence.tokens = {1, 2, 3, 4095, 2147483647};
   sequence.prompt_tokens = 4;
   sequence.sampling = {0.7F, 50, 0.9F, 0.05F, 0xfedcba9876543210U, 128, true, {5, 6}, 20, 1};
+  sequence.sampling.choice = 3;
+  sequence.sampling.min_tokens = 4;
+  sequence.sampling.repetition_penalty = 1.3F;
+  sequence.sampling.frequency_penalty = -0.5F;
+  sequence.sampling.presence_penalty = 0.25F;
+  sequence.sampling.logit_bias = {{4, -100.0F}, {9, 1.5F}};
+  sequence.sampling.allowed_token_ids = {4, 9, 11};
+  sequence.sampling.bad_words = {{4}, {9, 11, 4}};
   plan.started = {sequence, NewSequence{}};
   plan.steps = {{7, 0, 5, {9, 3, 12}, true}, {1, 100, 1, {}, false}, {2, 31, 2, {8}, true}};
   return plan;
@@ -82,8 +77,8 @@ StepResult full_result() {
   result.step = 12345678901234;
   result.epoch = 9;
   result.model_us = 777;
-  const TokenLogprobs two{-0.5F, {10, 11}, {-0.5F, -1.25F}};
-  const TokenLogprobs none{-3.0F, {}, {}};
+  const TokenLogprobs two{-0.5F, {10, 11}, {-0.5F, -1.25F}, 1};
+  const TokenLogprobs none{-3.0F, {}, {}, 4096};
   result.results = {{7, {10}, {two}, 0, {}, false},
                     {1, {}, {}, 17, {none, two, none}, false},
                     {2, {1, 2, 3}, {none, two, two}, 0, {}, false},
@@ -195,7 +190,11 @@ TEST(StepCodec, refuses_every_truncation_and_every_extension) {
 /// Sums up what a message claims to hold, so that no corruption can make a small message large.
 std::size_t entries_of(const StepPlan& plan) {
   std::size_t sum = plan.released.size() + plan.started.size() + plan.steps.size();
-  for (const auto& s : plan.started) sum += s.tokens.size() + s.sampling.stop_token_ids.size();
+  for (const auto& s : plan.started) {
+    sum += s.tokens.size() + s.sampling.stop_token_ids.size() + s.sampling.logit_bias.size() +
+           s.sampling.allowed_token_ids.size();
+    for (const auto& word : s.sampling.bad_words) sum += 1 + word.size();
+  }
   for (const auto& s : plan.steps) sum += s.new_blocks.size();
   return sum;
 }
