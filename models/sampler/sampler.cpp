@@ -291,13 +291,10 @@ std::size_t draw(std::span<const float> weights, double point) {
   return 0;
 }
 
-}  // namespace
-
-SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+/// Chooses from logits that are finite or masked (-inf), `max` the largest of them;
+/// scratch.block_max is theirs.
+SampledToken choose(std::span<const float> logits, float max, const SamplingParams& params,
                     std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch) {
-  assert(!logits.empty());
-  const auto [max, finite] = scan(logits, scratch.block_max);
-  if (!finite) return {-1, true};
   if (params.temperature < greedy_below) {
     const auto best = std::find(scratch.block_max.begin(), scratch.block_max.end(), max);
     const auto first = logits.begin() + (best - scratch.block_max.begin()) * std::ptrdiff_t{block};
@@ -316,8 +313,10 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
     return {static_cast<std::int32_t>(draw(scratch.weights, point)), false};
   }
 
-  float threshold = minus_infinity;
-  if (cut_top_k) threshold = bound_of_best(static_cast<std::size_t>(params.top_k), scratch);
+  float threshold = std::numeric_limits<float>::lowest();  // what is masked is no candidate
+  if (cut_top_k) {
+    threshold = std::max(threshold, bound_of_best(static_cast<std::size_t>(params.top_k), scratch));
+  }
   if (cut_min_p) {
     // A little low, so that the math library's rounding decides nothing: the weights do, below.
     const float log_min_p = std::log(params.min_p) - 1e-3F;
@@ -335,6 +334,30 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
   return {scratch.ids[draw(scratch.weights, point)], false};
 }
 
+}  // namespace
+
+SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+                    std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch) {
+  assert(!logits.empty());
+  const auto [max, finite] = scan(logits, scratch.block_max);
+  if (!finite) return {-1, true};
+  return choose(logits, max, params, position, choice, scratch);
+}
+
+SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+                    const TokenHistory& history, SamplerScratch& scratch) {
+  const std::uint64_t position = history.prompt.size() + history.output.size();
+  if (!edits_logits(params)) {
+    return sample(logits, params, position, params.choice, scratch);
+  }
+  assert(!logits.empty());
+  if (!scan(logits, scratch.block_max).finite) return {-1, true};
+  const std::span<const float> edited = scratch.editor.edit(logits, params, history);
+  const float max = scan(edited, scratch.block_max).max;
+  if (!std::isfinite(max)) return {-1, true};  // all is masked, or a penalty made it overflow
+  return choose(edited, max, params, position, params.choice, scratch);
+}
+
 TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
                              SamplerScratch& scratch) {
   assert(token >= 0 && static_cast<std::size_t>(token) < logits.size());
@@ -344,7 +367,10 @@ TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, 
     return static_cast<float>(static_cast<double>(logit) - log_sum);
   };
   TokenLogprobs found;
-  found.logprob = logprob(logits[static_cast<std::size_t>(token)]);
+  const float own = logits[static_cast<std::size_t>(token)];
+  found.logprob = logprob(own);
+  found.rank = 1 + static_cast<std::int32_t>(
+                       std::ranges::count_if(logits, [own](float logit) { return logit > own; }));
   const std::size_t best = std::min(static_cast<std::size_t>(std::max(n, 0)), logits.size());
   if (best == 0) return found;
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "models/sampler/logits_editor.hpp"
 #include "models/sampler/sampling_params.hpp"
 
 namespace troupe {
@@ -17,9 +18,10 @@ struct SamplerScratch {
   std::vector<std::int32_t> ids;        ///< [vocab] candidates' ids, rising
   std::vector<double> bucket_sums;      ///< [about 2,000] weights by size, for top_p
   std::vector<std::int32_t> selection;  ///< [vocab] indices of candidates
+  LogitsEditor editor;
 };
 
-/// A sampled id, or `failed` (id -1) if a logit was NaN or infinite.
+/// A sampled id, or `failed` (id -1) if a logit was NaN or infinite, or no token was left.
 struct SampledToken {
   std::int32_t id = -1;
   bool failed = false;
@@ -27,24 +29,28 @@ struct SampledToken {
 
 /// Chooses the successor of a sequence from `logits` [vocab] f32 on the host (at least one).
 ///
-/// Order of vLLM V1: temperature, min_p, top_k, top_p. min_p keeps tokens whose probability is at
-/// least min_p times the largest; top_k keeps the k best of these (and what equals the k-th);
-/// top_p, over what is left renormalised, drops from the least likely upwards every token whose
-/// ascending cumulative probability is <= 1 - top_p (of equally likely ones the higher id first);
-/// the best always stays. A temperature below 1e-5 is greedy: the largest logit, the lowest id of
-/// equals.
+/// Order of vLLM V1: first the edits that LogitsEditor lists, then temperature, min_p, top_k,
+/// top_p. min_p keeps tokens whose probability is at least min_p times the largest; top_k keeps the
+/// k best of these (and what equals the k-th); top_p, over what is left renormalised, drops from
+/// the least likely upwards every token whose ascending cumulative probability is <= 1 - top_p (of
+/// equally likely ones the higher id first); the best always stays. A temperature below 1e-5 is
+/// greedy: the largest logit, the lowest id of equals.
 ///
 /// The random number is Philox4x32-10 at counter (position, choice), key seed: a pure function of
-/// the arguments, whoever shares the batch. `position` is that of the new token, counted from the
-/// first of the prompt; `choice` numbers the answers asked for to one prompt. Built of fp32 and
-/// fp64 additions, multiplications and comparisons in a fixed order, without the math library: the
-/// same logits give the same id on every machine.
+/// the arguments, whoever shares the batch. The position is that of the new token, counted from the
+/// first of the prompt; `params.choice` numbers the answers asked for to one prompt. Built of fp32
+/// and fp64 additions, multiplications and comparisons in a fixed order, without the math library:
+/// the same logits give the same id on every machine.
+SampledToken sample(std::span<const float> logits, const SamplingParams& params,
+                    const TokenHistory& history, SamplerScratch& scratch);
+
+/// The same without edits, whatever `params` say of them; `choice` in place of theirs.
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch);
 
 /// The natural-log probability of `token` (0 <= token < vocab) under softmax(logits), raw: before
-/// temperature and penalties, and the `n` best tokens (0..20, at most vocab), best first, lower id
-/// first among equals. Logits must be finite. Within 1e-5 of the exact value.
+/// temperature and penalties, its rank, and the `n` best tokens (at most vocab), best first, lower
+/// id first among equals. Logits must be finite. Within 1e-5 of the exact value.
 TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
                              SamplerScratch& scratch);
 

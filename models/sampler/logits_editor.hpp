@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/sampler/sampling_params.hpp"
+
+namespace troupe {
+
+/// The tokens that a sequence has when its next one is chosen.
+struct TokenHistory {
+  std::span<const std::int32_t> prompt;
+  std::span<const std::int32_t> output;  ///< generated after it
+};
+
+/// Whether these parameters change logits before temperature and cuts. Most requests' do not, and
+/// then nothing of this file is run for them.
+bool edits_logits(const SamplingParams& params);
+
+/// Applies what a request says of single tokens to the logits of its next one, in the order and by
+/// the definitions of vLLM V1:
+/// 1. allowed_token_ids: all others are masked (-inf);
+/// 2. bad_words: the last token of a word is masked where the output ends in the word's others;
+/// 3. min_tokens: stop_token_ids are masked while the output is shorter;
+/// 4. logit_bias: added;
+/// 5. penalties: a token of prompt or output has its logit divided by repetition_penalty if
+///    positive, else multiplied with it (Keskar et al. 2019, CTRL, section 4.1); then
+///    frequency_penalty times its count in the output is subtracted, then presence_penalty if it is
+///    in the output.
+/// Ids outside the vocabulary are passed over. A pure function of the arguments, fp32, whose cost
+/// is a copy of the logits and a visit of each token of the history. Keeps buffers from call to
+/// call; one per thread.
+class LogitsEditor {
+ public:
+  /// The edited copy of `logits` [vocab] f32, which are finite. Valid until the next call.
+  std::span<const float> edit(std::span<const float> logits, const SamplingParams& params,
+                              const TokenHistory& history);
+
+ private:
+  void allow_only(std::span<const float> logits, std::span<const std::int32_t> ids);
+  void mask(std::int32_t id);
+  void penalize(const SamplingParams& params, const TokenHistory& history);
+
+  std::vector<float> edited_;
+  /// [vocab] 1 + the count in the output for tokens of the history, else 0; zero between calls.
+  std::vector<std::uint32_t> seen_;
+};
+
+}  // namespace troupe
