@@ -16,6 +16,7 @@ struct RowHead {
   std::int32_t failed = 0;
   std::int32_t alternatives = 0;
   float logprob = 0.0F;
+  std::int32_t rank = 0;
 };
 
 std::size_t record_bytes(std::int32_t alternatives) {
@@ -77,6 +78,10 @@ Result<void> ModelRunner::apply_deltas(const StepPlan& plan) {
         return fail(ErrorCode::corrupt_data, "step {}: sequence {} holds token id {} of {}",
                     plan.step, started.id, token, model_->config().vocab_size);
       }
+    }
+    if (started.prompt_tokens < 0 || started.prompt_tokens > std::ssize(started.tokens)) {
+      return fail(ErrorCode::corrupt_data, "step {}: sequence {} has {} tokens, {} of them a prompt",
+                  plan.step, started.id, started.tokens.size(), started.prompt_tokens);
     }
     const auto [place, added] = sequences_.try_emplace(
         started.id, Sequence{started.tokens, started.prompt_tokens, 0, started.sampling, {}});
@@ -329,8 +334,10 @@ void ModelRunner::choose(std::span<const float> logits, const HeadRow& row,
   const Sequence& sequence = *row.sequence;
   RowHead head;
   if (row.sample) {
+    const auto known = std::span(sequence.tokens).first(static_cast<std::size_t>(row.position) + 1);
+    const auto prompt = static_cast<std::size_t>(sequence.prompt_tokens);
     const SampledToken sampled = sample(logits, sequence.sampling,
-                                        static_cast<std::uint64_t>(row.position) + 1, 0, scratch_);
+                                        {known.first(prompt), known.subspan(prompt)}, scratch_);
     head.id = sampled.id;
     head.failed = sampled.failed ? 1 : 0;
   } else {
@@ -342,6 +349,7 @@ void ModelRunner::choose(std::span<const float> logits, const HeadRow& row,
   if (wanted >= 0 && head.failed == 0) {
     const TokenLogprobs scores = token_logprobs(logits, head.id, wanted, scratch_);
     head.logprob = scores.logprob;
+    head.rank = scores.rank;
     head.alternatives = static_cast<std::int32_t>(scores.top_ids.size());
     const auto ids = std::as_bytes(std::span(scores.top_ids));
     const auto rest = record.subspan(sizeof head);
@@ -364,6 +372,7 @@ void ModelRunner::take_record(std::span<const std::byte> record, const HeadRow& 
   if (wanted_logprobs(row.sequence->sampling, row.sample) >= 0) {
     TokenLogprobs scores;
     scores.logprob = head.logprob;
+    scores.rank = head.rank;
     scores.top_ids.resize(static_cast<std::size_t>(head.alternatives));
     scores.top_logprobs.resize(static_cast<std::size_t>(head.alternatives));
     const auto ids = std::as_writable_bytes(std::span(scores.top_ids));
