@@ -34,6 +34,7 @@ std::string Domain::executor_name() const {
 
 WorkerSpec Domain::worker_spec(int rank) const {
   return {.model_path = spec_.model_path,
+          .load_format = spec_.load_format,
           .rank = rank,
           .data_parallel_size = spec_.data_parallel_size,
           .pipeline_parallel_size = spec_.pipeline_parallel_size,

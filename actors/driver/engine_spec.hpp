@@ -5,6 +5,7 @@
 #include <string>
 
 #include "actors/engine/report.hpp"
+#include "models/checkpoint/checkpoint.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
@@ -12,6 +13,7 @@ namespace troupe {
 /// The engine a driver builds: a model, how it is split, and its bounds.
 struct EngineSpec {
   std::string model_path;
+  LoadFormat load_format = LoadFormat::safetensors;
   std::int32_t data_parallel_size = 1;      ///< replicas
   std::int32_t pipeline_parallel_size = 1;  ///< stages of a replica
   std::int32_t tensor_parallel_size = 1;

@@ -39,7 +39,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   TROUPE_CHECK(groups_->connect(peers));
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   TROUPE_TRY(ops_, make_cpu_ops({.threads = spec_.threads, .dtype = dtype}));
-  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(spec_.model_path));
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,
                            .max_positions = spec_.max_model_len,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "models/checkpoint/checkpoint.hpp"
 #include "parallel/mesh/mesh.hpp"
 
 namespace troupe {
@@ -11,6 +12,7 @@ namespace troupe {
 /// What a worker is made for. The workers of an engine differ in `rank` only.
 struct WorkerSpec {
   std::string model_path;
+  LoadFormat load_format = LoadFormat::safetensors;
   std::int32_t rank = 0;  ///< in the mesh
   std::int32_t data_parallel_size = 1;
   std::int32_t pipeline_parallel_size = 1;
@@ -28,7 +30,7 @@ struct WorkerSpec {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, rank, data_parallel_size, pipeline_parallel_size, tensor_parallel_size,
+    archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size, tensor_parallel_size,
             expert_parallel_size, sequence_parallel, collectives, threads, bf16, max_batch_tokens,
             max_head_rows, max_model_len, block_size, epoch);
   }

@@ -96,9 +96,8 @@ std::vector<KeySpec> job_wide_rows() {
       row<&C::model, &C::Model::load_format>({.key = "model.load_format",
                                               .type = text,
                                               .default_value = "auto",
-                                              .doc = "how weights are stored; auto: safetensors",
-                                              .choices = {"auto", "safetensors", "dummy"},
-                                              .this_version = {"auto", "safetensors"}}),
+                                              .doc = "where weights come from; auto: safetensors",
+                                              .choices = {"auto", "safetensors", "dummy"}}),
       row<&C::cluster, &C::Cluster::launch>(
           {.key = "cluster.launch",
            .type = text,

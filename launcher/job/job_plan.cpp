@@ -25,6 +25,10 @@ Error about_key(std::string_view key, Error error) {
   return error;
 }
 
+LoadFormat load_format(const Config& config) {
+  return config.model.load_format == "dummy" ? LoadFormat::dummy : LoadFormat::safetensors;
+}
+
 Result<std::int64_t> context_length(const Config& config, const ModelConfig& model) {
   const std::int64_t longest = model.max_position_embeddings;
   const std::int64_t asked = config.engine.max_model_len.value_or(longest);
@@ -42,6 +46,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
                                int cores) {
   EngineSpec engine;
   engine.model_path = config.model.path;
+  engine.load_format = load_format(config);
   engine.data_parallel_size = mesh.shape().data;
   engine.pipeline_parallel_size = mesh.shape().pipeline;
   engine.tensor_parallel_size = mesh.shape().tensor;
@@ -126,7 +131,7 @@ Result<JobPlan> plan_job(Config config) {
   auto model = ModelConfig::load(config.model.path);
   if (!model.ok()) return about_key("model.path", std::move(model).error());
   plan.model = *std::move(model);
-  auto checkpoint = Checkpoint::open(config.model.path);
+  auto checkpoint = Checkpoint::open(config.model.path, load_format(config), plan.model.dtype);
   if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
   TROUPE_TRY(plan.mesh, plan_mesh(config, plan.model));
   auto checked = check_model(plan.model, *checkpoint, plan.mesh);

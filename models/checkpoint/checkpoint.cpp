@@ -45,6 +45,18 @@ void convert_row(const std::byte* from, DType dtype, const Tensor& to) {
 
 }  // namespace
 
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, LoadFormat format,
+                                    DType dtype) {
+  return format == LoadFormat::dummy ? dummy(dtype) : open(folder);
+}
+
+Result<Checkpoint> Checkpoint::dummy(DType dtype) {
+  Checkpoint checkpoint;
+  checkpoint.listing_ = "dummy weights";
+  TROUPE_TRY(checkpoint.dummy_, DummyWeights::create(dtype));
+  return checkpoint;
+}
+
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
@@ -102,6 +114,7 @@ Result<Tensor> Checkpoint::tensor(std::string_view name) const {
 }
 
 Result<Tensor> Checkpoint::weight(std::string_view name, const Shape& shape) const {
+  if (dummy_) return dummy_->tensor(name, shape);
   TROUPE_TRY(const Tensor found, tensor(name));
   const DType dtype = found.dtype();
   const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/checkpoint/dummy_weights.hpp"
 #include "models/checkpoint/safetensors.hpp"
 #include "parallel/device/tensor.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -13,14 +16,28 @@
 
 namespace troupe {
 
+/// Where weights come from.
+enum class LoadFormat : std::uint8_t {
+  safetensors,
+  dummy,  ///< from nowhere: DummyWeights
+};
+
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that
 /// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages
 /// and a rank reads only what it asks for. Movable; const functions may be called from any thread.
 class Checkpoint {
  public:
+  /// open(folder), or dummy(dtype). Errors: theirs.
+  static Result<Checkpoint> open(const std::filesystem::path& folder, LoadFormat format,
+                                 DType dtype);
+
   /// Errors: those of SafetensorsFile::open; not_found if the folder has no weights or a listed
   /// shard is missing; corrupt_data for an index that lists a tensor its shard does not have.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
+
+  /// A checkpoint without files: weight() has DummyWeights for every name and shape, stored as
+  /// `dtype`; it lists no names and contains none. Errors: those of DummyWeights::create.
+  static Result<Checkpoint> dummy(DType dtype);
 
   /// A read-only view of `name` that lives as long as the checkpoint. Errors: not_found naming the
   /// file (the index of a sharded checkpoint) and tensor; unsupported.
@@ -41,6 +58,7 @@ class Checkpoint {
   std::filesystem::path listing_;  ///< the file to name where a tensor is missing
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
+  std::optional<DummyWeights> dummy_;                      ///< in place of files
 };
 
 /// Copies `shard` of the matrix `weight` [rows, cols] into `out`, a dense tensor of

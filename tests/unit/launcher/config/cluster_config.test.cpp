@@ -302,7 +302,6 @@ TEST(ClusterConfig, refuses_what_a_later_version_runs) {
       {"engine.scheduling_policy=sjf", "sjf is not in this version; it runs fcfs"},
       {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
       {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},
-      {"model.load_format=dummy", "dummy is not in this version; it runs auto, safetensors"},
       {"job.resume=auto", "auto is not in this version; it runs never"},
   };
   for (const auto& [set, message] : table) {
