@@ -274,11 +274,12 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   ForwardBatch batch;
   batch.token_ids = upload(ids_, device_ids_);
   batch.head_rows = upload(head_rows_, device_heads_);
-  batch.attention = {.positions = upload(positions_, device_positions_),
-                     .kv_slots = upload(slots_, device_slots_),
-                     .block_tables = upload(tables_, device_tables_),
-                     .sequences = spans_,
-                     .block_size = model_->limits().block_size};
+  const AttentionBatch attention{.positions = upload(positions_, device_positions_),
+                                 .kv_slots = upload(slots_, device_slots_),
+                                 .block_tables = upload(tables_, device_tables_),
+                                 .sequences = spans_,
+                                 .block_size = model_->limits().block_size};
+  batch.attention = std::span(&attention, 1);
   Tensor logits;
   if (is_last_stage()) logits = logits_.view().rows(0, static_cast<std::int64_t>(heads_.size()));
   TROUPE_CHECK(model_->forward(batch, logits));

@@ -38,6 +38,12 @@ const nlohmann::json* Fields::find(Spellings keys) const {
   return nullptr;
 }
 
+Error Fields::unsupported(std::string_view key, std::string_view found,
+                          std::string_view supported) const {
+  return fail(ErrorCode::unsupported, "{}: {} {} is not supported by this version ({})", where_,
+              key, found, supported);
+}
+
 Error Fields::wrong(Spellings keys, std::string_view expected, const nlohmann::json& found) const {
   std::string_view present = *keys.begin();
   for (const std::string_view key : keys) {

@@ -40,6 +40,10 @@ class Fields {
 
   /// The value under the first present spelling, or null.
   const nlohmann::json* find(Spellings keys) const;
+  /// Whether the key is there, be it null.
+  bool mentions(std::string_view key) const { return object_.contains(key); }
+  /// An error of code unsupported that says what this version supports.
+  Error unsupported(std::string_view key, std::string_view found, std::string_view supported) const;
   const std::string& where() const { return where_; }
 
  private:

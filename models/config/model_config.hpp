@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "parallel/device/dtype.hpp"
@@ -13,10 +14,40 @@
 namespace troupe {
 
 /// The families of models this version runs.
-enum class Architecture { llama, qwen3, qwen3_moe };
+enum class Architecture { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3 };
 
 /// The name config.json gives it in `architectures`, e.g. "Qwen3ForCausalLM".
 std::string_view to_string(Architecture architecture);
+
+/// Positions divided by `factor` (Chen et al. 2023, position interpolation; rope_type "linear").
+struct LinearRopeScaling {
+  double factor = 1.0;
+  bool operator==(const LinearRopeScaling&) const = default;
+};
+
+/// A larger base for positions beyond the original length (dynamic NTK scaling; rope_type
+/// "dynamic"). Position p takes the base of a sequence of max(p + 1, original_positions) tokens:
+/// within the original length nothing changes, and beyond it this is what transformers computes
+/// token by token with a KV cache, however a prompt is cut.
+struct DynamicRopeScaling {
+  double factor = 1.0;
+  double original_positions = 0.0;
+  bool operator==(const DynamicRopeScaling&) const = default;
+};
+
+/// Short wavelengths kept, long ones `factor` times as long, at every position (Peng et al. 2023,
+/// YaRN; rope_type "yarn"). Dimensions that turn at least `fast_turns` times in the original length
+/// are kept, those below `slow_turns` stretched, between them interpolated.
+struct YarnRopeScaling {
+  double factor = 1.0;
+  double original_positions = 0.0;
+  double fast_turns = 32.0;
+  double slow_turns = 1.0;
+  bool whole_dimensions = true;   ///< the interpolated range is widened to whole dimensions
+  double table_factor = 1.0;      ///< of cosines and sines
+  double attention_factor = 1.0;  ///< of the softmax scale, in latent attention only
+  bool operator==(const YarnRopeScaling&) const = default;
+};
 
 /// Llama 3's stretching of long wavelengths (Grattafiori et al. 2024; rope_type "llama3"): those
 /// longer than original_positions / low_factor are `factor` times as long, those shorter than
@@ -26,13 +57,35 @@ struct Llama3RopeScaling {
   double low_factor = 1.0;
   double high_factor = 4.0;
   double original_positions = 8192.0;
+  bool operator==(const Llama3RopeScaling&) const = default;
 };
 
-/// Rotary position embedding: angles are position * theta^(-2i / head_dim) (Su et al. 2021).
+/// Rotary position embedding: angles are position * theta^(-2i / head_dim) (Su et al. 2021), unless
+/// scaled.
 struct RopeConfig {
   double theta = 10000.0;
-  std::optional<Llama3RopeScaling> llama3 = {};
+  std::variant<std::monostate, LinearRopeScaling, DynamicRopeScaling, YarnRopeScaling,
+               Llama3RopeScaling>
+      scaling = {};
+  bool operator==(const RopeConfig&) const = default;
 };
+
+/// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values are
+/// projections of one latent vector per token, which is what the cache holds beside one rotated key
+/// that all heads share. ModelConfig::kv_heads is then 1, and head_dim that of queries and keys:
+/// unrotated_dim + rotated_dim.
+struct LatentConfig {
+  std::int64_t query_rank = 0;  ///< of the query's own low-rank projection; 0: none
+  std::int64_t rank = 0;        ///< elements of the latent vector
+  std::int64_t unrotated_dim = 0;
+  std::int64_t rotated_dim = 0;
+  std::int64_t value_dim = 0;    ///< of each head
+  bool interleaved_rope = true;  ///< weights hold the two halves of a rotation side by side
+  bool operator==(const LatentConfig&) const = default;
+};
+
+/// How a router's logits become scores.
+enum class RouterScoring { softmax, sigmoid };
 
 /// The mixture-of-experts part of a config; absent in dense models.
 struct MoeConfig {
@@ -42,6 +95,16 @@ struct MoeConfig {
   bool normalize_top_k = false;            ///< the chosen experts' weights are divided by their sum
   std::int64_t sparse_step = 1;            ///< layer i is sparse only if sparse_step divides i + 1
   std::vector<std::int64_t> dense_layers;  ///< these are dense whatever sparse_step says
+
+  RouterScoring scoring = RouterScoring::softmax;
+  bool choice_bias = false;  ///< a bias per expert is added to scores for the choice alone
+  /// Experts are in `groups` equal groups; a token's are chosen from the `top_groups` groups whose
+  /// two best scores have the largest sum (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
+  std::int64_t groups = 1;
+  std::int64_t top_groups = 1;
+  double weight_scale = 1.0;                  ///< of the chosen experts' weights
+  std::int64_t shared_intermediate_size = 0;  ///< of an MLP that every token takes too; 0: none
+  bool operator==(const MoeConfig&) const = default;
 };
 
 /// What a Hugging Face config.json says of a decoder, in one spelling. A value.
@@ -54,11 +117,17 @@ struct ModelConfig {
   std::int64_t head_dim = 0;
   std::int64_t intermediate_size = 0;  ///< of dense MLPs
   std::int64_t vocab_size = 0;
+  /// The longest sequence: the file's max_position_embeddings, for rope types that stretch it
+  /// (linear, dynamic, yarn) times their factor.
   std::int64_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   bool tie_word_embeddings = false;
   DType dtype = DType::bf16;  ///< of the checkpoint, as config.json states it
   RopeConfig rope;
+  bool qkv_bias = false;              ///< the query, key and value projections have biases
+  bool output_bias = false;           ///< so has attention's output projection
+  std::vector<std::int64_t> windows;  ///< of each layer, as window_of; empty: all 0
+  std::optional<LatentConfig> latent;
   std::optional<MoeConfig> moe;
   std::vector<std::int32_t> eos_token_ids;  ///< of config.json; generation_config.json has more
 
@@ -71,6 +140,11 @@ struct ModelConfig {
 
   /// Whether layer `layer` (from 0) has experts in place of a dense MLP.
   bool is_sparse(std::int64_t layer) const;
+
+  /// How many positions layer `layer` attends to, the token's own included; 0: all before it.
+  std::int64_t window_of(std::int64_t layer) const;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 /// What generation_config.json says to do where a request says nothing (as vLLM's

@@ -9,8 +9,7 @@ const Family& family_of(Architecture architecture) {
   switch (architecture) {
     case Architecture::llama:
       return llama_family();
-    case Architecture::qwen3:
-    case Architecture::qwen3_moe:
+    default:
       break;
   }
   return qwen3_family();

@@ -57,6 +57,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto built, family.build_layer(context, layer));
     layers_.push_back(std::move(built));
   }
+  groups_ = cache_groups(config_).size();
+  caches_ = stage_caches(config_, own);
   if (is_last_stage()) {
     TROUPE_TRY(auto head, Head::create(context));
     head_.emplace(std::move(head));
@@ -78,9 +80,15 @@ Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logi
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TROUPE_CHECK(layers_[layer].forward(hidden, batch.attention, rope_, kv_[layer]));
+    TROUPE_CHECK(layers_[layer].forward(hidden, attention_of(batch, layer), rope_,
+                                        kv_[caches_[layer].tensor]));
   }
   return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
+}
+
+AttentionBatch DecoderModel::attention_of(const ForwardBatch& batch, std::size_t layer) const {
+  // A pass without tokens has none.
+  return batch.attention.empty() ? AttentionBatch() : batch.attention[caches_[layer].group];
 }
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
@@ -118,16 +126,22 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   }
   if (tokens == 0) return {};
   TROUPE_CHECK(check_shape("token_ids", batch.token_ids, {tokens}, DType::i32));
-  TROUPE_CHECK(check_shape("positions", batch.attention.positions, {tokens}, DType::i32));
-  TROUPE_CHECK(check_shape("kv_slots", batch.attention.kv_slots, {tokens}, DType::i32));
+  if (batch.attention.size() != groups_) {
+    return fail(ErrorCode::invalid_argument, "block tables of {} groups; this model has {}",
+                batch.attention.size(), groups_);
+  }
+  for (const AttentionBatch& attention : batch.attention) {
+    TROUPE_CHECK(check_shape("positions", attention.positions, {tokens}, DType::i32));
+    TROUPE_CHECK(check_shape("kv_slots", attention.kv_slots, {tokens}, DType::i32));
+  }
   if (rows == 0 || !is_last_stage()) return {};
   TROUPE_CHECK(check_shape("head_rows", batch.head_rows, {rows}, DType::i32));
   return check_shape("logits", logits, {rows, config_.vocab_size}, DType::f32);
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
-  const std::int64_t elements = 2 * static_cast<std::int64_t>(layers_.size()) * limits_.block_size *
-                                attention_.kv_heads * attention_.head_dim;
+  const std::int64_t elements =
+      2 * cache_tensors(caches_) * limits_.block_size * attention_.kv_heads * attention_.head_dim;
   return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype);
 }
 
@@ -135,7 +149,7 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   if (!kv_.empty()) return fail(ErrorCode::invalid_argument, "the KV cache is there already");
   if (blocks < 1) return fail(ErrorCode::invalid_argument, "a KV cache of {} blocks", blocks);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+  for (std::int64_t tensor = 0; tensor < cache_tensors(caches_); ++tensor) {
     TROUPE_TRY(auto pages,
                ops_.allocate_kv(blocks, limits_.block_size, attention_, limits_.kv_dtype));
     memory.push_back(std::move(pages));

@@ -6,6 +6,7 @@
 #include "models/families/family.hpp"
 #include "models/layers/embedding.hpp"
 #include "models/layers/head.hpp"
+#include "models/layers/stage_caches.hpp"
 #include "models/model/model.hpp"
 
 namespace troupe {
@@ -34,6 +35,8 @@ class DecoderModel final : public Model {
   Result<void> build_rope();
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
+  /// The pass as layer `layer` of this stage sees it.
+  AttentionBatch attention_of(const ForwardBatch& batch, std::size_t layer) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
 
@@ -51,9 +54,11 @@ class DecoderModel final : public Model {
   bool steps_with_others_ = false;      // other replicas hold experts of this one
   std::optional<Embedding> embedding_;  // of the first stage
   std::vector<DecoderLayer> layers_;    // of this stage
+  std::size_t groups_ = 1;              // of cache_groups
+  std::vector<StageCache> caches_;      // of each of layers_
   std::optional<Head> head_;            // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
-  std::vector<KvLayer> kv_;
+  std::vector<KvLayer> kv_;                                       // by StageCache::tensor
 };
 
 }  // namespace troupe

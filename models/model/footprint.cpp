@@ -6,6 +6,7 @@
 #include "models/families/family.hpp"
 #include "models/layers/attention.hpp"
 #include "models/layers/parameters.hpp"
+#include "models/layers/stage_caches.hpp"
 #include "models/model/stages.hpp"
 #include "parallel/experts/expert_share.hpp"
 
@@ -145,8 +146,8 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
 
   TROUPE_TRY(const AttentionShape attention, attention_shape(config, shard));
   footprint.kv_bytes_per_block =
-      static_cast<std::size_t>(2 * footprint.layers.count * options.block_size *
-                               attention.kv_heads * attention.head_dim) *
+      static_cast<std::size_t>(2 * cache_tensors(stage_caches(config, footprint.layers)) *
+                               options.block_size * attention.kv_heads * attention.head_dim) *
       size_of(options.kv_dtype);
   return footprint;
 }

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/layers/cache_spec.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/layers/parallel_context.hpp"
 #include "models/ops/ops.hpp"
@@ -18,8 +20,12 @@ struct ForwardBatch {
   /// replicas hold experts of this one and have a pass to run. Their number counts on every stage,
   /// the ids themselves on the first.
   Tensor token_ids;
-  AttentionBatch attention;  ///< its positions are < max_positions, its slots inside the KV cache
-  Tensor head_rows;          ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
+  /// One per group of cache_groups, all of the same positions (< max_positions) and sequences; each
+  /// has its own block tables and kv_slots inside the KV cache. In a window group, blocks that lie
+  /// wholly before first_position - window + 1 of their sequence are never read: their entry may be
+  /// -1.
+  std::span<const AttentionBatch> attention;
+  Tensor head_rows;  ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
 };
 
 /// One rank's part of a model. A pass is a deterministic function of the weights, the KV cache and
@@ -36,7 +42,9 @@ class Model {
   /// before allocate_kv_cache; those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
 
-  /// Device memory of one KV block over all layers of this rank.
+  /// Device memory of one KV block on this rank. A block belongs to one group at a time, and the
+  /// i-th layer of each group (on this stage) keeps its part in the i-th cache tensor: so it is
+  /// that of the group with the most layers.
   virtual std::size_t kv_bytes_per_block() const = 0;
   /// Makes room for `blocks` KV blocks; once. resource_exhausted names the bytes asked for.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;

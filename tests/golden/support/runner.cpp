@@ -18,8 +18,12 @@ Result<void> Runner::allocate() {
   const std::int64_t vocab = model_.config().vocab_size;
   TROUPE_TRY(token_ids_, ops_.allocate(DType::i32, {tokens}));
   TROUPE_TRY(positions_, ops_.allocate(DType::i32, {tokens}));
-  TROUPE_TRY(slots_, ops_.allocate(DType::i32, {tokens}));
-  TROUPE_TRY(tables_, ops_.allocate(DType::i32, {blocks_}));
+  slots_.resize(groups_.size());
+  tables_.resize(groups_.size());
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    TROUPE_TRY(slots_[group], ops_.allocate(DType::i32, {tokens}));
+    TROUPE_TRY(tables_[group], ops_.allocate(DType::i32, {blocks_}));
+  }
   TROUPE_TRY(head_rows_, ops_.allocate(DType::i32, {rows}));
   TROUPE_TRY(logits_, ops_.allocate(DType::f32, {rows, vocab}));
   host_logits_ = HostTensor(DType::f32, {rows, vocab});
@@ -29,19 +33,41 @@ Result<void> Runner::allocate() {
 
 Result<void> Runner::reserve(Sequence& sequence, std::int32_t tokens) {
   const std::int32_t block_size = model_.limits().block_size;
-  while (static_cast<std::int32_t>(sequence.blocks.size()) * block_size < tokens) {
-    if (free_.empty()) {
-      return fail(ErrorCode::resource_exhausted, "the test needs more than {} blocks", blocks_);
+  sequence.tables.resize(groups_.size());
+  for (std::vector<std::int32_t>& table : sequence.tables) {
+    while (static_cast<std::int32_t>(table.size()) * block_size < tokens) {
+      if (free_.empty()) {
+        return fail(ErrorCode::resource_exhausted, "the test needs more than {} blocks", blocks_);
+      }
+      table.push_back(free_.back());
+      free_.pop_back();
     }
-    sequence.blocks.push_back(free_.back());
-    free_.pop_back();
   }
   return {};
 }
 
+void Runner::drop_what_left_windows(Sequence& sequence) {
+  for (std::size_t group = 0; group < sequence.tables.size(); ++group) {
+    const std::int64_t window = groups_[group].window;
+    if (window == 0) continue;
+    const std::int64_t first_seen = sequence.computed - window + 1;
+    std::vector<std::int32_t>& table = sequence.tables[group];
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const std::int64_t end = static_cast<std::int64_t>(i + 1) * model_.limits().block_size;
+      if (end > first_seen || table[i] < 0) continue;
+      free_.push_back(table[i]);
+      table[i] = -1;
+    }
+  }
+}
+
 void Runner::release(Sequence& sequence) {
-  free_.insert(free_.end(), sequence.blocks.begin(), sequence.blocks.end());
-  sequence.blocks.clear();
+  for (const std::vector<std::int32_t>& table : sequence.tables) {
+    for (const std::int32_t block : table) {
+      if (block >= 0) free_.push_back(block);
+    }
+  }
+  sequence.tables.clear();
   sequence.computed = 0;
 }
 
@@ -55,33 +81,51 @@ Tensor Runner::upload(const std::vector<std::int32_t>& values, const Tensor& dev
   return view;
 }
 
-Result<Tensor> Runner::pass(std::span<const Share> shares) {
+AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
+                             const Tensor& positions, std::vector<SequenceSpan>& spans) {
   const std::int32_t block_size = model_.limits().block_size;
-  std::vector<std::int32_t> ids, positions, slots, tables, rows;
-  std::vector<SequenceSpan> spans;
+  std::vector<std::int32_t> slots, tables;
   for (const Share& share : shares) {
-    Sequence& sequence = *share.sequence;
-    TROUPE_CHECK(reserve(sequence, sequence.computed + share.rows));
-    spans.push_back({static_cast<std::int32_t>(ids.size()), share.rows, sequence.computed,
+    const Sequence& sequence = *share.sequence;
+    const std::vector<std::int32_t>& table = sequence.tables[group];
+    spans.push_back({static_cast<std::int32_t>(slots.size()), share.rows, sequence.computed,
                      static_cast<std::int32_t>(tables.size())});
-    tables.insert(tables.end(), sequence.blocks.begin(), sequence.blocks.end());
+    tables.insert(tables.end(), table.begin(), table.end());
     for (std::int32_t row = 0; row < share.rows; ++row) {
       const std::int32_t position = sequence.computed + row;
-      if (row >= share.rows - share.logit_rows) rows.push_back(static_cast<int>(ids.size()));
-      ids.push_back(sequence.tokens[position]);
-      positions.push_back(position);
-      slots.push_back(sequence.blocks[position / block_size] * block_size + position % block_size);
+      slots.push_back(table[position / block_size] * block_size + position % block_size);
     }
-    sequence.computed += share.rows;
+  }
+  return {.positions = positions,
+          .kv_slots = upload(slots, slots_[group]),
+          .block_tables = upload(tables, tables_[group]),
+          .sequences = spans,
+          .block_size = block_size};
+}
+
+Result<Tensor> Runner::pass(std::span<const Share> shares) {
+  std::vector<std::int32_t> ids, positions, rows;
+  for (const Share& share : shares) {
+    Sequence& sequence = *share.sequence;
+    drop_what_left_windows(sequence);
+    TROUPE_CHECK(reserve(sequence, sequence.computed + share.rows));
+    for (std::int32_t row = 0; row < share.rows; ++row) {
+      if (row >= share.rows - share.logit_rows) rows.push_back(static_cast<int>(ids.size()));
+      ids.push_back(sequence.tokens[sequence.computed + row]);
+      positions.push_back(sequence.computed + row);
+    }
   }
   ForwardBatch batch;
   batch.token_ids = upload(ids, token_ids_);
-  batch.attention.positions = upload(positions, positions_);
-  batch.attention.kv_slots = upload(slots, slots_);
-  batch.attention.block_tables = upload(tables, tables_);
-  batch.attention.sequences = spans;
-  batch.attention.block_size = block_size;
+  const Tensor device_positions = upload(positions, positions_);
+  std::vector<AttentionBatch> attention;
+  std::vector<std::vector<SequenceSpan>> spans(groups_.size());
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    attention.push_back(place(shares, group, device_positions, spans[group]));
+  }
+  batch.attention = attention;
   batch.head_rows = upload(rows, head_rows_);
+  for (const Share& share : shares) share.sequence->computed += share.rows;
   const auto count = static_cast<std::int64_t>(rows.size());
   TROUPE_CHECK(model_.forward(batch, logits_->rows(0, count)));
   ops_.download(logits_->rows(0, count), host_logits_->rows(0, count));

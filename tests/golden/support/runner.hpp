@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "models/layers/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 
@@ -14,7 +15,8 @@ namespace troupe::golden {
 struct Sequence {
   std::vector<std::int32_t> tokens;
   std::int32_t computed = 0;
-  std::vector<std::int32_t> blocks = {};
+  /// Of each group of cache_groups; -1 for a block that left the group's window.
+  std::vector<std::vector<std::int32_t>> tables = {};
 };
 
 /// A sequence's part of a pass: its next `rows` tokens, with logits for the last `logit_rows`.
@@ -25,7 +27,8 @@ struct Share {
 };
 
 /// Runs sequences through a model. Released blocks are handed out last in, first out, so that a
-/// sequence's blocks are seldom in order and a wrong block table shows.
+/// sequence's blocks are seldom in order and a wrong block table shows. Blocks that leave a window
+/// are released at once.
 class Runner {
  public:
   static Result<std::unique_ptr<Runner>> create(Ops& ops, Model& model, std::int64_t blocks);
@@ -47,19 +50,25 @@ class Runner {
   const ModelConfig& config() const { return model_.config(); }
 
  private:
-  Runner(Ops& ops, Model& model, std::int64_t blocks) : ops_(ops), model_(model), blocks_(blocks) {}
+  Runner(Ops& ops, Model& model, std::int64_t blocks)
+      : ops_(ops), model_(model), blocks_(blocks), groups_(cache_groups(model.config())) {}
   Result<void> allocate();
   Result<void> reserve(Sequence& sequence, std::int32_t tokens);
+  void drop_what_left_windows(Sequence& sequence);
+  /// The tokens' places in the cache of one group, on the device.
+  AttentionBatch place(std::span<const Share> shares, std::size_t group, const Tensor& positions,
+                       std::vector<SequenceSpan>& spans);
   Tensor upload(const std::vector<std::int32_t>& values, const Tensor& device);
 
   Ops& ops_;
   Model& model_;
   std::int64_t blocks_;
+  std::vector<CacheSpec> groups_;
   std::vector<std::int32_t> free_;
   DeviceTensor token_ids_;
   DeviceTensor positions_;
-  DeviceTensor slots_;
-  DeviceTensor tables_;
+  std::vector<DeviceTensor> slots_;   // of each group
+  std::vector<DeviceTensor> tables_;  // of each group
   DeviceTensor head_rows_;
   DeviceTensor logits_;
   HostTensor host_logits_;

@@ -104,9 +104,10 @@ TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
                load_text(golden::file_bytes(golden::data_folder() / "llama-a" / name)));
     EXPECT_EQ(config.architecture, Architecture::llama);
     EXPECT_EQ(config.rope.theta, 500000.0) << name;
-    ASSERT_TRUE(config.rope.llama3.has_value()) << name;
-    EXPECT_EQ(config.rope.llama3->factor, 8.0);
-    EXPECT_EQ(config.rope.llama3->original_positions, 64.0);
+    const auto* scaling = std::get_if<Llama3RopeScaling>(&config.rope.scaling);
+    ASSERT_NE(scaling, nullptr) << name;
+    EXPECT_EQ(scaling->factor, 8.0);
+    EXPECT_EQ(scaling->original_positions, 64.0);
   }
 }
 
@@ -167,10 +168,10 @@ TEST(ModelConfig, refuses_absurd_values_naming_key_and_value) {
 TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
   const std::vector<std::pair<std::string, nlohmann::json>> features = {
       {"hidden_act", "gelu"},
-      {"attention_bias", true},
+      {"mlp_bias", true},
       {"quantization_config", {{"bits", 4}}},
-      {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
-      {"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4.0}}},
+      {"layer_types", {"full_attention", "chunked_attention", "full_attention"}},
+      {"rope_parameters", {{"rope_type", "longrope"}, {"factor", 4.0}}},
       {"torch_dtype", "float8"},
   };
   for (const auto& [key, value] : features) {

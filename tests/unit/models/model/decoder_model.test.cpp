@@ -54,6 +54,9 @@ TEST(DecoderModel, refuses_passes_beyond_its_limits) {
   batch.head_rows = ids->rows(0, 1);
   EXPECT_THAT(model->forward(batch, logits).error().message, HasSubstr("allocate_kv_cache"));
   ASSERT_TRUE(model->allocate_kv_cache(4).ok());
+  EXPECT_THAT(model->forward(batch, logits).error().message, HasSubstr("0 groups"));
+  const AttentionBatch nowhere;
+  batch.attention = {&nowhere, 1};
   EXPECT_THAT(model->forward(batch, logits).error().message, HasSubstr("positions"));
   EXPECT_FALSE(model->allocate_kv_cache(4).ok());
 }
