@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <utility>
+
+#include "actors/scheduler/prompt_lookup.hpp"
 
 namespace troupe {
 namespace {
-
-std::int32_t size32(const std::vector<std::int32_t>& list) {
-  return static_cast<std::int32_t>(list.size());
-}
 
 /// [max_num_seqs], the smallest at the back.
 std::vector<SequenceId> all_ids(std::int32_t count) {
@@ -40,12 +39,19 @@ Result<Scheduler> Scheduler::make(const SchedulerConfig& config) {
                 "chunked prefill",
                 config.max_num_batched_tokens, config.max_model_len);
   }
+  const SpeculationConfig& speculation = config.speculation;
+  if (speculation.method != SpeculationConfig::Method::none &&
+      (speculation.tokens < 1 || speculation.tokens > 16 || speculation.longest_match < 1)) {
+    return fail(ErrorCode::invalid_argument,
+                "speculation guesses {} tokens after a match of up to {}: 1 to 16, and at least 1",
+                speculation.tokens, speculation.longest_match);
+  }
   return Scheduler(config);
 }
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
-      pool_(config.kv_cache_blocks),
+      kv_(config.kv_cache_blocks, config.block_size, config.windows, config.prefix_caching),
       slots_(static_cast<std::size_t>(config.max_num_seqs)),
       free_ids_(all_ids(config.max_num_seqs)),
       result_of_(static_cast<std::size_t>(config.max_num_seqs), -1) {
@@ -53,7 +59,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
 }
 
 Result<void> Scheduler::add(SequenceSpec spec) {
-  const std::int64_t prompt = static_cast<std::int64_t>(spec.prompt.size());
+  const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
   const std::int32_t max_tokens = spec.sampling.max_tokens;
   if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty");
   if (max_tokens < 0) {
@@ -70,69 +76,75 @@ Result<void> Scheduler::add(SequenceSpec spec) {
   }
   Sequence sequence;
   sequence.request = spec.request;
-  sequence.prompt = std::move(spec.prompt);
+  sequence.prompt_tokens = static_cast<std::int32_t>(prompt);
+  sequence.tokens = std::move(spec.prompt);
   sequence.sampling = std::move(spec.sampling);
-  sequence.max_generated =
-      std::min(max_tokens, config_.max_model_len - static_cast<std::int32_t>(prompt));
-  if (const std::int32_t blocks = blocks_needed(sequence); blocks > pool_.blocks()) {
+  sequence.max_generated = std::min(max_tokens, config_.max_model_len - sequence.prompt_tokens);
+  // The last token generated is never fed back.
+  const std::int64_t positions = prompt + std::max(sequence.max_generated, 1) - 1;
+  const std::int32_t blocks = kv_.most_held(positions, config_.max_num_batched_tokens);
+  if (blocks > kv_.pool().blocks()) {
     return fail(ErrorCode::invalid_argument,
                 "a prompt of {} tokens with max_tokens {} needs {} cache blocks, there are {}",
-                prompt, sequence.max_generated, blocks, pool_.blocks());
+                prompt, sequence.max_generated, blocks, kv_.pool().blocks());
   }
-  if (!requests_.try_emplace(sequence.request, std::nullopt).second) {
+  const double steps =
+      sequence.max_generated + static_cast<double>(prompt) / config_.max_num_batched_tokens;
+  sequence.rank = rank_of(config_.policy, {.arrival = arrivals_,
+                                           .priority = spec.priority,
+                                           .tokens = prompt + sequence.max_generated,
+                                           .deadline_us = spec.deadline_us,
+                                           .cost_us = std::llround(steps * us_per_step_)});
+  if (!requests_.try_emplace(sequence.request, Place{std::nullopt, sequence.rank}).second) {
     return fail(ErrorCode::already_exists, "request {} is being answered already",
                 sequence.request);
   }
-  waiting_.push_back(std::move(sequence));
+  ++arrivals_;
+  waiting_.emplace(sequence.rank, std::move(sequence));
   return {};
 }
 
 bool Scheduler::abort(std::uint64_t request) {
   const auto found = requests_.find(request);
   if (found == requests_.end()) return false;
-  if (found->second) {
-    end(*found->second);
-    drop_ended_from_running();
+  if (found->second.slot) {
+    end(*found->second.slot);
+    drop_from_running();
     return true;
   }
+  waiting_.erase(found->second.rank);
   requests_.erase(found);
-  std::erase_if(waiting_, [&](const Sequence& s) { return s.request == request; });
   return true;
 }
 
 std::vector<std::uint64_t> Scheduler::abort_waiting() {
   std::vector<std::uint64_t> ended;
-  for (const Sequence& sequence : waiting_) {
+  std::erase_if(waiting_, [&](const auto& entry) {
+    const Sequence& sequence = entry.second;
+    if (sequence.admitted_before) return false;
     ended.push_back(sequence.request);
     requests_.erase(sequence.request);
-  }
-  waiting_.clear();
+    return true;
+  });
   return ended;
 }
 
-/// Blocks for every position whose KV can be computed: the last token generated is never fed back.
-std::int32_t Scheduler::blocks_needed(const Sequence& sequence) const {
-  const std::int64_t positions =
-      size32(sequence.prompt) + std::int64_t{std::max(sequence.max_generated, 1)} - 1;
-  return static_cast<std::int32_t>((positions + config_.block_size - 1) / config_.block_size);
-}
-
-std::optional<StepPlan> Scheduler::plan() {
+std::optional<StepPlan> Scheduler::plan(std::int64_t now_us) {
   if (in_flight() >= static_cast<std::size_t>(config_.max_steps_in_flight)) return std::nullopt;
-  StepPlan plan;
-  PlannedStep planned;
-  plan.steps.reserve(running_.size());
-  planned.shares.reserve(running_.size());
+  OpenPlan open;
+  open.plan.steps.reserve(running_.size());
+  open.planned.shares.reserve(running_.size());
   const auto part = [this](std::size_t all) {
     const auto parts = static_cast<std::size_t>(config_.micro_batches);
     return (all + parts - 1) / parts;
   };
-  Budget budget{token_budget(), part(running_.size())};
-  plan_running(plan, planned, budget);
-  budget.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size()));
-  admit_waiting(plan, planned, budget);
-  if (plan.steps.empty()) return std::nullopt;
-  return number(std::move(plan), std::move(planned));
+  open.tokens = token_budget();
+  open.sequences = part(running_.size());
+  plan_running(open);
+  open.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size()));
+  admit_waiting(open, now_us);
+  if (open.plan.steps.empty()) return std::nullopt;
+  return number(std::move(open.plan), std::move(open.planned));
 }
 
 StepPlan Scheduler::plan_empty() { return number({}, {}); }
@@ -151,8 +163,10 @@ std::int32_t Scheduler::token_budget() const {
   if (config_.micro_batches == 1 || !config_.chunked_prefill) return most;
   const std::int64_t enough = std::int64_t{most} * config_.micro_batches;
   std::int64_t tokens = 0;
-  for (const SequenceId id : running_) tokens += slots_[id].known() - slots_[id].computed;
-  for (const Sequence& sequence : waiting_) {
+  for (const SequenceId id : running_) {
+    tokens += std::max(slots_[id].known() - slots_[id].computed, 1);
+  }
+  for (const auto& [rank, sequence] : waiting_) {
     if (tokens >= enough) return most;
     tokens += sequence.known();
   }
@@ -160,226 +174,185 @@ std::int32_t Scheduler::token_budget() const {
   return static_cast<std::int32_t>((tokens + config_.micro_batches - 1) / config_.micro_batches);
 }
 
-void Scheduler::plan_running(StepPlan& plan, PlannedStep& planned, Budget& budget) {
-  for (const SequenceId id : running_) {
-    if (budget.tokens == 0 || plan.steps.size() == budget.sequences) return;
-    const std::int32_t tokens = share_of(slots_[id], budget.tokens);
-    if (tokens == 0) continue;
-    plan_share(id, tokens, plan, planned);
-    budget.tokens -= tokens;
+void Scheduler::plan_running(OpenPlan& open) {
+  for (std::size_t i = 0; i < running_.size() && !open.is_full(); ++i) {
+    const SequenceId id = running_[i];
+    Sequence& sequence = slots_[id];
+    const std::int32_t tokens = share_of(sequence, open.tokens);
+    if (tokens == 0 || sequence.leaving) continue;
+    kv_.drop_left(sequence.scheduled, sequence.blocks);
+    if (!make_room(id, sequence.scheduled + tokens)) continue;
+    std::vector<std::int32_t> drafts;
+    if (sequence.scheduled + tokens == sequence.known()) {
+      drafts = drafts_for(sequence, open.tokens - tokens);
+    }
+    plan_share(id, tokens, std::move(drafts), open);
   }
 }
 
-void Scheduler::admit_waiting(StepPlan& plan, PlannedStep& planned, Budget& budget) {
-  while (budget.tokens > 0 && plan.steps.size() < budget.sequences && !waiting_.empty() &&
-         !free_ids_.empty()) {
-    Sequence& next = waiting_.front();
-    const std::int32_t tokens = share_of(next, budget.tokens);
-    if (tokens == 0 || !pool_.allocate(blocks_needed(next), next.table)) return;
-    const SequenceId id = free_ids_.back();
-    free_ids_.pop_back();
-    Sequence& slot = slots_[id] = std::move(next);
-    waiting_.pop_front();
-    running_.push_back(id);
-    requests_[slot.request] = id;
+/// Blocks for the positions of `id` below `end`, if need be those of the last running sequences.
+/// False: not now, or it was itself the last.
+bool Scheduler::make_room(SequenceId id, std::int32_t end) {
+  while (!kv_.grow(end, slots_[id].blocks)) {
+    if (leaving_ > 0) return false;  // its blocks come with the next results
+    const SequenceId last = running_.back();
+    if (slots_[last].plans_in_flight > 0) {
+      slots_[last].leaving = true;
+      ++leaving_;
+      return false;
+    }
+    running_.pop_back();
+    evict(last);
+    if (last == id) return false;
+  }
+  return true;
+}
 
-    NewSequence& started = plan.started.emplace_back();
-    started.id = id;
-    started.tokens.reserve(static_cast<std::size_t>(slot.known()));
-    started.tokens = slot.prompt;
-    started.tokens.insert(started.tokens.end(), slot.generated.begin(), slot.generated.end());
-    started.prompt_tokens = size32(slot.prompt);
-    started.sampling = slot.sampling;
-    // The first token came with the prompt's last scores: they are not asked for twice.
-    if (!slot.generated.empty()) started.sampling.prompt_logprobs = -1;
-    plan_share(id, tokens, plan, planned);
-    plan.steps.back().new_blocks = slot.table;
-    budget.tokens -= tokens;
+void Scheduler::admit_waiting(OpenPlan& open, std::int64_t now_us) {
+  put_late_ones_back(now_us);
+  while (!open.is_full() && !waiting_.empty() && !free_ids_.empty() && leaving_ == 0) {
+    Sequence& next = waiting_.begin()->second;
+    // The last known token is always computed: its logits are wanted. So are all of the prompt's
+    // where it is scored.
+    const bool scores = next.sampling.prompt_logprobs >= 0 && next.generated() == 0;
+    next.scheduled = kv_.take_prefix(next.tokens, scores ? 0 : next.known() - 1, next.blocks);
+    const std::int32_t tokens = share_of(next, open.tokens);
+    if (tokens == 0 || !has_room_for(next)) {
+      kv_.release(next.blocks);
+      next.scheduled = 0;
+      return;
+    }
+    Sequence admitted = std::move(next);
+    waiting_.erase(waiting_.begin());
+    start(open, std::move(admitted), tokens);
   }
 }
 
-/// How many of its known tokens a sequence can have planned now.
+/// Room for all the tokens that it knows, and while others run a little for them to grow.
+bool Scheduler::has_room_for(const Sequence& next) const {
+  const BlockPool& pool = kv_.pool();
+  const std::int32_t needed = std::min(kv_.missing(next.known(), next.blocks),
+                                       kv_.most_held(next.known(), config_.max_num_batched_tokens));
+  const std::int32_t spare = running_.empty() ? 0 : pool.blocks() / 100;
+  return needed + spare <= pool.free_blocks();
+}
+
+void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
+  const SequenceId id = free_ids_.back();
+  free_ids_.pop_back();
+  Sequence& slot = slots_[id] = std::move(next);
+  const auto before = [this](const SchedulingRank& rank, SequenceId other) {
+    return rank < slots_[other].rank;
+  };
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), slot.rank, before), id);
+  requests_[slot.request].slot = id;
+  slot.computed = slot.scheduled;
+  if (!std::exchange(slot.admitted_before, true)) {
+    counters_.prefix_tokens += static_cast<std::uint64_t>(slot.scheduled);
+  }
+
+  NewSequence& started = open.plan.started.emplace_back();
+  started.id = id;
+  started.tokens = slot.tokens;
+  started.prompt_tokens = slot.prompt_tokens;
+  started.cached_tokens = slot.scheduled;
+  started.sampling = slot.sampling;
+  // The first token came with the prompt's last scores: they are not asked for twice.
+  if (slot.generated() > 0) started.sampling.prompt_logprobs = -1;
+  [[maybe_unused]] const bool grown = kv_.grow(slot.scheduled + tokens, slot.blocks);
+  assert(grown);
+  plan_share(id, tokens, {}, open);
+}
+
+void Scheduler::put_late_ones_back(std::int64_t now_us) {
+  if (config_.policy != SchedulingPolicy::deadline) return;
+  while (!waiting_.empty() && is_too_late(waiting_.begin()->first, now_us)) {
+    auto entry = waiting_.extract(waiting_.begin());
+    entry.key() = entry.mapped().rank = late_rank(entry.key().arrival);
+    requests_[entry.mapped().request].rank = entry.key();
+    waiting_.insert(std::move(entry));
+  }
+}
+
+/// How many of its tokens a sequence can have planned now.
 std::int32_t Scheduler::share_of(const Sequence& sequence, std::int32_t budget) const {
+  if (sequence.sampled_in_flight > 0) return may_run_ahead(sequence) ? 1 : 0;
   const std::int32_t wanted = sequence.known() - sequence.scheduled;
   if (wanted > budget && !config_.chunked_prefill) return 0;
   return std::min(wanted, budget);
 }
 
-void Scheduler::plan_share(SequenceId id, std::int32_t tokens, StepPlan& plan,
-                           PlannedStep& planned) {
+/// Whether a token that is being sampled can be planned before its id is known here.
+bool Scheduler::may_run_ahead(const Sequence& sequence) const {
+  return config_.speculation.method == SpeculationConfig::Method::none &&
+         sequence.generated() + sequence.sampled_in_flight < sequence.max_generated &&
+         next_step_ - sequence.last_step >= static_cast<std::uint64_t>(config_.micro_batches);
+}
+
+/// Guesses of what follows its last known token, as many as fit; their positions have blocks.
+std::vector<std::int32_t> Scheduler::drafts_for(Sequence& sequence, std::int32_t budget) {
+  const SpeculationConfig& speculation = config_.speculation;
+  // One token is sampled in any case; the last that may be generated is never fed back.
+  const std::int32_t most =
+      std::min({speculation.tokens, budget, sequence.max_generated - sequence.generated() - 1});
+  std::vector<std::int32_t> drafts;
+  if (most < 1) return drafts;
+  switch (speculation.method) {
+    case SpeculationConfig::Method::none:
+      break;
+    case SpeculationConfig::Method::prompt_lookup:
+      drafts = look_up_continuation(sequence.tokens, speculation.longest_match, most);
+      break;
+    case SpeculationConfig::Method::draft_model:
+      drafts = std::exchange(sequence.drafts, {});
+      drafts.resize(std::min(drafts.size(), static_cast<std::size_t>(most)));
+      break;
+  }
+  const std::int32_t end = sequence.known() + static_cast<std::int32_t>(drafts.size());
+  if (!kv_.grow(end, sequence.blocks)) drafts.clear();  // not worth another's blocks
+  return drafts;
+}
+
+void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::int32_t> drafts,
+                           OpenPlan& open) {
   Sequence& sequence = slots_[id];
-  SequenceStep& step = plan.steps.emplace_back();
+  const auto guessed = static_cast<std::int32_t>(drafts.size());
+  SequenceStep& step = open.plan.steps.emplace_back();
   step.id = id;
   step.first_position = sequence.scheduled;
-  step.tokens = tokens;
-  sequence.scheduled += tokens;
-  step.sample = sequence.scheduled == sequence.known() && sequence.max_generated > 0;
+  step.tokens = tokens + guessed;
+  step.drafts = std::move(drafts);
+  step.new_blocks = kv_.take_new(sequence.blocks);
+  sequence.scheduled += step.tokens;
+  step.sample = sequence.scheduled >= sequence.known() && sequence.max_generated > 0;
+  sequence.last_step = next_step_;
+  sequence.sampled_in_flight += step.sample ? 1 : 0;
   ++sequence.plans_in_flight;
-  planned.shares.push_back({id, tokens, step.sample});
+  kv_.publish(sequence.tokens, sequence.scheduled, sequence.blocks);
+  counters_.drafts += static_cast<std::uint64_t>(guessed);
+  open.tokens -= step.tokens;
+  open.planned.shares.push_back({id, step.tokens, step.sample, guessed});
 }
 
-Result<std::vector<SequenceUpdate>> Scheduler::apply(StepResult result) {
-  if (in_flight_.empty()) {
-    return fail(ErrorCode::internal, "a result of step {} came, but no step is in flight",
-                result.step);
-  }
-  const PlannedStep& oldest = in_flight_.front();
-  const auto checked = check_result(oldest, result);
-  if (!checked.ok()) {
-    for (const PlannedShare& share : oldest.shares) result_of_[share.id] = -1;
-    return checked.error();
-  }
-  const PlannedStep planned = std::move(in_flight_.front());
-  in_flight_.pop_front();
-
-  std::vector<SequenceUpdate> updates;
-  updates.reserve(result.results.size());
-  SequenceResult nothing;
-  bool any_ended = false;
-  for (const PlannedShare& share : planned.shares) {
-    const std::int32_t index = std::exchange(result_of_[share.id], -1);
-    Sequence& sequence = slots_[share.id];
-    sequence.computed += share.tokens;
-    --sequence.plans_in_flight;
-    if (sequence.ended) {
-      if (sequence.plans_in_flight == 0) free_slot(share.id);
-      continue;
-    }
-    SequenceResult& row = index < 0 ? nothing : result.results[static_cast<std::size_t>(index)];
-    SequenceUpdate update;
-    update.request = sequence.request;
-    take_result(share, row, update);
-    if (update.end) {
-      end(share.id);
-      any_ended = true;
-    }
-    if (update.end || !update.tokens.empty() || !update.prompt_logprobs.empty()) {
-      updates.push_back(std::move(update));
-    }
-  }
-  if (any_ended) drop_ended_from_running();
-  return updates;
-}
-
-/// Leaves the row of each planned sequence's result in `result_of_` (below 0: it has none).
-Result<void> Scheduler::check_result(const PlannedStep& planned, const StepResult& result) {
-  constexpr std::int32_t awaited = -2;
-  if (result.step != planned.step || result.epoch != epoch_) {
-    return fail(ErrorCode::internal,
-                "a result of step {} in epoch {} came, expected step {} in epoch {}", result.step,
-                result.epoch, planned.step, epoch_);
-  }
-  for (const PlannedShare& share : planned.shares) result_of_[share.id] = awaited;
-  for (std::size_t i = 0; i < result.results.size(); ++i) {
-    const SequenceId id = result.results[i].id;
-    if (id >= slots_.size() || result_of_[id] != awaited) {
-      return fail(ErrorCode::internal,
-                  "the result of step {} names sequence {}, which the plan does not, or twice",
-                  result.step, id);
-    }
-    result_of_[id] = static_cast<std::int32_t>(i);
-  }
-  for (const PlannedShare& share : planned.shares) {
-    const std::int32_t index = result_of_[share.id];
-    if (index < 0) {
-      if (!share.sample) continue;
-      return fail(ErrorCode::internal, "the result of step {} has nothing for sequence {}",
-                  result.step, share.id);
-    }
-    const SequenceResult& row = result.results[static_cast<std::size_t>(index)];
-    const bool scored = slots_[share.id].sampling.logprobs >= 0 && !slots_[share.id].ended;
-    if (!share.sample && !row.tokens.empty()) {
-      return fail(ErrorCode::internal,
-                  "the result of step {} has tokens for sequence {}, whose "
-                  "known tokens are not computed",
-                  result.step, share.id);
-    }
-    if (scored && row.logprobs.size() != row.tokens.size()) {
-      return fail(ErrorCode::internal,
-                  "the result of step {} has {} tokens with {} logprobs for sequence {}",
-                  result.step, row.tokens.size(), row.logprobs.size(), share.id);
-    }
-  }
-  return {};
-}
-
-void Scheduler::take_result(const PlannedShare& share, SequenceResult& result,
-                            SequenceUpdate& update) {
-  Sequence& sequence = slots_[share.id];
-  if (result.failed) {
-    update.end = SequenceEnd::failed;
-    return;
-  }
-  update.prompt_begin = result.prompt_begin;
-  update.prompt_logprobs = std::move(result.prompt_logprobs);
-  if (share.sample) {
-    take_tokens(sequence, result, update);
-  } else if (sequence.max_generated == 0 && sequence.computed == sequence.known()) {
-    update.end = SequenceEnd::length;
-  }
-}
-
-void Scheduler::take_tokens(Sequence& sequence, SequenceResult& result, SequenceUpdate& update) {
-  if (result.tokens.empty()) {
-    --sequence.scheduled;
-    --sequence.computed;
-    return;
-  }
-  const auto& stops = sequence.sampling.stop_token_ids;
-  std::size_t taken = 0;
-  while (taken < result.tokens.size() && !update.end) {
-    const std::int32_t token = result.tokens[taken++];
-    sequence.generated.push_back(token);
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-      update.end = SequenceEnd::stop;
-    } else if (size32(sequence.generated) == sequence.max_generated) {
-      update.end = SequenceEnd::length;
-    }
-  }
-  result.tokens.resize(taken);
-  update.tokens = std::move(result.tokens);
-  if (sequence.sampling.logprobs >= 0) {
-    result.logprobs.resize(taken);
-    update.logprobs = std::move(result.logprobs);
-  }
-}
-
-void Scheduler::end(SequenceId id) {
-  requests_.erase(slots_[id].request);
-  slots_[id].ended = true;
-  if (slots_[id].plans_in_flight == 0) free_slot(id);
-}
-
-void Scheduler::free_slot(SequenceId id) {
-  [[maybe_unused]] const auto released = pool_.release(slots_[id].table);
-  assert(released.ok());
+void Scheduler::evict(SequenceId id) {
+  kv_.release(slots_[id].blocks);
+  ++counters_.preemptions;
+  wait_again(id);
   slots_[id] = Sequence{};
   slots_[id].ended = true;
   free_ids_.push_back(id);
   released_.push_back(id);
 }
 
-void Scheduler::drop_ended_from_running() {
-  std::erase_if(running_, [this](SequenceId id) { return slots_[id].ended; });
-}
-
-void Scheduler::restart(std::uint32_t epoch) {
-  for (std::size_t i = running_.size(); i-- > 0;) {
-    Sequence& sequence = waiting_.emplace_front(std::move(slots_[running_[i]]));
-    sequence.scheduled = sequence.computed = sequence.plans_in_flight = 0;
-    sequence.table.clear();
-    requests_[sequence.request] = std::nullopt;
-  }
-  pool_ = BlockPool(config_.kv_cache_blocks);
-  for (Sequence& slot : slots_) {
-    slot = Sequence{};
-    slot.ended = true;
-  }
-  free_ids_ = all_ids(config_.max_num_seqs);
-  running_.clear();
-  released_.clear();
-  in_flight_.clear();
-  epoch_ = epoch;
+/// Moves a sequence that holds no blocks any more from its slot to the waiting ones.
+void Scheduler::wait_again(SequenceId id) {
+  Sequence sequence = std::move(slots_[id]);
+  sequence.scheduled = sequence.computed = 0;
+  sequence.sampled_in_flight = sequence.plans_in_flight = 0;
+  sequence.leaving = false;
+  sequence.drafts.clear();
+  requests_[sequence.request].slot.reset();
+  waiting_.emplace(sequence.rank, std::move(sequence));
 }
 
 }  // namespace troupe

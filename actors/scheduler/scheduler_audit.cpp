@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "actors/scheduler/scheduler.hpp"
@@ -11,46 +12,70 @@ Result<void> Scheduler::audit() const {
     return fail(ErrorCode::internal, "the scheduler contradicts itself: {}", text);
   };
 
-  std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.blocks()), 0);
+  const BlockPool& pool = kv_.pool();
+  std::vector<std::int32_t> holders(static_cast<std::size_t>(pool.blocks()), 0);
   std::vector<std::int32_t> plans(slots_.size(), 0);
+  std::vector<std::int32_t> samples(slots_.size(), 0);
+  std::vector<std::int32_t> drafts(slots_.size(), 0);
   for (const PlannedStep& planned : in_flight_) {
-    for (const PlannedShare& share : planned.shares) ++plans[share.id];
+    for (const PlannedShare& share : planned.shares) {
+      ++plans[share.id];
+      samples[share.id] += share.sample ? 1 : 0;
+      drafts[share.id] += share.drafts;
+    }
   }
   std::size_t occupied = 0;
   std::size_t alive = 0;
+  std::size_t leaving = 0;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Sequence& slot = slots_[id];
     if (slot.plans_in_flight != plans[id]) return broken("plans in flight of slot", id);
     if (slot.ended && slot.plans_in_flight == 0) {
-      if (!slot.table.empty()) return broken("a free slot holds blocks", id);
+      if (!slot.blocks.tables.empty()) return broken("a free slot holds blocks", id);
       continue;
     }
     ++occupied;
     alive += slot.ended ? 0 : 1;
-    for (const BlockId block : slot.table) ++holders[static_cast<std::size_t>(block)];
-    if (slot.computed > slot.scheduled || slot.scheduled > slot.known() || slot.computed < 0) {
-      return broken("computed <= scheduled <= known:", slot.computed, slot.scheduled, slot.known());
+    leaving += slot.leaving ? 1 : 0;
+    if (slot.sampled_in_flight != samples[id]) return broken("samples in flight of slot", id);
+    // What came for a sequence that has ended was dropped.
+    const std::int32_t expected =
+        slot.ended ? slot.scheduled : slot.known() + samples[id] + drafts[id];
+    if (slot.computed > slot.scheduled || slot.scheduled > expected || slot.computed < 0) {
+      return broken("computed <= scheduled <= expected:", slot.computed, slot.scheduled, expected);
     }
-    if (static_cast<std::int64_t>(slot.table.size()) * config_.block_size < slot.scheduled) {
-      return broken("positions without a block in slot", id);
+    for (std::size_t group = 0; group < kv_.groups(); ++group) {
+      const auto& table = slot.blocks.tables[group];
+      if (static_cast<std::int64_t>(table.size()) * config_.block_size < slot.scheduled) {
+        return broken("positions without a block in slot", id);
+      }
+      for (std::size_t i = 0; i < table.size(); ++i) {
+        if ((table[i] < 0) != (static_cast<std::int32_t>(i) < slot.blocks.dropped[group])) {
+          return broken("blocks that left the window of slot", id);
+        }
+        if (table[i] >= 0) ++holders[static_cast<std::size_t>(table[i])];
+      }
     }
   }
   std::int32_t held = 0;
-  for (std::int32_t block = 0; block < pool_.blocks(); ++block) {
+  for (std::int32_t block = 0; block < pool.blocks(); ++block) {
     const std::int32_t count = holders[static_cast<std::size_t>(block)];
-    if (count > 1) return broken("a block with two owners", block);
-    if (count != pool_.references(block)) return broken("references of block", block);
-    held += count;
+    if (count > 1 && !config_.prefix_caching) return broken("a block with two owners", block);
+    if (count != pool.references(block)) return broken("references of block", block);
+    held += count > 0 ? 1 : 0;
   }
-  if (held + pool_.free_blocks() != pool_.blocks()) return broken("blocks held and free", held);
+  if (held + pool.free_blocks() != pool.blocks()) return broken("blocks held and free", held);
   if (occupied + free_ids_.size() != slots_.size()) return broken("ids in use and free", occupied);
   if (alive != running_.size()) return broken("running sequences", alive, running_.size());
   for (const SequenceId id : running_) {
     const auto found = requests_.find(slots_[id].request);
-    if (slots_[id].ended || found == requests_.end() || found->second != id) {
+    if (slots_[id].ended || found == requests_.end() || found->second.slot != id) {
       return broken("a running sequence that no request knows", id);
     }
   }
+  const auto later = [this](SequenceId a, SequenceId b) { return slots_[a].rank < slots_[b].rank; };
+  if (!std::is_sorted(running_.begin(), running_.end(), later)) return broken("order of running");
+  if (leaving != leaving_) return broken("sequences that leave", leaving, leaving_);
   if (requests_.size() != running_.size() + waiting_.size()) {
     return broken("live requests", requests_.size(), running_.size(), waiting_.size());
   }

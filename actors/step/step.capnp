@@ -21,6 +21,9 @@ struct Plan {
   newBlockCounts @9 :List(UInt32);
 
   newBlocks @10 :List(Int32);
+
+  draftCounts @11 :List(UInt32);
+  drafts @12 :List(Int32);
 }
 
 struct NewSequence {
@@ -48,6 +51,8 @@ struct NewSequence {
   allowedTokenIds @20 :List(Int32);
   badWordLengths @21 :List(UInt32);
   badWordTokens @22 :List(Int32);
+
+  cachedTokens @23 :Int32;
 }
 
 struct Result {
@@ -70,6 +75,9 @@ struct Result {
   logprobs @11 :Logprobs;
   # Of each sequence, those of its prompt.
   promptLogprobs @12 :Logprobs;
+
+  draftCounts @13 :List(UInt32);
+  drafts @14 :List(Int32);
 }
 
 struct Logprobs {

@@ -89,6 +89,7 @@ void write_sequence(wire::NewSequence::Builder out, const NewSequence& sequence)
   const SamplingParams& sampling = sequence.sampling;
   out.setId(sequence.id);
   out.setPromptTokens(sequence.prompt_tokens);
+  out.setCachedTokens(sequence.cached_tokens);
   fill(out.initTokens(length(sequence.tokens.size())), sequence.tokens);
   out.setTemperature(sampling.temperature);
   out.setTopK(sampling.top_k);
@@ -102,6 +103,22 @@ void write_sequence(wire::NewSequence::Builder out, const NewSequence& sequence)
   out.setPromptLogprobs(sampling.prompt_logprobs);
   out.setChoice(sampling.choice);
   write_edits(out, sampling);
+}
+
+/// The lists that `get` finds in `rows` as a column of counts and one of entries; neither is
+/// written if all are empty, as in most steps.
+template <class Row, class Get, class InitCounts, class InitEntries>
+void write_lists(const std::vector<Row>& rows, Get get, InitCounts init_counts,
+                 InitEntries init_entries) {
+  const std::size_t entries = total(rows, get);
+  if (entries == 0) return;
+  fill(init_counts(length(rows.size())), rows,
+       [&](const Row& row) { return static_cast<std::uint32_t>(get(row).size()); });
+  auto flat = init_entries(length(entries));
+  unsigned next = 0;
+  for (const Row& row : rows) {
+    for (const std::int32_t entry : get(row)) flat.set(next++, entry);
+  }
 }
 
 void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
@@ -118,15 +135,14 @@ void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
   fill(out.initFirstPositions(count), steps, [](const auto& s) { return s.first_position; });
   fill(out.initTokens(count), steps, [](const auto& s) { return s.tokens; });
   fill(out.initSamples(count), steps, [](const auto& s) { return s.sample; });
-  const std::size_t blocks = total(steps, [](const auto& s) -> auto& { return s.new_blocks; });
-  if (blocks == 0) return;  // most steps: both columns stay away
-  fill(out.initNewBlockCounts(count), steps,
-       [](const auto& s) { return static_cast<std::uint32_t>(s.new_blocks.size()); });
-  auto flat = out.initNewBlocks(length(blocks));
-  unsigned next = 0;
-  for (const SequenceStep& step : steps) {
-    for (const std::int32_t block : step.new_blocks) flat.set(next++, block);
-  }
+  write_lists(
+      steps, [](const auto& s) -> auto& { return s.new_blocks; },
+      [&](unsigned rows) { return out.initNewBlockCounts(rows); },
+      [&](unsigned entries) { return out.initNewBlocks(entries); });
+  write_lists(
+      steps, [](const auto& s) -> auto& { return s.drafts; },
+      [&](unsigned rows) { return out.initDraftCounts(rows); },
+      [&](unsigned entries) { return out.initDrafts(entries); });
 }
 
 /// Writes all entries of the lists `get` finds in `results` as one set of columns.
@@ -169,7 +185,6 @@ void write_result(wire::Result::Builder out, const StepResult& result) {
   out.setModelUs(result.model_us);
   const auto& results = result.results;
   const unsigned count = length(results.size());
-  const auto tokens_of = [](const SequenceResult& r) -> auto& { return r.tokens; };
   const auto logprobs_of = [](const SequenceResult& r) -> auto& { return r.logprobs; };
   const auto prompt_of = [](const SequenceResult& r) -> auto& { return r.prompt_logprobs; };
   const auto size_of = [](auto get) {
@@ -178,13 +193,15 @@ void write_result(wire::Result::Builder out, const StepResult& result) {
 
   fill(out.initIds(count), results, [](const auto& r) { return r.id; });
   fill(out.initFailed(count), results, [](const auto& r) { return r.failed; });
-  fill(out.initTokenCounts(count), results, size_of(tokens_of));
   fill(out.initPromptBegins(count), results, [](const auto& r) { return r.prompt_begin; });
-  auto tokens = out.initTokens(length(total(results, tokens_of)));
-  unsigned next = 0;
-  for (const SequenceResult& row : results) {
-    for (const std::int32_t token : row.tokens) tokens.set(next++, token);
-  }
+  write_lists(
+      results, [](const auto& r) -> auto& { return r.tokens; },
+      [&](unsigned rows) { return out.initTokenCounts(rows); },
+      [&](unsigned entries) { return out.initTokens(entries); });
+  write_lists(
+      results, [](const auto& r) -> auto& { return r.drafts; },
+      [&](unsigned rows) { return out.initDraftCounts(rows); },
+      [&](unsigned entries) { return out.initDrafts(entries); });
   if (const std::size_t entries = total(results, logprobs_of); entries != 0) {
     fill(out.initLogprobCounts(count), results, size_of(logprobs_of));
     write_logprobs(out.initLogprobs(), results, entries, logprobs_of);
@@ -233,6 +250,25 @@ class Divided {
   unsigned end_ = 0;
 };
 
+/// What write_lists wrote: a list a row, asked for in order, each once.
+template <class Counts, class Entries>
+class ListColumns {
+ public:
+  ListColumns(Counts counts, Entries entries, unsigned rows, const char* what)
+      : divided_(counts, rows, entries.size(), what), entries_(entries) {}
+
+  std::vector<std::int32_t> next(unsigned row) {
+    const auto [first, last] = divided_.next(row);
+    std::vector<std::int32_t> list(last - first);
+    for (unsigned i = first; i < last; ++i) list[i - first] = entries_[i];
+    return list;
+  }
+
+ private:
+  Divided<Counts> divided_;
+  Entries entries_;
+};
+
 void read_edits(wire::NewSequence::Reader in, SamplingParams& sampling) {
   sampling.min_tokens = in.getMinTokens();
   sampling.repetition_penalty = in.getRepetitionPenalty();
@@ -259,6 +295,7 @@ void read_sequence(wire::NewSequence::Reader in, NewSequence& sequence) {
   SamplingParams& sampling = sequence.sampling;
   sequence.id = in.getId();
   sequence.prompt_tokens = in.getPromptTokens();
+  sequence.cached_tokens = in.getCachedTokens();
   sequence.tokens = read_list<std::int32_t>(in.getTokens());
   sampling.temperature = in.getTemperature();
   sampling.top_k = in.getTopK();
@@ -287,11 +324,13 @@ StepPlan read_plan(wire::Plan::Reader in) {
   const auto positions = in.getFirstPositions();
   const auto tokens = in.getTokens();
   const auto samples = in.getSamples();
-  const auto blocks = in.getNewBlocks();
   expect_length(positions, ids.size(), "firstPositions and ids of different length");
   expect_length(tokens, ids.size(), "tokens and ids of different length");
   expect_length(samples, ids.size(), "samples and ids of different length");
-  Divided rows(in.getNewBlockCounts(), ids.size(), blocks.size(), "newBlockCounts do not add up");
+  ListColumns block_lists(in.getNewBlockCounts(), in.getNewBlocks(), ids.size(),
+                          "newBlockCounts do not add up");
+  ListColumns draft_lists(in.getDraftCounts(), in.getDrafts(), ids.size(),
+                          "draftCounts do not add up");
   plan.steps.resize(ids.size());
   for (unsigned i = 0; i < ids.size(); ++i) {
     SequenceStep& step = plan.steps[i];
@@ -299,9 +338,8 @@ StepPlan read_plan(wire::Plan::Reader in) {
     step.first_position = positions[i];
     step.tokens = tokens[i];
     step.sample = samples[i];
-    const auto [first, last] = rows.next(i);
-    step.new_blocks.reserve(last - first);
-    for (unsigned k = first; k < last; ++k) step.new_blocks.push_back(blocks[k]);
+    step.new_blocks = block_lists.next(i);
+    step.drafts = draft_lists.next(i);
   }
   return plan;
 }
@@ -346,19 +384,20 @@ StepResult read_result(wire::Result::Reader in) {
   const auto ids = in.getIds();
   const auto failed = in.getFailed();
   const auto begins = in.getPromptBegins();
-  const auto tokens = in.getTokens();
   expect_length(failed, ids.size(), "failed and ids of different length");
   expect_length(begins, ids.size(), "promptBegins and ids of different length");
-  Divided rows(in.getTokenCounts(), ids.size(), tokens.size(), "tokenCounts do not add up");
+  ListColumns token_lists(in.getTokenCounts(), in.getTokens(), ids.size(),
+                          "tokenCounts do not add up");
+  ListColumns draft_lists(in.getDraftCounts(), in.getDrafts(), ids.size(),
+                          "draftCounts do not add up");
   result.results.resize(ids.size());
   for (unsigned i = 0; i < ids.size(); ++i) {
     SequenceResult& row = result.results[i];
     row.id = ids[i];
     row.failed = failed[i];
     row.prompt_begin = begins[i];
-    const auto [first, last] = rows.next(i);
-    row.tokens.reserve(last - first);
-    for (unsigned k = first; k < last; ++k) row.tokens.push_back(tokens[k]);
+    row.tokens = token_lists.next(i);
+    row.drafts = draft_lists.next(i);
   }
   read_logprobs(in.getLogprobs(), in.getLogprobCounts(), result.results, &SequenceResult::logprobs);
   read_logprobs(in.getPromptLogprobs(), in.getPromptLogprobCounts(), result.results,

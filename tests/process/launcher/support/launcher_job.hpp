@@ -13,6 +13,7 @@
 
 #include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_process.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {
 
@@ -87,6 +88,6 @@ std::filesystem::path batches_folder();  ///< tests/data/batches
 /// Payloads of `found` are those of `expected`, byte for byte.
 void expect_same_payloads(const Answers& expected, const Answers& found, const std::string& how);
 
-constexpr std::chrono::milliseconds run_limit{60'000};
+constexpr std::chrono::milliseconds run_limit{60'000 * test::time_scale};
 
 }  // namespace troupe::launcher_test

@@ -26,7 +26,7 @@ void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& c
                                   const std::string& input, const std::filesystem::path& model = {},
                                   const std::vector<std::string>& engine = {});
 
-/// batch-64, with token ids in the answers.
+/// batch-64 (under sanitizers its first six), with token ids in the answers.
 std::string golden_input();
 
 }  // namespace troupe::launcher_test

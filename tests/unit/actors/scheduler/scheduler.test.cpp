@@ -12,6 +12,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+SchedulerConfig looking_up(std::int32_t tokens) {
+  SchedulerConfig config;
+  config.speculation = {SpeculationConfig::Method::prompt_lookup, tokens, 3};
+  return config;
+}
+
 TEST(Scheduler, plans_nothing_without_requests) {
   auto scheduler = make({});
   EXPECT_FALSE(scheduler.plan().has_value());
@@ -75,43 +81,54 @@ TEST(Scheduler, runs_a_request_from_its_prompt_to_its_length) {
 }
 
 TEST(Scheduler, ends_at_a_stop_token_and_gives_nothing_behind_it) {
-  auto scheduler = make({});
+  auto scheduler = make(looking_up(3));
   auto spec = spec_of(1, 4, 50);
+  spec.prompt = {3, 6, 4, 1};
   spec.sampling.stop_token_ids = {5, 6};
   spec.sampling.logprobs = 0;
   add(scheduler, spec);
-  auto result = answer(plan(scheduler));
-  result.results[0].tokens = {3, 6, 4};
-  result.results[0].logprobs = {{-1.0F, {}, {}}, {-2.0F, {}, {}}, {-3.0F, {}, {}}};
+  auto first = answer(plan(scheduler), 3);
+  first.results[0].logprobs = {{-1.0F, {}, {}}};
+  apply(scheduler, first);
+  const StepPlan guessing = plan(scheduler);
+  ASSERT_THAT(guessing.steps[0].drafts, ElementsAre(6, 4, 1));
+  auto result = answer(guessing);
+  result.results[0].tokens = {6, 4, 1, 7};
+  result.results[0].logprobs = {{-1.0F, {}, {}}, {-2.0F, {}, {}}, {-3.0F, {}, {}}, {-4.0F, {}, {}}};
   const auto updates = apply(scheduler, result);
   ASSERT_EQ(updates.size(), 1U);
-  EXPECT_THAT(updates[0].tokens, ElementsAre(3, 6));
-  EXPECT_EQ(updates[0].logprobs.size(), 2U);
+  EXPECT_THAT(updates[0].tokens, ElementsAre(6));
+  EXPECT_EQ(updates[0].logprobs.size(), 1U);
   EXPECT_EQ(updates[0].end, SequenceEnd::stop);
 }
 
-TEST(Scheduler, lets_a_sequence_catch_up_with_several_tokens_of_one_step) {
-  auto scheduler = make({});
-  add(scheduler, spec_of(1, 4, 50));
-  auto result = answer(plan(scheduler));
-  result.results[0].tokens = {3, 6, 4};
+TEST(Scheduler, goes_on_behind_the_drafts_that_held) {
+  auto scheduler = make(looking_up(3));
+  auto spec = spec_of(1, 5, 50);
+  spec.prompt = {1, 2, 3, 4, 1};
+  add(scheduler, spec);
+  apply(scheduler, answer(plan(scheduler), 2));
+  const StepPlan guessing = plan(scheduler);
+  EXPECT_EQ(guessing.steps[0].first_position, 5);
+  EXPECT_EQ(guessing.steps[0].tokens, 4);
+  EXPECT_THAT(guessing.steps[0].drafts, ElementsAre(3, 4, 1));
+  auto result = answer(guessing);
+  result.results[0].tokens = {3, 9};  // the first draft held, then came another token
   apply(scheduler, result);
   const StepPlan next = plan(scheduler);
-  EXPECT_EQ(next.steps[0].first_position, 4);
-  EXPECT_EQ(next.steps[0].tokens, 3);
-  EXPECT_TRUE(next.steps[0].sample);
+  EXPECT_EQ(next.steps[0].first_position, 7) << "the token that was no draft";
+  EXPECT_EQ(next.steps[0].tokens, 1);
+  EXPECT_EQ(scheduler.counters().drafts, 3U);
+  EXPECT_EQ(scheduler.counters().accepted_drafts, 1U);
 }
 
-TEST(Scheduler, plans_the_last_position_again_when_a_step_sampled_nothing) {
-  auto scheduler = make({});
-  add(scheduler, spec_of(1, 4, 2));
-  auto result = answer(plan(scheduler));
-  result.results[0].tokens.clear();
-  EXPECT_THAT(apply(scheduler, result), IsEmpty());
-  const StepPlan next = plan(scheduler);
-  EXPECT_EQ(next.steps[0].first_position, 3);
-  EXPECT_EQ(next.steps[0].tokens, 1);
-  EXPECT_TRUE(next.steps[0].sample);
+TEST(Scheduler, guesses_no_more_than_may_be_generated) {
+  auto scheduler = make(looking_up(3));
+  auto spec = spec_of(1, 5, 3);
+  spec.prompt = {1, 2, 3, 4, 1};
+  add(scheduler, spec);
+  apply(scheduler, answer(plan(scheduler), 2));
+  EXPECT_THAT(plan(scheduler).steps[0].drafts, ElementsAre(3)) << "one token is sampled anyway";
 }
 
 TEST(Scheduler, cuts_a_long_prompt_to_the_budget_and_samples_after_its_last_chunk) {
@@ -122,13 +139,13 @@ TEST(Scheduler, cuts_a_long_prompt_to_the_budget_and_samples_after_its_last_chun
   ASSERT_EQ(first.steps.size(), 2U);
   EXPECT_EQ(first.steps[1].tokens, 22);
   EXPECT_FALSE(first.steps[1].sample);
-  EXPECT_EQ(first.steps[1].new_blocks.size(), 5U);  // all it will need: 77 positions
+  EXPECT_EQ(first.steps[1].new_blocks.size(), 2U) << "for what is planned";
   apply(scheduler, answer(first));
   const StepPlan second = plan(scheduler);
   EXPECT_EQ(second.steps[0].tokens, 1);  // the running one first
   EXPECT_EQ(second.steps[1].first_position, 22);
   EXPECT_EQ(second.steps[1].tokens, 31);
-  EXPECT_THAT(second.steps[1].new_blocks, IsEmpty());
+  EXPECT_EQ(second.steps[1].new_blocks.size(), 2U);
   apply(scheduler, answer(second));
   const StepPlan third = plan(scheduler);
   EXPECT_EQ(third.steps[1].tokens, 17);
@@ -308,26 +325,38 @@ TEST(Scheduler, refuses_results_that_are_not_those_of_its_oldest_plan_and_change
   EXPECT_EQ(apply(scheduler, good).size(), 2U);
 }
 
-TEST(Scheduler, plans_chunks_ahead_but_no_token_that_is_still_being_sampled) {
+TEST(Scheduler, plans_ahead_of_results_and_drops_what_followed_the_end) {
   auto scheduler = make({.max_num_batched_tokens = 16, .max_steps_in_flight = 3});
-  add(scheduler, spec_of(1, 30, 4));
+  auto spec = spec_of(1, 30, 4);
+  spec.sampling.stop_token_ids = {7};
+  add(scheduler, spec);
   const StepPlan first = plan(scheduler);
   const StepPlan second = plan(scheduler);
   EXPECT_EQ(first.steps[0].tokens, 16);
+  EXPECT_FALSE(first.steps[0].sample);
   EXPECT_EQ(second.steps[0].first_position, 16);
   EXPECT_TRUE(second.steps[0].sample);
-  EXPECT_FALSE(scheduler.plan().has_value()) << "its next token is not known yet";
-  add(scheduler, spec_of(2, 4, 4));
   const StepPlan third = plan(scheduler);
-  ASSERT_EQ(third.steps.size(), 1U);
-  EXPECT_EQ(third.steps[0].id, 1U);
-  add(scheduler, spec_of(3, 4, 4));
+  EXPECT_EQ(third.steps[0].first_position, 30) << "the token that the second plan samples";
+  EXPECT_TRUE(third.steps[0].sample);
   EXPECT_FALSE(scheduler.plan().has_value()) << "three plans are in flight";
   EXPECT_FALSE(scheduler.apply(answer(second)).ok()) << "results come in the order of plans";
   EXPECT_THAT(apply(scheduler, answer(first)), IsEmpty());
-  EXPECT_EQ(apply(scheduler, answer(second)).size(), 1U);
-  EXPECT_EQ(apply(scheduler, answer(third)).size(), 1U);
-  EXPECT_EQ(plan(scheduler).steps.size(), 3U);
+  const auto updates = apply(scheduler, answer(second, 7));
+  ASSERT_EQ(updates.size(), 1U);
+  EXPECT_EQ(updates[0].end, SequenceEnd::stop);
+  EXPECT_THAT(apply(scheduler, answer(third)), IsEmpty());
+  EXPECT_EQ(scheduler.blocks().free_blocks(), scheduler.blocks().blocks());
+}
+
+TEST(Scheduler, plans_ahead_no_further_than_the_last_token) {
+  auto scheduler = make({.max_steps_in_flight = 4});
+  add(scheduler, spec_of(1, 4, 2));
+  const StepPlan first = plan(scheduler);
+  const StepPlan second = plan(scheduler);
+  EXPECT_FALSE(scheduler.plan().has_value());
+  apply(scheduler, answer(first));
+  EXPECT_EQ(apply(scheduler, answer(second))[0].end, SequenceEnd::length);
 }
 
 TEST(Scheduler, keeps_an_aborted_sequence_until_its_last_plan_in_flight_is_applied) {

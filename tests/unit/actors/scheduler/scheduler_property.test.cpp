@@ -7,18 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "actors/scheduler/scheduler.hpp"
+#include "tests/unit/actors/scheduler/checking_worker.hpp"
 
 namespace troupe {
 namespace {
-
-/// What a worker believes of a sequence, built from plans alone.
-struct WorkerSequence {
-  std::int32_t known = 0;
-  std::int32_t computed = 0;
-  std::int32_t prompt = 0;
-  std::vector<BlockId> table;
-  bool scoring = false;
-};
 
 /// A random workload against a worker that checks every plan it is given.
 class Workload {
@@ -30,6 +22,22 @@ class Workload {
     config_.block_size = 1 + below(16);
     config_.kv_cache_blocks =
         1 + config_.max_model_len / config_.block_size + below(30);  // any one request fits
+    config_.prefix_caching = below(2) == 0;
+    if (below(4) == 0) {
+      config_.speculation = {SpeculationConfig::Method::prompt_lookup, 1 + below(4), 1 + below(3)};
+    }
+    config_.policy = static_cast<SchedulingPolicy>(below(4));
+    switch (below(4)) {
+      case 0:
+        config_.windows = {1 + below(40)};
+        break;
+      case 1:
+        config_.windows = {0, 1 + below(40)};
+        config_.kv_cache_blocks *= 2;
+        break;
+      default:
+        break;
+    }
     config_.max_steps_in_flight = 1 + below(4);
     config_.micro_batches = 1 + below(4);
     config_.chunked_prefill = below(4) != 0;
@@ -39,6 +47,7 @@ class Workload {
     }
     restarts_ = below(3) == 0;
     to_add_ = 1 + below(60);
+    worker_.emplace(config_, random_);
   }
 
   void run() {
@@ -52,18 +61,28 @@ class Workload {
       if (below(40) == 0) abort();
       if (restarts_ && below(60) == 0) restart();
       std::optional<StepPlan> plan;
-      if (below(2) == 0) plan = scheduler_->plan();
-      if (plan) take_plan(*std::move(plan));
-      if (!queue_.empty() && below(2) == 0) apply();
+      if (below(2) == 0) plan = scheduler_->plan(round);
+      if (plan) take_plan(*plan);
+      if (!results_.empty() && below(2) == 0) apply();
       audit();
-      if (to_add_ == 0 && scheduler_->live() == 0 && queue_.empty()) break;
+      if (to_add_ == 0 && scheduler_->live() == 0 && results_.empty()) break;
     }
     EXPECT_EQ(scheduler_->live(), 0U) << "somebody starved";
     EXPECT_EQ(scheduler_->blocks().free_blocks(), config_.kv_cache_blocks) << "blocks leaked";
-    EXPECT_TRUE(expected_.empty());
+    EXPECT_TRUE(live_.empty());
+    preemptions_ = scheduler_->counters().preemptions;
+    shared_tokens_ = scheduler_->counters().prefix_tokens;
   }
 
+  std::uint64_t preemptions() const { return preemptions_; }
+  std::uint64_t shared_tokens() const { return shared_tokens_; }
+
  private:
+  struct Live {
+    std::vector<std::int32_t> tokens;  ///< of the prompt and what updates brought
+    std::int32_t limit = 0;            ///< tokens that may still come
+  };
+
   std::int32_t below(std::int32_t bound) {
     return static_cast<std::int32_t>(random_() % static_cast<std::uint32_t>(bound));
   }
@@ -72,151 +91,119 @@ class Workload {
     --to_add_;
     SequenceSpec spec;
     spec.request = next_request_++;
-    const std::int32_t prompt = 1 + below(config_.max_model_len);
-    spec.prompt.assign(static_cast<std::size_t>(prompt), 1);
-    spec.prompt[0] = static_cast<std::int32_t>(spec.request);
+    const std::int32_t length = 1 + below(config_.max_model_len);
+    // Few beginnings, so that many are shared.
+    const std::int32_t family = below(3);
+    for (std::int32_t i = 0; i < length; ++i) spec.prompt.push_back(1 + (i * (family + 2)) % 11);
+    if (below(2) == 0) spec.prompt[static_cast<std::size_t>(below(length))] = 20;
+    spec.priority = below(3);
+    if (below(2) == 0) spec.deadline_us = below(3000);
+    spec.sampling.seed = spec.request;
     spec.sampling.max_tokens = below(4) == 0 ? 0 : below(40);
     spec.sampling.stop_token_ids = {0};
-    const auto length = static_cast<std::int32_t>(spec.prompt.size());
     const bool fits = length + (spec.sampling.max_tokens > 0 ? 1 : 0) <= config_.max_model_len;
     const std::int32_t limit = std::min(spec.sampling.max_tokens, config_.max_model_len - length);
+    Live live{spec.prompt, limit};
     const auto request = spec.request;
     const auto added = scheduler_->add(std::move(spec));
     ASSERT_EQ(added.ok(), fits) << (added.ok() ? "" : added.error().message);
-    if (!fits) return;
-    expected_[request] = limit;
-    arrivals_.push_back(request);
+    if (fits) live_.emplace(request, std::move(live));
   }
 
   void abort() {
-    if (expected_.empty()) return;
-    auto victim = expected_.begin();
-    std::advance(victim, below(static_cast<std::int32_t>(expected_.size())));
+    if (live_.empty()) return;
+    auto victim = live_.begin();
+    std::advance(victim, below(static_cast<std::int32_t>(live_.size())));
     EXPECT_TRUE(scheduler_->abort(victim->first));
-    std::erase(arrivals_, victim->first);
-    expected_.erase(victim);
+    live_.erase(victim);
   }
 
   void restart() {
-    queue_.clear();
-    worker_.clear();
+    results_.clear();
+    worker_.emplace(config_, random_);
     scheduler_->restart(++epoch_);
-    arrivals_.clear();
-    for (const auto& [request, tokens] : expected_) arrivals_.push_back(request);
   }
 
-  void take_plan(StepPlan plan) {
+  void take_plan(const StepPlan& plan) {
     ASSERT_EQ(plan.epoch, epoch_);
     ASSERT_EQ(plan.step, next_step_++);
     ASSERT_FALSE(plan.steps.empty());
-    ASSERT_LT(queue_.size(), static_cast<std::size_t>(config_.max_steps_in_flight));
-    for (const SequenceId id : plan.released) ASSERT_EQ(worker_.erase(id), 1U);
-    for (const NewSequence& started : plan.started) {
-      // The requests' numbers rise with their arrival.
-      ASSERT_FALSE(arrivals_.empty());
-      ASSERT_EQ(static_cast<std::uint64_t>(started.tokens[0]), arrivals_.front())
-          << "not the first that came";
-      arrivals_.pop_front();
-      const auto [at, fresh] = worker_.try_emplace(started.id);
-      ASSERT_TRUE(fresh) << "id " << started.id << " is still in use";
-      at->second.known = static_cast<std::int32_t>(started.tokens.size());
-      at->second.prompt = started.prompt_tokens;
-      at->second.scoring = started.sampling.max_tokens == 0;
-    }
-    ASSERT_LE(worker_.size(), static_cast<std::size_t>(config_.max_num_seqs));
-    std::int32_t tokens = 0;
-    for (const SequenceStep& step : plan.steps) {
-      ASSERT_TRUE(worker_.contains(step.id));
-      WorkerSequence& sequence = worker_[step.id];
-      tokens += step.tokens;
-      ASSERT_GE(step.tokens, 1);
-      ASSERT_EQ(step.first_position, sequence.computed);
-      sequence.computed += step.tokens;
-      ASSERT_LE(sequence.computed, sequence.known) << "a token was planned that nobody knows";
-      ASSERT_EQ(step.sample, sequence.computed == sequence.known && !sequence.scoring);
-      sequence.table.insert(sequence.table.end(), step.new_blocks.begin(), step.new_blocks.end());
-      ASSERT_LE(sequence.computed,
-                static_cast<std::int32_t>(sequence.table.size()) * config_.block_size);
-    }
-    ASSERT_LE(tokens, config_.max_num_batched_tokens);
-    std::set<BlockId> owned;
-    for (const auto& [id, sequence] : worker_) {
-      for (const BlockId block : sequence.table) {
-        ASSERT_TRUE(owned.insert(block).second) << "block " << block << " has two owners";
+    ASSERT_LT(results_.size(), static_cast<std::size_t>(config_.max_steps_in_flight));
+    std::set<std::uint64_t> waiting;
+    for (const auto& [request, live] : live_) waiting.insert(request);
+    for (const auto& [id, sequence] : worker_->sequences()) {
+      if (std::ranges::find(plan.released, id) == plan.released.end()) {
+        waiting.erase(sequence.request);
       }
     }
-    queue_.push_back(std::move(plan));
+    for (const NewSequence& started : plan.started) {
+      const std::uint64_t request = started.sampling.seed;
+      ASSERT_TRUE(waiting.contains(request));
+      if (config_.policy == SchedulingPolicy::fcfs) {
+        ASSERT_EQ(request, *waiting.begin()) << "not the first that came";
+      }
+      waiting.erase(request);
+      ASSERT_EQ(started.tokens, live_.at(request).tokens) << "tokens were lost";
+    }
+    results_.push_back(worker_->run(plan));
   }
 
   void apply() {
-    const StepPlan plan = std::move(queue_.front());
-    queue_.pop_front();
-    StepResult result;
-    result.step = plan.step;
-    result.epoch = plan.epoch;
-    for (const SequenceStep& step : plan.steps) {
-      if (!step.sample) continue;
-      SequenceResult row;
-      row.id = step.id;
-      WorkerSequence& sequence = worker_[step.id];
-      const std::int32_t kind = below(20);
-      if (kind == 0) {
-        row.failed = true;
-      } else if (kind == 1) {
-        --sequence.computed;  // nothing sampled: the position comes again
-      } else {
-        const std::int32_t count = kind == 2 ? 1 + below(3) : 1;
-        for (std::int32_t i = 0; i < count; ++i) row.tokens.push_back(below(30));
-        sequence.known += count;
-      }
-      result.results.push_back(std::move(row));
-    }
-    std::shuffle(result.results.begin(), result.results.end(), random_);
-    const auto updates = scheduler_->apply(std::move(result));
+    const auto updates = scheduler_->apply(std::move(results_.front()));
+    results_.pop_front();
     ASSERT_TRUE(updates.ok()) << updates.error().message;
     for (const SequenceUpdate& update : *updates) {
-      const auto found = expected_.find(update.request);
-      ASSERT_NE(found, expected_.end()) << "an update for an ended request";
-      found->second -= static_cast<std::int32_t>(update.tokens.size());
+      const auto found = live_.find(update.request);
+      ASSERT_NE(found, live_.end()) << "an update for an ended request";
+      Live& live = found->second;
+      live.tokens.insert(live.tokens.end(), update.tokens.begin(), update.tokens.end());
+      live.limit -= static_cast<std::int32_t>(update.tokens.size());
       const bool stopped = !update.tokens.empty() && update.tokens.back() == 0;
-      ASSERT_GE(found->second, 0) << "more tokens than asked for";
+      ASSERT_GE(live.limit, 0) << "more tokens than asked for";
       if (stopped) {
         ASSERT_EQ(update.end, SequenceEnd::stop);
-      } else if (found->second == 0) {
+      } else if (live.limit == 0) {
         ASSERT_EQ(update.end, SequenceEnd::length);
       }
-      ASSERT_LE(std::count(update.tokens.begin(), update.tokens.end(), 0), stopped ? 1 : 0);
-      if (update.end) expected_.erase(found);
+      ASSERT_LE(std::ranges::count(update.tokens, 0), stopped ? 1 : 0);
+      if (update.end) live_.erase(found);
     }
   }
 
   void audit() {
     const auto audit = scheduler_->audit();
     ASSERT_TRUE(audit.ok()) << audit.error().message;
-    ASSERT_EQ(scheduler_->live(), expected_.size());
-    ASSERT_EQ(scheduler_->waiting(), arrivals_.size());
+    ASSERT_EQ(scheduler_->live(), live_.size());
   }
 
   std::mt19937 random_;
   SchedulerConfig config_;
   std::optional<Scheduler> scheduler_;
+  std::optional<CheckingWorker> worker_;
   bool restarts_ = false;
   std::int32_t to_add_ = 0;
   std::uint64_t next_request_ = 0;
   std::uint64_t next_step_ = 0;
   std::uint32_t epoch_ = 0;
-  std::map<std::uint64_t, std::int32_t> expected_;  ///< live requests: tokens still to come
-  std::deque<std::uint64_t> arrivals_;              ///< live requests not admitted, oldest first
-  std::map<SequenceId, WorkerSequence> worker_;
-  std::deque<StepPlan> queue_;
+  std::map<std::uint64_t, Live> live_;
+  std::deque<StepResult> results_;  ///< of plans in flight
+  std::uint64_t preemptions_ = 0;
+  std::uint64_t shared_tokens_ = 0;
 };
 
 TEST(SchedulerProperty, keeps_every_invariant_under_random_workloads) {
-  for (std::uint32_t seed = 1; seed <= 400; ++seed) {
+  std::uint64_t preemptions = 0;
+  std::uint64_t shared_tokens = 0;
+  for (std::uint32_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Workload(seed).run();
+    Workload workload(seed);
+    workload.run();
+    preemptions += workload.preemptions();
+    shared_tokens += workload.shared_tokens();
     if (HasFailure()) return;
   }
+  EXPECT_GT(preemptions, 500U) << "the workloads leave something out";
+  EXPECT_GT(shared_tokens, 5000U) << "the workloads leave something out";
 }
 
 }  // namespace
