@@ -1,6 +1,5 @@
 #include "launcher/job/batch_job.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -12,22 +11,17 @@
 
 #include <unistd.h>
 
-#include "actors/engine/engine.hpp"
 #include "launcher/batch/answer_format.hpp"
 #include "launcher/batch/batch_reader.hpp"
 #include "launcher/batch/batch_writer.hpp"
-#include "launcher/job/mailbox.hpp"
+#include "launcher/job/engine_session.hpp"
 #include "launcher/progress/progress_printer.hpp"
-#include "runtime/actor/cluster.hpp"
 
 namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto tick = std::chrono::milliseconds(50);
-/// One death brings others (a node takes its workers along); the first cause is among those that
-/// are told within this time.
-constexpr auto cause_wait = std::chrono::milliseconds(100);
 /// Text of requests handed to the engine and not answered, at most, and of one hand-over.
 constexpr std::size_t window_bytes = std::size_t{64} << 20;
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
@@ -36,25 +30,6 @@ constexpr int lines_per_turn = 1024;
 
 std::size_t size_in_bytes(const Request& request) {
   return request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t);
-}
-
-/// Smaller is nearer to the cause: what was done to a process before what it did because of others.
-int distance_from_cause(DownCause cause) {
-  switch (cause) {
-    case DownCause::node_lost:
-      return 0;
-    case DownCause::signal:
-      return 1;
-    case DownCause::exit_code:
-      return 2;
-    case DownCause::unresponsive:
-      return 3;
-    case DownCause::exited:
-      return 4;
-    case DownCause::stopped:
-      return 5;
-  }
-  return 6;
 }
 
 /// The state of one run. Functions that return an ExitCode end the job with it.
@@ -72,7 +47,6 @@ class BatchJob {
 
  private:
   Result<void> open_files();
-  Result<void> start_cluster();
   std::optional<ExitCode> start_engine();
   ExitCode serve();
   std::optional<ExitCode> stop_asked();
@@ -101,9 +75,7 @@ class BatchJob {
   std::optional<BatchWriter> writer_;
   std::string job_folder_;
   JobIdentity identity_;
-  Mailbox mailbox_;  // before the engine, whose threads write to it
-  std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineSession> session_;
 
   struct Pending {
     RequestHeader header;
@@ -151,46 +123,22 @@ Result<void> BatchJob::open_files() {
   return log::open("launcher", job_folder_ + "/launcher.log", line_.log_level);
 }
 
-Result<void> BatchJob::start_cluster() {
-  NodeSpec node{.name = "node0", .cpus = plan_.cores, .devices = {}};
-  for (int device = 0; device < plan_.devices; ++device) node.devices.push_back(device);
-  TROUPE_TRY(cluster_, Cluster::start({.nodes = {node},
-                                       .starter = nullptr,
-                                       .job_folder = job_folder_,
-                                       .log_folder = job_folder_,
-                                       .log_level = line_.log_level,
-                                       .calls = {}}));
-  TROUPE_TRY(engine_,
-             Engine::create(*cluster_, plan_.engine,
-                            {.on_report = [this](EngineReport r) { mailbox_.put(std::move(r)); },
-                             .on_down = [this](const ActorDown& d) { mailbox_.put(d); }}));
-  return {};
-}
-
 std::optional<ExitCode> BatchJob::start_engine() {
+  auto session = EngineSession::start(plan_, job_folder_, line_.log_level);
+  if (!session.ok()) return failed(session.error());
+  session_ = *std::move(session);
   state_.phase = "loading " + plan_.config.model.path;
-  while (true) {
+  const auto info = session_->wait_until_ready([this] {
     update_progress();
-    if (auto started = engine_->started(tick)) {
-      if (!started->ok()) {
-        auto content = mailbox_.take(cause_wait);
-        if (!content.downs.empty()) return actor_down(std::move(content.downs));
-        return failed(started->error());
-      }
-      const EngineInfo& info = started->value();
-      log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info.kv_cache_blocks,
-                info.kv_bytes, info.weight_bytes);
-      break;
-    }
-    // Not left to the start, which may wait for another worker's load meanwhile.
-    if (auto content = mailbox_.take({}); !content.downs.empty()) {
-      return actor_down(std::move(content.downs));
-    }
-    if (signals_.count() > 0) {
-      say("launcher: stopped before the model was loaded; nothing was answered");
-      return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
-    }
+    return signals_.count() == 0;
+  });
+  if (!info.ok() && info.error().code == ErrorCode::cancelled && signals_.count() > 0) {
+    say("launcher: stopped before the model was loaded; nothing was answered");
+    return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
   }
+  if (!info.ok()) return failed(info.error());
+  log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info->kv_cache_blocks,
+            info->kv_bytes, info->weight_bytes);
   state_.phase.clear();
   return std::nullopt;
 }
@@ -204,15 +152,13 @@ ExitCode BatchJob::run() {
     for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::failed;
-  if (const auto started = start_cluster(); !started.ok()) {
-    code = failed(started.error());
-  } else if (const auto ended = start_engine()) {
+  if (const auto ended = start_engine()) {
     code = *ended;
   } else {
     code = serve();
   }
   // Shut down before the last word, so that whoever reads it finds no process of the job.
-  if (cluster_) cluster_->shutdown(std::chrono::milliseconds(500));
+  if (session_) session_->shutdown();
   if (code == ExitCode::all_answered) code = finished();
   return code;
 }
@@ -225,7 +171,7 @@ ExitCode BatchJob::serve() {
     }
     if (pending_.empty() && (input_ended_ || draining_)) break;
     const bool reads_on = wants_input() && !draining_;
-    Mailbox::Content content = mailbox_.take(reads_on ? std::chrono::milliseconds(0) : tick);
+    Mailbox::Content content = session_->take(reads_on ? std::chrono::milliseconds(0) : tick);
     for (const EngineReport& report : content.reports) {
       if (const auto taken = take_report(report); !taken.ok()) {
         return failed(taken.error());
@@ -260,7 +206,8 @@ std::optional<ExitCode> BatchJob::stop_asked() {
   if (asked == 1 && !draining_) {
     draining_ = true;
     progress_.print("finishing the requests that run; Ctrl-C again to stop at once");
-    if (const auto drained = engine_->drain(); !drained.ok()) return failed(drained.error());
+    if (const auto drained = session_->engine().drain(); !drained.ok())
+      return failed(drained.error());
   }
   return std::nullopt;
 }
@@ -270,7 +217,8 @@ Result<void> BatchJob::read_ahead() {
   std::size_t bytes = 0;
   const auto submit = [&]() -> Result<void> {
     bytes = 0;
-    return requests.empty() ? Result<void>() : engine_->submit(std::exchange(requests, {}));
+    return requests.empty() ? Result<void>()
+                            : session_->engine().submit(std::exchange(requests, {}));
   };
   for (int lines = 0; wants_input() && lines < lines_per_turn; ++lines) {
     TROUPE_TRY(auto next, reader_->next());
@@ -343,18 +291,10 @@ ExitCode BatchJob::failed(const Error& error) {
 }
 
 ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
-  const auto until = Clock::now() + cause_wait;
-  for (auto left = cause_wait; left.count() > 0;
-       left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now())) {
-    Mailbox::Content content = mailbox_.take(left);
-    for (const EngineReport& report : content.reports) (void)take_report(report);
-    for (ActorDown& down : content.downs) downs.push_back(std::move(down));
-  }
-  const auto cause = std::min_element(downs.begin(), downs.end(), [](const auto& a, const auto& b) {
-    return distance_from_cause(a.cause) < distance_from_cause(b.cause);
-  });
+  const Error cause = session_->cause_of(
+      std::move(downs), [this](const EngineReport& report) { (void)take_report(report); });
   (void)writer_->finish();
-  return failed({ErrorCode::peer_died, cause->message});
+  return failed(cause);
 }
 
 ExitCode BatchJob::finished() {

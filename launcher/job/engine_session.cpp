@@ -1,0 +1,92 @@
+#include "launcher/job/engine_session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto tick = std::chrono::milliseconds(50);
+constexpr auto shutdown_limit = std::chrono::milliseconds(500);
+/// One death brings others (a node takes its workers along); the first cause is among those that
+/// are told within this time.
+constexpr auto cause_wait = std::chrono::milliseconds(100);
+
+/// Smaller is nearer to the cause: what was done to a process before what it did because of others.
+int distance_from_cause(DownCause cause) {
+  switch (cause) {
+    case DownCause::node_lost:
+      return 0;
+    case DownCause::signal:
+      return 1;
+    case DownCause::exit_code:
+      return 2;
+    case DownCause::unresponsive:
+      return 3;
+    case DownCause::exited:
+      return 4;
+    case DownCause::stopped:
+      return 5;
+  }
+  return 6;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
+                                                            const std::string& log_folder,
+                                                            log::Level log_level) {
+  std::unique_ptr<EngineSession> session(new EngineSession);
+  NodeSpec node{.name = "node0", .cpus = plan.cores, .devices = {}};
+  for (int device = 0; device < plan.devices; ++device) node.devices.push_back(device);
+  TROUPE_TRY(session->cluster_, Cluster::start({.nodes = {node},
+                                                .starter = nullptr,
+                                                .job_folder = log_folder,
+                                                .log_folder = log_folder,
+                                                .log_level = log_level,
+                                                .calls = {}}));
+  Mailbox& mailbox = session->mailbox_;
+  TROUPE_TRY(session->engine_,
+             Engine::create(*session->cluster_, plan.engine,
+                            {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
+                             .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); }}));
+  return session;
+}
+
+EngineSession::~EngineSession() { shutdown(); }
+
+void EngineSession::shutdown() {
+  if (cluster_) cluster_->shutdown(shutdown_limit);
+}
+
+Result<EngineInfo> EngineSession::wait_until_ready(const std::function<bool()>& keep_waiting) {
+  const auto nothing = [](const EngineReport&) {};
+  while (true) {
+    auto started = engine_->started(tick);
+    if (started && started->ok()) return *std::move(started);
+    // Not left to the start, which may wait for another worker's load meanwhile.
+    auto content = mailbox_.take(started ? cause_wait : std::chrono::milliseconds(0));
+    if (!content.downs.empty()) return cause_of(std::move(content.downs), nothing);
+    if (started) return std::move(*started).error();
+    if (!keep_waiting()) return fail(ErrorCode::cancelled, "stopped before the model was loaded");
+  }
+}
+
+Error EngineSession::cause_of(std::vector<ActorDown> downs,
+                              const std::function<void(const EngineReport&)>& on_report) {
+  const auto until = Clock::now() + cause_wait;
+  for (auto left = cause_wait; left.count() > 0;
+       left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now())) {
+    Mailbox::Content content = mailbox_.take(left);
+    for (const EngineReport& report : content.reports) on_report(report);
+    for (ActorDown& down : content.downs) downs.push_back(std::move(down));
+  }
+  const auto cause = std::min_element(downs.begin(), downs.end(), [](const auto& a, const auto& b) {
+    return distance_from_cause(a.cause) < distance_from_cause(b.cause);
+  });
+  return {ErrorCode::peer_died, cause->message};
+}
+
+}  // namespace troupe

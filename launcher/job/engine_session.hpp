@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/engine/engine.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "launcher/job/mailbox.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The processes of a plan on this machine, the engine that they are, and what it reports. One
+/// thread at a time.
+class EngineSession {
+ public:
+  /// Starts the node's agent and begins to start the engine. Logs of all processes go to the
+  /// existing folder `log_folder`. Errors: those of Cluster::start.
+  static Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan,
+                                                      const std::string& log_folder,
+                                                      log::Level log_level);
+  ~EngineSession();
+  EngineSession(const EngineSession&) = delete;
+  EngineSession& operator=(const EngineSession&) = delete;
+
+  /// Waits until the engine takes requests; calls `keep_waiting` every 50 ms, and gives up
+  /// (cancelled) when it returns false. Errors: why the model cannot be loaded; peer_died with the
+  /// cause if a process is gone.
+  Result<EngineInfo> wait_until_ready(const std::function<bool()>& keep_waiting);
+
+  Engine& engine() { return *engine_; }
+
+  /// Everything reported since the last call; waits at most `timeout` for something.
+  Mailbox::Content take(std::chrono::milliseconds timeout) { return mailbox_.take(timeout); }
+
+  /// peer_died with the message of the death that is likeliest the cause of `downs` and of those
+  /// that are told within the next 100 ms. Reports that come meanwhile go to `on_report`.
+  Error cause_of(std::vector<ActorDown> downs,
+                 const std::function<void(const EngineReport&)>& on_report);
+
+  /// Ends all processes; they are gone when it returns. The destructor does the same.
+  void shutdown();
+
+ private:
+  EngineSession() = default;
+
+  Mailbox mailbox_;  // before the engine, whose threads write to it
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace troupe
