@@ -144,6 +144,9 @@ struct ModelConfig {
   /// How many positions layer `layer` attends to, the token's own included; 0: all before it.
   std::int64_t window_of(std::int64_t layer) const;
 
+  /// Elements of a query or key head that are rotated.
+  std::int64_t rotated_dim() const { return latent ? latent->rotated_dim : head_dim; }
+
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -1,7 +1,7 @@
 #include "models/families/qwen3.hpp"
 
-#include <array>
-
+#include "models/families/weight_tables.hpp"
+#include "models/layers/attention.hpp"
 #include "models/layers/dense_mlp.hpp"
 #include "models/layers/moe.hpp"
 
@@ -9,33 +9,15 @@ namespace troupe {
 
 namespace {
 
-using enum Parameter;
-
-constexpr std::array weight_rules = {
-    WeightRule{embedding, "model.embed_tokens.weight", ShardRule::vocabulary},
-    WeightRule{attention_norm, "model.layers.{layer}.input_layernorm.weight",
+constexpr std::array head_norms = {
+    WeightRule{Parameter::query_norm, "model.layers.{layer}.self_attn.q_norm.weight",
                ShardRule::replicated},
-    WeightRule{query, "model.layers.{layer}.self_attn.q_proj.weight", ShardRule::heads},
-    WeightRule{key, "model.layers.{layer}.self_attn.k_proj.weight", ShardRule::kv_heads},
-    WeightRule{value, "model.layers.{layer}.self_attn.v_proj.weight", ShardRule::kv_heads},
-    WeightRule{query_norm, "model.layers.{layer}.self_attn.q_norm.weight", ShardRule::replicated},
-    WeightRule{key_norm, "model.layers.{layer}.self_attn.k_norm.weight", ShardRule::replicated},
-    WeightRule{output, "model.layers.{layer}.self_attn.o_proj.weight", ShardRule::heads_in},
-    WeightRule{mlp_norm, "model.layers.{layer}.post_attention_layernorm.weight",
+    WeightRule{Parameter::key_norm, "model.layers.{layer}.self_attn.k_norm.weight",
                ShardRule::replicated},
-    WeightRule{gate, "model.layers.{layer}.mlp.gate_proj.weight", ShardRule::column},
-    WeightRule{up, "model.layers.{layer}.mlp.up_proj.weight", ShardRule::column},
-    WeightRule{down, "model.layers.{layer}.mlp.down_proj.weight", ShardRule::row},
-    WeightRule{router, "model.layers.{layer}.mlp.gate.weight", ShardRule::replicated},
-    WeightRule{expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
-               ShardRule::column},
-    WeightRule{expert_up, "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
-               ShardRule::column},
-    WeightRule{expert_down, "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",
-               ShardRule::row},
-    WeightRule{final_norm, "model.norm.weight", ShardRule::replicated},
-    WeightRule{head, "lm_head.weight", ShardRule::vocabulary},
 };
+
+constexpr auto weight_rules = join_tables(decoder_weights, grouped_query_weights, head_norms,
+                                          dense_mlp_weights, expert_weights);
 
 Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
   TROUPE_TRY(auto attention, Attention::create(context, layer, {.query_key_norm = true}));

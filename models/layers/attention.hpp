@@ -1,5 +1,6 @@
 #pragma once
 
+#include "models/layers/attention_block.hpp"
 #include "models/layers/layer_context.hpp"
 
 namespace troupe {
@@ -9,22 +10,20 @@ struct AttentionOptions {
   bool query_key_norm = false;  ///< RMSNorm of every query and key head before rotation
 };
 
-/// The query heads of a rank and the KV heads they read.
-Result<AttentionShape> attention_shape(const ModelConfig& config, ShardOf shard);
-
-/// Grouped-query self-attention over the paged cache (Ainslie et al. 2023). Query heads are split
-/// over the tensor ranks and KV heads with them (one KV head is held by several ranks where there
-/// are fewer); the output projection is row-parallel in S segments.
-class Attention {
+/// Grouped-query self-attention (Ainslie et al. 2023), in layers with a window over the last
+/// positions only (Beltagy et al. 2020, Longformer, section 3.1). Query heads are split over the
+/// tensor ranks and KV heads with them (one KV head is held by several ranks where there are
+/// fewer); the output projection is row-parallel in S segments. Biases are added once to each
+/// element, that of the output after the sum over ranks.
+class Attention final : public AttentionBlock {
  public:
-  static Result<Attention> create(const LayerContext& context, std::int64_t layer,
-                                  AttentionOptions options);
+  static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,
+                                                        std::int64_t layer,
+                                                        AttentionOptions options);
 
-  /// Writes this pass's keys and values to `cache` and the block's output, the same on all ranks,
-  /// to `out`. x [tokens, hidden] activation, rope as rope_table, out [tokens, hidden] f32.
   Result<void> forward(const Tensor& x, const AttentionBatch& batch, const Tensor& rope,
-                       const KvLayer& cache, const Tensor& out) const;
-  std::size_t bytes() const;
+                       const KvLayer& cache, const Tensor& out) const override;
+  std::size_t bytes() const override;
 
  private:
   explicit Attention(const LayerContext& context)
@@ -37,6 +36,8 @@ class Attention {
   float norm_eps_ = 0.0F;
   std::unique_ptr<Linear> qkv_;     // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<Linear> output_;  // [hidden, heads * head_dim]
+  DeviceTensor qkv_bias_;           // [(heads + 2 kv_heads) * head_dim] f32, or empty
+  DeviceTensor output_bias_;        // [hidden] f32, or empty
   DeviceTensor query_norm_;         // [head_dim] f32, or empty
   DeviceTensor key_norm_;           // [head_dim] f32, or empty
 };

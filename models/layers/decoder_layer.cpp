@@ -3,7 +3,7 @@
 namespace troupe {
 
 Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int64_t layer,
-                                          Attention attention,
+                                          std::unique_ptr<AttentionBlock> attention,
                                           std::unique_ptr<FeedForward> feed_forward) {
   DecoderLayer made(context, std::move(attention), std::move(feed_forward));
   TROUPE_TRY(made.attention_norm_, context.weights.vector(Parameter::attention_norm, layer));
@@ -20,7 +20,7 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& ba
   const Tensor own_normed = normed.rows(own.begin, own.count);
   hidden.add_and_norm(ops_, attention_norm_, norm_eps_, own_normed);
   TROUPE_CHECK(group_.gather_tokens(normed));
-  TROUPE_CHECK(attention_.forward(normed, batch, rope, cache, hidden.update));
+  TROUPE_CHECK(attention_->forward(normed, batch, rope, cache, hidden.update));
   hidden.has_update = true;
   hidden.add_and_norm(ops_, mlp_norm_, norm_eps_, own_normed);
   if (feed_forward_->reads_all_tokens()) TROUPE_CHECK(group_.gather_tokens(normed));
@@ -30,7 +30,7 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& ba
 }
 
 std::size_t DecoderLayer::bytes() const {
-  return attention_.bytes() + feed_forward_->bytes() + attention_norm_->bytes() +
+  return attention_->bytes() + feed_forward_->bytes() + attention_norm_->bytes() +
          mlp_norm_->bytes();
 }
 

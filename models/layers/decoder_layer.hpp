@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/layers/attention.hpp"
+#include "models/layers/attention_block.hpp"
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/hidden_state.hpp"
 #include "models/layers/layer_context.hpp"
@@ -11,7 +11,7 @@ namespace troupe {
 class DecoderLayer {
  public:
   static Result<DecoderLayer> create(const LayerContext& context, std::int64_t layer,
-                                     Attention attention,
+                                     std::unique_ptr<AttentionBlock> attention,
                                      std::unique_ptr<FeedForward> feed_forward);
 
   /// `hidden` holds this rank's own tokens of the pass. A pass without tokens is one of other
@@ -21,7 +21,7 @@ class DecoderLayer {
   std::size_t bytes() const;
 
  private:
-  DecoderLayer(const LayerContext& context, Attention attention,
+  DecoderLayer(const LayerContext& context, std::unique_ptr<AttentionBlock> attention,
                std::unique_ptr<FeedForward> feed_forward)
       : ops_(context.ops),
         group_(context.tensor),
@@ -34,7 +34,7 @@ class DecoderLayer {
   TensorGroup& group_;
   Workspace& space_;
   float norm_eps_;
-  Attention attention_;
+  std::unique_ptr<AttentionBlock> attention_;
   std::unique_ptr<FeedForward> feed_forward_;
   DeviceTensor attention_norm_;  // [hidden] f32
   DeviceTensor mlp_norm_;        // [hidden] f32

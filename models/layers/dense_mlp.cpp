@@ -3,10 +3,11 @@
 namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& context,
-                                                      std::int64_t layer) {
+                                                      std::int64_t layer,
+                                                      const MlpParameters& parameters) {
   std::unique_ptr<DenseMlp> mlp(new DenseMlp(context));
-  TROUPE_TRY(mlp->gate_up_, context.weights.linear({Parameter::gate, Parameter::up}, layer));
-  TROUPE_TRY(mlp->down_, context.weights.linear({Parameter::down}, layer));
+  TROUPE_TRY(mlp->gate_up_, context.weights.linear({parameters.gate, parameters.up}, layer));
+  TROUPE_TRY(mlp->down_, context.weights.linear({parameters.down}, layer));
   return std::unique_ptr<FeedForward>(std::move(mlp));
 }
 

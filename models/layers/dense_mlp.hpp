@@ -5,12 +5,20 @@
 
 namespace troupe {
 
+/// Which parameters of a layer an MLP is made of.
+struct MlpParameters {
+  Parameter gate = Parameter::gate;
+  Parameter up = Parameter::up;
+  Parameter down = Parameter::down;
+};
+
 /// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one product,
 /// down row-parallel in S segments.
 class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
-                                                     std::int64_t layer);
+                                                     std::int64_t layer,
+                                                     const MlpParameters& parameters = {});
   bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
   std::size_t bytes() const override { return gate_up_->bytes() + down_->bytes(); }

@@ -18,9 +18,7 @@ Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContex
                                                                std::int64_t layer) {
   const Weights& weights = context.weights;
   std::unique_ptr<ExpertParallelMoe> moe(new ExpertParallelMoe(context));
-  moe->options_.top_k = context.config.moe->top_k;
-  moe->options_.normalize = context.config.moe->normalize_top_k;
-  TROUPE_TRY(moe->router_, weights.linear({Parameter::router}, layer));
+  TROUPE_TRY(moe->router_, Router::create(context, layer));
   TROUPE_TRY(moe->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
@@ -44,12 +42,10 @@ Result<void> ExpertParallelMoe::forward(const Tensor& x, const Tensor& out) cons
 // Chooses experts for the rows of x, and agrees with the other ranks on who gets what.
 Result<void> ExpertParallelMoe::route(const Tensor& x) const {
   const std::int64_t tokens = x[0];
-  const Tensor logits = space_.router_logits->rows(0, tokens);
   const Tensor ids = space_.expert_ids->rows(0, tokens);
   const Tensor host_ids = space_.exchange.ids->rows(0, tokens);
   if (tokens > 0) {
-    ops_.linear(*router_, x, logits);
-    ops_.route(logits, options_, ids, space_.expert_weights->rows(0, tokens));
+    router_->choose(x, ids, space_.expert_weights->rows(0, tokens));
     ops_.download(ids, host_ids);
   }
   // Also: the host buffers that the last layer's uploads read are free again.
@@ -82,7 +78,7 @@ void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) c
 // Sums and combines what the experts made of this rank's tokens: out [its tokens, hidden].
 Result<void> ExpertParallelMoe::bring_back(const Tensor& results, const Tensor& out) const {
   const std::int64_t tokens = out[0];
-  const std::int64_t pairs = tokens * options_.top_k;
+  const std::int64_t pairs = tokens * router_->top_k();
   const Tensor returned = space_.exchange.returned->rows(0, exchange_.sent_rows());
   TROUPE_CHECK(exchange_.give_back(results, returned));
   if (tokens == 0) return {};

@@ -4,6 +4,7 @@
 
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/layer_context.hpp"
+#include "models/layers/router.hpp"
 
 namespace troupe {
 
@@ -43,8 +44,7 @@ class ExpertParallelMoe final : public FeedForward {
   TensorGroup& group_;
   ExpertExchange& exchange_;
   Workspace& space_;
-  RouterOptions options_;
-  std::unique_ptr<Linear> router_;          // [all experts, hidden]
+  std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [local experts] x [2 inner, hidden]
   std::unique_ptr<GroupedLinear> down_;     // [local experts] x [hidden, inner]
 };

@@ -6,9 +6,7 @@ Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& contex
                                                       std::int64_t layer) {
   const Weights& weights = context.weights;
   std::unique_ptr<MoeBlock> block(new MoeBlock(context));
-  block->options_.top_k = context.config.moe->top_k;
-  block->options_.normalize = context.config.moe->normalize_top_k;
-  TROUPE_TRY(block->router_, weights.linear({Parameter::router}, layer));
+  TROUPE_TRY(block->router_, Router::create(context, layer));
   TROUPE_TRY(block->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(block->down_, weights.grouped_linear({Parameter::expert_down}, layer));
@@ -18,10 +16,9 @@ Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& contex
 Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
-  const std::int64_t top_k = options_.top_k;
+  const std::int64_t top_k = router_->top_k();
   const std::int64_t rows = tokens * top_k;
   const std::int64_t inner = down_->in_features();
-  const Tensor router_logits = space_.router_logits->rows(0, tokens);
   const Tensor ids = space_.expert_ids->rows(0, tokens);
   const Tensor weights = space_.expert_weights->rows(0, tokens);
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
@@ -30,8 +27,7 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const Slice own = group_.own_tokens(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
 
-  ops_.linear(*router_, x, router_logits);
-  ops_.route(router_logits, options_, ids, weights);
+  router_->choose(x, ids, weights);
   ops_.permute(ids, 0, batch);
   ops_.grouped_linear(*gate_up_, x, batch, top_k, true, false, gate_up);
   ops_.silu_mul(gate_up, activated);

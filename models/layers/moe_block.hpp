@@ -2,11 +2,12 @@
 
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/layer_context.hpp"
+#include "models/layers/router.hpp"
 
 namespace troupe {
 
 /// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
-/// router's weights (Shazeer et al. 2017; softmax before the choice). Every rank holds every
+/// router's weights. Every rank holds every
 /// expert and splits its inner size with the other tensor ranks; the router is replicated.
 ///
 /// A token's top_k rows are summed over ranks before they are combined in the order of choice, so
@@ -28,8 +29,7 @@ class MoeBlock final : public FeedForward {
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
-  RouterOptions options_;
-  std::unique_ptr<Linear> router_;          // [experts, hidden]
+  std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [experts] x [2 inner, hidden]
   std::unique_ptr<GroupedLinear> down_;     // [experts] x [hidden, inner]
 };

@@ -11,22 +11,68 @@ void replace_number(std::string& name, std::string_view place, std::int64_t numb
   if (at != std::string::npos) name.replace(at, place.size(), fmt::to_string(number));
 }
 
-bool is_dense(Parameter parameter) {
-  return parameter == Parameter::gate || parameter == Parameter::up || parameter == Parameter::down;
+/// Whether layer `layer` has a parameter of which the family's table has a rule.
+bool is_used(Parameter parameter, std::int64_t layer, const ModelConfig& config) {
+  const bool sparse = config.is_sparse(layer);
+  switch (parameter) {
+    case Parameter::gate:
+    case Parameter::up:
+    case Parameter::down:
+      return !sparse;
+    case Parameter::router:
+      return sparse;
+    case Parameter::router_bias:
+      return sparse && config.moe->choice_bias;
+    case Parameter::shared_gate:
+    case Parameter::shared_up:
+    case Parameter::shared_down:
+      return sparse && config.moe->shared_intermediate_size > 0;
+    case Parameter::query_bias:
+    case Parameter::key_bias:
+    case Parameter::value_bias:
+      return config.qkv_bias;
+    case Parameter::output_bias:
+      return config.output_bias;
+    case Parameter::query:
+      return !config.latent || config.latent->query_rank == 0;
+    case Parameter::query_down:
+    case Parameter::query_down_norm:
+    case Parameter::query_up:
+      return config.latent && config.latent->query_rank > 0;
+    default:
+      return true;
+  }
 }
 
 void add_layer_uses(const WeightRule& rule, std::int64_t layer, const ModelConfig& config,
                     std::vector<WeightUse>& uses) {
-  const bool sparse = config.is_sparse(layer);
   if (is_expert(rule.parameter)) {
+    const bool sparse = config.is_sparse(layer);
     for (std::int64_t expert = 0; sparse && expert < config.moe->experts; ++expert) {
       uses.push_back({&rule, layer, expert});
     }
     return;
   }
-  if (is_dense(rule.parameter) && sparse) return;
-  if (rule.parameter == Parameter::router && !sparse) return;
-  uses.push_back({&rule, layer, 0});
+  if (is_used(rule.parameter, layer, config)) uses.push_back({&rule, layer, 0});
+}
+
+Shape latent_shape(Parameter parameter, const LatentConfig& latent, const ModelConfig& config) {
+  switch (parameter) {
+    case Parameter::query_down:
+      return {latent.query_rank, config.hidden_size};
+    case Parameter::query_down_norm:
+      return {latent.query_rank};
+    case Parameter::query_up:
+      return {config.heads * config.head_dim, latent.query_rank};
+    case Parameter::latent_down:
+      return {latent.rank + latent.rotated_dim, config.hidden_size};
+    case Parameter::latent_norm:
+      return {latent.rank};
+    case Parameter::latent_up:
+      return {config.heads * (latent.unrotated_dim + latent.value_dim), latent.rank};
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -41,10 +87,20 @@ bool is_expert(Parameter parameter) {
          parameter == Parameter::expert_down;
 }
 
+HeadLayout head_layout(Parameter parameter, const ModelConfig& config) {
+  HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
+  if (!config.latent) return layout;
+  if (parameter == Parameter::output) layout.head_dim = config.latent->value_dim;
+  if (parameter == Parameter::latent_up) {
+    layout.head_dim = config.latent->unrotated_dim + config.latent->value_dim;
+  }
+  return layout;
+}
+
 Shape shape_of(Parameter parameter, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size;
   const std::int64_t inner = config.intermediate_size;
-  const std::int64_t expert_inner = config.moe ? config.moe->intermediate_size : 0;
+  const MoeConfig moe = config.moe.value_or(MoeConfig());
   switch (parameter) {
     case Parameter::embedding:
     case Parameter::head:
@@ -62,21 +118,36 @@ Shape shape_of(Parameter parameter, const ModelConfig& config) {
     case Parameter::key_norm:
       return {config.head_dim};
     case Parameter::output:
-      return {hidden, config.heads * config.head_dim};
+      return {hidden, config.heads * head_layout(parameter, config).head_dim};
+    case Parameter::query_bias:
+      return {config.heads * config.head_dim};
+    case Parameter::key_bias:
+    case Parameter::value_bias:
+      return {config.kv_heads * config.head_dim};
+    case Parameter::output_bias:
+      return {hidden};
     case Parameter::gate:
     case Parameter::up:
       return {inner, hidden};
     case Parameter::down:
       return {hidden, inner};
     case Parameter::router:
-      return {config.moe ? config.moe->experts : 0, hidden};
+      return {moe.experts, hidden};
+    case Parameter::router_bias:
+      return {moe.experts};
     case Parameter::expert_gate:
     case Parameter::expert_up:
-      return {expert_inner, hidden};
+      return {moe.intermediate_size, hidden};
     case Parameter::expert_down:
-      return {hidden, expert_inner};
+      return {hidden, moe.intermediate_size};
+    case Parameter::shared_gate:
+    case Parameter::shared_up:
+      return {moe.shared_intermediate_size, hidden};
+    case Parameter::shared_down:
+      return {hidden, moe.shared_intermediate_size};
+    default:
+      return latent_shape(parameter, config.latent.value_or(LatentConfig()), config);
   }
-  return {};
 }
 
 std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert) {

@@ -23,22 +23,41 @@ enum class Parameter {
   query_norm,      ///< [head_dim], of each query head
   key_norm,        ///< [head_dim]
   output,          ///< [hidden, heads * head_dim]
+  query_bias,      ///< [heads * head_dim]
+  key_bias,        ///< [kv_heads * head_dim]
+  value_bias,      ///< [kv_heads * head_dim]
+  output_bias,     ///< [hidden]
   mlp_norm,        ///< [hidden], before the MLP or the experts
   gate,            ///< [intermediate, hidden]
   up,              ///< [intermediate, hidden]
   down,            ///< [hidden, intermediate]
   router,          ///< [experts, hidden]
+  router_bias,     ///< [experts], added to scores for the choice of experts
   expert_gate,     ///< [moe intermediate, hidden], one per expert
   expert_up,       ///< [moe intermediate, hidden]
   expert_down,     ///< [hidden, moe intermediate]
+  shared_gate,     ///< [shared intermediate, hidden], of the MLP that every token takes
+  shared_up,       ///< [shared intermediate, hidden]
+  shared_down,     ///< [hidden, shared intermediate]
   final_norm,      ///< [hidden]
   head,            ///< [vocab, hidden]
+
+  // Of latent attention (LatentConfig), whose output is [hidden, heads * value_dim].
+  query_down,       ///< [query_rank, hidden]
+  query_down_norm,  ///< [query_rank]
+  query_up,         ///< [heads * head_dim, query_rank]
+  latent_down,      ///< [rank + rotated_dim, hidden]: the latent vector and the shared rotated key
+  latent_norm,      ///< [rank]
+  latent_up,        ///< [heads * (unrotated_dim + value_dim), rank]: of each head keys, then values
 };
 
 /// Of the model, not of a layer: the embedding, the final norm and the head.
 bool is_global(Parameter parameter);
 /// Of one expert.
 bool is_expert(Parameter parameter);
+
+/// The heads that the rules over heads cut a parameter by; their head_dim is what a head has of it.
+HeadLayout head_layout(Parameter parameter, const ModelConfig& config);
 
 /// The shape of a parameter in the checkpoint of a model.
 Shape shape_of(Parameter parameter, const ModelConfig& config);

@@ -23,10 +23,12 @@ struct Part {
   WeightShard shard;
 };
 
+/// A vector counts as a matrix of one column.
 Result<Part> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
                        const std::string& name, const ModelConfig& config, ShardOf shard) {
-  TROUPE_TRY(const Tensor weight, checkpoint.weight(name, shape_of(rule.parameter, config)));
-  const HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
+  TROUPE_TRY(Tensor weight, checkpoint.weight(name, shape_of(rule.parameter, config)));
+  if (weight.shape().rank() == 1) weight = weight.reshaped({weight[0], 1});
+  const HeadLayout layout = head_layout(rule.parameter, config);
   TROUPE_TRY(const WeightShard slice,
              shard_weight(name, rule.shard, weight[0], weight[1], layout, shard));
   return Part{weight, slice};
@@ -36,12 +38,7 @@ Result<Part> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
 Result<void> check_use(const WeightUse& use, const ModelConfig& config,
                        const Checkpoint& checkpoint, int ranks) {
   const WeightRule& rule = *use.rule;
-  const Shape shape = shape_of(rule.parameter, config);
   const std::string name = checkpoint_name(rule, use.layer, use.expert);
-  if (shape.rank() == 1) {
-    TROUPE_CHECK(checkpoint.weight(name, shape));
-    return {};
-  }
   TROUPE_CHECK(find_part(checkpoint, rule, name, config, {0, ranks}));
   if (is_row_parallel(rule.shard)) {
     TROUPE_CHECK(segments_per_rank(name, segment_extent(rule, config), ranks));
@@ -112,15 +109,24 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
   return ops_.prepare_grouped(views, parts);
 }
 
-Result<DeviceTensor> Weights::vector(Parameter parameter, std::int64_t layer) const {
-  const std::string name = checkpoint_name(rule(parameter), layer, 0);
-  const Shape shape = shape_of(parameter, config_);
-  TROUPE_TRY(const Tensor stored, checkpoint_.weight(name, shape));
-  const Tensor row = stored.reshaped({1, shape[0]});
-  const HostTensor exact(DType::f32, {1, shape[0]});
-  read_shard(row, {{0, 1}, {0, shape[0]}}, exact);
-  TROUPE_TRY(DeviceTensor device, ops_.allocate(DType::f32, shape));
-  ops_.upload(exact->reshaped(shape), device);
+Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
+  std::vector<Part> parts;
+  std::int64_t elements = 0;
+  for (const Parameter parameter : stack) {
+    const WeightRule& found = rule(parameter);
+    const std::string name = checkpoint_name(found, layer, 0);
+    TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_));
+    elements += part.shard.rows.count;
+    parts.push_back(part);
+  }
+  const HostTensor exact(DType::f32, {elements, 1});
+  std::int64_t at = 0;
+  for (const Part& part : parts) {
+    read_shard(part.weight, part.shard, exact->rows(at, part.shard.rows.count));
+    at += part.shard.rows.count;
+  }
+  TROUPE_TRY(DeviceTensor device, ops_.allocate(DType::f32, {elements}));
+  ops_.upload(exact->reshaped({elements}), device);
   TROUPE_CHECK(ops_.synchronize());
   return device;
 }

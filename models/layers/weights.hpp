@@ -41,8 +41,16 @@ class Weights {
   Result<std::unique_ptr<Linear>> linear(Stack stack, std::int64_t layer) const;
   /// As linear, for the experts of a layer that this rank holds, or its part of them.
   Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
-  /// A vector in f32 on the device; all of it on every rank.
-  Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const;
+  /// This rank's part of a matrix, in host memory: for layers that rearrange it before they hand it
+  /// to Ops. As stored, or bf16 where `compute` rounds.
+  Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const {
+    return stacked({parameter}, layer, 0);
+  }
+  /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
+  Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
+  Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const {
+    return vector({parameter}, layer);
+  }
 
   /// This rank's ceil(vocab / ranks) rows of a [vocab, hidden] matrix; rows that the vocabulary
   /// does not have are zero, so that all ranks have as many.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "models/layers/attention_shape.hpp"
+
 namespace troupe {
 
 namespace {
@@ -52,15 +54,53 @@ Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, 
   return {};
 }
 
+Result<void> allocate_latent(const LatentConfig& latent, std::int64_t heads, std::int64_t tokens,
+                             Ops& ops, LatentBuffers& buffers) {
+  const DType activation = ops.activation_dtype();
+  if (latent.query_rank > 0) {
+    TROUPE_TRY(buffers.query_down, ops.allocate(activation, {tokens, latent.query_rank}));
+  }
+  TROUPE_TRY(buffers.unrotated_query,
+             ops.allocate(activation, {tokens, heads * latent.unrotated_dim}));
+  TROUPE_TRY(buffers.rotated_query, ops.allocate(activation, {tokens, heads * latent.rotated_dim}));
+  TROUPE_TRY(buffers.latent_query, ops.allocate(activation, {tokens, heads * latent.rank}));
+  TROUPE_TRY(buffers.kv, ops.allocate(activation, {tokens, latent.rank + latent.rotated_dim}));
+  TROUPE_TRY(buffers.values, ops.allocate(activation, {tokens, heads * latent.value_dim}));
+  TROUPE_TRY(buffers.head_ids, ops.allocate(DType::i32, {tokens, heads}));
+  TROUPE_TRY(buffers.head_offsets, ops.allocate(DType::i32, {heads + 1}));
+  TROUPE_TRY(buffers.head_source, ops.allocate(DType::i32, {tokens * heads}));
+  const HostTensor ids(DType::i32, {tokens, heads});
+  for (std::int64_t i = 0; i < ids->elements(); ++i) {
+    ids->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads);
+  }
+  ops.upload(ids, buffers.head_ids);
+  return ops.synchronize();
+}
+
+Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, ShardOf shard,
+                                Ops& ops, Workspace& space) {
+  const DType activation = ops.activation_dtype();
+  TROUPE_TRY(const AttentionShape shape, attention_shape(config, 0, shard));
+  TROUPE_TRY(space.query, ops.allocate(activation, {tokens, shape.heads * shape.head_dim}));
+  TROUPE_TRY(space.attended, ops.allocate(activation, {tokens, shape.heads * shape.value_dim()}));
+  if (config.latent) {
+    return allocate_latent(*config.latent, shape.heads, tokens, ops, space.latent);
+  }
+  const std::int64_t heads = shape.heads + 2 * shape.kv_heads;
+  TROUPE_TRY(space.qkv, ops.allocate(activation, {tokens, heads * shape.head_dim}));
+  return {};
+}
+
 /// Elements that a pass's gated MLPs need at most, for one of gate and up.
 std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int tensor_size,
                             const ExpertWork& work) {
   std::int64_t most = 0;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const std::int64_t elements = config.is_sparse(layer)
-                                      ? work.rows * config.moe->intermediate_size / work.parts
-                                      : tokens * config.intermediate_size / tensor_size;
-    most = std::max(most, elements);
+    const bool sparse = config.is_sparse(layer);
+    const std::int64_t all_take =
+        sparse ? config.moe->shared_intermediate_size : config.intermediate_size;
+    const std::int64_t routed = sparse ? work.rows * config.moe->intermediate_size / work.parts : 0;
+    most = std::max({most, tokens * all_take / tensor_size, routed});
   }
   return most;
 }
@@ -74,8 +114,6 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
   const std::int64_t hidden = config.hidden_size;
-  const HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
-  TROUPE_TRY(const QkvRows qkv, qkv_rows(layout, shard));
   const ExpertWork work =
       config.moe ? expert_work(*config.moe, tokens, shard.size, exchange) : ExpertWork();
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
@@ -84,9 +122,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
   TROUPE_TRY(space.update, ops.allocate(DType::f32, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
-  TROUPE_TRY(space.qkv, ops.allocate(activation, {tokens, qkv.total()}));
-  TROUPE_TRY(space.query, ops.allocate(activation, {tokens, qkv.q.count}));
-  TROUPE_TRY(space.attended, ops.allocate(activation, {tokens, qkv.q.count}));
+  TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
   TROUPE_TRY(space.gate_up, ops.allocate(activation, {2 * inner}));
   TROUPE_TRY(space.activated, ops.allocate(activation, {inner}));
   TROUPE_TRY(space.head_residual, ops.allocate(activation, {rows, hidden}));
@@ -98,6 +134,9 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
     TROUPE_TRY(space.all_logits, ops.allocate(DType::f32, {shard.size * rows, vocab}));
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
+  if (config.moe && config.moe->shared_intermediate_size > 0) {
+    TROUPE_TRY(space.shared_rows, ops.allocate(DType::f32, {tokens, hidden}));
+  }
   if (exchange) TROUPE_CHECK(allocate_exchange(*exchange, hidden, ops, space.exchange));
   return space;
 }

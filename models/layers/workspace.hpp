@@ -24,6 +24,19 @@ struct ExchangeBuffers {
   DeviceTensor rows_of_pairs;  // [P] i32
 };
 
+/// The buffers of latent attention (LatentConfig).
+struct LatentBuffers {
+  DeviceTensor query_down;       // [T, query_rank] activation; empty without one
+  DeviceTensor unrotated_query;  // [T, heads * unrotated_dim] activation
+  DeviceTensor rotated_query;    // [T, heads * rotated_dim] activation
+  DeviceTensor latent_query;     // [T, heads * rank] activation
+  DeviceTensor kv;               // [T, rank + rotated_dim] activation
+  DeviceTensor values;           // [T, heads * value_dim] activation
+  DeviceTensor head_ids;         // [T, heads] i32: of each token 0, 1, ...
+  DeviceTensor head_offsets;     // [heads + 1] i32
+  DeviceTensor head_source;      // [T * heads] i32
+};
+
 /// The buffers of a pass, allocated once and shared by all layers, which run one after another.
 /// T is max_batch_tokens, R max_head_rows; a pass uses the first rows of each. "heads", "inner" and
 /// "vocab" are this rank's part. Addresses never change.
@@ -36,9 +49,10 @@ struct Workspace {
   DeviceTensor residual;       // [T, hidden] activation: the residual stream
   DeviceTensor update;         // [T, hidden] f32: what the last block adds to it
   DeviceTensor normed;         // [T, hidden] activation: input of a block
-  DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation
-  DeviceTensor query;          // [T, heads * head_dim] activation
-  DeviceTensor attended;       // [T, heads * head_dim] activation
+  DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
+  DeviceTensor query;          // [T, heads * head_dim of the cache] activation
+  DeviceTensor attended;       // [T, heads * value_dim of the cache] activation
+  LatentBuffers latent;        // empty without latent attention
   DeviceTensor gate_up;        // [T * rows per token, 2 inner], flat, activation
   DeviceTensor activated;      // [T * rows per token, inner], flat, activation
   DeviceTensor head_residual;  // [R, hidden] activation
@@ -55,6 +69,7 @@ struct Workspace {
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
   DeviceTensor expert_rows;     // [X * k, hidden] f32: each chosen expert's output
+  DeviceTensor shared_rows;     // [T, hidden] f32: output of the MLP that all tokens take, if any
   ExchangeBuffers exchange;     // empty where no tokens are exchanged
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/layers/attention_shape.hpp"
 #include "models/layers/expert_parallel_moe.hpp"
 #include "models/layers/rope_table.hpp"
 #include "models/model/stages.hpp"
@@ -26,7 +27,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const Family& family = family_of(config_.architecture);
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
                         limits_.compute, ops_);
-  TROUPE_TRY(attention_, attention_shape(config_, shard));
+  TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
   const std::optional<ExpertLayout> exchange = expert_layout(config_, limits_, parallel.mesh);
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, exchange, ops_));
   const std::int64_t rows_per_token = config_.moe && !exchange ? config_.moe->top_k : 1;
@@ -67,7 +68,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
 }
 
 Result<void> DecoderModel::build_rope() {
-  const HostTensor table = rope_table(config_.rope, limits_.max_positions, config_.head_dim);
+  const HostTensor table = rope_table(config_.rope, limits_.max_positions, config_.rotated_dim());
   TROUPE_TRY(rope_, ops_.allocate(DType::f32, table->shape()));
   ops_.upload(table, rope_);
   return ops_.synchronize();
@@ -141,7 +142,7 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
   const std::int64_t elements =
-      2 * cache_tensors(caches_) * limits_.block_size * attention_.kv_heads * attention_.head_dim;
+      cache_tensors(caches_) * limits_.block_size * attention_.cached_elements();
   return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype);
 }
 

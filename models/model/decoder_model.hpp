@@ -43,11 +43,11 @@ class DecoderModel final : public Model {
   ModelConfig config_;
   ModelLimits limits_;
   Ops& ops_;
-  AttentionShape attention_;
+  AttentionShape attention_;  // of all layers, but for their windows
   Workspace space_;
   std::optional<TensorGroup> tensor_;
   std::optional<ExpertExchange> experts_;  // where whole experts are dealt out to ranks
-  DeviceTensor rope_;                      // [max_positions, head_dim] f32
+  DeviceTensor rope_;                      // [max_positions, rotated_dim] f32
   Collectives* pipeline_ = nullptr;        // null on one stage
   int stage_ = 0;
   int stages_ = 1;

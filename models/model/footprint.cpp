@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "models/families/family.hpp"
-#include "models/layers/attention.hpp"
+#include "models/layers/attention_shape.hpp"
 #include "models/layers/parameters.hpp"
 #include "models/layers/stage_caches.hpp"
 #include "models/model/stages.hpp"
@@ -24,6 +24,8 @@ Parameter stack_of(Parameter parameter) {
       return Parameter::gate;
     case Parameter::expert_up:
       return Parameter::expert_gate;
+    case Parameter::shared_up:
+      return Parameter::shared_gate;
     default:
       return parameter;
   }
@@ -41,13 +43,18 @@ class WeightBytes {
     const WeightRule& rule = *use.rule;
     const std::string name = checkpoint_name(rule, use.layer, use.expert);
     TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, shape_of(rule.parameter, config_)));
-    if (weight.shape().rank() == 1) {
-      bytes_ += weight.elements() * element_bytes(DType::f32);
+    const bool is_vector = weight.shape().rank() == 1;
+    TROUPE_TRY(const WeightShard part,
+               shard_weight(name, rule.shard, weight[0], is_vector ? 1 : weight[1],
+                            head_layout(rule.parameter, config_), shard));
+    if (is_vector) {
+      bytes_ += part.rows.count * element_bytes(DType::f32);
       return {};
     }
-    const HeadLayout heads{config_.heads, config_.kv_heads, config_.head_dim};
-    TROUPE_TRY(const WeightShard part,
-               shard_weight(name, rule.shard, weight[0], weight[1], heads, shard));
+    if (config_.latent && is_cut_by_head(rule.parameter)) {
+      add_cut_by_head(rule.parameter, part.rows.count, weight);
+      return {};
+    }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter), use.expert}];
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
@@ -76,6 +83,30 @@ class WeightBytes {
     std::int64_t columns = 0;
     bool all_bf16 = true;  ///< in the checkpoint
   };
+
+  /// Whether latent attention holds the parts of a head's rows in matrices of their own.
+  static bool is_cut_by_head(Parameter parameter) {
+    return parameter == Parameter::query || parameter == Parameter::query_up ||
+           parameter == Parameter::latent_up;
+  }
+
+  /// As LatentAttention prepares them: queries' rows as two matrices, keys and values of each head
+  /// as two.
+  void add_cut_by_head(Parameter parameter, std::int64_t rows, const Tensor& weight) {
+    const LatentConfig& latent = *config_.latent;
+    const std::int64_t heads = rows / head_layout(parameter, config_).head_dim;
+    const bool bf16 = weight.dtype() == DType::bf16;
+    const auto held = [&](std::int64_t n, std::int64_t k) {
+      return matrix_bytes({n, k, bf16}, options_.panel_rows);
+    };
+    if (parameter == Parameter::latent_up) {
+      bytes_ += heads * held(latent.rank, latent.unrotated_dim);
+      bytes_ += heads * held(latent.value_dim, latent.rank);
+    } else {
+      bytes_ += held(heads * latent.unrotated_dim, weight[1]);
+      bytes_ += held(heads * latent.rotated_dim, weight[1]);
+    }
+  }
 
   static std::int64_t element_bytes(DType dtype) {
     return static_cast<std::int64_t>(size_of(dtype));
@@ -144,10 +175,10 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   }
   footprint.weight_bytes = weights.total();
 
-  TROUPE_TRY(const AttentionShape attention, attention_shape(config, shard));
+  TROUPE_TRY(const AttentionShape attention, attention_shape(config, 0, shard));
+  const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
   footprint.kv_bytes_per_block =
-      static_cast<std::size_t>(2 * cache_tensors(stage_caches(config, footprint.layers)) *
-                               options.block_size * attention.kv_heads * attention.head_dim) *
+      static_cast<std::size_t>(tensors * options.block_size * attention.cached_elements()) *
       size_of(options.kv_dtype);
   return footprint;
 }

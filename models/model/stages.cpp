@@ -10,18 +10,34 @@ namespace {
 
 constexpr std::int64_t typical_context = 512;
 
-std::int64_t attention_cost(const ModelConfig& config) {
+std::int64_t latent_attention_cost(const ModelConfig& config, std::int64_t context) {
+  const LatentConfig& latent = *config.latent;
+  const std::int64_t query_width = config.heads * config.head_dim;
+  const std::int64_t query = latent.query_rank == 0
+                                 ? config.hidden_size * query_width
+                                 : latent.query_rank * (config.hidden_size + query_width);
+  const std::int64_t down = config.hidden_size * (latent.rank + latent.rotated_dim);
+  const std::int64_t up = config.heads * latent.rank * (latent.unrotated_dim + latent.value_dim);
+  const std::int64_t output = config.hidden_size * config.heads * latent.value_dim;
+  return query + down + up + output +
+         config.heads * (2 * latent.rank + latent.rotated_dim) * context;
+}
+
+std::int64_t attention_cost(const ModelConfig& config, std::int64_t layer) {
+  std::int64_t context = std::min(typical_context, config.max_position_embeddings);
+  if (config.latent) return latent_attention_cost(config, context);
+  if (config.window_of(layer) > 0) context = std::min(context, config.window_of(layer));
   const std::int64_t query_width = config.heads * config.head_dim;
   const std::int64_t kv_width = config.kv_heads * config.head_dim;
   const std::int64_t projections = config.hidden_size * (2 * query_width + 2 * kv_width);
-  const std::int64_t context = std::min(typical_context, config.max_position_embeddings);
   return projections + 2 * query_width * context;
 }
 
 std::int64_t mlp_cost(const ModelConfig& config, std::int64_t layer) {
   if (!config.is_sparse(layer)) return 3 * config.hidden_size * config.intermediate_size;
   const MoeConfig& moe = *config.moe;
-  return config.hidden_size * (moe.experts + 3 * moe.top_k * moe.intermediate_size);
+  return config.hidden_size *
+         (moe.experts + 3 * moe.top_k * moe.intermediate_size + 3 * moe.shared_intermediate_size);
 }
 
 }  // namespace
@@ -29,7 +45,7 @@ std::int64_t mlp_cost(const ModelConfig& config, std::int64_t layer) {
 std::vector<std::int64_t> layer_costs(const ModelConfig& config) {
   std::vector<std::int64_t> costs;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    costs.push_back(attention_cost(config) + mlp_cost(config, layer));
+    costs.push_back(attention_cost(config, layer) + mlp_cost(config, layer));
   }
   costs.front() += config.hidden_size;
   costs.back() += config.hidden_size * config.vocab_size / 2;

@@ -10,7 +10,8 @@
 namespace troupe {
 
 /// What each layer costs a token, in multiply-adds: the projections of attention, its scores and
-/// sums over a context of 512 tokens, and a dense MLP or the router and top_k experts. The
+/// sums over a context of 512 tokens (or a shorter window), and a dense MLP or the router, top_k
+/// experts and what is shared. The
 /// embedding counts to the first layer and the head to the last. Only sampled rows reach the head:
 /// taking half a batch's tokens for prompt and half for sampled ones, half of it counts.
 std::vector<std::int64_t> layer_costs(const ModelConfig& config);

@@ -52,19 +52,33 @@ struct AttentionBatch {
 /// local KV heads, in a layout that only Ops knows.
 struct KvLayer {
   Tensor keys;
-  Tensor values;
+  Tensor values;  ///< empty where values are part of the keys (AttentionShape::latent)
 };
 
 struct AttentionShape {
   std::int64_t heads = 0;     ///< local query heads
   std::int64_t kv_heads = 0;  ///< local KV heads; divides heads
   std::int64_t head_dim = 0;
-  float scale = 1.0F;  ///< of q.k before softmax
+  float scale = 1.0F;       ///< of q.k before softmax
+  std::int64_t window = 0;  ///< a query sees its own position and window - 1 before; 0: all before
+  /// Above 0, the one KV head's value is the first `latent` elements of its key, which is all that
+  /// the cache holds (multi-head latent attention in its absorbed form).
+  std::int64_t latent = 0;
+
+  std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
+  /// Elements that a layer's cache holds of a token.
+  std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
 };
 
 struct RouterOptions {
   std::int64_t top_k = 1;
   bool normalize = false;  ///< weights of the chosen experts are divided by their sum
+  bool sigmoid = false;    ///< scores are sigmoids of the logits; else their softmax
+  /// Of the `groups` equal groups of experts, only those `top_groups` take part whose two best
+  /// scores have the largest sum.
+  std::int64_t groups = 1;
+  std::int64_t top_groups = 1;
+  float scale = 1.0F;  ///< of the weights
 };
 
 /// The rows of a pass in the order of their experts, for grouped GEMMs. Made by `Ops::permute`.
@@ -131,6 +145,9 @@ class Ops {
   /// residual += x, as add_rms_norm does it. Both [rows, hidden].
   virtual void add(const Tensor& residual, const Tensor& x) = 0;
 
+  /// x += bias, row by row. x [rows, n] f32 or activation dtype; bias [n] f32.
+  virtual void add_bias(const Tensor& x, const Tensor& bias) = 0;
+
   /// out = x . weight^T. x [rows, k], out [rows, n] f32 or activation dtype. Rows may be 0.
   virtual void linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;
 
@@ -144,21 +161,32 @@ class Ops {
                                const AttentionBatch& batch, const KvLayer& cache,
                                const Tensor& q_out) = 0;
 
+  /// As norm_rope_store, for a latent cache (shape.latent = L, head_dim = L + R). kv [tokens, L +
+  /// R]: RMSNorm with `norm` ([L] f32) of the first L elements, rotation of the others, together
+  /// the token's key. q_out [tokens, heads * (L + R)]: of each head its part of latent_q [tokens,
+  /// heads * L], then that of rotated_q [tokens, heads * R], rotated. rope [max_position, R].
+  virtual void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                                 const Tensor& norm, float eps, const Tensor& rope,
+                                 const AttentionShape& shape, const AttentionBatch& batch,
+                                 const KvLayer& cache, const Tensor& q_out) = 0;
+
   /// Causal attention of q [tokens, heads * head_dim] over the paged cache, this pass's own tokens
-  /// included and read back from it at stored precision; online softmax block after block from
-  /// position 0 (Milakov & Gimelshein 2018), long contexts split at fixed absolute positions.
-  /// out [tokens, heads * head_dim].
+  /// included and read back from it at stored precision; online softmax chunk after chunk of
+  /// absolute positions (Milakov & Gimelshein 2018), long contexts split at fixed absolute
+  /// positions. Blocks that lie wholly before a sequence's first_position - window + 1 are not
+  /// read. out [tokens, heads * value_dim].
   virtual void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                          const KvLayer& cache, const Tensor& out) = 0;
 
   /// out = silu(gate) * up. gate_up [rows, 2 * inner] (gate first), out [rows, inner].
   virtual void silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
 
-  /// Softmax over all experts in f32, then the top_k largest (ties: the lower index), best first;
-  /// all different, also where logits are not finite.
-  /// logits [tokens, experts] f32; ids [tokens, top_k] i32; weights [tokens, top_k] f32.
-  virtual void route(const Tensor& logits, const RouterOptions& options, const Tensor& ids,
-                     const Tensor& weights) = 0;
+  /// Scores of all experts in f32, then the top_k largest of score + bias (ties: the lower index),
+  /// best first; all different, also where logits are not finite. The weights are the scores,
+  /// without bias. logits [tokens, experts] f32; bias [experts] f32, or empty: none; ids [tokens,
+  /// top_k] i32; weights [tokens, top_k] f32.
+  virtual void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                     const Tensor& ids, const Tensor& weights) = 0;
 
   /// Sorts (token, choice) pairs by expert, keeping those of local experts
   /// [first_expert, first_expert + local). ids [tokens, top_k]; fills batch.

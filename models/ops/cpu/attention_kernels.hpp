@@ -5,7 +5,7 @@
 // over head_dim, of q * scale * log2(e); per chunk the maximum, alpha = 2^(old - new maximum), the
 // sums of 2^(score - maximum) by position modulo 16, and for each element of the output one chain
 // of FMAs over the positions, started from its value times alpha. Nothing of it depends on which
-// rows share the tile: a row skips the positions after its own.
+// rows share the tile: a row skips the positions that it does not see, and chunks of none.
 #pragma once
 
 #include "models/ops/cpu/kernels.hpp"
@@ -25,11 +25,22 @@ inline constexpr int groups_per_chunk = attention_chunk / 16;
 /// The parts of a job's scratch, all by row.
 struct AttentionTile {
   float* q;        // [rows, head_dim], scaled
-  float* sum;      // [rows, head_dim]
+  float* sum;      // [rows, value_dim]
   float* scores;   // [rows, 64]
   float* total;    // [rows, 16]
   float* maximum;  // [rows]
   float* alpha;    // [rows]
+  float* values;   // [64, value_dim] as stored: one chunk's values where the cache has only keys
+};
+
+// AttentionShape::value_dim, which is no function of this instruction set.
+TROUPE_INLINE std::int64_t value_dim_of(const AttentionShape& shape) {
+  return shape.latent > 0 ? shape.latent : shape.head_dim;
+}
+
+/// The positions of a chunk that a row sees: [begin, end), counted from the chunk's first.
+struct Seen {
+  std::int64_t begin, end;
 };
 
 /// Where the 16-position groups of one chunk lie.
@@ -67,18 +78,18 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
 /// sum = sum * alpha + scores . values over positions [begin, end) of the chunk.
 template <class Stored, int rows, int vectors>
 void value_tile(const float* scores, const float* alpha, const Stored* const* values,
-                std::int64_t head_dim, std::int64_t begin, std::int64_t end, float* out) {
+                std::int64_t value_dim, std::int64_t begin, std::int64_t end, float* out) {
   F16 sum[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      sum[r][v] = load(out + r * head_dim + 16 * v) * broadcast(alpha[r]);
+      sum[r][v] = load(out + r * value_dim + 16 * v) * broadcast(alpha[r]);
     }
   for (std::int64_t j = begin; j < end;) {
     const std::int64_t stop = (j / 16 + 1) * 16 < end ? (j / 16 + 1) * 16 : end;
-    const Stored* value = values[j / 16] + (j % 16) * head_dim;
-    for (; j < stop; ++j, value += head_dim) {
+    const Stored* value = values[j / 16] + (j % 16) * value_dim;
+    for (; j < stop; ++j, value += value_dim) {
       F16 b[vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) b[v] = load(value + 16 * v);
@@ -93,7 +104,7 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) store(out + r * head_dim + 16 * v, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) store(out + r * value_dim + 16 * v, sum[r][v]);
 }
 
 /// Scores of `rows` rows, at most score_rows, against `groups` groups of positions.
@@ -117,32 +128,35 @@ void score_rows_of(int count, const float* q, std::int64_t head_dim, const Store
 
 template <class Stored, int rows = value_rows>
 void value_rows_of(int count, const float* scores, const float* alpha, const Stored* const* values,
-                   std::int64_t head_dim, std::int64_t begin, std::int64_t end, float* out) {
+                   std::int64_t value_dim, std::int64_t begin, std::int64_t end, float* out) {
   if constexpr (rows > 1) {
     if (count < rows) {
-      value_rows_of<Stored, rows - 1>(count, scores, alpha, values, head_dim, begin, end, out);
+      value_rows_of<Stored, rows - 1>(count, scores, alpha, values, value_dim, begin, end, out);
       return;
     }
   }
   const Stored* shifted[groups_per_chunk] = {};
   std::int64_t d = 0;
-  for (; d + 16 * value_vectors <= head_dim; d += 16 * value_vectors) {
-    for (std::int64_t g = 0; 16 * g < end; ++g) shifted[g] = values[g] + d;
-    value_tile<Stored, rows, value_vectors>(scores, alpha, shifted, head_dim, begin, end, out + d);
+  for (; d + 16 * value_vectors <= value_dim; d += 16 * value_vectors) {
+    for (std::int64_t g = begin / 16; 16 * g < end; ++g) shifted[g] = values[g] + d;
+    value_tile<Stored, rows, value_vectors>(scores, alpha, shifted, value_dim, begin, end, out + d);
   }
-  for (; d < head_dim; d += 16) {
-    for (std::int64_t g = 0; 16 * g < end; ++g) shifted[g] = values[g] + d;
-    value_tile<Stored, rows, 1>(scores, alpha, shifted, head_dim, begin, end, out + d);
+  for (; d < value_dim; d += 16) {
+    for (std::int64_t g = begin / 16; 16 * g < end; ++g) shifted[g] = values[g] + d;
+    value_tile<Stored, rows, 1>(scores, alpha, shifted, value_dim, begin, end, out + d);
   }
 }
 
-/// Turns `visible` scores of a row (1 to 64) into terms of the softmax, the others into zeros.
-inline void softmax_row(const AttentionTile& tile, std::int64_t row, std::int64_t visible) {
+/// Turns the scores that a row sees into terms of the softmax, the others of their groups of 16
+/// positions into zeros.
+inline void softmax_row(const AttentionTile& tile, std::int64_t row, Seen seen) {
   const F16 lowest = broadcast(-__builtin_inff());
+  const std::int64_t first = seen.begin / 16 * 16;
   float* scores = tile.scores + row * attention_chunk;
   F16 largest = lowest;
-  for (std::int64_t i = 0; i < visible; i += 16) {
-    largest = max(keep_first(load(scores + i), visible - i, lowest), largest);
+  for (std::int64_t i = first; i < seen.end; i += 16) {
+    const F16 upper = keep_first(load(scores + i), seen.end - i, lowest);
+    largest = max(keep_first(lowest, seen.begin - i, upper), largest);
   }
   const float old_maximum = tile.maximum[row];
   const float chunk_maximum = reduce_max(largest);
@@ -150,8 +164,9 @@ inline void softmax_row(const AttentionTile& tile, std::int64_t row, std::int64_
   const F16 alpha = exp2(broadcast(old_maximum - maximum));
   const F16 subtract = broadcast(maximum);
   F16 total = load(tile.total + row * 16) * alpha;
-  for (std::int64_t i = 0; i < visible; i += 16) {
-    const F16 term = keep_first(exp2(load(scores + i) - subtract), visible - i, zero());
+  for (std::int64_t i = first; i < seen.end; i += 16) {
+    const F16 upper = keep_first(exp2(load(scores + i) - subtract), seen.end - i, zero());
+    const F16 term = keep_first(zero(), seen.begin - i, upper);
     store(scores + i, term);
     total = total + term;
   }
@@ -160,53 +175,91 @@ inline void softmax_row(const AttentionTile& tile, std::int64_t row, std::int64_
   tile.maximum[row] = maximum;
 }
 
+/// One group's values, the first value_dim elements of its keys, as [16, value_dim].
 template <class Stored>
-Chunk<Stored> locate_chunk(const AttentionJob& job, std::int64_t first, int groups) {
+void transpose_values(const Stored* keys, std::int64_t block_size, std::int64_t value_dim,
+                      Stored* values) {
+  for (std::int64_t d = 0; d < value_dim; ++d) {
+    for (std::int64_t j = 0; j < 16; ++j) values[j * value_dim + d] = keys[d * block_size + j];
+  }
+}
+
+/// The groups of 16 positions [begin, end) of the chunk from position `first`.
+template <class Stored>
+Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t first,
+                           int begin, int end) {
   Chunk<Stored> chunk{};
   const std::int64_t dim = job.shape.head_dim;
-  for (int g = 0; g < groups; ++g) {
+  for (int g = begin; g < end; ++g) {
     const std::int64_t position = first + 16 * g;
     const std::int64_t block = job.blocks[position / job.block_size];
     const std::int64_t offset = position % job.block_size;
     const std::int64_t page = (block * job.shape.kv_heads + job.kv_head) * dim * job.block_size;
     chunk.keys[g] = static_cast<const Stored*>(job.keys) + page + offset;
-    chunk.values[g] = static_cast<const Stored*>(job.values) + page + offset * dim;
+    if (job.shape.latent == 0) {
+      chunk.values[g] = static_cast<const Stored*>(job.values) + page + offset * dim;
+      continue;
+    }
+    Stored* values = reinterpret_cast<Stored*>(tile.values) + 16 * g * job.shape.latent;
+    transpose_values(chunk.keys[g], job.block_size, job.shape.latent, values);
+    chunk.values[g] = values;
   }
   return chunk;
 }
 
-/// Adds positions [first, first + 64) to all rows that see any of them. `per_row` rows of the tile
-/// share a position.
+/// Adds the values that rows [row, row + count) see, `seen` being the first one's.
+template <class Stored, class SeenBy>
+void add_values(const AttentionTile& tile, const Chunk<Stored>& chunk, std::int64_t row, int count,
+                std::int64_t value_dim, const SeenBy& seen_by) {
+  constexpr float unchanged[value_rows] = {1.0F};
+  const auto scores = [&](std::int64_t r) { return tile.scores + r * attention_chunk; };
+  const auto sum = [&](std::int64_t r) { return tile.sum + r * value_dim; };
+  const Seen common = seen_by(row);
+  if (seen_by(row + count - 1).begin != common.begin) {  // the window moves on within the chunk
+    for (std::int64_t r = row; r < row + count; ++r) {
+      value_rows_of<Stored>(1, scores(r), tile.alpha + r, chunk.values, value_dim, seen_by(r).begin,
+                            seen_by(r).end, sum(r));
+    }
+    return;
+  }
+  value_rows_of<Stored>(count, scores(row), tile.alpha + row, chunk.values, value_dim, common.begin,
+                        common.end, sum(row));
+  for (std::int64_t r = row; r < row + count; ++r) {
+    if (seen_by(r).end == common.end) continue;
+    value_rows_of<Stored>(1, scores(r), unchanged, chunk.values, value_dim, common.end,
+                          seen_by(r).end, sum(r));
+  }
+}
+
+/// Adds positions [first, first + 64) to all rows that see any of them; there is one. `per_row`
+/// rows of the tile share a position.
 template <class Stored>
 void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t rows,
                std::int64_t per_row, std::int64_t first) {
-  const std::int64_t dim = job.shape.head_dim;
-  const auto visible = [&](std::int64_t row) {
-    const std::int64_t n = job.first_position + row / per_row - first + 1;
-    return n < 0 ? 0 : n < attention_chunk ? n : attention_chunk;
+  const std::int64_t dim = job.shape.head_dim, window = job.shape.window;
+  const auto in_chunk = [](std::int64_t i) {
+    return i < 0 ? 0 : i < attention_chunk ? i : attention_chunk;
   };
-  std::int64_t begin = 0;
-  while (visible(begin) == 0) ++begin;
-  const int groups = static_cast<int>((visible(rows - 1) + 15) / 16);
-  const Chunk<Stored> chunk = locate_chunk<Stored>(job, first, groups);
-  for (std::int64_t r = begin; r < rows; r += score_rows) {
-    const int count = static_cast<int>(rows - r < score_rows ? rows - r : score_rows);
-    score_rows_of<Stored>(count, tile.q + r * dim, dim, chunk.keys, job.block_size, groups,
-                          tile.scores + r * attention_chunk);
+  const auto seen_by = [&](std::int64_t row) {
+    const std::int64_t end = job.first_position + row / per_row - first + 1;
+    return Seen{window == 0 ? 0 : in_chunk(end - window), in_chunk(end)};
+  };
+  std::int64_t begin = 0, end = rows;
+  while (seen_by(begin).end == 0) ++begin;
+  while (seen_by(end - 1).begin == attention_chunk) --end;
+  const int first_group = static_cast<int>(seen_by(begin).begin / 16);
+  const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
+  const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
+  for (std::int64_t r = begin; r < end; r += score_rows) {
+    const int count = static_cast<int>(end - r < score_rows ? end - r : score_rows);
+    score_rows_of<Stored>(count, tile.q + r * dim, dim, chunk.keys + first_group, job.block_size,
+                          groups - first_group,
+                          tile.scores + r * attention_chunk + 16 * first_group);
   }
-  for (std::int64_t r = begin; r < rows; ++r) softmax_row(tile, r, visible(r));
-  constexpr float unchanged[value_rows] = {1.0F};
-  for (std::int64_t r = begin; r < rows; r += value_rows) {
-    const int count = static_cast<int>(rows - r < value_rows ? rows - r : value_rows);
-    const std::int64_t common = visible(r);
-    const float* scores = tile.scores + r * attention_chunk;
-    value_rows_of<Stored>(count, scores, tile.alpha + r, chunk.values, dim, 0, common,
-                          tile.sum + r * dim);
-    for (int i = 0; i < count; ++i) {
-      if (visible(r + i) == common) continue;
-      value_rows_of<Stored>(1, scores + i * attention_chunk, unchanged, chunk.values, dim, common,
-                            visible(r + i), tile.sum + (r + i) * dim);
-    }
+  for (std::int64_t r = begin; r < end; ++r) softmax_row(tile, r, seen_by(r));
+  for (std::int64_t r = begin; r < end; r += value_rows) {
+    const int count = static_cast<int>(end - r < value_rows ? end - r : value_rows);
+    add_values(tile, chunk, r, count, value_dim_of(job.shape), seen_by);
   }
 }
 
@@ -218,37 +271,39 @@ inline AttentionTile lay_out(float* scratch) {
   tile.total = tile.scores + attention_tile_rows * attention_chunk;
   tile.maximum = tile.total + attention_tile_rows * 16;
   tile.alpha = tile.maximum + attention_tile_rows;
+  tile.values = tile.alpha + attention_tile_rows;
   return tile;
 }
 
 template <class Stored>
 void attend(const AttentionJob& job) {
-  const std::int64_t dim = job.shape.head_dim;
+  const std::int64_t dim = job.shape.head_dim, value_dim = value_dim_of(job.shape);
   const std::int64_t per_row = job.shape.heads / job.shape.kv_heads;
   const std::int64_t rows = job.rows * per_row;
   const AttentionTile tile = lay_out(job.scratch);
-  const auto place = [&](std::int64_t row) {  // of this pair's head in q and out
-    return ((row / per_row) * job.shape.heads + job.kv_head * per_row + row % per_row) * dim;
+  const auto place = [&](std::int64_t row) {  // of this pair's head among the heads of q and out
+    return (row / per_row) * job.shape.heads + job.kv_head * per_row + row % per_row;
   };
   const F16 scale = broadcast(job.shape.scale * 1.44269504F);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const float* q = job.q + place(r);
-    for (std::int64_t d = 0; d < dim; d += 16) {
-      store(tile.q + r * dim + d, load(q + d) * scale);
-      store(tile.sum + r * dim + d, zero());
-    }
+    const float* q = job.q + place(r) * dim;
+    for (std::int64_t d = 0; d < dim; d += 16) store(tile.q + r * dim + d, load(q + d) * scale);
+    for (std::int64_t d = 0; d < value_dim; d += 16) store(tile.sum + r * value_dim + d, zero());
     store(tile.total + r * 16, zero());
     tile.maximum[r] = -3.0e38F;  // finite: inf - inf would be NaN
   }
   const std::int64_t positions = job.first_position + job.rows;
-  for (std::int64_t first = 0; first < positions; first += attention_chunk) {
+  const std::int64_t window = job.shape.window;
+  const std::int64_t oldest = window == 0 ? 0 : job.first_position - window + 1;
+  const std::int64_t start = oldest < 0 ? 0 : oldest / attention_chunk * attention_chunk;
+  for (std::int64_t first = start; first < positions; first += attention_chunk) {
     add_chunk<Stored>(job, tile, rows, per_row, first);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     const F16 inverse = broadcast(1.0F / reduce_add(load(tile.total + r * 16)));
-    float* out = job.out + place(r);
-    for (std::int64_t d = 0; d < dim; d += 16) {
-      store(out + d, load(tile.sum + r * dim + d) * inverse);
+    float* out = job.out + place(r) * value_dim;
+    for (std::int64_t d = 0; d < value_dim; d += 16) {
+      store(out + d, load(tile.sum + r * value_dim + d) * inverse);
     }
   }
 }

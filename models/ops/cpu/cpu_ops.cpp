@@ -68,15 +68,20 @@ class CpuOps final : public Ops {
   void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
                     const Tensor& out) override;
   void add(const Tensor& residual, const Tensor& x) override;
+  void add_bias(const Tensor& x, const Tensor& bias) override;
   void linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
   void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
                        const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
                        const KvLayer& cache, const Tensor& q_out) override;
+  void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                         const Tensor& norm, float eps, const Tensor& rope,
+                         const AttentionShape& shape, const AttentionBatch& batch,
+                         const KvLayer& cache, const Tensor& q_out) override;
   void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void silu_mul(const Tensor& gate_up, const Tensor& out) override;
-  void route(const Tensor& logits, const RouterOptions& options, const Tensor& ids,
-             const Tensor& weights) override;
+  void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+             const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
@@ -128,19 +133,24 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CpuOps::allocate_kv(std::int64_t b
                                                                   std::int32_t block_size,
                                                                   const AttentionShape& shape,
                                                                   DType dtype) {
-  if (block_size < 16 || block_size % 16 != 0 || shape.head_dim < 16 || shape.head_dim % 16 != 0 ||
-      shape.head_dim > attention_max_head_dim || shape.kv_heads < 1 ||
+  const bool odd_latent =
+      shape.latent != 0 &&
+      (shape.latent % 16 != 0 || shape.latent >= shape.head_dim || shape.kv_heads != 1);
+  if (odd_latent || block_size < 16 || block_size % 16 != 0 || shape.head_dim < 16 ||
+      shape.head_dim % 16 != 0 || shape.head_dim > attention_max_head_dim || shape.kv_heads < 1 ||
       shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > attention_tile_rows ||
       (dtype != DType::f32 && dtype != DType::bf16)) {
     return fail(ErrorCode::unsupported,
                 "the CPU's attention wants block_size and head_dim to be multiples of 16, head_dim "
-                "<= {}, heads / kv_heads a whole number <= {} and f32 or bf16; found block_size "
-                "{}, head_dim {}, {} heads, {} KV heads, {}",
+                "<= {}, heads / kv_heads a whole number <= {}, a latent part that is a multiple of "
+                "16 and f32 or bf16; found block_size {}, head_dim {} ({} latent), {} heads, {} KV "
+                "heads, {}",
                 attention_max_head_dim, attention_tile_rows, block_size, shape.head_dim,
-                shape.heads, shape.kv_heads, to_string(dtype));
+                shape.latent, shape.heads, shape.kv_heads, to_string(dtype));
   }
   TROUPE_TRY(DeviceTensor keys,
              allocate(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
+  if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
   TROUPE_TRY(DeviceTensor values,
              allocate(dtype, Shape{blocks, shape.kv_heads, block_size, shape.head_dim}));
   return std::pair(std::move(keys), std::move(values));
@@ -188,6 +198,13 @@ void CpuOps::add(const Tensor& residual, const Tensor& x) {
     auto* sum = residual.as<float>();
     const auto* add = x.as<float>();
     for (std::int64_t i = begin; i < end; ++i) sum[i] += add[i];
+  });
+}
+
+void CpuOps::add_bias(const Tensor& x, const Tensor& bias) {
+  const std::int64_t width = bias[0];
+  for_rows(x.elements() / width, 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    kernels_.rows.add_bias(x.as<float>() + begin * width, bias.as<float>(), end - begin, width);
   });
 }
 
@@ -258,6 +275,33 @@ void CpuOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tens
   });
 }
 
+void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                               const Tensor& norm, float eps, const Tensor& rope,
+                               const AttentionShape& shape, const AttentionBatch& batch,
+                               const KvLayer& cache, const Tensor& q_out) {
+  LatentRopeStoreJob job;
+  job.latent_q = latent_q.as<float>();
+  job.rotated_q = rotated_q.as<float>();
+  job.kv = kv.as<float>();
+  job.norm = norm.as<float>();
+  job.eps = eps;
+  job.rope = rope.as<float>();
+  job.shape = shape;
+  job.positions = batch.positions.as<std::int32_t>();
+  job.kv_slots = batch.kv_slots.as<std::int32_t>();
+  job.block_size = batch.block_size;
+  job.keys = cache.keys.data();
+  job.dtype = cache.keys.dtype();
+  job.q_out = q_out.as<float>();
+  for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
+           [&](std::int64_t begin, std::int64_t end, int) {
+             LatentRopeStoreJob part = job;
+             part.begin = begin;
+             part.end = end;
+             kernels_.rows.latent_rope_store(part);
+           });
+}
+
 void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                        const KvLayer& cache, const Tensor& out) {
   AttentionJob job;
@@ -293,7 +337,7 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
       const std::int64_t row = span.first_row + begin;
       part.kv_head = (number - first) / tiles;
       part.q = q.as<float>() + row * shape.heads * shape.head_dim;
-      part.out = out.as<float>() + row * shape.heads * shape.head_dim;
+      part.out = out.as<float>() + row * shape.heads * shape.value_dim();
       part.rows = std::min<std::int64_t>(tile_rows, span.rows - begin);
       part.first_position = span.first_position + begin;
       part.blocks = batch.block_tables.as<std::int32_t>() + span.block_offset;
@@ -321,14 +365,15 @@ void CpuOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
            });
 }
 
-void CpuOps::route(const Tensor& logits, const RouterOptions& options, const Tensor& ids,
-                   const Tensor& weights) {
+void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                   const Tensor& ids, const Tensor& weights) {
   const std::int64_t experts = logits[1];
-  reserve_scratch(experts);
+  const float* bias_of = bias.empty() ? nullptr : bias.as<float>();
+  reserve_scratch(route_scratch_floats(experts));
   const std::int64_t bytes = row_bytes(logits) * (2 + 2 * options.top_k);
   for_rows(logits[0], bytes, [&](std::int64_t begin, std::int64_t end, int member) {
-    kernels_.rows.route(logits.as<float>() + begin * experts, end - begin, experts, options,
-                        ids.as<std::int32_t>() + begin * options.top_k,
+    kernels_.rows.route(logits.as<float>() + begin * experts, bias_of, end - begin, experts,
+                        options, ids.as<std::int32_t>() + begin * options.top_k,
                         weights.as<float>() + begin * options.top_k, scratch(member));
   });
 }

@@ -35,7 +35,7 @@ std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
 
 /// Rows of one KV head and sequence: `rows` query rows from `q`, at positions first_position...
 /// Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads, block_size,
-/// head_dim].
+/// head_dim]; with shape.latent there are only keys.
 struct AttentionJob {
   const float* q = nullptr;  ///< row 0, head 0
   float* out = nullptr;      ///< as q
@@ -51,10 +51,11 @@ struct AttentionJob {
   float* scratch = nullptr;  ///< attention_scratch_floats floats, 64-byte aligned
 };
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
-inline constexpr std::int64_t attention_max_head_dim = 256;
+inline constexpr std::int64_t attention_max_head_dim = 576;
 inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
 inline constexpr std::int64_t attention_scratch_floats =
-    attention_tile_rows * (2 * attention_max_head_dim + attention_chunk + 16 + 2);
+    attention_tile_rows * (2 * attention_max_head_dim + attention_chunk + 16 + 2) +
+    attention_chunk * attention_max_head_dim;
 
 /// As Ops::norm_rope_store, for tokens [begin, end).
 struct NormRopeStoreJob {
@@ -74,6 +75,24 @@ struct NormRopeStoreJob {
   std::int64_t begin = 0, end = 0;
 };
 
+/// As Ops::latent_rope_store, for tokens [begin, end).
+struct LatentRopeStoreJob {
+  const float* latent_q = nullptr;
+  const float* rotated_q = nullptr;
+  const float* kv = nullptr;
+  const float* norm = nullptr;
+  float eps = 0.0F;
+  const float* rope = nullptr;
+  AttentionShape shape;
+  const std::int32_t* positions = nullptr;
+  const std::int32_t* kv_slots = nullptr;
+  std::int64_t block_size = 16;
+  void* keys = nullptr;
+  DType dtype = DType::f32;
+  float* q_out = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
 /// Operations on single rows, named and defined as those of Ops.
 struct RowKernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t rows,
@@ -81,14 +100,18 @@ struct RowKernels {
   void (*add_rms_norm)(float* residual, const float* x, const float* weight, float eps,
                        std::int64_t rows, std::int64_t width, float* out);
   void (*silu_mul)(const float* gate_up, std::int64_t rows, std::int64_t inner, float* out);
-  /// Leaves the probabilities of one token in `scratch` [experts].
-  void (*route)(const float* logits, std::int64_t tokens, std::int64_t experts,
+  void (*add_bias)(float* x, const float* bias, std::int64_t rows, std::int64_t width);
+  /// `bias` may be null; scratch holds route_scratch_floats(experts).
+  void (*route)(const float* logits, const float* bias, std::int64_t tokens, std::int64_t experts,
                 const RouterOptions& options, std::int32_t* ids, float* weights, float* scratch);
   void (*combine)(const float* x, const float* weights, std::int64_t tokens, std::int64_t top_k,
                   std::int64_t width, float* out);
   void (*widen_row)(const void* row, DType dtype, std::int64_t width, float* out);
   void (*norm_rope_store)(const NormRopeStoreJob& job);
+  void (*latent_rope_store)(const LatentRopeStoreJob& job);
 };
+/// Scores, what they are chosen by, and groups.
+constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * experts; }
 
 struct Kernels {
   void (*gemm)(const GemmJob& job);

@@ -54,6 +54,16 @@ inline void add_rms_norm(float* residual, const float* x, const float* weight, f
   }
 }
 
+inline void add_bias(float* x, const float* bias, std::int64_t rows, std::int64_t width) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* row = x + r * width;
+    for (std::int64_t i = 0; i < width; i += 16) {
+      const std::int64_t n = width - i;
+      store(row + i, load(row + i, n) + load(bias + i, n), n);
+    }
+  }
+}
+
 inline void silu_mul(const float* gate_up, std::int64_t rows, std::int64_t inner, float* out) {
   const F16 one = broadcast(1.0F);
   const F16 lowest = broadcast(-88.0F);  // silu there is -5e-37, beyond it exp is clamped
@@ -93,26 +103,79 @@ inline float softmax_terms(const float* logits, std::int64_t experts, float* ter
   return reduce_add(sum);
 }
 
-inline void route(const float* logits, std::int64_t tokens, std::int64_t experts,
+inline void sigmoids(const float* logits, std::int64_t experts, float* scores) {
+  const F16 one = broadcast(1.0F);
+  for (std::int64_t i = 0; i < experts; i += 16) {
+    const F16 x = load(logits + i, experts - i);
+    store(scores + i, one / (one + exp(zero() - x)), experts - i);
+  }
+}
+
+// Below every value to choose by, which is above twice the lowest.
+inline constexpr float taken = -__builtin_inff();
+inline constexpr float lowest_choice = -1.0e38F;
+
+/// The index of the largest value (ties: the lower), which becomes `taken`.
+inline std::int64_t take_largest(float* values, std::int64_t count) {
+  std::int64_t best = 0;
+  for (std::int64_t i = 1; i < count; ++i) {
+    if (values[best] == taken || values[i] > values[best]) best = i;
+  }
+  values[best] = taken;
+  return best;
+}
+
+/// Takes the experts of all but the best groups out of the choice.
+inline void keep_best_groups(const RouterOptions& options, std::int64_t experts, float* choice,
+                             float* sums) {
+  const std::int64_t size = experts / options.groups;
+  for (std::int64_t g = 0; g < options.groups; ++g) {
+    float first = taken, second = lowest_choice;
+    for (std::int64_t e = g * size; e < (g + 1) * size; ++e) {
+      if (choice[e] > first) {
+        second = first > second ? first : second;
+        first = choice[e];
+      } else if (choice[e] > second) {
+        second = choice[e];
+      }
+    }
+    sums[g] = first + second;
+  }
+  for (std::int64_t i = 0; i < options.top_groups; ++i) take_largest(sums, options.groups);
+  for (std::int64_t e = 0; e < experts; ++e) {
+    if (sums[e / size] != taken) choice[e] = taken;
+  }
+}
+
+inline void route(const float* logits, const float* bias, std::int64_t tokens, std::int64_t experts,
                   const RouterOptions& options, std::int32_t* ids, float* weights, float* scratch) {
   const std::int64_t top_k = options.top_k;
+  float* scores = scratch;
+  float* choice = scratch + experts;
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const float total = softmax_terms(logits + t * experts, experts, scratch);
-    for (std::int64_t e = 0; e < experts; ++e) scratch[e] /= total;
+    if (options.sigmoid) {
+      sigmoids(logits + t * experts, experts, scores);
+    } else {
+      const float total = softmax_terms(logits + t * experts, experts, scores);
+      for (std::int64_t e = 0; e < experts; ++e) scores[e] /= total;
+    }
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const float value = bias == nullptr ? scores[e] : scores[e] + bias[e];
+      choice[e] = value > lowest_choice ? value : lowest_choice;  // a NaN, too
+    }
+    if (options.groups > 1) keep_best_groups(options, experts, choice, scratch + 2 * experts);
     float chosen = 0.0F;
     for (std::int64_t c = 0; c < top_k; ++c) {
-      std::int64_t best = 0;
-      for (std::int64_t e = 1; e < experts; ++e) {
-        // The first that is not taken yet, then the largest: so all differ, also among NaNs.
-        if (scratch[best] < 0.0F || scratch[e] > scratch[best]) best = e;
-      }
+      const std::int64_t best = take_largest(choice, experts);
       ids[t * top_k + c] = static_cast<std::int32_t>(best);
-      weights[t * top_k + c] = scratch[best];
-      chosen += scratch[best];
-      scratch[best] = -1.0F;  // below every probability
+      weights[t * top_k + c] = scores[best];
+      chosen += scores[best];
     }
-    if (!options.normalize) continue;
-    for (std::int64_t c = 0; c < top_k; ++c) weights[t * top_k + c] /= chosen;
+    // Sigmoids may all be zero; what is added is lost in any other sum.
+    const float divisor = options.normalize ? chosen + 1e-20F : 1.0F;
+    for (std::int64_t c = 0; c < top_k; ++c) {
+      weights[t * top_k + c] = weights[t * top_k + c] / divisor * options.scale;
+    }
   }
 }
 
@@ -201,7 +264,38 @@ inline void norm_rope_store(const NormRopeStoreJob& job) {
   }
 }
 
-extern constexpr RowKernels row_kernels{rms_norm, add_rms_norm, silu_mul,       route,
-                                        combine,  widen_row,    norm_rope_store};
+inline void latent_rope_store(const LatentRopeStoreJob& job) {
+  const std::int64_t heads = job.shape.heads, dim = job.shape.head_dim;
+  const std::int64_t latent = job.shape.latent, rotated = dim - latent;
+  float key[attention_max_head_dim];
+  for (std::int64_t t = job.begin; t < job.end; ++t) {
+    const float* rope = job.rope + job.positions[t] * rotated;
+    for (std::int64_t h = 0; h < heads; ++h) {
+      float* q = job.q_out + (t * heads + h) * dim;
+      const float* latent_q = job.latent_q + (t * heads + h) * latent;
+      for (std::int64_t i = 0; i < latent; i += 16) {
+        store(q + i, load(latent_q + i, latent - i), latent - i);
+      }
+      norm_and_rotate(job.rotated_q + (t * heads + h) * rotated, nullptr, 0.0F, rope, rotated,
+                      q + latent);
+    }
+    const float* kv = job.kv + t * dim;
+    scale_row(kv, inverse_rms(kv, latent, job.eps), job.norm, latent, key);
+    norm_and_rotate(kv + latent, nullptr, 0.0F, rope, rotated, key + latent);
+    const std::int64_t block = job.kv_slots[t] / job.block_size;
+    const std::int64_t at = block * dim * job.block_size + job.kv_slots[t] % job.block_size;
+    if (job.dtype == DType::f32) {
+      float* keys = static_cast<float*>(job.keys) + at;
+      for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = key[d];
+    } else {
+      auto* keys = static_cast<std::uint16_t*>(job.keys) + at;
+      for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = round_to_bf16(key[d]);
+    }
+  }
+}
+
+extern constexpr RowKernels row_kernels{rms_norm,  add_rms_norm,    silu_mul,
+                                        add_bias,  route,           combine,
+                                        widen_row, norm_rope_store, latent_rope_store};
 
 }  // namespace troupe::TROUPE_ISA

@@ -170,7 +170,7 @@ void bench_rows(Ops& ops, const Machine& machine) {
     show("norm_rope_store", [&] {
       ops.norm_rope_store(qkv, head_norm, head_norm, 1e-6F, rope, shape, batch, layer, q);
     });
-    show("route", [&] { ops.route(logits, {4, true}, ids, chosen); });
+    show("route", [&] { ops.route(logits, {}, {4, true}, ids, chosen); });
     show("permute", [&] { ops.permute(ids, 0, {offsets, source}); });
     show("combine", [&] { ops.combine(expert_rows, chosen, out); });
     fmt::print("\n");

@@ -285,7 +285,7 @@ TEST(Attention, survives_scores_far_apart) {
 
 TEST(Attention, refuses_shapes_it_cannot_page) {
   auto ops = make_ops();
-  const AttentionShape shapes[] = {{4, 2, 60, 1}, {4, 3, 64, 1}, {4, 2, 512, 1}, {128, 1, 64, 1}};
+  const AttentionShape shapes[] = {{4, 2, 60, 1}, {4, 3, 64, 1}, {4, 2, 592, 1}, {128, 1, 64, 1}};
   for (const AttentionShape& shape : shapes) {
     const auto cache = ops->allocate_kv(4, 16, shape, DType::f32);
     ASSERT_FALSE(cache.ok()) << shape.heads << " heads of " << shape.head_dim;

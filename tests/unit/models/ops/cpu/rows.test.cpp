@@ -116,7 +116,7 @@ TEST(Route, picks_the_largest_first_and_the_lower_index_of_equals) {
     const float values[] = {1, 3, 3, 2, 0, 0, 0, 0, 0, 0};
     std::copy(std::begin(values), std::end(values), logits->as<float>());
     HostTensor ids(DType::i32, {2, 3}), weights = floats({2, 3});
-    ops->route(logits, {3, true}, ids, weights);
+    ops->route(logits, {}, {3, true}, ids, weights);
     const auto found = ids->span<std::int32_t>();
     EXPECT_EQ(std::vector(found.begin(), found.end()),
               (std::vector<std::int32_t>{1, 2, 3, 0, 1, 2}));
@@ -136,7 +136,7 @@ TEST(Route, picks_different_experts_where_logits_are_not_finite) {
     std::fill_n(logits->as<float>() + 5, 5, 1.0F);
     logits->as<float>()[7] = std::numeric_limits<float>::infinity();
     HostTensor ids(DType::i32, {2, 3}), weights = floats({2, 3});
-    ops->route(logits, {3, true}, ids, weights);
+    ops->route(logits, {}, {3, true}, ids, weights);
     for (std::int64_t token = 0; token < 2; ++token) {
       const auto chosen = ids->rows(token, 1).span<std::int32_t>();
       EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 3U) << "token " << token;
@@ -155,7 +155,7 @@ TEST(Route, agrees_with_double_precision_and_gives_the_same_bits_on_any_threads_
       for (const int threads : {1, 3}) {
         auto ops = make_ops(threads, DType::f32, isa);
         HostTensor ids(DType::i32, {tokens, 4}), weights = floats({tokens, 4});
-        ops->route(logits, {4, false}, ids, weights);
+        ops->route(logits, {}, {4, false}, ids, weights);
         std::vector<double> expected;
         for (std::int64_t i = 0; i < tokens * 4; ++i) {
           const float* row = logits->as<float>() + i / 4 * experts;

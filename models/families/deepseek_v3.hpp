@@ -1,0 +1,11 @@
+#pragma once
+
+#include "models/families/family.hpp"
+
+namespace troupe {
+
+/// DeepSeek-V3 (DeepSeek-AI 2024): multi-head latent attention; the first layers dense, the others
+/// with routed experts and a shared one. Its layers for multi-token prediction are not read.
+const Family& deepseek_v3_family();
+
+}  // namespace troupe

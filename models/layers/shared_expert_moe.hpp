@@ -1,0 +1,30 @@
+#pragma once
+
+#include "models/layers/feed_forward.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// Routed experts and, beside them, an MLP that every token takes, whose output is added to theirs
+/// (Dai et al. 2024, DeepSeekMoE, section 3.2).
+class SharedExpertMoe final : public FeedForward {
+ public:
+  /// `routed`: the layer's other experts.
+  static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
+                                                     std::int64_t layer,
+                                                     std::unique_ptr<FeedForward> routed);
+  bool reads_all_tokens() const override { return true; }
+  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  std::size_t bytes() const override { return routed_->bytes() + shared_->bytes(); }
+
+ private:
+  SharedExpertMoe(const LayerContext& context, std::unique_ptr<FeedForward> routed)
+      : ops_(context.ops), space_(context.space), routed_(std::move(routed)) {}
+
+  Ops& ops_;
+  Workspace& space_;
+  std::unique_ptr<FeedForward> routed_;
+  std::unique_ptr<FeedForward> shared_;
+};
+
+}  // namespace troupe
