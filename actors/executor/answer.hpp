@@ -1,34 +1,45 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "actors/engine/request.hpp"
+#include "actors/executor/prepared_request.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "models/text/tokenizer.hpp"
 
 namespace troupe {
 
-/// An answer under way: gathers what the steps bring to one request and makes its Completion.
+/// An answer under way, over the sequences that generate it. Its owner runs the sequences and gives
+/// each a place: their index in the order in which the answer asked for them. A plain class.
 class Answer {
  public:
-  explicit Answer(const SequenceSpec& spec);
+  /// The sequences to begin with; their names are left to the owner.
+  virtual std::vector<SequenceSpec> begin() = 0;
 
-  /// Takes an update's tokens and scores in; its `end` is not looked at.
-  void add(SequenceUpdate update);
+  struct Step {
+    bool ended = false;              ///< the sequence generates nothing more for this answer
+    std::vector<SequenceSpec> next;  ///< further sequences to run
+  };
+  /// Takes what a step brought to the sequence at `place`; an update's end other than `failed`.
+  virtual Step take(std::size_t place, SequenceUpdate update) = 0;
 
-  /// The Completion. `tokenizer` may be null: then there is no text. Spends the answer.
-  Completion finish(SequenceEnd end, const Tokenizer* tokenizer);
+  /// The sequence at `place` once more from its beginning; what it generated is forgotten.
+  virtual SequenceSpec again(std::size_t place) = 0;
 
-  bool begun() const { return !tokens_.empty(); }
+  /// Whether the sequence at `place` has generated a token.
+  virtual bool begun(std::size_t place) const = 0;
 
- private:
-  std::uint64_t request_;
-  std::vector<std::int32_t> prompt_;
-  bool echo_;
-  std::vector<std::int32_t> tokens_;
-  std::vector<TokenLogprobs> logprobs_;
-  std::vector<TokenLogprobs> prompt_logprobs_;  ///< [prompt - 1], by position from 1
+  /// All sequences asked for have ended: the Completion. Spends the answer.
+  virtual Completion finish() = 0;
+
+  virtual ~Answer() = default;
 };
+
+/// An answer of the kind that `request` wants. `tokenizer` outlives it and may be null: then there
+/// is no text.
+std::unique_ptr<Answer> make_answer(PreparedRequest request, const Tokenizer* tokenizer);
 
 }  // namespace troupe

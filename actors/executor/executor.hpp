@@ -41,7 +41,6 @@ struct ExecutorSpec {
 struct ExecutorStart {
   std::int32_t first_replica = 0;
   std::vector<StepAddresses> replicas;  ///< of the domain, in order
-  std::int32_t pipeline_stages = 1;
   std::uint32_t epoch = 0;
   std::int32_t max_num_seqs = 256;
   std::int32_t max_num_batched_tokens = 2048;
@@ -60,7 +59,7 @@ struct ExecutorStart {
 struct ExecutorInbox {
   struct Entry {
     std::size_t replica = 0;  ///< place in the domain
-    std::variant<SequenceSpec, Completion> prepared;
+    std::variant<PreparedRequest, Completion> prepared;
   };
 
   std::mutex mutex;

@@ -6,16 +6,36 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/text/json_file.hpp"
+
 namespace troupe {
 
-Completion refuse(std::uint64_t id, std::string code, std::string message) {
-  Completion completion;
-  completion.id = id;
-  completion.finish_reason = FinishReason::error;
-  completion.error_code = std::move(code);
-  completion.error = std::move(message);
-  return completion;
+namespace {
+
+/// The id of tokenizer_config.json's eos_token, a text or an object with a `content`; none if the
+/// file does not tell.
+Result<std::optional<std::int32_t>> tokenizers_end(const std::filesystem::path& folder,
+                                                   const Tokenizer& tokenizer) {
+  std::optional<std::int32_t> none;
+  const auto config = text::read_json_file(folder / "tokenizer_config.json");
+  if (!config.ok() && config.error().code == ErrorCode::not_found) return none;
+  TROUPE_CHECK(config);
+  if (!config->is_object() || !config->contains("eos_token")) return none;
+  const nlohmann::json* token = &config->at("eos_token");
+  if (token->is_object() && token->contains("content")) token = &token->at("content");
+  if (!token->is_string()) return none;
+  return tokenizer.id_of(token->get_ref<const std::string&>());
 }
+
+/// How many numbers a plan carries of these parameters.
+std::size_t numbers_of(const SamplingParams& params) {
+  std::size_t sum =
+      params.stop_token_ids.size() + 2 * params.logit_bias.size() + params.allowed_token_ids.size();
+  for (const auto& word : params.bad_words) sum += word.size() + 1;
+  return sum;
+}
+
+}  // namespace
 
 Result<RequestIntake> RequestIntake::load(const std::string& model_path,
                                           std::int64_t max_model_len) {
@@ -26,6 +46,10 @@ Result<RequestIntake> RequestIntake::load(const std::string& model_path,
   intake.max_model_len_ = max_model_len;
   if (std::filesystem::exists(std::filesystem::path(model_path) / "tokenizer.json")) {
     TROUPE_TRY(intake.tokenizer_, Tokenizer::load(model_path));
+    TROUPE_TRY(intake.own_end_, tokenizers_end(model_path, *intake.tokenizer_));
+  }
+  if (!intake.own_end_ && !intake.config_.eos_token_ids.empty()) {
+    intake.own_end_ = intake.config_.eos_token_ids.front();
   }
   auto chat_template = ChatTemplate::load(model_path);
   if (chat_template.ok()) {
@@ -36,17 +60,15 @@ Result<RequestIntake> RequestIntake::load(const std::string& model_path,
   return intake;
 }
 
-std::variant<SequenceSpec, Completion> RequestIntake::prepare(Request request) const {
+std::variant<PreparedRequest, Completion> RequestIntake::prepare(Request request) const {
   Result<std::vector<std::int32_t>> ids = prompt_ids(request);
   if (!ids.ok()) return refuse(request.id, "invalid_prompt", std::move(ids).error().message);
   const auto prompt_tokens = static_cast<std::int64_t>(ids->size());
   if (ids->empty()) {
     return refuse(request.id, "invalid_prompt", "the prompt is empty: it has no tokens");
   }
-  if (request.stop_token_ids.size() > max_stop_token_ids) {
-    return refuse(request.id, "invalid_value",
-                  fmt::format("stop_token_ids has {} ids, at most {} are taken",
-                              request.stop_token_ids.size(), max_stop_token_ids));
+  if (auto checked = check(request); !checked.ok()) {
+    return refuse(request.id, "invalid_value", std::move(checked).error().message);
   }
   const std::int64_t answer_tokens = request.max_tokens.value_or(1);
   if (answer_tokens > max_model_len_ - prompt_tokens) {
@@ -55,7 +77,15 @@ std::variant<SequenceSpec, Completion> RequestIntake::prepare(Request request) c
                               "the context of {} tokens",
                               prompt_tokens, answer_tokens, max_model_len_));
   }
-  return SequenceSpec{request.id, *std::move(ids), sampling(request, prompt_tokens)};
+  Result<SamplingParams> params = sampling(request, prompt_tokens);
+  if (!params.ok()) return refuse(request.id, "invalid_value", std::move(params).error().message);
+  PreparedRequest prepared;
+  prepared.id = request.id;
+  prepared.prompt = *std::move(ids);
+  prepared.sampling = *std::move(params);
+  prepared.priority = request.priority;
+  prepared.form = form(request);
+  return prepared;
 }
 
 Result<std::vector<std::int32_t>> RequestIntake::prompt_ids(Request& request) const {
@@ -84,7 +114,27 @@ Result<std::vector<std::int32_t>> RequestIntake::prompt_ids(Request& request) co
   return tokenizer_->encode(text, false);
 }
 
-SamplingParams RequestIntake::sampling(const Request& request, std::int64_t prompt_tokens) const {
+Result<void> RequestIntake::check(const Request& request) const {
+  const auto known = [&](std::int32_t id) { return id >= 0 && id < config_.vocab_size; };
+  if (!std::ranges::all_of(request.allowed_token_ids, known)) {
+    return fail(ErrorCode::invalid_argument,
+                "allowed_token_ids contains out-of-vocab token ids; the vocabulary has {}",
+                config_.vocab_size);
+  }
+  if (!std::ranges::all_of(request.logit_bias, known, &TokenBias::token)) {
+    return fail(ErrorCode::invalid_argument,
+                "logit_bias contains out-of-vocab token ids; the vocabulary has {}",
+                config_.vocab_size);
+  }
+  if (!tokenizer_ && !(request.stop.empty() && request.bad_words.empty())) {
+    return fail(ErrorCode::invalid_argument,
+                "stop and bad_words need a tokenizer, and the model has no tokenizer.json");
+  }
+  return {};
+}
+
+Result<SamplingParams> RequestIntake::sampling(const Request& request,
+                                               std::int64_t prompt_tokens) const {
   SamplingParams params;
   const auto pick = [](const auto& own, const auto& model, auto& value) {
     using Value = std::decay_t<decltype(value)>;
@@ -98,19 +148,64 @@ SamplingParams RequestIntake::sampling(const Request& request, std::int64_t prom
   pick(request.top_k, defaults_.top_k, params.top_k);
   pick(request.top_p, defaults_.top_p, params.top_p);
   pick(request.min_p, defaults_.min_p, params.min_p);
+  pick(request.repetition_penalty, defaults_.repetition_penalty, params.repetition_penalty);
   params.top_k = std::max(params.top_k, 0);
+  params.frequency_penalty = request.frequency_penalty;
+  params.presence_penalty = request.presence_penalty;
   params.seed = request.seed;
   params.max_tokens =
       static_cast<std::int32_t>(request.max_tokens.value_or(max_model_len_ - prompt_tokens));
+  params.min_tokens = request.min_tokens;
   params.ignore_eos = request.ignore_eos;
   params.stop_token_ids = request.stop_token_ids;
   if (!request.ignore_eos) {
     params.stop_token_ids.insert(params.stop_token_ids.end(), eos_token_ids_.begin(),
                                  eos_token_ids_.end());
   }
+  params.logit_bias = request.logit_bias;
+  params.allowed_token_ids = request.allowed_token_ids;
   params.logprobs = request.logprobs;
   params.prompt_logprobs = request.prompt_logprobs;
+  TROUPE_TRY(params.bad_words, bad_words(request));
+  if (const std::size_t numbers = numbers_of(params); numbers > max_sampling_numbers) {
+    return fail(ErrorCode::invalid_argument,
+                "stop_token_ids, logit_bias, allowed_token_ids and the tokens of bad_words come to "
+                "{} numbers, at most {} are taken",
+                numbers, max_sampling_numbers);
+  }
   return params;
+}
+
+Result<std::vector<std::vector<std::int32_t>>> RequestIntake::bad_words(
+    const Request& request) const {
+  std::vector<std::vector<std::int32_t>> words;
+  for (const std::string& text : request.bad_words) {
+    const std::size_t begin = std::min(text.find_first_not_of(" \t\n\v\f\r"), text.size());
+    const std::string word = text.substr(begin);
+    TROUPE_TRY(std::vector<std::int32_t> plain, tokenizer_->encode(word, false));
+    TROUPE_TRY(std::vector<std::int32_t> spaced, tokenizer_->encode(" " + word, false));
+    if (plain.empty()) {
+      return fail(ErrorCode::invalid_argument, "bad_words must not hold words without a token");
+    }
+    const bool is_another = spaced.front() != plain.front() && spaced.size() == plain.size();
+    words.push_back(std::move(plain));
+    if (is_another) words.push_back(std::move(spaced));
+  }
+  return words;
+}
+
+AnswerForm RequestIntake::form(Request& request) const {
+  AnswerForm form;
+  form.n = request.n;
+  form.best_of = request.best_of;
+  if (request.use_beam_search) form.beam = BeamParams{request.best_of, request.length_penalty};
+  form.stop = std::move(request.stop);
+  form.include_stop_str_in_output = request.include_stop_str_in_output;
+  form.skip_special_tokens = request.skip_special_tokens;
+  form.logprobs = request.logprobs;
+  if (!request.ignore_eos) form.eos_ids = eos_token_ids_;
+  form.own_end = own_end_;
+  return form;
 }
 
 }  // namespace troupe

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "actors/engine/request.hpp"
-#include "actors/scheduler/scheduler.hpp"
+#include "actors/executor/prepared_request.hpp"
 #include "models/config/model_config.hpp"
 #include "models/text/chat_template.hpp"
 #include "models/text/tokenizer.hpp"
@@ -13,9 +13,11 @@
 
 namespace troupe {
 
-/// Turns requests into what the scheduler takes: chats are rendered by the model's template, text
-/// is tokenised, sampling fields that the request left open come from generation_config.json (as in
-/// vLLM) or are neutral. prepare() may be called from any thread.
+/// Makes requests ready to be run: chats are rendered by the model's template, text is tokenised,
+/// sampling fields that the request left open come from generation_config.json (as in vLLM) or are
+/// neutral. A bad word is taken as it is tokenised at the beginning of a text and, where that
+/// begins with another token and is as long, behind a space (as in vLLM). prepare() may be called
+/// from any thread.
 class RequestIntake {
  public:
   /// Reads config, generation config, tokenizer and chat template of the model's folder. A model
@@ -23,9 +25,9 @@ class RequestIntake {
   /// `max_model_len` bounds prompt and answer together.
   static Result<RequestIntake> load(const std::string& model_path, std::int64_t max_model_len);
 
-  /// The sequence, or the answer that refuses the request (invalid_prompt, invalid_value,
+  /// The prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
   /// context_length_exceeded).
-  std::variant<SequenceSpec, Completion> prepare(Request request) const;
+  std::variant<PreparedRequest, Completion> prepare(Request request) const;
 
   /// Null without a tokenizer.
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
@@ -35,17 +37,19 @@ class RequestIntake {
  private:
   RequestIntake() = default;
   Result<std::vector<std::int32_t>> prompt_ids(Request& request) const;
-  SamplingParams sampling(const Request& request, std::int64_t prompt_tokens) const;
+  /// Errors: what vLLM refuses as well, with its words.
+  Result<void> check(const Request& request) const;
+  Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;
+  Result<std::vector<std::vector<std::int32_t>>> bad_words(const Request& request) const;
+  AnswerForm form(Request& request) const;
 
   ModelConfig config_;
   GenerationDefaults defaults_;
   std::vector<std::int32_t> eos_token_ids_;
+  std::optional<std::int32_t> own_end_;  ///< the tokenizer's EOS, else that of config.json
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::int64_t max_model_len_ = 0;
 };
-
-/// The answer to a request that cannot be run.
-Completion refuse(std::uint64_t id, std::string code, std::string message);
 
 }  // namespace troupe

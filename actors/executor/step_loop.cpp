@@ -22,7 +22,7 @@ StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, Execut
       channels_(std::move(channels)),
       inbox_(inbox),
       index_(index),
-      tokenizer_(tokenizer),
+      answers_(tokenizer),
       driver_(std::move(driver)) {}
 
 Result<void> StepLoop::run() {
@@ -48,6 +48,7 @@ void StepLoop::interrupt() {
 
 bool StepLoop::take_inbox() {
   std::vector<ExecutorInbox::Entry> submitted;
+  bool begins_to_drain = false;
   {
     std::unique_lock lock(inbox_.mutex);
     // Reports are on their way when the loop gets here, so it can sleep until somebody calls.
@@ -57,35 +58,44 @@ bool StepLoop::take_inbox() {
     });
     if (inbox_.stopping) return false;
     submitted.swap(inbox_.submitted);
+    begins_to_drain = inbox_.draining && !draining_;
     draining_ = inbox_.draining;
   }
   for (auto& entry : submitted) {
     if (auto* refused = std::get_if<Completion>(&entry.prepared)) {
       report_.completions.push_back(std::move(*refused));
+      continue;
+    }
+    auto request = std::get<PreparedRequest>(std::move(entry.prepared));
+    if (draining_) {
+      report_.dropped.push_back(request.id);
     } else {
-      admit(entry.replica, std::get<SequenceSpec>(std::move(entry.prepared)));
+      start(answers_.begin(entry.replica, std::move(request)));
     }
   }
-  if (draining_) drop_waiting();
+  if (begins_to_drain) drop_waiting();
   return true;
 }
 
-void StepLoop::admit(std::size_t replica, SequenceSpec spec) {
-  const std::uint64_t request = spec.request;
-  Answer answer(spec);
-  const Result<void> added = domain_.replica(replica).add(std::move(spec));
-  if (added.ok()) {
-    answers_.emplace(request, std::move(answer));
-  } else {
-    report_.completions.push_back(refuse(request, "invalid_request", added.error().message));
+void StepLoop::start(std::vector<PlacedSequence> sequences) {
+  for (auto& [replica, spec] : sequences) {
+    const std::uint64_t name = spec.request;
+    if (!answers_.expects(name)) continue;  // its answer failed with one before it
+    const Result<void> added = domain_.replica(replica).add(std::move(spec));
+    if (!added.ok()) carry_out(answers_.fail(name, "invalid_request", added.error().message));
   }
 }
 
+void StepLoop::carry_out(AnswerBook::Outcome outcome) {
+  for (const auto& [replica, name] : outcome.aborted) domain_.replica(replica).abort(name);
+  if (outcome.completion) report_.completions.push_back(*std::move(outcome.completion));
+  start(std::move(outcome.started));
+}
+
 void StepLoop::drop_waiting() {
-  for (const std::uint64_t request : domain_.abort_waiting()) {
-    answers_.erase(request);
-    report_.dropped.push_back(request);
-  }
+  AnswerBook::Drained drained = answers_.drain(domain_.abort_waiting());
+  report_.dropped.insert(report_.dropped.end(), drained.dropped.begin(), drained.dropped.end());
+  start(std::move(drained.started));
 }
 
 Result<void> StepLoop::send_plans() {
@@ -127,16 +137,13 @@ Result<void> StepLoop::take_results() {
 
 void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
   for (SequenceUpdate& update : updates) {
-    const auto found = answers_.find(update.request);
-    if (found == answers_.end()) continue;  // ended by somebody while the step ran
+    const std::size_t tokens = update.tokens.size();
+    AnswerBook::Outcome outcome = answers_.take(std::move(update));
+    if (!outcome.known) continue;  // ended by somebody while the step ran
     // A sampled token is computed in a later step; that row is not the prompt's.
-    if (found->second.begun()) --stats_.prompt_tokens;
-    stats_.output_tokens += update.tokens.size();
-    const auto end = update.end;
-    found->second.add(std::move(update));
-    if (!end) continue;
-    report_.completions.push_back(found->second.finish(*end, tokenizer_));
-    answers_.erase(found);
+    if (outcome.begun) --stats_.prompt_tokens;
+    stats_.output_tokens += tokens;
+    carry_out(std::move(outcome));
   }
 }
 

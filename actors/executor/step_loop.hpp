@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "actors/engine/report.hpp"
-#include "actors/executor/answer.hpp"
+#include "actors/executor/answer_book.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/scheduler/step_domain.hpp"
 #include "actors/step/step_codec.hpp"
@@ -47,7 +46,9 @@ class StepLoop {
 
   /// Takes what was submitted; waits for it if nothing else is to be done. False: stopping.
   bool take_inbox();
-  void admit(std::size_t replica, SequenceSpec spec);
+  /// Adds sequences to their schedulers; what a scheduler refuses ends the answer.
+  void start(std::vector<PlacedSequence> sequences);
+  void carry_out(AnswerBook::Outcome outcome);
   void drop_waiting();
   Result<void> send_plans();
   Result<void> take_results();
@@ -66,11 +67,10 @@ class StepLoop {
   std::vector<StepChannels> channels_;
   ExecutorInbox& inbox_;
   std::int32_t index_;
-  const Tokenizer* tokenizer_;
+  AnswerBook answers_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;
   std::deque<Sent> in_flight_;  ///< oldest first
-  std::unordered_map<std::uint64_t, Answer> answers_;
   EngineReport report_;
   EngineStats stats_;
   bool first_token_reported_ = false;

@@ -15,7 +15,7 @@ constexpr auto fan_out_timeout = std::chrono::seconds(30);
 /// and one that is cut), the parameters of its sequences, and its new blocks.
 std::size_t ring_bytes(const WorkerSpec& spec) {
   const std::int64_t tokens = spec.max_batch_tokens + spec.max_model_len;
-  const auto parameters = static_cast<std::int64_t>(max_stop_token_ids * 4 + 512);
+  const auto parameters = static_cast<std::int64_t>(max_sampling_numbers * 4 + 512);
   return 2 * static_cast<std::size_t>(tokens * 8 + spec.max_head_rows * parameters +
                                       (std::int64_t{8} << 20));
 }

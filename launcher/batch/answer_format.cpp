@@ -31,28 +31,46 @@ void append_token_ids(std::string& out, std::string_view key,
   out += ']';
 }
 
-void append_choice(std::string& out, const RequestHeader& header, const Completion& completion) {
-  out += "{\"index\":0,";
+/// What a completion has in each choice and a chat once in its body.
+void append_prompt_parts(std::string& out, const RequestHeader& header,
+                         const Completion& completion) {
+  if (header.prompt_logprobs) {
+    out += ",\"prompt_logprobs\":";
+    append_prompt_logprobs(out, completion);
+  }
+  if (header.return_token_ids) append_token_ids(out, "prompt_token_ids", completion.prompt_ids);
+}
+
+/// The stop string, the stop token's id, or null, as vLLM.
+void append_stop_reason(std::string& out, const Choice& choice) {
+  out += ",\"stop_reason\":";
+  if (!choice.stop_string.empty()) {
+    append_json_string(out, choice.stop_string);
+  } else {
+    out += choice.stop_token ? fmt::format("{}", *choice.stop_token) : "null";
+  }
+}
+
+void append_choice(std::string& out, const RequestHeader& header, const Completion& completion,
+                   std::size_t index) {
+  const Choice& choice = completion.choices[index];
+  out += fmt::format("{{\"index\":{},", index);
   if (header.endpoint == Endpoint::chat_completions) {
     out += R"("message":{"role":"assistant","content":)";
-    append_json_string(out, completion.text);
+    append_json_string(out, choice.text);
     out += "},\"logprobs\":";
-    header.logprobs ? append_chat_logprobs(out, completion) : void(out += "null");
+    header.logprobs ? append_chat_logprobs(out, choice) : void(out += "null");
   } else {
     out += "\"text\":";
-    append_json_string(out,
-                       header.echo ? completion.prompt_text + completion.text : completion.text);
+    append_json_string(out, header.echo ? completion.prompt_text + choice.text : choice.text);
     out += ",\"logprobs\":";
-    header.logprobs ? append_completion_logprobs(out, completion, header.echo)
+    header.logprobs ? append_completion_logprobs(out, completion, choice, header.echo)
                     : void(out += "null");
   }
-  out += fmt::format(",\"finish_reason\":\"{}\"", finish_reason(completion.finish_reason));
-  if (header.return_token_ids) {
-    append_token_ids(out, "token_ids", completion.token_ids);
-    if (header.endpoint == Endpoint::completions) {
-      append_token_ids(out, "prompt_token_ids", completion.prompt_ids);
-    }
-  }
+  out += fmt::format(",\"finish_reason\":\"{}\"", finish_reason(choice.finish_reason));
+  append_stop_reason(out, choice);
+  if (header.return_token_ids) append_token_ids(out, "token_ids", choice.token_ids);
+  if (header.endpoint == Endpoint::completions) append_prompt_parts(out, header, completion);
   out += '}';
 }
 
@@ -72,7 +90,7 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
 
 std::string format_answer(const RequestHeader& header, const Completion& completion,
                           const JobIdentity& job) {
-  if (completion.finish_reason == FinishReason::error) {
+  if (completion.failed()) {
     return format_error({header.line, completion.error_code, completion.error, header.custom_id},
                         job);
   }
@@ -87,14 +105,16 @@ std::string format_answer(const RequestHeader& header, const Completion& complet
                   chat ? "chat.completion" : "text_completion", job.created);
   append_json_string(out, header.model);
   out += ",\"choices\":[";
-  append_choice(out, header, completion);
+  std::size_t generated = 0;
+  for (std::size_t i = 0; i < completion.choices.size(); ++i) {
+    if (i > 0) out += ',';
+    append_choice(out, header, completion, i);
+    generated += completion.choices[i].token_ids.size();
+  }
   const std::size_t prompt = completion.prompt_ids.size();
-  const std::size_t generated = completion.token_ids.size();
   out += fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
                      prompt, generated, prompt + generated);
-  if (chat && header.return_token_ids) {
-    append_token_ids(out, "prompt_token_ids", completion.prompt_ids);
-  }
+  if (chat) append_prompt_parts(out, header, completion);
   return out + "}},\"error\":null}";
 }
 

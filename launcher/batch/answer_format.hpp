@@ -18,16 +18,16 @@ struct JobIdentity {
 std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
 
 /// One line of the output file, without its newline: {id, custom_id, response, error}. The body is
-/// OpenAI's chat.completion or text_completion, with token_ids in the choice and prompt_token_ids
-/// (in the choice of a completion, beside the choices of a chat: as vLLM) where return_token_ids
-/// asked for them. Choices and usage are a function of header and completion alone; keys have a
-/// fixed order. A completion with FinishReason::error becomes an error line.
+/// OpenAI's chat.completion or text_completion; each choice has vLLM's stop_reason (the stop string
+/// or the stop token's id; null if the limit or the model's own end came), and token_ids,
+/// prompt_token_ids and prompt_logprobs where they were asked for (the last two in the choices of a
+/// completion, beside those of a chat: as vLLM). usage counts the prompt once and the tokens of all
+/// choices. Choices and usage are a function of header and completion alone; keys have a fixed
+/// order. A completion that failed becomes an error line.
 ///
 /// logprobs of completions: tokens, token_logprobs, top_logprobs (the chosen token and the best
 /// ones, as OpenAI: up to n + 1), text_offset (code points from the beginning of the text). With
-/// echo the prompt's tokens come first, the first of them with null. `completion.logprob_texts` may
-/// begin with the text of the first prompt token, which has no log-probability; else that text is
-/// what prompt_text has before the others.
+/// echo the prompt's tokens come first, the first of them with null.
 std::string format_answer(const RequestHeader& header, const Completion& completion,
                           const JobIdentity& job);
 

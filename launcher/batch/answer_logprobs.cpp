@@ -19,64 +19,37 @@ struct ScoredToken {
   std::span<const std::string> top_texts;  ///< as long as scores->top_ids
 };
 
-/// Cuts Completion::logprob_texts up: first the prompt's tokens, then the generated ones. Texts
-/// that are missing are empty.
-class TokenTexts {
- public:
-  explicit TokenTexts(const Completion& completion)
-      : completion_(completion), rest_(completion.logprob_texts) {}
-
-  std::vector<ScoredToken> prompt_tokens() {
-    std::vector<ScoredToken> tokens;
-    if (completion_.prompt_ids.empty()) return tokens;
-    const bool has_first = rest_.size() > needed();
-    tokens.push_back({});
-    if (has_first) tokens.front().text = take(1).front();
-    std::size_t scored_bytes = 0;
-    for (const TokenLogprobs& scores : completion_.prompt_logprobs) {
-      tokens.push_back(next(scores));
-      scored_bytes += tokens.back().text.size();
-    }
-    const std::string_view prompt = completion_.prompt_text;
-    if (!has_first && prompt.size() >= scored_bytes) {
-      tokens.front().text = prompt.substr(0, prompt.size() - scored_bytes);
-    }
-    return tokens;
-  }
-
-  std::vector<ScoredToken> generated_tokens() {
-    std::vector<ScoredToken> tokens;
-    for (const TokenLogprobs& scores : completion_.logprobs) tokens.push_back(next(scores));
-    return tokens;
-  }
-
-  /// Passes over the prompt's texts.
-  void skip_prompt() { prompt_tokens(); }
-
- private:
-  std::size_t needed() const {
-    std::size_t count = 0;
-    for (const auto& scores : completion_.prompt_logprobs) count += 1 + scores.top_ids.size();
-    for (const auto& scores : completion_.logprobs) count += 1 + scores.top_ids.size();
-    return count;
-  }
-
-  std::span<const std::string> take(std::size_t count) {
-    const auto taken = rest_.first(std::min(count, rest_.size()));
-    rest_ = rest_.subspan(taken.size());
+/// Deals the texts of tokens and their alternatives out to the scores, after `unscored` texts of
+/// tokens without scores. Texts that are missing are empty.
+std::vector<ScoredToken> scored_tokens(std::span<const TokenLogprobs> scores,
+                                       std::span<const std::string> texts, std::size_t unscored) {
+  std::vector<ScoredToken> tokens;
+  const auto take = [&](std::size_t count) {
+    const auto taken = texts.first(std::min(count, texts.size()));
+    texts = texts.subspan(taken.size());
     return taken;
-  }
-
-  ScoredToken next(const TokenLogprobs& scores) {
+  };
+  const auto text_of = [&] {
     const auto own = take(1);
-    ScoredToken token{&scores, own.empty() ? std::string_view{} : std::string_view(own.front()),
-                      take(scores.top_ids.size())};
-    return token;
+    return own.empty() ? std::string_view{} : std::string_view(own.front());
+  };
+  for (std::size_t i = 0; i < unscored; ++i) tokens.push_back({nullptr, text_of(), {}});
+  for (const TokenLogprobs& entry : scores) {
+    const std::string_view text = text_of();
+    tokens.push_back({&entry, text, take(entry.top_ids.size())});
   }
+  return tokens;
+}
 
-  const Completion& completion_;
-  std::span<const std::string> rest_;
-};
+std::vector<ScoredToken> generated_tokens(const Choice& choice) {
+  return scored_tokens(choice.logprobs, choice.logprob_texts, 0);
+}
+
+std::vector<ScoredToken> prompt_tokens(const Completion& completion) {
+  if (completion.prompt_ids.empty()) return {};
+  if (completion.prompt_logprobs.empty()) return {{nullptr, completion.prompt_text, {}}};
+  return scored_tokens(completion.prompt_logprobs, completion.prompt_logprob_texts, 1);
+}
 
 std::size_t alternatives(const ScoredToken& token) {
   return std::min(token.top_texts.size(), token.scores->top_logprobs.size());
@@ -122,6 +95,16 @@ void append_top_object(std::string& out, const ScoredToken& token) {
   out += '}';
 }
 
+/// "id": {logprob, rank, decoded_token}
+void append_ranked(std::string& out, std::int32_t id, float logprob, std::int32_t rank,
+                   std::string_view text) {
+  out += fmt::format("\"{}\":{{\"logprob\":", id);
+  append_json_logprob(out, logprob);
+  out += fmt::format(",\"rank\":{},\"decoded_token\":", rank);
+  append_json_string(out, text);
+  out += '}';
+}
+
 template <class Append>
 void append_list(std::string& out, std::string_view key, const std::vector<ScoredToken>& tokens,
                  Append append) {
@@ -135,11 +118,9 @@ void append_list(std::string& out, std::string_view key, const std::vector<Score
 
 }  // namespace
 
-void append_chat_logprobs(std::string& out, const Completion& completion) {
-  TokenTexts texts(completion);
-  if (!completion.prompt_logprobs.empty()) texts.skip_prompt();
+void append_chat_logprobs(std::string& out, const Choice& choice) {
   out += '{';
-  append_list(out, "content", texts.generated_tokens(), [&](const ScoredToken& token) {
+  append_list(out, "content", generated_tokens(choice), [&](const ScoredToken& token) {
     append_chat_token(out, token.text, token.scores->logprob);
     out += ",\"top_logprobs\":[";
     for (std::size_t i = 0; i < alternatives(token); ++i) {
@@ -152,15 +133,11 @@ void append_chat_logprobs(std::string& out, const Completion& completion) {
   out += '}';
 }
 
-void append_completion_logprobs(std::string& out, const Completion& completion, bool echo) {
-  TokenTexts texts(completion);
+void append_completion_logprobs(std::string& out, const Completion& completion,
+                                const Choice& choice, bool echo) {
   std::vector<ScoredToken> tokens;
-  if (echo) {
-    tokens = texts.prompt_tokens();
-  } else if (!completion.prompt_logprobs.empty()) {
-    texts.skip_prompt();
-  }
-  for (const ScoredToken& token : texts.generated_tokens()) tokens.push_back(token);
+  if (echo) tokens = prompt_tokens(completion);
+  for (const ScoredToken& token : generated_tokens(choice)) tokens.push_back(token);
   out += '{';
   append_list(out, "tokens", tokens,
               [&](const ScoredToken& token) { append_json_string(out, token.text); });
@@ -187,6 +164,30 @@ void append_completion_logprobs(std::string& out, const Completion& completion, 
     offset += count_code_points(token.text);
   });
   out += '}';
+}
+
+void append_prompt_logprobs(std::string& out, const Completion& completion) {
+  out += '[';
+  std::size_t position = 0;
+  for (const ScoredToken& token : prompt_tokens(completion)) {
+    if (position > 0) out += ',';
+    const std::int32_t own = completion.prompt_ids[position++];
+    if (token.scores == nullptr) {
+      out += "null";
+      continue;
+    }
+    out += '{';
+    append_ranked(out, own, token.scores->logprob, token.scores->rank, token.text);
+    for (std::size_t i = 0; i < alternatives(token); ++i) {
+      const std::int32_t id = token.scores->top_ids[i];
+      if (id == own) continue;
+      out += ',';
+      append_ranked(out, id, token.scores->top_logprobs[i], static_cast<std::int32_t>(i) + 1,
+                    token.top_texts[i]);
+    }
+    out += '}';
+  }
+  out += ']';
 }
 
 }  // namespace troupe

@@ -8,10 +8,15 @@ namespace troupe {
 
 /// Appends a chat choice's logprobs: {"content": [{token, logprob, bytes, top_logprobs}, ...]}, one
 /// entry per generated token. bytes are those of the token's text.
-void append_chat_logprobs(std::string& out, const Completion& completion);
+void append_chat_logprobs(std::string& out, const Choice& choice);
 
 /// Appends a completion choice's logprobs: {tokens, token_logprobs, top_logprobs, text_offset}, as
-/// format_answer tells it.
-void append_completion_logprobs(std::string& out, const Completion& completion, bool echo);
+/// format_answer tells it. With `echo` the prompt's tokens come first.
+void append_completion_logprobs(std::string& out, const Completion& completion,
+                                const Choice& choice, bool echo);
+
+/// Appends the scores of the prompt as vLLM gives them: a list with null for the first token, then
+/// for each an object {id: {logprob, rank, decoded_token}} of the token itself and the best ones.
+void append_prompt_logprobs(std::string& out, const Completion& completion);
 
 }  // namespace troupe

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/batch/body_reader.hpp"
 #include "launcher/batch/json_input.hpp"
 #include "launcher/config/nearest.hpp"
 
@@ -16,93 +16,9 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
-using Refused = std::optional<Refusal>;
 
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t most_logprobs = 20;
-
-template <class... Args>
-Refused invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Refusal{line_error::invalid_value, fmt::format(format, std::forward<Args>(args)...)};
-}
-
-/// What the fields of a body say before they are looked at together.
-struct Body {
-  BatchRequest& out;
-  std::optional<std::int64_t> max_tokens;
-  std::optional<std::int64_t> max_completion_tokens;
-  std::optional<std::int64_t> top_logprobs;
-  bool chat_logprobs = false;
-  bool has_prompt = false;
-};
-
-Refused read_integer(std::string_view name, const json& value, std::int64_t least,
-                     std::int64_t most, std::int64_t& out) {
-  const auto integer = json_integer(value);
-  if (!integer || *integer < least || *integer > most) {
-    return invalid("{}: expected an integer from {} to {}, found {}", name, least, most,
-                   describe_json(value));
-  }
-  out = *integer;
-  return std::nullopt;
-}
-
-Refused read_boolean(std::string_view name, const json& value, bool& out) {
-  if (!value.is_boolean()) {
-    return invalid("{}: expected true or false, found {}", name, describe_json(value));
-  }
-  out = value.get<bool>();
-  return std::nullopt;
-}
-
-Refused read_float(std::string_view name, const json& value, std::string_view expected,
-                   bool (*allowed)(float), std::optional<float>& out) {
-  if (value.is_number()) {
-    const auto number = static_cast<float>(value.get<double>());
-    if (std::isfinite(number) && allowed(number)) {
-      out = number;
-      return std::nullopt;
-    }
-  }
-  return invalid("{}: expected {}, found {}", name, expected, describe_json(value));
-}
-
-Refused read_temperature(std::string_view name, const json& value, Body& body) {
-  return read_float(
-      name, value, "a number of 0 or more", [](float t) { return t >= 0; },
-      body.out.request.temperature);
-}
-
-Refused read_top_p(std::string_view name, const json& value, Body& body) {
-  return read_float(
-      name, value, "a number above 0 and up to 1", [](float p) { return p > 0 && p <= 1; },
-      body.out.request.top_p);
-}
-
-Refused read_min_p(std::string_view name, const json& value, Body& body) {
-  return read_float(
-      name, value, "a number from 0 to 1", [](float p) { return p >= 0 && p <= 1; },
-      body.out.request.min_p);
-}
-
-Refused read_top_k(std::string_view name, const json& value, Body& body) {
-  std::int64_t k = 0;
-  if (auto refused = read_integer(name, value, -1, most_tokens, k)) return refused;
-  body.out.request.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(k, 0));
-  return std::nullopt;
-}
-
-Refused read_seed(std::string_view name, const json& value, Body& body) {
-  if (value.is_number_unsigned()) {  // the upper half of 64 bits does not fit an int64
-    body.out.request.seed = value.get<std::uint64_t>();
-    return std::nullopt;
-  }
-  using Limits = std::numeric_limits<std::int64_t>;
-  std::int64_t seed = 0;
-  if (auto refused = read_integer(name, value, Limits::min(), Limits::max(), seed)) return refused;
-  body.out.request.seed = static_cast<std::uint64_t>(seed);
-  return std::nullopt;
-}
 
 Refused read_max_tokens(std::string_view name, const json& value, Body& body) {
   return read_integer(name, value, 0, most_tokens, body.max_tokens.emplace());
@@ -112,22 +28,28 @@ Refused read_max_completion_tokens(std::string_view name, const json& value, Bod
   return read_integer(name, value, 0, most_tokens, body.max_completion_tokens.emplace());
 }
 
-Refused read_stop_token_ids(std::string_view name, const json& value, Body& body) {
-  if (!value.is_array()) {
-    return invalid("{}: expected a list of token ids, found {}", name, describe_json(value));
-  }
-  for (const json& item : value) {
-    std::int64_t id = 0;
-    if (auto refused = read_integer(fmt::format("{}[]", name), item, 0, most_tokens, id)) {
-      return refused;
-    }
-    body.out.request.stop_token_ids.push_back(static_cast<std::int32_t>(id));
-  }
-  return std::nullopt;
-}
-
 Refused read_ignore_eos(std::string_view name, const json& value, Body& body) {
   return read_boolean(name, value, body.out.request.ignore_eos);
+}
+
+Refused read_include_stop(std::string_view name, const json& value, Body& body) {
+  return read_boolean(name, value, body.out.request.include_stop_str_in_output);
+}
+
+Refused read_skip_special_tokens(std::string_view name, const json& value, Body& body) {
+  return read_boolean(name, value, body.out.request.skip_special_tokens);
+}
+
+Refused read_use_beam_search(std::string_view name, const json& value, Body& body) {
+  return read_boolean(name, value, body.out.request.use_beam_search);
+}
+
+Refused read_prompt_logprobs(std::string_view name, const json& value, Body& body) {
+  std::int64_t count = 0;
+  if (auto refused = read_integer(name, value, 0, most_logprobs, count)) return refused;
+  body.out.header.prompt_logprobs = true;
+  body.out.request.prompt_logprobs = static_cast<std::int32_t>(count);
+  return std::nullopt;
 }
 
 Refused read_return_token_ids(std::string_view name, const json& value, Body& body) {
@@ -170,7 +92,7 @@ constexpr unsigned both = chat | completions;
 struct Field {
   std::string_view name;
   unsigned endpoints;
-  Refused (*read)(std::string_view name, const json& value, Body& body);
+  FieldReader* read;
 };
 
 constexpr auto fields = std::to_array<Field>({
@@ -184,8 +106,24 @@ constexpr auto fields = std::to_array<Field>({
     {"top_k", both, read_top_k},
     {"min_p", both, read_min_p},
     {"seed", both, read_seed},
+    {"repetition_penalty", both, read_repetition_penalty},
+    {"frequency_penalty", both, read_frequency_penalty},
+    {"presence_penalty", both, read_presence_penalty},
+    {"logit_bias", both, read_logit_bias},
+    {"allowed_token_ids", both, read_allowed_token_ids},
+    {"bad_words", both, read_bad_words},
+    {"stop", both, read_stop},
     {"stop_token_ids", both, read_stop_token_ids},
+    {"min_tokens", both, read_min_tokens},
     {"ignore_eos", both, read_ignore_eos},
+    {"include_stop_str_in_output", both, read_include_stop},
+    {"skip_special_tokens", both, read_skip_special_tokens},
+    {"n", both, read_n},
+    {"best_of", both, read_best_of},
+    {"use_beam_search", both, read_use_beam_search},
+    {"length_penalty", both, read_length_penalty},
+    {"priority", both, read_priority},
+    {"prompt_logprobs", both, read_prompt_logprobs},
     {"return_token_ids", both, read_return_token_ids},
     {"echo", completions, read_echo},
     {"logprobs", chat, read_chat_logprobs},
@@ -209,22 +147,9 @@ struct LaterField {
 };
 
 constexpr auto later_fields = std::to_array<LaterField>({
-    {"n", both, "1"},
-    {"best_of", both, "1"},
     {"stream", both, "false"},
     {"stream_options", both, ""},
-    {"stop", both, "[]"},
-    {"presence_penalty", both, "0"},
-    {"frequency_penalty", both, "0"},
-    {"repetition_penalty", both, "1"},
-    {"length_penalty", both, "1"},
-    {"logit_bias", both, "{}"},
-    {"min_tokens", both, "0"},
-    {"bad_words", both, "[]"},
-    {"allowed_token_ids", both, ""},
     {"logits_processors", both, "[]"},
-    {"use_beam_search", both, "false"},
-    {"prompt_logprobs", both, ""},
     {"suffix", completions, "\"\""},
     {"echo", chat, "false"},
     {"response_format", both, R"({"type":"text"})"},
@@ -250,11 +175,8 @@ constexpr auto later_fields = std::to_array<LaterField>({
     {"continue_final_message", chat, "false"},
     {"add_special_tokens", chat, "false"},
     {"add_special_tokens", completions, "true"},
-    {"skip_special_tokens", both, "true"},
     {"spaces_between_special_tokens", both, "true"},
-    {"include_stop_str_in_output", both, "false"},
     {"truncate_prompt_tokens", both, ""},
-    {"priority", both, "0"},
 });
 
 bool is_neutral(const LaterField& field, const json& value) {
@@ -337,7 +259,7 @@ Refused settle(Body& body, Endpoint endpoint) {
   }
   if (header.logprobs) {
     request.logprobs = static_cast<std::int32_t>(body.top_logprobs.value_or(0));
-    if (header.echo) request.prompt_logprobs = request.logprobs;
+    if (header.echo && !header.prompt_logprobs) request.prompt_logprobs = request.logprobs;
   }
   const bool renamed = body.max_completion_tokens.has_value();
   request.max_tokens = renamed ? body.max_completion_tokens : body.max_tokens;
@@ -347,6 +269,16 @@ Refused settle(Body& body, Endpoint endpoint) {
   }
   constexpr std::int64_t openai_default_tokens = 16;
   if (!is_chat && !request.max_tokens) request.max_tokens = openai_default_tokens;
+  if (request.max_tokens && request.min_tokens > *request.max_tokens) {
+    return invalid("min_tokens must be less than or equal to max_tokens={}, got {}",
+                   *request.max_tokens, request.min_tokens);
+  }
+  request.best_of = body.best_of.value_or(request.n);
+  if (request.best_of < request.n) {
+    return invalid("best_of must be greater than or equal to n, got n={} and best_of={}", request.n,
+                   request.best_of);
+  }
+  if (auto refused = settle_beam_search(body)) return refused;
   if (body.has_prompt) return std::nullopt;
   return Refusal{line_error::missing_field, is_chat ? "messages: missing" : "prompt: missing"};
 }
@@ -356,7 +288,8 @@ Refused settle(Body& body, Endpoint endpoint) {
 Refused read_body(const json& body, const ParseContext& context, BatchRequest& out) {
   const Endpoint endpoint = out.header.endpoint;
   if (auto refused = read_model(body, context, out.header.model)) return refused;
-  Body state{.out = out, .max_tokens = {}, .max_completion_tokens = {}, .top_logprobs = {}};
+  Body state{
+      .out = out, .max_tokens = {}, .max_completion_tokens = {}, .top_logprobs = {}, .best_of = {}};
   const unsigned mask = endpoint == Endpoint::chat_completions ? chat : completions;
   for (const auto& [name, value] : body.items()) {
     if (auto refused = read_field(name, value, mask, state)) return refused;

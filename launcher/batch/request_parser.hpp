@@ -23,6 +23,7 @@ struct RequestHeader {
   std::string model;  ///< the name the request used, or the first served name
   bool echo = false;  ///< completions: the answer begins with the prompt
   bool logprobs = false;
+  bool prompt_logprobs = false;
   bool return_token_ids = false;
 };
 

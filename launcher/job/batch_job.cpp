@@ -29,7 +29,14 @@ constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 constexpr int lines_per_turn = 1024;
 
 std::size_t size_in_bytes(const Request& request) {
-  return request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t);
+  std::size_t bytes = request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t) +
+                      request.stop_token_ids.size() * sizeof(std::int32_t) +
+                      request.allowed_token_ids.size() * sizeof(std::int32_t) +
+                      request.logit_bias.size() * sizeof(TokenBias);
+  for (const auto* texts : {&request.stop, &request.bad_words}) {
+    for (const std::string& text : *texts) bytes += text.size() + sizeof(std::string);
+  }
+  return bytes;
 }
 
 /// The state of one run. Functions that return an ExitCode end the job with it.
@@ -245,7 +252,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   for (const Completion& completion : report.completions) {
     const auto found = pending_.find(completion.id);
     if (found == pending_.end()) continue;
-    if (completion.finish_reason == FinishReason::error) ++state_.errors;
+    if (completion.failed()) ++state_.errors;
     TROUPE_CHECK(write(format_answer(found->second.header, completion, identity_)));
     show(found->second.header, completion);
     pending_bytes_ -= found->second.bytes;
@@ -271,11 +278,11 @@ Result<void> BatchJob::write(const std::string& line) {
 }
 
 void BatchJob::show(const RequestHeader& header, const Completion& completion) {
-  if (shown_.size() >= static_cast<std::size_t>(line_.show_answers) ||
-      completion.finish_reason == FinishReason::error || completion.text.empty()) {
+  if (shown_.size() >= static_cast<std::size_t>(line_.show_answers) || completion.failed() ||
+      completion.choices.empty() || completion.choices.front().text.empty()) {
     return;
   }
-  shown_.push_back(fmt::format("{}: {}", header.custom_id, completion.text));
+  shown_.push_back(fmt::format("{}: {}", header.custom_id, completion.choices.front().text));
 }
 
 void BatchJob::update_progress() {

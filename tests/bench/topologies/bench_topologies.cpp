@@ -103,7 +103,7 @@ class Answers {
   void take(const EngineReport& report) {
     std::lock_guard lock(mutex_);
     for (const Completion& completion : report.completions) {
-      if (completion.finish_reason == FinishReason::error) failure_ = completion.error;
+      if (completion.failed()) failure_ = completion.error;
       ++count_;
     }
     changed_.notify_all();

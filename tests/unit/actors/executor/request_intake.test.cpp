@@ -32,7 +32,7 @@ class Intake : public ::testing::Test {
     const auto* refused = std::get_if<Completion>(&outcome);
     if (refused == nullptr) return "";
     EXPECT_EQ(refused->id, 7U);
-    EXPECT_EQ(refused->finish_reason, FinishReason::error);
+    EXPECT_TRUE(refused->failed());
     EXPECT_FALSE(refused->error.empty());
     return refused->error_code;
   }
@@ -51,16 +51,58 @@ TEST_F(Intake, takes_prompts_and_answers_that_fill_the_context_and_not_one_token
 
 TEST_F(Intake, gives_an_answer_without_max_tokens_the_rest_of_the_context) {
   const auto outcome = intake_->prepare(request_of(10, std::nullopt));
-  ASSERT_TRUE(std::holds_alternative<SequenceSpec>(outcome));
-  EXPECT_EQ(std::get<SequenceSpec>(outcome).sampling.max_tokens, context - 10);
+  ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
+  EXPECT_EQ(std::get<PreparedRequest>(outcome).sampling.max_tokens, context - 10);
 }
 
-TEST_F(Intake, bounds_the_stop_tokens_of_a_request) {
+TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
   Request request = request_of(1, 1);
-  request.stop_token_ids.assign(max_stop_token_ids, 3);
+  request.ignore_eos = true;
+  request.stop_token_ids.assign(max_sampling_numbers - 6, 3);
+  request.logit_bias = {{1, 1.0F}, {2, 1.0F}};
+  request.allowed_token_ids = {1, 2};
   EXPECT_EQ(refusal(request), "");
-  request.stop_token_ids.push_back(3);
+  request.allowed_token_ids.push_back(3);
   EXPECT_EQ(refusal(request), "invalid_value");
+}
+
+TEST_F(Intake, refuses_biased_and_allowed_ids_outside_the_vocabulary) {
+  const auto outside = static_cast<std::int32_t>(intake_->config().vocab_size);
+  Request request = request_of(1, 1);
+  request.logit_bias = {{outside - 1, 1.0F}};
+  request.allowed_token_ids = {outside - 1};
+  EXPECT_EQ(refusal(request), "");
+  request.logit_bias.push_back({outside, 1.0F});
+  EXPECT_EQ(refusal(request), "invalid_value");
+  request.logit_bias.clear();
+  request.allowed_token_ids.push_back(outside);
+  EXPECT_EQ(refusal(request), "invalid_value");
+}
+
+TEST_F(Intake, tokenises_bad_words_at_the_beginning_of_a_text_and_behind_a_space) {
+  Request request = request_of(1, 1);
+  request.bad_words = {"  king", "Once upon a time"};
+  const auto outcome = intake_->prepare(request);
+  ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
+  const Tokenizer& tokenizer = *intake_->tokenizer();
+  std::vector<std::vector<std::int32_t>> expected;
+  for (const std::string word : {"king", "Once upon a time"}) {
+    const auto plain = *tokenizer.encode(word, false);
+    const auto spaced = *tokenizer.encode(" " + word, false);
+    expected.push_back(plain);
+    if (plain.size() == spaced.size() && plain[0] != spaced[0]) expected.push_back(spaced);
+  }
+  EXPECT_EQ(std::get<PreparedRequest>(outcome).sampling.bad_words, expected);
+  EXPECT_GE(expected.size(), 3U) << "no word has two forms";
+}
+
+TEST_F(Intake, knows_the_end_that_is_no_stop_reason) {
+  const auto outcome = intake_->prepare(request_of(1, 1));
+  ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
+  const AnswerForm& form = std::get<PreparedRequest>(outcome).form;
+  EXPECT_EQ(form.eos_ids, (std::vector<std::int32_t>{4093, 4095}));
+  ASSERT_TRUE(form.own_end.has_value());
+  EXPECT_TRUE(*form.own_end == 4093 || *form.own_end == 4095) << *form.own_end;
 }
 
 TEST_F(Intake, refuses_empty_prompts_and_ids_outside_the_vocabulary) {

@@ -32,21 +32,23 @@ RequestHeader completion_header() {
 /// "The fox" -> " ran." after a prompt of three tokens "The", " fo", "x", with one alternative
 /// each.
 Completion completion() {
+  Choice choice;
+  choice.finish_reason = FinishReason::length;
+  choice.text = " ran.";
+  choice.token_ids = {20, 21};
+  choice.logprobs = {{-0.5F, {20}, {-0.5F}, 1}, {-1.25F, {22}, {-0.25F}, 2}};
+  choice.logprob_texts = {" ran", " ran", ".", "!"};
   Completion answer;
-  answer.finish_reason = FinishReason::length;
-  answer.text = " ran.";
+  answer.choices = {choice};
   answer.prompt_text = "The fox";
   answer.prompt_ids = {10, 11, 12};
-  answer.token_ids = {20, 21};
-  answer.logprobs = {{-0.5F, {20}, {-0.5F}}, {-1.25F, {22}, {-0.25F}}};
-  answer.logprob_texts = {" ran", " ran", ".", "!"};
   return answer;
 }
 
 Completion echoed() {
   Completion answer = completion();
-  answer.prompt_logprobs = {{-2.0F, {13}, {-1.0F}}, {-3.0F, {12}, {-3.0F}}};
-  answer.logprob_texts = {" fo", " ca", "x", "x", " ran", " ran", ".", "!"};
+  answer.prompt_logprobs = {{-2.0F, {13}, {-1.0F}, 2}, {-3.0F, {12}, {-3.0F}, 1}};
+  answer.prompt_logprob_texts = {"The", " fo", " ca", "x", "x"};
   return answer;
 }
 
@@ -57,19 +59,19 @@ TEST(AnswerFormat, writes_a_chat_exactly) {
       R"("request_id":"req_0000000000001234-7","body":{"id":"chatcmpl-0000000000001234-7",)"
       R"("object":"chat.completion","created":1700000000,"model":"fable-moe","choices":[)"
       R"({"index":0,"message":{"role":"assistant","content":" ran."},"logprobs":null,)"
-      R"("finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":2,)"
+      R"("finish_reason":"length","stop_reason":null}],"usage":{"prompt_tokens":3,"completion_tokens":2,)"
       R"("total_tokens":5}}},"error":null})");
 }
 
 TEST(AnswerFormat, writes_a_completion_exactly) {
   Completion answer = completion();
-  answer.finish_reason = FinishReason::stop;
+  answer.choices[0].finish_reason = FinishReason::stop;
   EXPECT_EQ(
       format_answer(completion_header(), answer, job),
       R"({"id":"batch_req_0000000000001234-7","custom_id":"c-1","response":{"status_code":200,)"
       R"("request_id":"req_0000000000001234-7","body":{"id":"cmpl-0000000000001234-7",)"
       R"("object":"text_completion","created":1700000000,"model":"fable-moe","choices":[)"
-      R"({"index":0,"text":" ran.","logprobs":null,"finish_reason":"stop"}],"usage":)"
+      R"({"index":0,"text":" ran.","logprobs":null,"finish_reason":"stop","stop_reason":null}],"usage":)"
       R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}},"error":null})");
 }
 
@@ -86,9 +88,56 @@ TEST(AnswerFormat, adds_token_ids_where_vllm_puts_them) {
   EXPECT_EQ(text["choices"][0]["prompt_token_ids"], (std::vector<int>{10, 11, 12}));
 }
 
+TEST(AnswerFormat, numbers_the_choices_and_counts_the_prompt_once_and_all_their_tokens) {
+  Completion answer = completion();
+  answer.choices.push_back(answer.choices[0]);
+  answer.choices[1].text = " sat";
+  answer.choices[1].token_ids = {23};
+  answer.choices[1].finish_reason = FinishReason::stop;
+  for (const auto& header : {chat_header(), completion_header()}) {
+    const json body = json::parse(format_answer(header, answer, job))["response"]["body"];
+    ASSERT_EQ(body["choices"].size(), 2U);
+    EXPECT_EQ(body["choices"][0]["index"], 0);
+    EXPECT_EQ(body["choices"][1]["index"], 1);
+    EXPECT_EQ(body["choices"][1]["finish_reason"], "stop");
+    EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,
+                                             "total_tokens":6})"));
+  }
+}
+
+TEST(AnswerFormat, gives_the_stop_string_or_the_stop_token_as_the_reason) {
+  Completion answer = completion();
+  answer.choices[0].stop_string = "\n\"";
+  const auto reason = [&] {
+    const json line = json::parse(format_answer(chat_header(), answer, job));
+    return line["response"]["body"]["choices"][0]["stop_reason"];
+  };
+  EXPECT_EQ(reason(), "\n\"");
+  answer.choices[0].stop_string.clear();
+  EXPECT_TRUE(reason().is_null());
+  answer.choices[0].stop_token = 0;
+  EXPECT_EQ(reason(), 0);
+}
+
+TEST(AnswerFormat, writes_the_scores_of_a_prompt_as_vllm) {
+  const json expected = json::parse(R"([null,
+    {"11":{"logprob":-2.0,"rank":2,"decoded_token":" fo"},
+     "13":{"logprob":-1.0,"rank":1,"decoded_token":" ca"}},
+    {"12":{"logprob":-3.0,"rank":1,"decoded_token":"x"}}])");
+  RequestHeader header = chat_header();
+  header.prompt_logprobs = true;
+  const json chat = json::parse(format_answer(header, echoed(), job))["response"]["body"];
+  EXPECT_EQ(chat["prompt_logprobs"], expected);
+  header = completion_header();
+  header.prompt_logprobs = true;
+  const json text = json::parse(format_answer(header, echoed(), job))["response"]["body"];
+  EXPECT_EQ(text["choices"][0]["prompt_logprobs"], expected);
+  EXPECT_EQ(text["choices"][0]["text"], " ran.");
+}
+
 TEST(AnswerFormat, gives_an_empty_answer_empty_content) {
   Completion answer = completion();
-  answer.text = "";
+  answer.choices[0].text = "";
   EXPECT_EQ(json::parse(format_answer(chat_header(), answer,
                                       job))["response"]["body"]["choices"][0]["message"]["content"],
             "");
@@ -120,11 +169,8 @@ TEST(AnswerFormat, begins_an_echo_with_the_prompt_whose_first_token_has_no_log_p
   RequestHeader header = completion_header();
   header.echo = true;
   header.logprobs = true;
-  Completion with_first = echoed();
-  with_first.logprob_texts.insert(with_first.logprob_texts.begin(), "The");
-  const std::string line = format_answer(header, echoed(), job);
-  EXPECT_EQ(line, format_answer(header, with_first, job));
-  const json choice = json::parse(line)["response"]["body"]["choices"][0];
+  const json choice =
+      json::parse(format_answer(header, echoed(), job))["response"]["body"]["choices"][0];
   EXPECT_EQ(choice["text"], "The fox ran.");
   EXPECT_EQ(choice["logprobs"], json::parse(R"({"tokens":["The"," fo","x"," ran","."],
     "token_logprobs":[null,-2.0,-3.0,-0.5,-1.25],
@@ -137,10 +183,7 @@ TEST(AnswerFormat, scores_a_prompt_without_generating) {
   header.echo = true;
   header.logprobs = true;
   Completion answer = echoed();
-  answer.text = "";
-  answer.token_ids.clear();
-  answer.logprobs.clear();
-  answer.logprob_texts.resize(4);
+  answer.choices = {Choice{}};
   const json body = json::parse(format_answer(header, answer, job))["response"]["body"];
   EXPECT_EQ(body["choices"][0]["text"], "The fox");
   EXPECT_EQ(body["choices"][0]["logprobs"]["token_logprobs"], json::parse("[null,-2.0,-3.0]"));
@@ -151,9 +194,9 @@ TEST(AnswerFormat, repeats_no_key_when_two_tokens_have_the_same_text) {
   RequestHeader header = completion_header();
   header.logprobs = true;
   Completion answer = completion();
-  answer.token_ids = {20};
-  answer.logprobs = {{-3.0F, {1, 2, 3}, {-0.5F, -1.0F, -1.5F}}};
-  answer.logprob_texts = {"\xEF\xBF\xBD", "a", "\xEF\xBF\xBD", "a"};
+  answer.choices[0].token_ids = {20};
+  answer.choices[0].logprobs = {{-3.0F, {1, 2, 3}, {-0.5F, -1.0F, -1.5F}, 9}};
+  answer.choices[0].logprob_texts = {"\xEF\xBF\xBD", "a", "\xEF\xBF\xBD", "a"};
   const std::string line = format_answer(header, answer, job);
   EXPECT_NE(line.find("\"top_logprobs\":[{\"\xEF\xBF\xBD\":-3.0,\"a\":-0.5}]"), std::string::npos)
       << line;
@@ -164,8 +207,10 @@ TEST(AnswerFormat, survives_texts_that_are_missing) {
   header.echo = true;
   header.logprobs = true;
   Completion answer = echoed();
-  for (std::size_t texts = 0; texts <= 8; ++texts) {
-    answer.logprob_texts.resize(8 - texts);
+  header.prompt_logprobs = true;
+  for (std::size_t texts = 5; texts-- > 0;) {
+    answer.prompt_logprob_texts.resize(texts);
+    answer.choices[0].logprob_texts.resize(std::min<std::size_t>(texts, 4));
     EXPECT_TRUE(json::accept(format_answer(header, answer, job))) << texts;
   }
   EXPECT_TRUE(json::accept(format_answer(header, Completion{}, job)));
@@ -186,7 +231,6 @@ TEST(AnswerFormat, writes_error_lines_with_and_without_a_custom_id) {
             R"("error":{"code":"invalid_json","message":"not \"valid\""}})");
   EXPECT_EQ(json::parse(format_error({3, "x", "y", "a\nb"}, job))["custom_id"], "a\nb");
   Completion failed = completion();
-  failed.finish_reason = FinishReason::error;
   failed.error = "too long";
   failed.error_code = "context_length_exceeded";
   EXPECT_EQ(format_answer(chat_header(), failed, job),

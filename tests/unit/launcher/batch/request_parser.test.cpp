@@ -318,22 +318,16 @@ TEST(RequestParser, refuses_values_out_of_type_or_range) {
 }
 
 TEST(RequestParser, refuses_unknown_fields_and_those_of_a_later_version) {
-  const std::vector<std::string> later = {R"("n":2)",
-                                          R"("stream":true)",
-                                          R"("stop":"The end")",
-                                          R"("stop":["x"])",
-                                          R"("presence_penalty":0.5)",
-                                          R"("frequency_penalty":1)",
-                                          R"("repetition_penalty":1.1)",
-                                          R"("logit_bias":{"5":1})",
+  const std::vector<std::string> later = {R"("stream":true)",
+
                                           R"("tools":[{}])",
                                           R"("tool_choice":"required")",
                                           R"("response_format":{"type":"json_object"})",
                                           R"("stream_options":{})",
                                           R"("guided_json":{})",
-                                          R"("min_tokens":3)",
+
                                           R"("chat_template":"x")",
-                                          R"("prompt_logprobs":1)",
+
                                           R"("echo":true)",
                                           R"("continue_final_message":true)"};
   for (const std::string& field : later) {
@@ -344,7 +338,8 @@ TEST(RequestParser, refuses_unknown_fields_and_those_of_a_later_version) {
     EXPECT_TRUE(error->message.ends_with(" is not in this version")) << error->message;
   }
   expect_refused({
-      {chat_line(R"(,"n":2)"), line_error::unsupported, "n: 2 is not in this version"},
+      {chat_line(R"(,"stream":true)"), line_error::unsupported,
+       "stream: true is not in this version"},
       {chat_line(R"(,"temprature":0)"), line_error::unknown_field,
        "unknown field \"temprature\"; did you mean temperature?"},
       {chat_line(R"(,"zebra":0)"), line_error::unknown_field, "unknown field \"zebra\""},
@@ -354,6 +349,118 @@ TEST(RequestParser, refuses_unknown_fields_and_those_of_a_later_version) {
        "\"messages\" is a field of the other url, not of /v1/completions"},
       {completion_line(R"(,"max_completion_tokens":5)"), line_error::unknown_field,
        "\"max_completion_tokens\" is a field of the other url, not of /v1/completions"},
+  });
+}
+
+TEST(RequestParser, reads_what_edits_the_choice_of_tokens) {
+  const Request request =
+      good(chat_line(R"(,"repetition_penalty":1.2,"presence_penalty":-2,"frequency_penalty":0.5,)"
+                     R"("logit_bias":{"17":5,"3":-1000,"03":2.5},"allowed_token_ids":[4,5.0],)"
+                     R"("bad_words":["no","never"],"min_tokens":3,"max_tokens":3)"))
+          .request;
+  EXPECT_EQ(request.repetition_penalty, 1.2F);
+  EXPECT_EQ(request.presence_penalty, -2.0F);
+  EXPECT_EQ(request.frequency_penalty, 0.5F);
+  ASSERT_EQ(request.logit_bias.size(), 2U) << "a token is biased once";
+  EXPECT_EQ(request.logit_bias[0].token, 3);
+  EXPECT_EQ(request.logit_bias[1], (TokenBias{17, 5.0F}));
+  EXPECT_EQ(good(chat_line(R"(,"logit_bias":{"3":-1000})")).request.logit_bias[0].bias, -100.0F);
+  EXPECT_EQ(request.allowed_token_ids, (std::vector<std::int32_t>{4, 5}));
+  EXPECT_EQ(request.bad_words, (std::vector<std::string>{"no", "never"}));
+  EXPECT_EQ(request.min_tokens, 3);
+  EXPECT_FALSE(good(chat_line("")).request.repetition_penalty.has_value());
+}
+
+TEST(RequestParser, reads_how_an_answer_ends_and_how_many_there_are) {
+  Request request = good(chat_line(R"(,"stop":"The end","include_stop_str_in_output":true,)"
+                                   R"("skip_special_tokens":false,"n":4,"priority":-7)"))
+                        .request;
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"The end"}));
+  EXPECT_TRUE(request.include_stop_str_in_output);
+  EXPECT_FALSE(request.skip_special_tokens);
+  EXPECT_EQ(request.n, 4);
+  EXPECT_EQ(request.best_of, 4);
+  EXPECT_EQ(request.priority, -7);
+  request = good(completion_line(R"(,"stop":["a","b"],"n":2,"best_of":5)")).request;
+  EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.n, 2);
+  EXPECT_EQ(request.best_of, 5);
+  request = good(chat_line("")).request;
+  EXPECT_EQ(request.n, 1);
+  EXPECT_EQ(request.best_of, 1);
+  EXPECT_TRUE(request.stop.empty());
+  EXPECT_TRUE(good(chat_line(R"(,"stop":[])")).request.stop.empty());
+}
+
+TEST(RequestParser, reads_a_beam_search) {
+  const Request request =
+      good(completion_line(R"(,"use_beam_search":true,"n":2,"best_of":3,"length_penalty":0.5,)"
+                           R"("temperature":0)"))
+          .request;
+  EXPECT_TRUE(request.use_beam_search);
+  EXPECT_EQ(request.best_of, 3);
+  EXPECT_EQ(request.length_penalty, 0.5F);
+  EXPECT_FALSE(good(chat_line(R"(,"use_beam_search":false)")).request.use_beam_search);
+}
+
+TEST(RequestParser, reads_prompt_logprobs_which_go_before_those_of_an_echo) {
+  const BatchRequest request = good(chat_line(R"(,"prompt_logprobs":2)"));
+  EXPECT_TRUE(request.header.prompt_logprobs);
+  EXPECT_EQ(request.request.prompt_logprobs, 2);
+  EXPECT_EQ(request.request.logprobs, -1);
+  const BatchRequest echo = good(completion_line(R"(,"echo":true,"logprobs":4)"));
+  EXPECT_FALSE(echo.header.prompt_logprobs);
+  EXPECT_EQ(echo.request.prompt_logprobs, 4);
+  EXPECT_EQ(good(completion_line(R"(,"echo":true,"logprobs":4,"prompt_logprobs":1)"))
+                .request.prompt_logprobs,
+            1);
+}
+
+TEST(RequestParser, refuses_what_vllm_refuses_of_penalties_stops_and_choices) {
+  const auto code = line_error::invalid_value;
+  expect_refused({
+      {chat_line(R"(,"presence_penalty":2.1)"), code,
+       "presence_penalty must be in [-2, 2], got 2.1"},
+      {chat_line(R"(,"frequency_penalty":"1")"), code,
+       "frequency_penalty must be in [-2, 2], got \"1\""},
+      {chat_line(R"(,"repetition_penalty":0)"), code,
+       "repetition_penalty must be greater than zero, got 0"},
+      {chat_line(R"(,"logit_bias":[1])"), code,
+       "logit_bias must be an object of token ids and numbers, got a list"},
+      {chat_line(R"(,"logit_bias":{"a":1})"), code,
+       "logit_bias: every key must be a token id, got \"a\""},
+      {chat_line(R"(,"logit_bias":{"-1":1})"), code,
+       "logit_bias: every key must be a token id, got \"-1\""},
+      {chat_line(R"(,"logit_bias":{"1":null})"), code,
+       "logit_bias: the bias of token 1 must be a number, got null"},
+      {chat_line(R"(,"allowed_token_ids":[])"), code, "allowed_token_ids must not be empty"},
+      {chat_line(R"(,"bad_words":"x")"), code, "bad_words must be a list of strings, got \"x\""},
+      {chat_line(R"(,"bad_words":[""])"), code, "bad_words must not contain an empty string"},
+      {chat_line(R"(,"stop":5)"), code, "stop must be a string or a list of strings, got 5"},
+      {chat_line(R"(,"stop":"")"), code, "stop must not contain an empty string"},
+      {chat_line(R"(,"stop":["a",5])"), code, "stop must be a list of strings, got 5 in it"},
+      {chat_line(R"(,"stop":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7])"), code,
+       "stop must have at most 16 strings, got 17"},
+      {chat_line(R"(,"min_tokens":-1)"), code,
+       "min_tokens must be an integer from 0 to 2147483647, got -1"},
+      {chat_line(R"(,"min_tokens":9,"max_tokens":8)"), code,
+       "min_tokens must be less than or equal to max_tokens=8, got 9"},
+      {completion_line(R"(,"min_tokens":17)"), code,
+       "min_tokens must be less than or equal to max_tokens=16, got 17"},
+      {chat_line(R"(,"n":0)"), code, "n must be an integer from 1 to 128, got 0"},
+      {chat_line(R"(,"n":129)"), code, "n must be an integer from 1 to 128, got 129"},
+      {chat_line(R"(,"n":3,"best_of":2)"), code,
+       "best_of must be greater than or equal to n, got n=3 and best_of=2"},
+      {chat_line(R"(,"use_beam_search":true,"n":33)"), code,
+       "use_beam_search: the width (best_of, else n) must be at most 32, got 33"},
+      {chat_line(R"(,"use_beam_search":true,"stop":"x")"), code,
+       "stop must not be given with use_beam_search"},
+      {chat_line(R"(,"length_penalty":"long")"), code,
+       "length_penalty must be a number, got \"long\""},
+      {chat_line(R"(,"prompt_logprobs":-1)"), code,
+       "prompt_logprobs: expected an integer from 0 to 20, found -1"},
+      {chat_line(R"(,"priority":1e10)"), code,
+       "priority must be an integer from -2147483648 to 2147483647, got 10000000000.0"},
   });
 }
 
@@ -390,6 +497,7 @@ TEST(RequestParser, derives_seeds_that_differ_by_name_and_job) {
 TEST(RequestParser, survives_mutated_lines) {
   const std::vector<std::string> lines = {
       chat_line(R"(,"temperature":0.5,"seed":42,"stop_token_ids":[1,2],"logprobs":true)"),
+      chat_line(R"(,"logit_bias":{"5":1.5},"stop":["a"],"n":2,"bad_words":["b"],"min_tokens":1)"),
       completion_line(R"(,"echo":true,"logprobs":5,"max_tokens":0,"n":1,"stop":null)"),
       body_line("/v1/completions", R"({"prompt":[1,2,3],"model":"tales","\u00e9":1})")};
   using namespace std::string_literals;

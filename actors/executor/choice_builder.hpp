@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+#include "actors/executor/prepared_request.hpp"
+#include "actors/scheduler/scheduler.hpp"
+#include "models/text/detokenizer.hpp"
+#include "models/text/tokenizer.hpp"
+
+namespace troupe {
+
+/// A choice under way: gathers what the steps bring to one sequence and makes its Choice. Only with
+/// stop strings the text is made step by step.
+class ChoiceBuilder {
+ public:
+  /// `form` outlives the builder, `tokenizer` too; it may be null: then there is no text.
+  ChoiceBuilder(const AnswerForm& form, std::int32_t min_tokens, const Tokenizer* tokenizer);
+
+  /// Takes an update's tokens and scores; what comes after the token that completes a stop string
+  /// is dropped. `update.end` set: the choice has ended.
+  void add(SequenceUpdate update);
+
+  /// True once a stop string or the sequence's end came: then it takes nothing more.
+  bool ended() const { return ended_; }
+  bool begun() const { return !tokens_.empty(); }
+
+  /// The sum of its tokens' log-probabilities over their number; 0 without tokens. Needs scores.
+  double mean_logprob() const;
+
+  /// The Choice. Spends the builder.
+  Choice finish();
+
+ private:
+  /// Appends the text of a token; true if that completes a stop string.
+  bool completes_stop_string(std::int32_t token);
+
+  const AnswerForm* form_;
+  const Tokenizer* tokenizer_;
+  std::size_t min_tokens_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<TokenLogprobs> logprobs_;
+  bool ended_ = false;
+  bool by_stop_token_ = false;
+  std::optional<std::size_t> stop_string_;  ///< index of the one that ended it
+
+  std::optional<Detokenizer> detokenizer_;  ///< with stop strings only
+  std::string text_;
+  std::size_t searched_ =
+      0;  ///< bytes of text_ that hold no stop string, or came before min_tokens
+};
+
+/// Appends the text of `chosen[i]` and those of its alternatives, for each i of `scores`.
+void append_texts(const Tokenizer& tokenizer, std::span<const std::int32_t> chosen,
+                  std::span<const TokenLogprobs> scores, std::vector<std::string>& texts);
+
+}  // namespace troupe

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+#include "models/sampler/sampling_params.hpp"
+
+namespace troupe {
+
+struct BeamParams {
+  std::int32_t width = 1;
+  float length_penalty = 1.0F;
+};
+
+/// How a request's answer is made of what its sequences generate.
+struct AnswerForm {
+  std::int32_t n = 1;        ///< choices in the answer
+  std::int32_t best_of = 1;  ///< choices generated; the likeliest n are given
+  std::optional<BeamParams> beam;
+  std::vector<std::string> stop;  ///< needs a tokenizer
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  std::int32_t logprobs = -1;           ///< as Request
+  std::vector<std::int32_t> eos_ids;    ///< the model's; empty under ignore_eos
+  std::optional<std::int32_t> own_end;  ///< of these, the one that is no stop reason
+};
+
+/// A request that is tokenised and whose sampling is settled.
+struct PreparedRequest {
+  std::uint64_t id = 0;  ///< the caller's
+  std::vector<std::int32_t> prompt;
+  SamplingParams sampling;  ///< of the first choice
+  std::int32_t priority = 0;
+  AnswerForm form;
+};
+
+/// The answer to a request that cannot be run.
+Completion refuse(std::uint64_t id, std::string code, std::string message);
+
+}  // namespace troupe
