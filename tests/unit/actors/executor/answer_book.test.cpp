@@ -1,0 +1,217 @@
+#include "actors/executor/answer_book.hpp"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+PreparedRequest request_of(std::uint64_t id, std::int32_t n, std::int32_t best_of) {
+  PreparedRequest request;
+  request.id = id;
+  request.prompt = {10, 11, 12};
+  request.sampling.seed = 77;
+  request.sampling.max_tokens = 4;
+  request.priority = 3;
+  request.form.n = n;
+  request.form.best_of = best_of;
+  return request;
+}
+
+PreparedRequest beam_of(std::uint64_t id, std::int32_t width, std::int32_t n) {
+  PreparedRequest request = request_of(id, n, width);
+  request.sampling.max_tokens = 2;
+  request.form.beam = BeamParams{width, 1.0F};
+  return request;
+}
+
+SequenceUpdate update_of(std::uint64_t name, Ids tokens, float logprob,
+                         std::optional<SequenceEnd> end) {
+  SequenceUpdate update;
+  update.request = name;
+  for (std::size_t i = 0; i < tokens.size(); ++i) update.logprobs.push_back({logprob, {}, {}, 1});
+  update.tokens = std::move(tokens);
+  update.end = end;
+  return update;
+}
+
+SequenceUpdate proposal(std::uint64_t name, Ids ids, std::vector<float> logprobs) {
+  SequenceUpdate update = update_of(name, {ids.front()}, logprobs.front(), SequenceEnd::length);
+  update.logprobs.front() = {logprobs.front(), ids, logprobs, 1};
+  return update;
+}
+
+TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alone) {
+  AnswerBook book(nullptr);
+  PreparedRequest request = request_of(5, 3, 3);
+  request.sampling.prompt_logprobs = 2;
+  const auto started = book.begin(1, request);
+  ASSERT_EQ(started.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(started[i].replica, 1U);
+    EXPECT_EQ(started[i].spec.prompt, request.prompt);
+    EXPECT_EQ(started[i].spec.priority, 3);
+    SamplingParams expected = request.sampling;
+    expected.choice = static_cast<std::uint32_t>(i);
+    if (i > 0) expected.prompt_logprobs = -1;
+    EXPECT_EQ(started[i].spec.sampling, expected) << "choice " << i;
+    EXPECT_TRUE(book.expects(started[i].spec.request));
+  }
+  const auto another = book.begin(0, request_of(6, 1, 1));
+  EXPECT_FALSE(std::ranges::any_of(started, [&](const PlacedSequence& s) {
+    return s.spec.request == another[0].spec.request;
+  })) << "names are not shared";
+}
+
+TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
+  AnswerBook book(nullptr);
+  const auto started = book.begin(0, request_of(5, 2, 2));
+  const std::uint64_t first = started[0].spec.request;
+  const std::uint64_t second = started[1].spec.request;
+  EXPECT_FALSE(book.take(update_of(second, {7}, -1, {})).begun);
+  auto outcome = book.take(update_of(second, {8}, -1, SequenceEnd::length));
+  EXPECT_TRUE(outcome.begun);
+  EXPECT_FALSE(outcome.completion.has_value());
+  EXPECT_FALSE(book.take(update_of(second, {8}, -1, {})).known) << "it has ended";
+  outcome = book.take(update_of(first, {9}, -1, SequenceEnd::stop));
+  ASSERT_TRUE(outcome.completion.has_value());
+  EXPECT_EQ(outcome.completion->id, 5U);
+  EXPECT_FALSE(outcome.completion->failed());
+  ASSERT_EQ(outcome.completion->choices.size(), 2U);
+  EXPECT_EQ(outcome.completion->choices[0].token_ids, Ids{9});
+  EXPECT_EQ(outcome.completion->choices[0].finish_reason, FinishReason::stop);
+  EXPECT_EQ(outcome.completion->choices[1].token_ids, (Ids{7, 8}));
+  EXPECT_EQ(outcome.completion->choices[1].finish_reason, FinishReason::length);
+  EXPECT_EQ(outcome.completion->prompt_ids, (Ids{10, 11, 12}));
+  EXPECT_EQ(book.size(), 0U);
+}
+
+TEST(AnswerBook, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
+  AnswerBook book(nullptr);
+  const auto started = book.begin(0, request_of(5, 2, 4));
+  ASSERT_EQ(started.size(), 4U);
+  EXPECT_EQ(started[0].spec.sampling.logprobs, 0) << "without scores none is best";
+  // Sums are -3, -2, -4, -2; means -1, -2, -1, -0.5: equals keep the order of their choices.
+  const std::vector<std::pair<Ids, float>> answers{
+      {{1, 1, 1}, -1.0F}, {{2}, -2.0F}, {{3, 3, 3, 3}, -1.0F}, {{4, 4, 4, 4}, -0.5F}};
+  AnswerBook::Outcome outcome;
+  for (std::size_t i = 0; i < 4; ++i) {
+    outcome = book.take(update_of(started[i].spec.request, answers[i].first, answers[i].second,
+                                  SequenceEnd::length));
+  }
+  ASSERT_TRUE(outcome.completion.has_value());
+  ASSERT_EQ(outcome.completion->choices.size(), 2U);
+  EXPECT_EQ(outcome.completion->choices[0].token_ids, answers[3].first);
+  EXPECT_EQ(outcome.completion->choices[1].token_ids, answers[0].first);
+  EXPECT_TRUE(outcome.completion->choices[0].logprobs.empty()) << "nobody asked for scores";
+}
+
+TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
+  AnswerBook book(nullptr);
+  PreparedRequest request = request_of(5, 2, 2);
+  request.sampling.prompt_logprobs = 0;
+  const auto started = book.begin(0, request);
+  SequenceUpdate later;
+  later.request = started[0].spec.request;
+  later.prompt_begin = 2;
+  later.prompt_logprobs = {{-2.0F, {}, {}, 4}};
+  SequenceUpdate earlier = later;
+  earlier.prompt_begin = 1;
+  earlier.prompt_logprobs = {{-1.0F, {}, {}, 2}};
+  book.take(earlier);
+  book.take(later);
+  book.take(update_of(started[0].spec.request, {7}, 0, SequenceEnd::length));
+  const auto outcome = book.take(update_of(started[1].spec.request, {7}, 0, SequenceEnd::length));
+  ASSERT_TRUE(outcome.completion.has_value());
+  ASSERT_EQ(outcome.completion->prompt_logprobs.size(), 2U);
+  EXPECT_EQ(outcome.completion->prompt_logprobs[0].rank, 2);
+  EXPECT_EQ(outcome.completion->prompt_logprobs[1].logprob, -2.0F);
+}
+
+TEST(AnswerBook, fails_the_request_whose_logits_fail_and_aborts_its_other_choices) {
+  AnswerBook book(nullptr);
+  const auto started = book.begin(2, request_of(5, 2, 2));
+  const auto other = book.begin(0, request_of(6, 1, 1));
+  const auto outcome = book.take(update_of(started[0].spec.request, {}, 0, SequenceEnd::failed));
+  ASSERT_TRUE(outcome.completion.has_value());
+  EXPECT_EQ(outcome.completion->error_code, "not_finite");
+  EXPECT_EQ(outcome.completion->id, 5U);
+  EXPECT_TRUE(std::ranges::any_of(outcome.aborted, [&](const PlacedName& aborted) {
+    return aborted.name == started[1].spec.request && aborted.replica == 2;
+  }));
+  EXPECT_FALSE(book.expects(started[1].spec.request));
+  EXPECT_TRUE(book.expects(other[0].spec.request));
+}
+
+TEST(AnswerBook, aborts_a_sequence_that_a_stop_string_ended) {
+  auto loaded = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Tokenizer& tokenizer = *loaded;
+  AnswerBook book(&tokenizer);
+  PreparedRequest request = request_of(5, 2, 2);
+  request.form.stop = {" king"};
+  const auto started = book.begin(1, request);
+  const Ids words = *tokenizer.encode("the old king of", false);
+  auto outcome = book.take(update_of(started[0].spec.request, words, 0, {}));
+  ASSERT_EQ(outcome.aborted.size(), 1U);
+  EXPECT_EQ(outcome.aborted[0].name, started[0].spec.request);
+  EXPECT_EQ(outcome.aborted[0].replica, 1U);
+  EXPECT_FALSE(outcome.completion.has_value()) << "the other choice goes on";
+  outcome = book.take(update_of(started[1].spec.request, words, 0, SequenceEnd::length));
+  EXPECT_TRUE(outcome.aborted.empty()) << "the scheduler ended it itself";
+  ASSERT_TRUE(outcome.completion.has_value());
+  for (const Choice& choice : outcome.completion->choices) EXPECT_EQ(choice.text, "the old");
+}
+
+TEST(AnswerBook, runs_the_beams_of_a_step_as_sequences_until_the_search_is_done) {
+  AnswerBook book(nullptr);
+  auto started = book.begin(0, beam_of(5, 2, 1));
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(started[0].spec.sampling.logprobs, 4);
+  EXPECT_EQ(started[0].spec.sampling.max_tokens, 1);
+  auto outcome = book.take(proposal(started[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}));
+  started = outcome.started;
+  ASSERT_EQ(started.size(), 2U);
+  EXPECT_EQ(started[0].spec.prompt, (Ids{10, 11, 12, 1}));
+  EXPECT_EQ(started[1].spec.prompt, (Ids{10, 11, 12, 2}));
+  // The second beam's results come first; its best makes -2.5 against the first one's -3.
+  outcome = book.take(proposal(started[1].spec.request, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}));
+  EXPECT_TRUE(outcome.started.empty());
+  EXPECT_FALSE(outcome.completion.has_value());
+  outcome = book.take(proposal(started[0].spec.request, {6, 7, 3, 4}, {-2, -2.5F, -3, -4}));
+  ASSERT_TRUE(outcome.completion.has_value());
+  ASSERT_EQ(outcome.completion->choices.size(), 1U);
+  EXPECT_EQ(outcome.completion->choices[0].token_ids, (Ids{2, 8}));
+  EXPECT_EQ(outcome.completion->prompt_ids, (Ids{10, 11, 12}));
+}
+
+TEST(AnswerBook, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) {
+  AnswerBook book(nullptr);
+  const auto waiting = book.begin(0, request_of(1, 2, 2));
+  const auto partly = book.begin(1, request_of(2, 2, 2));
+  const auto begun = book.begin(0, beam_of(3, 2, 2));
+  auto beams = book.take(proposal(begun[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4})).started;
+  ASSERT_EQ(beams.size(), 2U);
+  const std::vector<std::uint64_t> aborted{waiting[0].spec.request, waiting[1].spec.request,
+                                           partly[1].spec.request, beams[1].spec.request};
+  const auto drained = book.drain(aborted);
+  EXPECT_EQ(drained.dropped, std::vector<std::uint64_t>{1});
+  ASSERT_EQ(drained.started.size(), 2U);
+  EXPECT_EQ(drained.started[0].replica, 1U);
+  EXPECT_EQ(drained.started[0].spec.sampling, partly[1].spec.sampling);
+  EXPECT_EQ(drained.started[1].spec.prompt, beams[1].spec.prompt);
+  EXPECT_FALSE(book.expects(waiting[0].spec.request));
+  EXPECT_FALSE(book.expects(partly[1].spec.request)) << "it has another name now";
+  EXPECT_EQ(book.size(), 2U);
+  book.take(update_of(partly[0].spec.request, {7}, 0, SequenceEnd::length));
+  const auto outcome =
+      book.take(update_of(drained.started[0].spec.request, {8}, 0, SequenceEnd::length));
+  ASSERT_TRUE(outcome.completion.has_value());
+  EXPECT_EQ(outcome.completion->choices[1].token_ids, Ids{8});
+}
+
+}  // namespace
+}  // namespace troupe
