@@ -139,8 +139,8 @@ TEST_P(Exactness, pipeline_stages_give_the_bits_of_one) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Exactness,
                          testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "mistral-a", "mixtral-a", "qwen2-a",
-                                         "deepseek3-a"),
+                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
+                                         "qwen2-a", "deepseek3-a"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');

@@ -137,8 +137,8 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Logits,
                          testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "mistral-a", "mixtral-a", "qwen2-a",
-                                         "deepseek3-a"),
+                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
+                                         "qwen2-a", "deepseek3-a"),
                          test_name);
 
 }  // namespace

@@ -23,7 +23,7 @@ struct GoldenModel {
   bool is_tiny = false;              ///< random weights: coarser bf16 tolerances
 };
 
-/// fable-moe, fable-draft, qwen3moe-a and llama-a are in the repository, fable-dense only in
+/// fable-moe, fable-draft and the tiny models (NAME-a) are in the repository, fable-dense only in
 /// TROUPE_GOLDEN_DIR; none if it is not there.
 std::optional<GoldenModel> golden_model(const std::string& name);
 

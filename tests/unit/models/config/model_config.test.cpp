@@ -25,6 +25,10 @@ nlohmann::json tiny_config() {
   return nlohmann::json::parse(golden::file_bytes(tiny_folder() / "config.json"));
 }
 
+nlohmann::json config_of(const std::string& name) {
+  return nlohmann::json::parse(golden::file_bytes(golden::data_folder() / name / "config.json"));
+}
+
 Result<ModelConfig> load_text(std::string_view text) {
   const TemporaryFolder folder;
   folder.write("config.json", text);
@@ -66,8 +70,13 @@ TEST(ModelConfig, reads_the_spelling_of_transformers_5) {
 }
 
 TEST(ModelConfig, reads_the_spelling_of_transformers_4_to_the_same_values) {
-  REQUIRE_OK(const auto config, load_text(golden::file_bytes(tiny_folder() / "config.v4.json")));
-  expect_tiny(config);
+  for (const std::string name : {"llama-a", "llama-a-sharded", "mistral-a", "mixtral-a", "qwen2-a",
+                                 "deepseek3-a", "qwen3moe-a"}) {
+    const std::filesystem::path folder = golden::data_folder() / name;
+    REQUIRE_OK(const auto newer, ModelConfig::load(folder));
+    REQUIRE_OK(const auto older, load_text(golden::file_bytes(folder / "config.v4.json")));
+    EXPECT_EQ(newer, older) << name;
+  }
 }
 
 TEST(ModelConfig, knows_sparse_layers_by_step_and_exceptions) {
@@ -108,6 +117,190 @@ TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
     ASSERT_NE(scaling, nullptr) << name;
     EXPECT_EQ(scaling->factor, 8.0);
     EXPECT_EQ(scaling->original_positions, 64.0);
+  }
+}
+
+/// The config of a golden model after `change`.
+Result<ModelConfig> load_changed(const std::string& name,
+                                 const std::function<void(nlohmann::json&)>& change) {
+  nlohmann::json object = config_of(name);
+  change(object);
+  return load_text(object.dump());
+}
+
+TEST(ModelConfig, gives_every_layer_of_mistral_its_window) {
+  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "mistral-a"));
+  EXPECT_THAT(config.windows, ElementsAre(32, 32, 32));
+  REQUIRE_OK(const auto none, load_changed("mistral-a", [](nlohmann::json& object) {
+               object["sliding_window"] = nullptr;
+             }));
+  EXPECT_EQ(none.window_of(1), 0);
+  REQUIRE_OK(const auto absent, load_changed("mistral-a", [](nlohmann::json& object) {
+               object.erase("sliding_window");
+               object["max_position_embeddings"] = 32768;
+             }));
+  EXPECT_EQ(absent.window_of(1), 4096) << "transformers' default";
+  REQUIRE_OK(const auto longer, load_changed("mistral-a", [](nlohmann::json& object) {
+               object["sliding_window"] = 2048;
+             }));
+  EXPECT_EQ(longer.window_of(1), 0) << "as long as the longest sequence";
+}
+
+TEST(ModelConfig, gives_layers_of_qwen2_windows_by_their_types_or_their_place) {
+  const auto windows = [](const std::function<void(nlohmann::json&)>& change) {
+    const auto config = load_changed("qwen2-a", [&](nlohmann::json& object) {
+      object["use_sliding_window"] = true;
+      object["sliding_window"] = 32;
+      change(object);
+    });
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config->windows;
+  };
+  EXPECT_THAT(windows([](nlohmann::json& object) {
+                object["layer_types"] = {"sliding_attention", "full_attention",
+                                         "sliding_attention"};
+              }),
+              ElementsAre(32, 0, 32));
+  EXPECT_THAT(windows([](nlohmann::json& object) {
+                object.erase("layer_types");
+                object["max_window_layers"] = 1;
+              }),
+              ElementsAre(0, 32, 32));
+  EXPECT_THAT(windows([](nlohmann::json& object) { object.erase("layer_types"); }),
+              testing::IsEmpty())
+      << "max_window_layers is 28";
+}
+
+TEST(ModelConfig, refuses_layer_types_that_contradict_the_rest) {
+  const auto refused = [](nlohmann::json types) {
+    const auto config =
+        load_changed("qwen2-a", [&](nlohmann::json& object) { object["layer_types"] = types; });
+    return config.ok() ? "accepted" : config.error().message;
+  };
+  EXPECT_THAT(refused({"full_attention"}), HasSubstr("layer_types: expected a list of 3 names"));
+  EXPECT_THAT(refused({"full_attention", "sliding_attention", "full_attention"}),
+              HasSubstr("no sliding_window is in use"));
+}
+
+TEST(ModelConfig, knows_which_projections_have_biases) {
+  REQUIRE_OK(const auto qwen2, ModelConfig::load(golden::data_folder() / "qwen2-a"));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias);
+  const auto with_bias = [](nlohmann::json& object) { object["attention_bias"] = true; };
+  REQUIRE_OK(const auto llama, load_changed("llama-a", with_bias));
+  EXPECT_TRUE(llama.qkv_bias);
+  EXPECT_TRUE(llama.output_bias);
+  const auto deepseek = load_changed("deepseek3-a", with_bias);
+  ASSERT_FALSE(deepseek.ok());
+  EXPECT_EQ(deepseek.error().code, ErrorCode::unsupported);
+}
+
+TEST(ModelConfig, reads_the_experts_of_mixtral) {
+  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "mixtral-a"));
+  ASSERT_TRUE(config.moe.has_value());
+  EXPECT_EQ(config.moe->experts, 8);
+  EXPECT_EQ(config.moe->top_k, 2);
+  EXPECT_EQ(config.moe->intermediate_size, 64);
+  EXPECT_TRUE(config.moe->normalize_top_k);
+  EXPECT_TRUE(config.is_sparse(0));
+}
+
+TEST(ModelConfig, reads_latent_attention_and_the_experts_of_deepseek_v3) {
+  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "deepseek3-a"));
+  EXPECT_EQ(config.latent, (LatentConfig{.query_rank = 48,
+                                         .rank = 32,
+                                         .unrotated_dim = 32,
+                                         .rotated_dim = 16,
+                                         .value_dim = 32,
+                                         .interleaved_rope = true}));
+  EXPECT_EQ(config.kv_heads, 1);
+  EXPECT_EQ(config.head_dim, 48);
+  EXPECT_EQ(config.rotated_dim(), 16);
+  EXPECT_EQ(config.moe, (MoeConfig{.experts = 16,
+                                   .top_k = 4,
+                                   .intermediate_size = 32,
+                                   .normalize_top_k = true,
+                                   .dense_layers = {0},
+                                   .scoring = RouterScoring::sigmoid,
+                                   .choice_bias = true,
+                                   .groups = 4,
+                                   .top_groups = 2,
+                                   .weight_scale = 2.5,
+                                   .shared_intermediate_size = 32}));
+  REQUIRE_OK(const auto direct, load_changed("deepseek3-a", [](nlohmann::json& object) {
+               object["q_lora_rank"] = nullptr;
+             }));
+  EXPECT_EQ(direct.latent->query_rank, 0);
+}
+
+TEST(ModelConfig, refuses_what_it_would_compute_wrongly_of_deepseek_v3) {
+  const std::vector<std::pair<std::string, nlohmann::json>> wrong = {
+      {"scoring_func", "softmax"},
+      {"topk_method", "greedy"},
+      {"moe_layer_freq", 2},
+      {"n_group", 3},
+      {"n_group", 16},
+      {"topk_group", 5},
+      {"qk_rope_head_dim", 15},
+      {"kv_lora_rank", nullptr},
+  };
+  for (const auto& [key, value] : wrong) {
+    const auto config =
+        load_changed("deepseek3-a", [&](nlohmann::json& object) { object[key] = value; });
+    ASSERT_FALSE(config.ok()) << key << " = " << value;
+    EXPECT_THAT(config.error().message, HasSubstr(key));
+  }
+  const auto few = load_changed("deepseek3-a", [](nlohmann::json& object) {
+    object["topk_group"] = 1;
+    object["num_experts_per_tok"] = 5;
+  });
+  ASSERT_FALSE(few.ok());
+  EXPECT_THAT(few.error().message, HasSubstr("num_experts_per_tok 5 is more than topk_group 1"));
+}
+
+/// llama-a with another rope.
+Result<ModelConfig> with_rope(nlohmann::json rope) {
+  return load_changed("llama-a", [&](nlohmann::json& object) { object["rope_parameters"] = rope; });
+}
+
+TEST(ModelConfig, reads_linear_and_dynamic_rope_and_lengthens_the_longest_sequence) {
+  REQUIRE_OK(const auto linear, with_rope({{"rope_type", "linear"}, {"factor", 4.0}}));
+  EXPECT_EQ(std::get<LinearRopeScaling>(linear.rope.scaling), LinearRopeScaling{4.0});
+  EXPECT_EQ(linear.max_position_embeddings, 4 * 2048);
+  REQUIRE_OK(const auto dynamic, with_rope({{"type", "dynamic"}, {"factor", 2.5}}));
+  EXPECT_EQ(std::get<DynamicRopeScaling>(dynamic.rope.scaling), (DynamicRopeScaling{2.5, 2048.0}));
+  EXPECT_EQ(dynamic.max_position_embeddings, 5120);
+}
+
+TEST(ModelConfig, reads_yarn_with_the_factors_that_follow_from_it) {
+  REQUIRE_OK(const auto plain, with_rope({{"rope_type", "yarn"},
+                                          {"factor", 4.0},
+                                          {"original_max_position_embeddings", 1024}}));
+  const auto& scaling = std::get<YarnRopeScaling>(plain.rope.scaling);
+  EXPECT_EQ(scaling.original_positions, 1024.0);
+  EXPECT_NEAR(scaling.table_factor, 1.138629436111989, 1e-12);
+  EXPECT_EQ(scaling.attention_factor, 1.0);
+  EXPECT_EQ(plain.max_position_embeddings, 4096);
+
+  // DeepSeek-V3's: the table keeps its size, attention is scaled instead.
+  REQUIRE_OK(const auto deepseek, with_rope({{"type", "yarn"},
+                                             {"factor", 40},
+                                             {"original_max_position_embeddings", 4096},
+                                             {"beta_fast", 32},
+                                             {"beta_slow", 1},
+                                             {"mscale", 1.0},
+                                             {"mscale_all_dim", 1.0}}));
+  const auto& other = std::get<YarnRopeScaling>(deepseek.rope.scaling);
+  EXPECT_EQ(other.table_factor, 1.0);
+  EXPECT_NEAR(other.attention_factor, 1.3688879454113936 * 1.3688879454113936, 1e-12);
+  EXPECT_EQ(deepseek.max_position_embeddings, 163840);
+}
+
+TEST(ModelConfig, wants_a_factor_where_the_rope_type_does) {
+  for (const std::string type : {"linear", "dynamic", "yarn"}) {
+    const auto config = with_rope({{"rope_type", type}});
+    ASSERT_FALSE(config.ok()) << type;
+    EXPECT_THAT(config.error().message, HasSubstr("missing key factor"));
   }
 }
 

@@ -66,8 +66,12 @@ void expect_footprints(const std::filesystem::path& folder, MeshShape shape,
 }
 
 TEST(Footprint, is_what_a_loaded_model_says) {
-  for (const auto& folder : {demo_folder(), tiny_folder(), golden::data_folder() / "llama-a",
-                             golden::data_folder() / "fable-draft"}) {
+  std::vector<std::filesystem::path> folders = {demo_folder(), tiny_folder()};
+  for (const char* name :
+       {"llama-a", "fable-draft", "mistral-a", "mixtral-a", "qwen2-a", "deepseek3-a"}) {
+    folders.push_back(golden::data_folder() / name);
+  }
+  for (const auto& folder : folders) {
     for (const DType dtype : {DType::f32, DType::bf16}) expect_footprints(folder, {}, 1, dtype);
   }
 }
@@ -75,19 +79,24 @@ TEST(Footprint, is_what_a_loaded_model_says) {
 TEST(Footprint, is_what_each_tensor_rank_says) {
   expect_footprints(tiny_folder(), {.tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.tensor = 4}, 1, DType::bf16);
-  expect_footprints(golden::data_folder() / "llama-a", {.tensor = 2}, 1);
+  for (const char* name : {"llama-a", "qwen2-a", "deepseek3-a"}) {
+    expect_footprints(golden::data_folder() / name, {.tensor = 2}, 1);
+  }
 }
 
 TEST(Footprint, is_what_each_stage_says) {
   expect_footprints(tiny_folder(), {.pipeline = 2, .context = 1, .tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.pipeline = 3, .context = 1, .tensor = 1}, 1, DType::bf16);
   expect_footprints(demo_folder(), {.pipeline = 4, .context = 1, .tensor = 1}, 1);
-  expect_footprints(golden::data_folder() / "llama-a", {.pipeline = 2, .tensor = 1}, 1);
+  for (const char* name : {"llama-a", "deepseek3-a"}) {
+    expect_footprints(golden::data_folder() / name, {.pipeline = 2, .tensor = 1}, 1);
+  }
 }
 
 TEST(Footprint, is_what_each_rank_with_dealt_experts_says) {
   expect_footprints(tiny_folder(), {.tensor = 2}, 2);
   expect_footprints(tiny_folder(), {.tensor = 4}, 2, DType::bf16);
+  expect_footprints(golden::data_folder() / "deepseek3-a", {.tensor = 4}, 2);
   expect_footprints(tiny_folder(), {.data = 2, .tensor = 2}, 2);
   expect_footprints(tiny_folder(), {.data = 2, .pipeline = 1, .context = 1, .tensor = 2}, 4);
   expect_footprints(demo_folder(), {.data = 2, .pipeline = 2, .context = 1, .tensor = 1}, 2);
