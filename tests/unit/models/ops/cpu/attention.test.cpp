@@ -29,6 +29,12 @@ class Cache {
     std::memset(owners_.second->data(), 0x7f, owners_.second->bytes());
   }
 
+  /// Block-table entries of blocks that lie wholly before `position` now name a block so far away
+  /// that to read it is to crash.
+  void forget_before(int sequence, int position) {
+    for (int i = 0; i < position / block_size_; ++i) table_[offsets_[sequence] + i] = 1 << 28;
+  }
+
   /// Rows [begin, begin + count) of each named sequence, stored and attended to in one pass; qkv
   /// holds all rows of all sequences, sequence after sequence of `stride` rows.
   struct Part {
@@ -126,12 +132,14 @@ std::vector<double> reference(const Tensor& qkv, const AttentionShape& shape, co
       const Head q = reference_head(at(t, h), q_norm, angle, dim);
       std::vector<double> weight(t + 1);
       double largest = -1e300, sum = 0;
-      for (std::int64_t j = 0; j <= t; ++j) {
+      const std::int64_t first =
+          shape.window == 0 ? 0 : std::max<std::int64_t>(0, t - shape.window + 1);
+      for (std::int64_t j = first; j <= t; ++j) {
         for (std::int64_t d = 0; d < dim; ++d) weight[j] += q[d] * keys[j][d] * shape.scale;
         largest = std::max(largest, weight[j]);
       }
-      for (double& w : weight) sum += w = std::exp(w - largest);
-      for (std::int64_t j = 0; j <= t; ++j) {
+      for (std::int64_t j = first; j <= t; ++j) sum += weight[j] = std::exp(weight[j] - largest);
+      for (std::int64_t j = first; j <= t; ++j) {
         const float* value = at(j, shape.heads + shape.kv_heads + h / group);
         for (std::int64_t d = 0; d < dim; ++d) {
           out[(t * shape.heads + h) * dim + d] += weight[j] / sum * stored(value[d]);
@@ -268,6 +276,62 @@ TEST(Attention, gives_the_same_bits_with_avx2_and_avx512) {
       Cache a(*narrow, shape, dtype, {140}), b(*wide, shape, dtype, {140});
       expect_same_bits(a.run(qkv, 140, {{0, 0, 140}}, rope, norm, norm),
                        b.run(qkv, 140, {{0, 0, 140}}, rope, norm, norm));
+    }
+  }
+}
+
+TEST(WindowAttention, agrees_with_double_precision) {
+  Random random(19);
+  const std::int64_t rows = 200, dim = 32;
+  const HostTensor qkv = random.normal({rows, 8 * dim});
+  const HostTensor rope = rope_table(rows, dim);
+  for (const std::int64_t window : {1, 2, 15, 16, 17, 33, 64, 65, 100, 199, 200, 5000}) {
+    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
+      SCOPED_TRACE(testing::Message() << "seed 19, window " << window);
+      const AttentionShape shape{4, 2, dim, 0.2F, window};
+      auto ops = make_ops(2, DType::f32, isa);
+      Cache cache(*ops, shape, DType::f32, {int(rows)}, 32);
+      const HostTensor out = cache.run(qkv, rows, {{0, 0, int(rows)}}, rope);
+      expect_near(out, reference(qkv, shape, rope, {}, {}, DType::f32), 4e-6);
+    }
+  }
+}
+
+TEST(WindowAttention, gives_the_bits_of_full_attention_where_it_hides_nothing) {
+  Random random(23);
+  const HostTensor qkv = random.normal({150, 8 * 32});
+  const HostTensor rope = rope_table(150, 32);
+  auto ops = make_ops(1);
+  Cache full(*ops, {4, 2, 32, 0.2F}, DType::f32, {150});
+  Cache windowed(*ops, {4, 2, 32, 0.2F, 150}, DType::f32, {150});
+  expect_same_bits(windowed.run(qkv, 150, {{0, 0, 150}}, rope),
+                   full.run(qkv, 150, {{0, 0, 150}}, rope));
+}
+
+TEST(WindowAttention, gives_the_same_bits_chunked_in_company_and_without_what_left_the_window) {
+  const int rows = 300;
+  Random random(29);
+  const HostTensor qkv = random.normal({2 * rows, 8 * 32});
+  const HostTensor rope = rope_table(rows, 32);
+  for (const int window : {1, 20, 32, 64, 90}) {
+    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
+      const AttentionShape shape{4, 2, 32, 0.2F, window};
+      auto ops = make_ops(2, DType::f32, isa);
+      Cache whole_cache(*ops, shape, DType::bf16, {rows});
+      const HostTensor whole = whole_cache.run(qkv, rows, {{0, 0, rows}}, rope);
+      for (unsigned seed = 1; seed <= 6; ++seed) {
+        SCOPED_TRACE(testing::Message() << "window " << window << ", seed " << seed);
+        Random cuts(seed);
+        Cache cache(*ops, shape, DType::bf16, {rows, rows});
+        for (int begin = 0; begin < rows;) {
+          const int count = std::min(rows - begin, cuts.integer(1, 24 * static_cast<int>(seed)));
+          cache.forget_before(0, begin - window + 1);
+          const HostTensor part =
+              cache.run(qkv, rows, {{1, 0, cuts.integer(1, 40)}, {0, begin, count}}, rope);
+          expect_same_bits(part->rows(part->shape()[0] - count, count), whole->rows(begin, count));
+          begin += count;
+        }
+      }
     }
   }
 }
