@@ -22,6 +22,29 @@ Error from_actor(std::string_view name, Error error) {
   return error;
 }
 
+/// Rows that a step can want logits of, but for those of prompts that are scored.
+std::int32_t max_head_rows(const EngineSpec& spec) {
+  const bool guesses = spec.speculation.method != SpeculationConfig::Method::none;
+  const std::int32_t each = guesses ? 1 + spec.speculation.tokens : 1;
+  return std::min(spec.max_num_seqs * each, spec.max_num_batched_tokens);
+}
+
+SchedulerConfig scheduler_config(const EngineSpec& spec, std::int64_t kv_cache_blocks) {
+  SchedulerConfig config;
+  config.max_num_seqs = spec.max_num_seqs;
+  config.max_num_batched_tokens = spec.max_num_batched_tokens;
+  config.max_model_len = static_cast<std::int32_t>(spec.max_model_len);
+  config.block_size = spec.block_size;
+  config.kv_cache_blocks = static_cast<std::int32_t>(kv_cache_blocks);
+  config.micro_batches = spec.pipeline_parallel_size;
+  config.max_steps_in_flight = spec.pipeline_parallel_size + (spec.async_scheduling ? 1 : 0);
+  config.chunked_prefill = spec.chunked_prefill;
+  config.prefix_caching = spec.prefix_caching;
+  config.policy = spec.scheduling_policy;
+  config.speculation = spec.speculation;
+  return config;
+}
+
 }  // namespace
 
 Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
@@ -45,9 +68,11 @@ WorkerSpec Domain::worker_spec(int rank) const {
           .threads = spec_.threads_per_worker,
           .bf16 = spec_.bf16,
           .max_batch_tokens = spec_.max_num_batched_tokens,
-          .max_head_rows = std::min(spec_.max_num_seqs, spec_.max_num_batched_tokens),
+          .max_head_rows = max_head_rows(spec_),
           .max_model_len = spec_.max_model_len,
           .block_size = spec_.block_size,
+          .draft_model_path = spec_.draft_model_path,
+          .draft_tokens = spec_.speculation.tokens,
           .epoch = epoch_};
 }
 
@@ -145,16 +170,11 @@ Result<void> Domain::finish_serve(std::int64_t kv_cache_blocks) {
     if (!at->results.empty()) replica.results = at->results;
   }
   auto started = executor_
-                     .call<&Executor::start>(ExecutorStart{
-                         .first_replica = index_ * replicas(),
-                         .replicas = std::move(addresses),
-                         .pipeline_stages = spec_.pipeline_parallel_size,
-                         .epoch = epoch_,
-                         .max_num_seqs = spec_.max_num_seqs,
-                         .max_num_batched_tokens = spec_.max_num_batched_tokens,
-                         .block_size = spec_.block_size,
-                         .kv_cache_blocks = static_cast<std::int32_t>(kv_cache_blocks),
-                         .chunked_prefill = spec_.chunked_prefill})
+                     .call<&Executor::start>(
+                         ExecutorStart{.first_replica = index_ * replicas(),
+                                       .replicas = std::move(addresses),
+                                       .epoch = epoch_,
+                                       .scheduler = scheduler_config(spec_, kv_cache_blocks)})
                      .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
   return {};

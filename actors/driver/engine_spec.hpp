@@ -5,6 +5,7 @@
 #include <string>
 
 #include "actors/engine/report.hpp"
+#include "actors/scheduler/scheduler.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "runtime/actor/actor_down.hpp"
 
@@ -28,6 +29,11 @@ struct EngineSpec {
   std::int32_t block_size = 16;
   std::int64_t kv_cache_blocks = 0;  ///< 0: what max_num_seqs can use, within half the free memory
   bool chunked_prefill = true;
+  bool prefix_caching = true;    ///< prompts that begin alike share their blocks
+  bool async_scheduling = true;  ///< a step is planned while the one before it runs
+  SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
+  SpeculationConfig speculation;
+  std::string draft_model_path;  ///< for SpeculationConfig::Method::draft_model
 };
 
 /// What a started engine is like.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/engine/request.hpp"
+#include "actors/scheduler/scheduler.hpp"
 
 namespace troupe {
 
@@ -12,28 +13,28 @@ namespace troupe {
 struct EngineStats {
   std::uint64_t running = 0;        ///< requests that hold KV blocks
   std::uint64_t waiting = 0;        ///< admitted by nobody yet
-  std::uint64_t prompt_tokens = 0;  ///< computed
   std::uint64_t output_tokens = 0;  ///< generated
   std::uint64_t steps = 0;
-  std::uint64_t step_us = 0;   ///< time from a plan's sending to its result, all steps
-  std::uint64_t model_us = 0;  ///< of it in the model, on the answering worker
-  double kv_use = 0.0;         ///< of the KV blocks, 0..1
+  std::uint64_t step_us = 0;    ///< time from a plan's sending to its result, all steps
+  std::uint64_t model_us = 0;   ///< of it in the model, on the answering worker
+  double kv_use = 0.0;          ///< of the KV blocks, 0..1
+  SchedulerCounters scheduler;  ///< of all replicas
 
   /// Adds another domain's; kv_use too, for the caller to divide.
   void add(const EngineStats& other) {
     running += other.running;
     waiting += other.waiting;
-    prompt_tokens += other.prompt_tokens;
     output_tokens += other.output_tokens;
     steps += other.steps;
     step_us += other.step_us;
     model_us += other.model_us;
     kv_use += other.kv_use;
+    scheduler.add(other.scheduler);
   }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(running, waiting, prompt_tokens, output_tokens, steps, step_us, model_us, kv_use);
+    archive(running, waiting, output_tokens, steps, step_us, model_us, kv_use, scheduler);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "actors/executor/step_loop.hpp"
 #include "actors/worker/worker.hpp"
+#include "models/layers/cache_spec.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -29,18 +30,15 @@ Result<void> Executor::load() {
 
 Result<void> Executor::start(const ExecutorStart& start) {
   if (!intake_) return fail(ErrorCode::invalid_argument, "start() before load()");
+  SchedulerConfig config = start.scheduler;
+  config.windows.clear();
+  for (const CacheSpec& spec : cache_groups(intake_->config())) {
+    config.windows.push_back(static_cast<std::int32_t>(spec.window));
+  }
   std::vector<Scheduler> schedulers;
   std::vector<StepChannels> channels;
   for (std::size_t i = 0; i < start.replicas.size(); ++i) {
-    TROUPE_TRY(Scheduler scheduler,
-               Scheduler::make({.max_num_seqs = start.max_num_seqs,
-                                .max_num_batched_tokens = start.max_num_batched_tokens,
-                                .max_model_len = static_cast<std::int32_t>(spec_.max_model_len),
-                                .block_size = start.block_size,
-                                .kv_cache_blocks = start.kv_cache_blocks,
-                                .max_steps_in_flight = start.pipeline_stages,
-                                .micro_batches = start.pipeline_stages,
-                                .chunked_prefill = start.chunked_prefill}));
+    TROUPE_TRY(Scheduler scheduler, Scheduler::make(config));
     scheduler.restart(start.epoch);
     schedulers.push_back(std::move(scheduler));
 

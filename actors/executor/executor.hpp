@@ -42,16 +42,11 @@ struct ExecutorStart {
   std::int32_t first_replica = 0;
   std::vector<StepAddresses> replicas;  ///< of the domain, in order
   std::uint32_t epoch = 0;
-  std::int32_t max_num_seqs = 256;
-  std::int32_t max_num_batched_tokens = 2048;
-  std::int32_t block_size = 16;
-  std::int32_t kv_cache_blocks = 0;
-  bool chunked_prefill = true;
+  SchedulerConfig scheduler;  ///< of each replica; the windows are the model's, whatever it says
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(first_replica, replicas, pipeline_stages, epoch, max_num_seqs, max_num_batched_tokens,
-            block_size, kv_cache_blocks, chunked_prefill);
+    archive(first_replica, replicas, epoch, scheduler);
   }
 };
 

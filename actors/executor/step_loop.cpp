@@ -98,19 +98,20 @@ void StepLoop::drop_waiting() {
   start(std::move(drained.started));
 }
 
+std::int64_t StepLoop::now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
 Result<void> StepLoop::send_plans() {
   while (true) {
-    const std::vector<StepPlan> plans = domain_.plan();
+    const std::vector<StepPlan> plans = domain_.plan(now_us());
     if (plans.empty()) return {};
-    Sent sent{Clock::now()};
     for (std::size_t i = 0; i < plans.size(); ++i) {
       TROUPE_TRY(const auto bytes, encoder_.encode(plans[i]));
       TROUPE_CHECK(channels_[i].plans.send(bytes, deadline_in(step_timeout)));
-      for (const SequenceStep& step : plans[i].steps) {
-        sent.tokens += static_cast<std::uint64_t>(step.tokens);
-      }
     }
-    in_flight_.push_back(sent);
+    sent_at_.push_back(Clock::now());
   }
 }
 
@@ -123,13 +124,12 @@ Result<void> StepLoop::take_results() {
     model_us = std::max(model_us, result.model_us);
     results.push_back(std::move(result));
   }
-  const Sent sent = in_flight_.front();
-  in_flight_.pop_front();
+  const Clock::time_point sent_at = sent_at_.front();
+  sent_at_.pop_front();
   ++stats_.steps;
   stats_.model_us += model_us;
   stats_.step_us += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - sent.at).count());
-  stats_.prompt_tokens += sent.tokens;
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - sent_at).count());
   TROUPE_TRY(auto updates, domain_.apply(std::move(results)));
   take_updates(std::move(updates));
   return {};
@@ -140,8 +140,6 @@ void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
     const std::size_t tokens = update.tokens.size();
     AnswerBook::Outcome outcome = answers_.take(std::move(update));
     if (!outcome.known) continue;  // ended by somebody while the step ran
-    // A sampled token is computed in a later step; that row is not the prompt's.
-    if (outcome.begun) --stats_.prompt_tokens;
     stats_.output_tokens += tokens;
     carry_out(std::move(outcome));
   }
@@ -151,6 +149,7 @@ void StepLoop::update_stats() {
   stats_.running = domain_.running();
   stats_.waiting = domain_.waiting();
   stats_.kv_use = domain_.kv_use();
+  stats_.scheduler = domain_.counters();
 }
 
 Result<void> StepLoop::report_if_due() {

@@ -50,18 +50,14 @@ class StepLoop {
   void start(std::vector<PlacedSequence> sequences);
   void carry_out(AnswerBook::Outcome outcome);
   void drop_waiting();
+  /// The clock of deadlines.
+  static std::int64_t now_us();
   Result<void> send_plans();
   Result<void> take_results();
   void take_updates(std::vector<SequenceUpdate> updates);
   /// Errors: a report that the driver could not be given; its answers would be lost.
   Result<void> report_if_due();
   void update_stats();
-
-  /// A step that was sent.
-  struct Sent {
-    Clock::time_point at;
-    std::uint64_t tokens = 0;
-  };
 
   StepDomain domain_;
   std::vector<StepChannels> channels_;
@@ -70,7 +66,7 @@ class StepLoop {
   AnswerBook answers_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;
-  std::deque<Sent> in_flight_;  ///< oldest first
+  std::deque<Clock::time_point> sent_at_;  ///< of the steps in flight, oldest first
   EngineReport report_;
   EngineStats stats_;
   bool first_token_reported_ = false;

@@ -10,6 +10,10 @@
 namespace troupe {
 namespace {
 
+/// Of sequences that a plan starts, most of whose tokens may be cached: a plan stays a message of a
+/// few megabytes.
+constexpr std::int64_t most_started_tokens = 1 << 18;
+
 /// [max_num_seqs], the smallest at the back.
 std::vector<SequenceId> all_ids(std::int32_t count) {
   std::vector<SequenceId> ids;
@@ -217,7 +221,9 @@ void Scheduler::admit_waiting(OpenPlan& open, std::int64_t now_us) {
     const bool scores = next.sampling.prompt_logprobs >= 0 && next.generated() == 0;
     next.scheduled = kv_.take_prefix(next.tokens, scores ? 0 : next.known() - 1, next.blocks);
     const std::int32_t tokens = share_of(next, open.tokens);
-    if (tokens == 0 || !has_room_for(next)) {
+    const bool is_too_long =
+        open.started_tokens > 0 && open.started_tokens + next.known() > most_started_tokens;
+    if (tokens == 0 || is_too_long || !has_room_for(next)) {
       kv_.release(next.blocks);
       next.scheduled = 0;
       return;
@@ -251,6 +257,7 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
     counters_.prefix_tokens += static_cast<std::uint64_t>(slot.scheduled);
   }
 
+  open.started_tokens += slot.known();
   NewSequence& started = open.plan.started.emplace_back();
   started.id = id;
   started.tokens = slot.tokens;
@@ -322,14 +329,21 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
   step.first_position = sequence.scheduled;
   step.tokens = tokens + guessed;
   step.drafts = std::move(drafts);
-  step.new_blocks = kv_.take_new(sequence.blocks);
   sequence.scheduled += step.tokens;
   step.sample = sequence.scheduled >= sequence.known() && sequence.max_generated > 0;
+  if (step.sample && config_.speculation.method == SpeculationConfig::Method::draft_model) {
+    // What the draft model reads of its own guesses is written as well.
+    const std::int32_t read = sequence.scheduled + config_.speculation.tokens;
+    kv_.grow(std::min(read, sequence.prompt_tokens + sequence.max_generated), sequence.blocks);
+  }
+  step.new_blocks = kv_.take_new(sequence.blocks);
   sequence.last_step = next_step_;
   sequence.sampled_in_flight += step.sample ? 1 : 0;
   ++sequence.plans_in_flight;
   kv_.publish(sequence.tokens, sequence.scheduled, sequence.blocks);
   counters_.drafts += static_cast<std::uint64_t>(guessed);
+  counters_.prompt_tokens += static_cast<std::uint64_t>(
+      std::max(std::min(sequence.scheduled, sequence.prompt_tokens) - step.first_position, 0));
   open.tokens -= step.tokens;
   open.planned.shares.push_back({id, step.tokens, step.sample, guessed});
 }

@@ -22,6 +22,11 @@ struct SpeculationConfig {
   Method method = Method::none;
   std::int32_t tokens = 3;         ///< guessed at most in a step, 1..16
   std::int32_t longest_match = 3;  ///< of prompt_lookup: tokens that must have occurred before
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(method, tokens, longest_match);
+  }
 };
 
 /// The bounds that a scheduler plans within; all numbers are at least 1.
@@ -43,6 +48,13 @@ struct SchedulerConfig {
   SpeculationConfig speculation = {};
   /// Of each cache group of the model: how many tokens a position sees; 0: all.
   std::vector<std::int32_t> windows = {0};
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(max_num_seqs, max_num_batched_tokens, max_model_len, block_size, kv_cache_blocks,
+            max_steps_in_flight, micro_batches, chunked_prefill, prefix_caching, policy,
+            speculation, windows);
+  }
 };
 
 /// A request as the scheduler takes it: tokenised, its sampling complete.
@@ -73,10 +85,24 @@ struct SequenceUpdate {
 
 /// What a scheduler has done since it was made.
 struct SchedulerCounters {
+  std::uint64_t prompt_tokens = 0;  ///< of prompts in plans; again after a preemption
   std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
   std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
   std::uint64_t drafts = 0;         ///< guessed tokens in plans
   std::uint64_t accepted_drafts = 0;
+
+  void add(const SchedulerCounters& other) {
+    prompt_tokens += other.prompt_tokens;
+    prefix_tokens += other.prefix_tokens;
+    preemptions += other.preemptions;
+    drafts += other.drafts;
+    accepted_drafts += other.accepted_drafts;
+  }
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(prompt_tokens, prefix_tokens, preemptions, drafts, accepted_drafts);
+  }
 };
 
 /// Plans the steps of one replica and owns its blocks: continuous batching over a paged KV cache.
@@ -185,8 +211,9 @@ class Scheduler {
   struct OpenPlan {
     StepPlan plan;
     PlannedStep planned;
-    std::int32_t tokens = 0;    ///< that it may still take
-    std::size_t sequences = 0;  ///< in it at most, the ones there already included
+    std::int32_t tokens = 0;          ///< that it may still take
+    std::int64_t started_tokens = 0;  ///< known ones of the sequences that it starts
+    std::size_t sequences = 0;        ///< in it at most, the ones there already included
     bool is_full() const { return tokens == 0 || plan.steps.size() >= sequences; }
   };
   /// Where a live request is.

@@ -18,11 +18,11 @@ std::size_t sum(const std::vector<Scheduler>& replicas, Count count) {
 
 }  // namespace
 
-std::vector<StepPlan> StepDomain::plan() {
+std::vector<StepPlan> StepDomain::plan(std::int64_t now_us) {
   std::vector<std::optional<StepPlan>> planned;
   bool any = false;
   for (Scheduler& replica : replicas_) {
-    planned.push_back(replica.plan());
+    planned.push_back(replica.plan(now_us));
     any |= planned.back().has_value();
   }
   std::vector<StepPlan> plans;
@@ -55,6 +55,12 @@ std::vector<std::uint64_t> StepDomain::abort_waiting() {
 std::size_t StepDomain::live() const { return sum(replicas_, &Scheduler::live); }
 std::size_t StepDomain::waiting() const { return sum(replicas_, &Scheduler::waiting); }
 std::size_t StepDomain::running() const { return sum(replicas_, &Scheduler::running); }
+
+SchedulerCounters StepDomain::counters() const {
+  SchedulerCounters all;
+  for (const Scheduler& replica : replicas_) all.add(replica.counters());
+  return all;
+}
 
 double StepDomain::kv_use() const {
   double used = 0;

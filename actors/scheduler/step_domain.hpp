@@ -22,7 +22,8 @@ class StepDomain {
   const Scheduler& replica(std::size_t index) const { return replicas_[index]; }
 
   /// The next step, one plan for each replica in order; empty if no replica has tokens to plan.
-  std::vector<StepPlan> plan();
+  /// `now_us` as Scheduler::plan.
+  std::vector<StepPlan> plan(std::int64_t now_us = 0);
 
   /// Takes the results of the oldest step in flight, one of each replica in order; gives the
   /// updates of all. Errors: those of Scheduler::apply; the domain is void then.
@@ -34,6 +35,7 @@ class StepDomain {
   std::size_t waiting() const;
   std::size_t running() const;
   double kv_use() const;  ///< of the KV blocks, 0..1
+  SchedulerCounters counters() const;
   std::size_t in_flight() const { return replicas_.front().in_flight(); }  ///< steps
 
  private:

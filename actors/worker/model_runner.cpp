@@ -3,25 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "parallel/sharding/sharding.hpp"
 
 namespace troupe {
 namespace {
-
-/// What a rank tells the others of one row: a RowHead, then `n` ids and `n` log-probabilities.
-struct RowHead {
-  std::int32_t id = -1;
-  std::int32_t failed = 0;
-  std::int32_t alternatives = 0;
-  float logprob = 0.0F;
-  std::int32_t rank = 0;
-};
-
-std::size_t record_bytes(std::int32_t alternatives) {
-  return sizeof(RowHead) + static_cast<std::size_t>(alternatives) * 8;
-}
 
 std::int32_t wanted_logprobs(const SamplingParams& sampling, bool sample) {
   return sample ? sampling.logprobs : sampling.prompt_logprobs;
@@ -42,7 +30,8 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
       domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts : nullptr),
       stage_(parallel.at().stage),
       stages_(parallel.mesh.shape().pipeline),
-      kv_blocks_(kv_blocks) {}
+      kv_blocks_(kv_blocks),
+      groups_(cache_groups(model.config())) {}
 
 Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelContext& parallel,
                                         std::int64_t kv_blocks) {
@@ -53,15 +42,12 @@ Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelCo
 
 Result<void> ModelRunner::allocate() {
   const ModelLimits& limits = model_->limits();
-  const std::int64_t vocab = model_->config().vocab_size;
-  TROUPE_TRY(device_ids_, ops_->allocate(DType::i32, Shape{limits.max_batch_tokens}));
-  TROUPE_TRY(device_positions_, ops_->allocate(DType::i32, Shape{limits.max_batch_tokens}));
-  TROUPE_TRY(device_slots_, ops_->allocate(DType::i32, Shape{limits.max_batch_tokens}));
-  TROUPE_TRY(device_tables_, ops_->allocate(DType::i32, Shape{kv_blocks_}));
-  TROUPE_TRY(device_heads_, ops_->allocate(DType::i32, Shape{limits.max_head_rows}));
+  TROUPE_TRY(Pass pass, Pass::create(*ops_, limits, kv_blocks_, groups_.size()));
+  pass_.emplace(std::move(pass));
   if (!is_last_stage()) return {};
-  TROUPE_TRY(logits_, ops_->allocate(DType::f32, Shape{limits.max_head_rows, vocab}));
-  host_logits_ = HostTensor(DType::f32, Shape{limits.max_head_rows, vocab});
+  const Shape shape{limits.max_head_rows, model_->config().vocab_size};
+  TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
+  host_logits_ = HostTensor(DType::f32, shape);
   return {};
 }
 
@@ -72,28 +58,38 @@ Result<void> ModelRunner::apply_deltas(const StepPlan& plan) {
                   plan.step, id);
     }
   }
-  for (const NewSequence& started : plan.started) {
-    for (const std::int32_t token : started.tokens) {
-      if (token < 0 || token >= model_->config().vocab_size) {
-        return fail(ErrorCode::corrupt_data, "step {}: sequence {} holds token id {} of {}",
-                    plan.step, started.id, token, model_->config().vocab_size);
-      }
-    }
-    if (started.prompt_tokens < 0 || started.prompt_tokens > std::ssize(started.tokens)) {
-      return fail(ErrorCode::corrupt_data, "step {}: sequence {} has {} tokens, {} of them a prompt",
-                  plan.step, started.id, started.tokens.size(), started.prompt_tokens);
-    }
-    const auto [place, added] = sequences_.try_emplace(
-        started.id, Sequence{started.tokens, started.prompt_tokens, 0, started.sampling, {}});
-    if (!added) {
-      return fail(ErrorCode::corrupt_data, "step {} starts sequence {} a second time", plan.step,
-                  started.id);
-    }
-  }
+  for (const NewSequence& started : plan.started) TROUPE_CHECK(start(started, plan.step));
   for (const SequenceStep& step : plan.steps) {
     TROUPE_CHECK(check_step(step));
-    auto& blocks = sequences_.at(step.id).blocks;
-    blocks.insert(blocks.end(), step.new_blocks.begin(), step.new_blocks.end());
+    TROUPE_CHECK(check_blocks(step));
+    take_blocks_and_drafts(step);
+  }
+  return {};
+}
+
+Result<void> ModelRunner::start(const NewSequence& started, std::uint64_t step) {
+  const auto known = std::ssize(started.tokens);
+  for (const std::int32_t token : started.tokens) {
+    if (token < 0 || token >= model_->config().vocab_size) {
+      return fail(ErrorCode::corrupt_data, "step {}: sequence {} holds token id {} of {}", step,
+                  started.id, token, model_->config().vocab_size);
+    }
+  }
+  if (started.prompt_tokens < 0 || started.prompt_tokens > known || started.cached_tokens < 0 ||
+      started.cached_tokens >= known) {
+    return fail(ErrorCode::corrupt_data,
+                "step {}: sequence {} has {} tokens, {} of them a prompt and {} cached", step,
+                started.id, known, started.prompt_tokens, started.cached_tokens);
+  }
+  Sequence sequence;
+  sequence.tokens = started.tokens;
+  sequence.prompt_tokens = started.prompt_tokens;
+  sequence.computed = started.cached_tokens;
+  sequence.sampling = started.sampling;
+  sequence.tables.resize(groups_.size());
+  if (!sequences_.try_emplace(started.id, std::move(sequence)).second) {
+    return fail(ErrorCode::corrupt_data, "step {} starts sequence {} a second time", step,
+                started.id);
   }
   return {};
 }
@@ -101,28 +97,68 @@ Result<void> ModelRunner::apply_deltas(const StepPlan& plan) {
 Result<void> ModelRunner::check_step(const SequenceStep& step) const {
   const auto found = sequences_.find(step.id);
   if (found == sequences_.end()) {
-    return fail(ErrorCode::corrupt_data, "a step names sequence {}, which is not there", step.id);
+    return fail(ErrorCode::corrupt_data, "sequence {} was never started", step.id);
   }
   const Sequence& sequence = found->second;
+  const auto drafts = std::ssize(step.drafts);
   const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
-  const auto known = static_cast<std::int64_t>(sequence.tokens.size());
-  const auto room = static_cast<std::int64_t>(sequence.blocks.size() + step.new_blocks.size()) *
-                    model_->limits().block_size;
-  if (step.tokens < 1 || step.first_position < 0 || step.first_position > sequence.computed ||
-      end > known || end > room || end > model_->limits().max_positions ||
-      (step.sample && end != known)) {
+  // A stage between knows of sampled tokens from plans alone.
+  const bool knows_tokens = is_first_stage() || is_last_stage();
+  const std::int64_t known =
+      (knows_tokens ? std::ssize(sequence.tokens)
+                    : std::max<std::int64_t>(std::ssize(sequence.tokens), end - drafts)) +
+      drafts;
+  if (step.tokens <= drafts || step.first_position < 0 || step.first_position > sequence.computed ||
+      end > known || end > model_->limits().max_positions || (step.sample && end != known) ||
+      (drafts > 0 && !step.sample)) {
     return fail(ErrorCode::corrupt_data,
-                "sequence {} cannot compute positions [{}, {}): {} are computed, {} known, and its "
-                "blocks have room for {}",
-                step.id, step.first_position, end, sequence.computed, known, room);
+                "sequence {} cannot compute positions [{}, {}), {} of them drafts: {} are computed "
+                "and {} known",
+                step.id, step.first_position, end, drafts, sequence.computed, known);
   }
-  for (const std::int32_t block : step.new_blocks) {
-    if (block < 0 || block >= kv_blocks_) {
+  for (const std::int32_t token : step.drafts) {
+    if (token < 0 || token >= model_->config().vocab_size) {
+      return fail(ErrorCode::corrupt_data, "sequence {} is given draft {} of {}", step.id, token,
+                  model_->config().vocab_size);
+    }
+  }
+  return {};
+}
+
+Result<void> ModelRunner::check_blocks(const SequenceStep& step) const {
+  const std::size_t groups = groups_.size();
+  const std::size_t each = step.new_blocks.size() / groups;
+  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
+  const auto room = static_cast<std::int64_t>(sequences_.at(step.id).tables[0].size() + each) *
+                    model_->limits().block_size;
+  if (step.new_blocks.size() % groups != 0 || end > room) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} with {} new blocks in {} groups has room for {} positions, not {}",
+                step.id, step.new_blocks.size(), groups, room, end);
+  }
+  for (std::size_t i = 0; i < step.new_blocks.size(); ++i) {
+    const bool windowed = groups_[i / each].kind == CacheSpec::Kind::window;
+    const std::int32_t block = step.new_blocks[i];
+    if (block < (windowed ? -1 : 0) || block >= kv_blocks_) {
       return fail(ErrorCode::corrupt_data, "sequence {} is given block {} of {}", step.id, block,
                   kv_blocks_);
     }
   }
   return {};
+}
+
+void ModelRunner::take_blocks_and_drafts(const SequenceStep& step) {
+  Sequence& sequence = sequences_.at(step.id);
+  const auto each = static_cast<std::ptrdiff_t>(step.new_blocks.size() / groups_.size());
+  auto next = step.new_blocks.begin();
+  for (auto& table : sequence.tables) {
+    table.insert(table.end(), next, next + each);
+    next += each;
+  }
+  const auto end = static_cast<std::size_t>(step.first_position + step.tokens);
+  const std::size_t known = end - step.drafts.size();
+  if (sequence.tokens.size() < known) sequence.tokens.resize(known, unknown_token);
+  sequence.tokens.insert(sequence.tokens.end(), step.drafts.begin(), step.drafts.end());
 }
 
 Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
@@ -135,38 +171,52 @@ Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
   for (const SequenceId id : plan.released) need(id);
   for (const SequenceStep& step : plan.steps) need(step.id);
   while (messages_taken_ < needed) {
-    const std::vector<SequenceId> ids = std::move(awaited_.front());
+    const std::vector<Awaited> awaited = std::move(awaited_.front());
     awaited_.pop_front();
     ++messages_taken_;
-    sampled_.resize(ids.size());
+    std::size_t length = 0;
+    for (const Awaited& entry : awaited) length += 1 + entry.drafts;
+    sampled_.resize(length);
     TROUPE_CHECK(pipeline_->receive(host_view(sampled_), stages_ - 1));
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      sequences_.at(ids[i]).tokens.back() = sampled_[i];
+    auto next = sampled_.begin();
+    for (const Awaited& entry : awaited) {
+      const auto last = next + static_cast<std::ptrdiff_t>(1 + entry.drafts);
+      auto& tokens = sequences_.at(entry.id).tokens;
+      tokens.pop_back();  // the unknown one
+      std::copy_if(next, last, std::back_inserter(tokens), [](auto id) { return id >= 0; });
+      next = last;
     }
   }
   return {};
 }
 
 void ModelRunner::await_sampled_ids(const StepPlan& plan) {
-  std::vector<SequenceId> ids;
+  std::vector<Awaited> awaited;
   for (const SequenceStep& step : plan.steps) {
     if (!step.sample) continue;
     Sequence& sequence = sequences_.at(step.id);
+    sequence.tokens.resize(sequence.tokens.size() - step.drafts.size());
     sequence.tokens.push_back(unknown_token);
     sequence.awaits_message = messages_taken_ + awaited_.size() + 1;
-    ids.push_back(step.id);
+    awaited.push_back({step.id, step.drafts.size()});
   }
-  if (is_first_stage() && !ids.empty()) awaited_.push_back(std::move(ids));
+  if (is_first_stage() && !awaited.empty()) awaited_.push_back(std::move(awaited));
 }
 
-Result<void> ModelRunner::tell_sampled_ids(const StepPlan& plan, const StepResult& result) {
+Result<void> ModelRunner::take_sampled_ids_here(const StepPlan& plan, const StepResult& result) {
   sampled_.clear();
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (!plan.steps[i].sample) continue;
-    const auto& tokens = result.results[i].tokens;
-    sampled_.push_back(tokens.empty() ? unknown_token : tokens.back());
+    const SequenceStep& step = plan.steps[i];
+    if (!step.sample) continue;
+    std::vector<std::int32_t> ids = result.results[i].tokens;
+    if (ids.empty()) ids.push_back(token_after_failure);
+    auto& tokens = sequences_.at(step.id).tokens;
+    tokens.resize(tokens.size() - step.drafts.size());
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    ids.resize(1 + step.drafts.size(), unknown_token);
+    sampled_.insert(sampled_.end(), ids.begin(), ids.end());
   }
-  if (sampled_.empty()) return {};
+  if (stages_ == 1 || sampled_.empty()) return {};
   return pipeline_->send(host_view(sampled_), 0);
 }
 
@@ -195,16 +245,37 @@ Result<StepResult> ModelRunner::run(const StepPlan& plan) {
   }
   TROUPE_CHECK(run_pass(result));
   if (domain_ != nullptr) TROUPE_CHECK(join_passes_of_others());
-  if (!is_last_stage()) {
+  if (is_last_stage()) {
+    TROUPE_CHECK(take_sampled_ids_here(plan, result));
+    if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(plan, result));
+  } else {
     await_sampled_ids(plan);
-  } else if (stages_ > 1) {
-    TROUPE_CHECK(tell_sampled_ids(plan, result));
   }
   result.model_us =
       static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                      std::chrono::steady_clock::now() - begin)
                                      .count());
   return result;
+}
+
+Result<void> ModelRunner::add_drafts(const StepPlan& plan, StepResult& result) {
+  std::vector<Drafter::Task> tasks;
+  std::vector<std::size_t> results;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (!plan.steps[i].sample || result.results[i].failed) continue;
+    const Sequence& sequence = sequences_.at(plan.steps[i].id);
+    tasks.push_back({.tokens = sequence.tokens,
+                     .prompt_tokens = static_cast<std::size_t>(sequence.prompt_tokens),
+                     .tables = &sequence.tables,
+                     .sampling = &sequence.sampling,
+                     .drafts = {}});
+    results.push_back(i);
+  }
+  TROUPE_CHECK(drafter_->propose(tasks, most_drafts_));
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    result.results[results[i]].drafts = std::move(tasks[i].drafts);
+  }
+  return {};
 }
 
 Result<void> ModelRunner::join_passes_of_others() {
@@ -228,68 +299,48 @@ Result<bool> ModelRunner::any_has_tokens(bool here) {
 
 std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin, std::int32_t end,
                                    std::size_t result) {
-  const ModelLimits& limits = model_->limits();
   const Sequence& sequence = sequences_.at(step.id);
-  const std::int32_t used_blocks = (end + limits.block_size - 1) / limits.block_size;
-  // Tables of sequences that share no blocks always fit; those that do may need another pass.
-  if (static_cast<std::int64_t>(tables_.size()) + used_blocks > kv_blocks_ && !spans_.empty()) {
-    return 0;
-  }
-  SequenceSpan span{.first_row = static_cast<std::int32_t>(ids_.size()),
-                    .rows = 0,
-                    .first_position = begin,
-                    .block_offset = static_cast<std::int32_t>(tables_.size())};
+  const std::int32_t block_size = model_->limits().block_size;
+  const auto used_blocks = static_cast<std::size_t>((end + block_size - 1) / block_size);
+  // What a row needs is known before its sequence is begun: a begun one has at least one row.
+  const std::int32_t first_sampled =
+      step.first_position + step.tokens - 1 - static_cast<std::int32_t>(step.drafts.size());
+  const auto samples = [&](std::int32_t position) {
+    return step.sample && position >= first_sampled;
+  };
+  const auto scores = [&](std::int32_t position) {
+    return sequence.sampling.prompt_logprobs >= 0 && !samples(position) &&
+           position + 1 < sequence.prompt_tokens;
+  };
   std::int32_t position = begin;
   for (; position < end; ++position) {
-    const bool sample = step.sample && position + 1 == end;
-    const bool score =
-        sequence.sampling.prompt_logprobs >= 0 && !sample && position + 1 < sequence.prompt_tokens;
-    if (static_cast<std::int64_t>(ids_.size()) == limits.max_batch_tokens) break;
-    if (sample || score) {
-      if (static_cast<std::int64_t>(heads_.size()) == limits.max_head_rows) break;
-      head_rows_.push_back(static_cast<std::int32_t>(ids_.size()));
-      heads_.push_back({result, &sequence, position, sample});
+    const bool wants_logits = samples(position) || scores(position);
+    if (!pass_->has_room_for_row() || (wants_logits && !pass_->has_room_for_head())) break;
+    if (position == begin) {
+      if (!pass_->has_room_for_tables(used_blocks)) break;
+      pass_->begin_sequence(sequence.tables, used_blocks, begin);
     }
-    ids_.push_back(sequence.tokens[position]);
-    positions_.push_back(position);
-    slots_.push_back(sequence.blocks[position / limits.block_size] * limits.block_size +
-                     position % limits.block_size);
-    ++span.rows;
+    if (wants_logits) {
+      const bool sample = samples(position);
+      const auto after = sample ? static_cast<std::size_t>(position - first_sampled) : 0;
+      heads_.push_back({result, step.id, position, sample, after});
+    }
+    pass_->add_row(sequence.tables, sequence.tokens[static_cast<std::size_t>(position)], position,
+                   wants_logits);
   }
-  if (span.rows > 0) {
-    tables_.insert(tables_.end(), sequence.blocks.begin(), sequence.blocks.begin() + used_blocks);
-    spans_.push_back(span);
-  }
-  return span.rows;
+  return position - begin;
 }
 
 Result<void> ModelRunner::run_pass(StepResult& result) {
-  if (ids_.empty()) return {};
+  if (pass_->empty()) return {};
   if (domain_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
-  const auto upload = [this](std::vector<std::int32_t>& from, const DeviceTensor& to) {
-    const Tensor target = to.view().rows(0, static_cast<std::int64_t>(from.size()));
-    ops_->upload(host_view(from), target);
-    return target;
-  };
-  ForwardBatch batch;
-  batch.token_ids = upload(ids_, device_ids_);
-  batch.head_rows = upload(head_rows_, device_heads_);
-  const AttentionBatch attention{.positions = upload(positions_, device_positions_),
-                                 .kv_slots = upload(slots_, device_slots_),
-                                 .block_tables = upload(tables_, device_tables_),
-                                 .sequences = spans_,
-                                 .block_size = model_->limits().block_size};
-  batch.attention = std::span(&attention, 1);
+  const ForwardBatch batch = pass_->upload();
   Tensor logits;
-  if (is_last_stage()) logits = logits_.view().rows(0, static_cast<std::int64_t>(heads_.size()));
+  if (is_last_stage()) logits = logits_.view().rows(0, pass_->head_rows());
   TROUPE_CHECK(model_->forward(batch, logits));
   if (is_last_stage() && !heads_.empty()) TROUPE_CHECK(read_logits(logits, result));
-  ids_.clear();
-  positions_.clear();
-  slots_.clear();
-  tables_.clear();
-  head_rows_.clear();
-  spans_.clear();
+  if (drafter_ != nullptr) TROUPE_CHECK(drafter_->follow(batch));
+  pass_->clear();
   heads_.clear();
   return {};
 }
@@ -298,7 +349,8 @@ Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) 
   const auto head_count = static_cast<std::int64_t>(heads_.size());
   std::int32_t alternatives = 0;
   for (const HeadRow& row : heads_) {
-    alternatives = std::max(alternatives, wanted_logprobs(row.sequence->sampling, row.sample));
+    const SamplingParams& sampling = sequences_.at(row.id).sampling;
+    alternatives = std::max(alternatives, wanted_logprobs(sampling, row.sample));
   }
   const auto width = static_cast<std::int64_t>(record_bytes(alternatives));
   const Tensor host = host_logits_.view().rows(0, head_count);
@@ -314,7 +366,8 @@ Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) 
                                        static_cast<std::size_t>(width));
   };
   for (std::int64_t row = mine.begin; row < mine.end(); ++row) {
-    choose(host.rows(row, 1).span<float>(), heads_[static_cast<std::size_t>(row)], record(row));
+    const HeadRow& head = heads_[static_cast<std::size_t>(row)];
+    write_record(choose(host.rows(row, 1).span<float>(), head), record(row));
   }
   if (tensor_ != nullptr) {
     std::vector<std::int64_t> rows_per_rank;
@@ -325,69 +378,50 @@ Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) 
     TROUPE_CHECK(tensor_->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
   }
   for (std::int64_t row = 0; row < head_count; ++row) {
-    take_record(record(row), heads_[static_cast<std::size_t>(row)], result);
+    take_choice(read_record(record(row)), heads_[static_cast<std::size_t>(row)], result);
   }
   return {};
 }
 
-void ModelRunner::choose(std::span<const float> logits, const HeadRow& row,
-                         std::span<std::byte> record) {
-  const Sequence& sequence = *row.sequence;
-  RowHead head;
+RowChoice ModelRunner::choose(std::span<const float> logits, const HeadRow& row) {
+  const Sequence& sequence = sequences_.at(row.id);
+  RowChoice choice;
   if (row.sample) {
     const auto known = std::span(sequence.tokens).first(static_cast<std::size_t>(row.position) + 1);
     const auto prompt = static_cast<std::size_t>(sequence.prompt_tokens);
-    const SampledToken sampled = sample(logits, sequence.sampling,
-                                        {known.first(prompt), known.subspan(prompt)}, scratch_);
-    head.id = sampled.id;
-    head.failed = sampled.failed ? 1 : 0;
+    const SampledToken sampled =
+        sample(logits, sequence.sampling, {known.first(prompt), known.subspan(prompt)}, scratch_);
+    choice.id = sampled.id;
+    choice.failed = sampled.failed;
   } else {
-    head.id = sequence.tokens[row.position + 1];
-    const bool finite = std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
-    head.failed = finite ? 0 : 1;
+    choice.id = sequence.tokens[static_cast<std::size_t>(row.position) + 1];
+    choice.failed = !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
   }
   const std::int32_t wanted = wanted_logprobs(sequence.sampling, row.sample);
-  if (wanted >= 0 && head.failed == 0) {
-    const TokenLogprobs scores = token_logprobs(logits, head.id, wanted, scratch_);
-    head.logprob = scores.logprob;
-    head.rank = scores.rank;
-    head.alternatives = static_cast<std::int32_t>(scores.top_ids.size());
-    const auto ids = std::as_bytes(std::span(scores.top_ids));
-    const auto rest = record.subspan(sizeof head);
-    std::ranges::copy(ids, rest.begin());
-    std::ranges::copy(std::as_bytes(std::span(scores.top_logprobs)),
-                      rest.subspan(ids.size()).begin());
+  if (wanted >= 0 && !choice.failed) {
+    choice.scores = token_logprobs(logits, choice.id, wanted, scratch_);
   }
-  std::memcpy(record.data(), &head, sizeof head);
+  return choice;
 }
 
-void ModelRunner::take_record(std::span<const std::byte> record, const HeadRow& row,
-                              StepResult& result) {
-  RowHead head;
-  std::memcpy(&head, record.data(), sizeof head);
+void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const {
+  const Sequence& sequence = sequences_.at(row.id);
   SequenceResult& entry = result.results[row.result];
-  if (head.failed != 0) {
+  if (row.sample && row.after_drafts > 0) {
+    // The draft before this row must be what the row before it sampled.
+    const bool held =
+        entry.tokens.size() == row.after_drafts && !entry.failed &&
+        entry.tokens.back() == sequence.tokens[static_cast<std::size_t>(row.position)];
+    if (!held) return;
+  }
+  if (choice.failed) {
     entry.failed = true;
     return;
   }
-  if (wanted_logprobs(row.sequence->sampling, row.sample) >= 0) {
-    TokenLogprobs scores;
-    scores.logprob = head.logprob;
-    scores.rank = head.rank;
-    scores.top_ids.resize(static_cast<std::size_t>(head.alternatives));
-    scores.top_logprobs.resize(static_cast<std::size_t>(head.alternatives));
-    const auto ids = std::as_writable_bytes(std::span(scores.top_ids));
-    const auto values = std::as_writable_bytes(std::span(scores.top_logprobs));
-    const auto rest = record.subspan(sizeof head);
-    std::ranges::copy(rest.first(ids.size()), ids.begin());
-    std::ranges::copy(rest.subspan(ids.size(), values.size()), values.begin());
-    (row.sample ? entry.logprobs : entry.prompt_logprobs).push_back(std::move(scores));
+  if (wanted_logprobs(sequence.sampling, row.sample) >= 0) {
+    (row.sample ? entry.logprobs : entry.prompt_logprobs).push_back(std::move(choice.scores));
   }
-  if (row.sample) {
-    entry.tokens.push_back(head.id);
-    // `row.sequence` is const for whoever reads rows; here its successor becomes known.
-    sequences_.at(entry.id).tokens.push_back(head.id);
-  }
+  if (row.sample) entry.tokens.push_back(choice.id);
 }
 
 }  // namespace troupe

@@ -2,11 +2,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/step/step_plan.hpp"
+#include "actors/worker/drafter.hpp"
+#include "actors/worker/pass.hpp"
+#include "actors/worker/row_choice.hpp"
+#include "models/layers/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 #include "models/sampler/sampler.hpp"
@@ -30,6 +35,13 @@ class ModelRunner {
   static Result<ModelRunner> create(Model& model, Ops& ops, const ParallelContext& parallel,
                                     std::int64_t kv_blocks);
 
+  /// From now on results bring up to `most` guesses of `drafter`, which has its KV cache and
+  /// outlives the runner, for each sequence that was sampled. On the rank that answers only.
+  void guess_with(Drafter& drafter, std::int32_t most) {
+    drafter_ = &drafter;
+    most_drafts_ = most;
+  }
+
   /// Runs one step; the result says what was sampled on the last stage only. Errors: corrupt_data
   /// for a plan that does not fit the state (unknown sequence, positions out of order, a block or
   /// token that does not exist); those of the model and of the collectives. After an error the
@@ -39,22 +51,33 @@ class ModelRunner {
  private:
   /// A sampled token that this stage has not been told, or is never told.
   static constexpr std::int32_t unknown_token = -1;
+  /// Stands for the token that could not be sampled, in steps that were planned ahead of it.
+  static constexpr std::int32_t token_after_failure = 0;
 
   struct Sequence {
-    std::vector<std::int32_t> tokens;  ///< prompt, then what was generated
+    /// The prompt and what was generated; while a step runs, its drafts too.
+    std::vector<std::int32_t> tokens;
     std::int32_t prompt_tokens = 0;
     std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
     SamplingParams sampling;
-    std::vector<std::int32_t> blocks;
+    Pass::Tables tables;               ///< [cache groups][blocks]
     std::uint64_t awaits_message = 0;  ///< the one that brings its last token's id; 0: none ever
   };
 
   /// A row of a pass whose logits are wanted.
   struct HeadRow {
     std::size_t result = 0;  ///< index into StepResult::results
-    const Sequence* sequence = nullptr;
+    SequenceId id = 0;
     std::int32_t position = 0;  ///< of the row's token
     bool sample = false;        ///< sample its successor; otherwise score the known one
+    /// Of a row that samples: how many drafts lie before it. It counts if they all held.
+    std::size_t after_drafts = 0;
+  };
+
+  /// A sequence whose sampled ids did not come yet.
+  struct Awaited {
+    SequenceId id = 0;
+    std::size_t drafts = 0;
   };
 
   ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel, std::int64_t kv_blocks);
@@ -66,11 +89,16 @@ class ModelRunner {
   Result<void> take_sampled_ids(const StepPlan& plan);
   /// All stages but the last: notes that this plan's sampled sequences have a further token.
   void await_sampled_ids(const StepPlan& plan);
-  /// Last stage: tells the first one what this plan's sampled sequences got.
-  Result<void> tell_sampled_ids(const StepPlan& plan, const StepResult& result);
+  /// Last stage: adds what was sampled to the sequences; tells the first stage.
+  Result<void> take_sampled_ids_here(const StepPlan& plan, const StepResult& result);
+
+  Result<void> add_drafts(const StepPlan& plan, StepResult& result);
 
   Result<void> apply_deltas(const StepPlan& plan);
+  Result<void> start(const NewSequence& started, std::uint64_t step);
   Result<void> check_step(const SequenceStep& step) const;
+  Result<void> check_blocks(const SequenceStep& step) const;
+  void take_blocks_and_drafts(const SequenceStep& step);
   /// Puts rows of one sequence into the pass, as many of [begin, end) as fit; returns how many.
   std::int32_t add_rows(const SequenceStep& step, std::int32_t begin, std::int32_t end,
                         std::size_t result);
@@ -81,8 +109,8 @@ class ModelRunner {
   /// Whether any rank of the expert group has a pass to run; all must ask.
   Result<bool> any_has_tokens(bool here);
   Result<void> read_logits(const Tensor& logits, StepResult& result);
-  void choose(std::span<const float> logits, const HeadRow& row, std::span<std::byte> record);
-  void take_record(std::span<const std::byte> record, const HeadRow& row, StepResult& result);
+  RowChoice choose(std::span<const float> logits, const HeadRow& row);
+  void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
   Model* model_;
   Ops* ops_;
@@ -92,21 +120,21 @@ class ModelRunner {
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;
+  std::vector<CacheSpec> groups_;
+  Drafter* drafter_ = nullptr;
+  std::int32_t most_drafts_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
   /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
-  std::deque<std::vector<SequenceId>> awaited_;
+  std::deque<std::vector<Awaited>> awaited_;
   std::uint64_t messages_taken_ = 0;  ///< of sampled ids, one a plan
   SamplerScratch scratch_;
 
-  // The pass being filled; capacities are the model's limits.
-  std::vector<std::int32_t> sampled_;  ///< scratch of take_ and tell_sampled_ids
-  std::vector<std::int32_t> ids_, positions_, slots_, tables_, head_rows_;
-  std::vector<SequenceSpan> spans_;
-  std::vector<HeadRow> heads_;
-  DeviceTensor device_ids_, device_positions_, device_slots_, device_tables_, device_heads_;
-  DeviceTensor logits_;             ///< [max_head_rows, vocab] f32
-  HostTensor host_logits_;          ///< the same on the host
-  std::vector<std::byte> records_;  ///< of all rows of a pass
+  std::optional<Pass> pass_;           ///< being filled
+  std::vector<HeadRow> heads_;         ///< of the pass
+  std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
+  DeviceTensor logits_;                ///< [max_head_rows, vocab] f32
+  HostTensor host_logits_;             ///< the same on the host
+  std::vector<std::byte> records_;     ///< of all rows of a pass
 };
 
 }  // namespace troupe

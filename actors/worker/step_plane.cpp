@@ -32,12 +32,11 @@ Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, std::int32
 Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   const MeshCoordinates at = mesh.coordinates(spec.rank);
-  const int stages = mesh.shape().pipeline;
   const int workers = mesh.world_size() / mesh.shape().data;
   const int index = spec.rank - mesh.rank({.data = at.data});
 
   StepPlane plane;
-  plane.answers_ = at == MeshCoordinates{.data = at.data, .stage = stages - 1};
+  plane.answers_ = answers_steps(mesh, spec.rank);
   if (index == 0) {
     TROUPE_TRY(plane.plans_, listen(context, spec, at.data, StepDirection::plans));
   }

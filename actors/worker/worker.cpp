@@ -39,7 +39,8 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   TROUPE_CHECK(groups_->connect(peers));
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   TROUPE_TRY(ops_, make_cpu_ops({.threads = spec_.threads, .dtype = dtype}));
-  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
+  TROUPE_TRY(const Checkpoint checkpoint,
+             Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,
                            .max_positions = spec_.max_model_len,
@@ -52,7 +53,14 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                                                                   began)
                 .count(),
             model_->weight_bytes(), spec_.threads);
-  return WorkerReport{model_->weight_bytes(), model_->kv_bytes_per_block()};
+  WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block()};
+  if (!spec_.draft_model_path.empty() && answers_steps(groups_->mesh(), spec_.rank)) {
+    TROUPE_TRY(Drafter drafter, Drafter::create(spec_.draft_model_path, config_, limits, *ops_));
+    drafter_ = std::make_unique<Drafter>(std::move(drafter));
+    report.weight_bytes += drafter_->weight_bytes();
+    report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
+  }
+  return report;
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
@@ -61,6 +69,10 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
+  if (drafter_) {
+    TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
+    runner_->guess_with(*drafter_, spec_.draft_tokens);
+  }
   TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   loop_ = std::thread([this] { serve(); });

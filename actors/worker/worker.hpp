@@ -52,6 +52,7 @@ class Worker {
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<Drafter> drafter_;  ///< of the rank that answers, if there is a draft model
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<StepPlane> step_plane_;
   std::atomic<bool> stopping_ = false;

@@ -11,6 +11,11 @@ Result<Mesh> mesh_of(const WorkerSpec& spec) {
                       spec.expert_parallel_size);
 }
 
+bool answers_steps(const Mesh& mesh, int rank) {
+  const MeshCoordinates at = mesh.coordinates(rank);
+  return at == MeshCoordinates{.data = at.data, .stage = mesh.shape().pipeline - 1};
+}
+
 std::string epoch_name(std::uint32_t epoch) { return fmt::format("epoch {}", epoch); }
 
 std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,

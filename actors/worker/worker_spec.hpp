@@ -26,18 +26,25 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::uint32_t epoch = 0;  ///< names the groups' regions and keys; new after a failure
+  std::string draft_model_path;   ///< of the model that guesses next tokens; empty: none
+  std::int32_t draft_tokens = 0;  ///< that it guesses at most
+  std::uint32_t epoch = 0;        ///< names the groups' regions and keys; new after a failure
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size, tensor_parallel_size,
-            expert_parallel_size, sequence_parallel, collectives, threads, bf16, max_batch_tokens,
-            max_head_rows, max_model_len, block_size, epoch);
+    archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
+            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, threads,
+            bf16, max_batch_tokens, max_head_rows, max_model_len, block_size, draft_model_path,
+            draft_tokens, epoch);
   }
 };
 
 /// The mesh that a spec's sizes make. Errors: as Mesh::create.
 Result<Mesh> mesh_of(const WorkerSpec& spec);
+
+/// Whether it is this rank that tells the executor what its replica's steps brought: the first of
+/// the last stage.
+bool answers_steps(const Mesh& mesh, int rank);
 
 /// Where a rank listens in each of its groups, for the other members' connect(); opaque bytes,
 /// empty where nothing is needed.

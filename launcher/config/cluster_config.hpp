@@ -48,6 +48,10 @@ struct Config {
     bool enable_chunked_prefill = false;
     bool async_scheduling = false;
     std::string scheduling_policy;
+    std::string speculative_method;
+    std::string speculative_model;
+    std::int64_t num_speculative_tokens = 0;
+    std::int64_t prompt_lookup_max = 0;
     std::optional<std::int64_t> threads_per_worker;
     std::optional<bool> deterministic;
   };

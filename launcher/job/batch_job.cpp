@@ -265,7 +265,11 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   }
   state_.running = report.stats.running;
   state_.waiting = report.stats.waiting;
-  state_.prompt_tokens = report.stats.prompt_tokens;
+  state_.prompt_tokens = report.stats.scheduler.prompt_tokens;
+  state_.prefix_tokens = report.stats.scheduler.prefix_tokens;
+  state_.preemptions = report.stats.scheduler.preemptions;
+  state_.drafts = report.stats.scheduler.drafts;
+  state_.accepted_drafts = report.stats.scheduler.accepted_drafts;
   state_.output_tokens = report.stats.output_tokens;
   state_.kv_use = report.stats.kv_use;
   return {};

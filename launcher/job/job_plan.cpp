@@ -41,6 +41,21 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
   return asked;
 }
 
+Result<void> check_draft_model(const std::string& folder, const ModelConfig& model) {
+  constexpr const char* key = "engine.speculative_model";
+  if (folder == "none") {
+    return fail(ErrorCode::invalid_argument,
+                "engine.speculative_method is draft_model: {} must name its folder", key);
+  }
+  const auto draft = ModelConfig::load(folder);
+  if (!draft.ok()) return about_key(key, draft.error());
+  if (draft->vocab_size != model.vocab_size) {
+    return fail(ErrorCode::invalid_argument, "{}: {} has {} tokens, the model has {}", key, folder,
+                draft->vocab_size, model.vocab_size);
+  }
+  return {};
+}
+
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
                                int cores) {
@@ -69,6 +84,20 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
   engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
   engine.chunked_prefill = config.engine.enable_chunked_prefill;
+  engine.prefix_caching = config.engine.enable_prefix_caching;
+  engine.async_scheduling = config.engine.async_scheduling;
+  engine.scheduling_policy =
+      scheduling_policy(config.engine.scheduling_policy).value_or(SchedulingPolicy::fcfs);
+  if (config.engine.speculative_method == "ngram") {
+    engine.speculation.method = SpeculationConfig::Method::prompt_lookup;
+  }
+  if (config.engine.speculative_method == "draft_model") {
+    TROUPE_CHECK(check_draft_model(config.engine.speculative_model, model));
+    engine.speculation.method = SpeculationConfig::Method::draft_model;
+    engine.draft_model_path = config.engine.speculative_model;
+  }
+  engine.speculation.tokens = static_cast<std::int32_t>(config.engine.num_speculative_tokens);
+  engine.speculation.longest_match = static_cast<std::int32_t>(config.engine.prompt_lookup_max);
   if (!engine.chunked_prefill && engine.max_num_batched_tokens < engine.max_model_len) {
     return fail(
         ErrorCode::invalid_argument,

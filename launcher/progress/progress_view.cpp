@@ -134,12 +134,19 @@ std::string ProgressView::summary() const {
   result +=
       " in " + (brief ? fmt::format("{:.1f} s", state_.seconds) : format_duration(state_.seconds));
   if (state_.output_tokens == 0 || !began_) return result;
-  return result +
-         fmt::format("; {} output tokens at {} tok/s, {} prompt tokens at {} tok/s",
-                     state_.output_tokens,
-                     format_count(ratio(static_cast<double>(state_.output_tokens), spent)),
-                     state_.prompt_tokens,
-                     format_count(ratio(static_cast<double>(state_.prompt_tokens), spent)));
+  result += fmt::format(
+      "; {} output tokens at {} tok/s, {} prompt tokens at {} tok/s", state_.output_tokens,
+      format_count(ratio(static_cast<double>(state_.output_tokens), spent)), state_.prompt_tokens,
+      format_count(ratio(static_cast<double>(state_.prompt_tokens), spent)));
+  if (state_.prefix_tokens > 0) {
+    result += fmt::format(", {} found in the prefix cache", state_.prefix_tokens);
+  }
+  if (state_.preemptions > 0) result += ", " + plural(state_.preemptions, "preemption");
+  if (state_.drafts > 0) {
+    result +=
+        fmt::format(", {} of {} guessed tokens accepted", state_.accepted_drafts, state_.drafts);
+  }
+  return result;
 }
 
 }  // namespace troupe

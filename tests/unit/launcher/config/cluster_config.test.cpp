@@ -45,7 +45,7 @@ TEST(ClusterConfig, fills_in_the_defaults_of_this_version) {
   EXPECT_EQ(config->engine.block_size, 16);
   EXPECT_DOUBLE_EQ(config->engine.gpu_memory_utilization, 0.92);
   EXPECT_TRUE(config->engine.enable_chunked_prefill);
-  EXPECT_FALSE(config->engine.enable_prefix_caching);
+  EXPECT_TRUE(config->engine.enable_prefix_caching);
   EXPECT_EQ(config->job.resume, "never");
   EXPECT_EQ(config->job.seed, 0);
 }
@@ -296,10 +296,6 @@ TEST(ClusterConfig, refuses_what_a_later_version_runs) {
       {"cluster.launch=ssh", "ssh is not in this version; it runs local"},
       {"cluster.hosts=[gpu01]", "a list with entries is not in this version; it runs []"},
       {"cluster.network=eth0", "eth0 is not in this version; it runs auto"},
-      {"engine.enable_prefix_caching=true", "true is not in this version; it runs false"},
-      {"engine.enable_chunked_prefill=false", "false is not in this version; it runs true"},
-      {"engine.async_scheduling=true", "true is not in this version; it runs false"},
-      {"engine.scheduling_policy=sjf", "sjf is not in this version; it runs fcfs"},
       {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
       {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},
       {"job.resume=auto", "auto is not in this version; it runs never"},
