@@ -4,6 +4,7 @@
 
 #include "actors/engine/engine.hpp"
 #include "launcher/batch/batch_writer.hpp"
+#include "launcher/bench/bench.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/job/batch_job.hpp"
 #include "launcher/job/job_plan.hpp"
@@ -21,9 +22,10 @@ ExitCode execute(const CommandLine& line) {
   auto signals = StopSignals::block();  // before any thread
   if (!signals.ok()) return refuse(signals.error());
   const bool check = line.command == CommandLine::Command::check;
-  auto config =
-      load_config(line.config_path, line.overrides, check ? Purpose::check : Purpose::run);
+  const bool run = line.command == CommandLine::Command::run;
+  auto config = load_config(line.config_path, line.overrides, run ? Purpose::run : Purpose::check);
   if (!config.ok()) return refuse(config.error());
+  if (line.command == CommandLine::Command::bench) return run_bench(*config, line, *signals);
   if (!check) {
     const auto output = check_output(
         config->job.output, {.overwrite = line.overwrite, .input_path = config->job.input});

@@ -105,13 +105,16 @@ struct Completion {
   std::vector<TokenLogprobs> prompt_logprobs;  ///< one per prompt token but the first if asked for
   /// The text of the first prompt token, then as Choice::logprob_texts; empty without scores.
   std::vector<std::string> prompt_logprob_texts;
+  /// From the executor's taking the request in to its first and to its last token; 0 without one.
+  std::uint64_t first_token_us = 0;
+  std::uint64_t last_token_us = 0;
 
   bool failed() const { return !error_code.empty(); }
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(id, error_code, error, choices, prompt_text, prompt_ids, prompt_logprobs,
-            prompt_logprob_texts);
+            prompt_logprob_texts, first_token_us, last_token_us);
   }
 };
 

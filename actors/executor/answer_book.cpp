@@ -6,10 +6,21 @@
 
 namespace troupe {
 
-std::vector<PlacedSequence> AnswerBook::begin(std::size_t replica, PreparedRequest request) {
+namespace {
+
+std::uint64_t microseconds(AnswerBook::Clock::duration time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
+}  // namespace
+
+std::vector<PlacedSequence> AnswerBook::begin(std::size_t replica, PreparedRequest request,
+                                              Clock::time_point now) {
   const std::uint64_t id = request.id;
   Entry& entry = answers_[id];
   entry.replica = replica;
+  entry.since = now;
   entry.answer = make_answer(std::move(request), tokenizer_);
   return name(id, entry, entry.answer->begin());
 }
@@ -36,7 +47,7 @@ void AnswerBook::forget(Entry& entry, std::uint64_t name) {
   std::erase(entry.names, name);
 }
 
-AnswerBook::Outcome AnswerBook::take(SequenceUpdate update) {
+AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point now) {
   const std::uint64_t name = update.request;
   const auto found = places_.find(name);
   if (found == places_.end()) return {};
@@ -50,6 +61,10 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update) {
   Outcome outcome{.known = true, .begun = entry.answer->begun(place)};
   const bool ended_by_scheduler = update.end.has_value();
   entry.begun = true;
+  if (!update.tokens.empty()) {
+    if (!entry.first_token) entry.first_token = now;
+    entry.last_token = now;
+  }
   Answer::Step step = entry.answer->take(place, std::move(update));
   if (step.ended) {
     forget(entry, name);
@@ -58,6 +73,10 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update) {
   outcome.started = this->name(request, entry, std::move(step.next));
   if (entry.names.empty()) {
     outcome.completion = entry.answer->finish();
+    if (entry.first_token) {
+      outcome.completion->first_token_us = microseconds(*entry.first_token - entry.since);
+      outcome.completion->last_token_us = microseconds(entry.last_token - entry.since);
+    }
     answers_.erase(request);
   }
   return outcome;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,14 +26,18 @@ struct PlacedName {
 };
 
 /// All answers under way: names the sequences that they are made of, and brings each update to its
-/// answer. A plain class: it says what is to be started and aborted, and its owner does it.
+/// answer. A plain class: it says what is to be started and aborted, and its owner does it and
+/// tells it the time.
 class AnswerBook {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// `tokenizer` as make_answer's.
   explicit AnswerBook(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   /// Begins an answer on a replica; returns the sequences to add there.
-  std::vector<PlacedSequence> begin(std::size_t replica, PreparedRequest request);
+  std::vector<PlacedSequence> begin(std::size_t replica, PreparedRequest request,
+                                    Clock::time_point now);
 
   struct Outcome {
     bool known = false;                    ///< false: the sequence was aborted while the step ran
@@ -41,7 +46,7 @@ class AnswerBook {
     std::vector<PlacedSequence> started = {};   ///< to be added
     std::optional<Completion> completion = {};  ///< the answer is done
   };
-  Outcome take(SequenceUpdate update);
+  Outcome take(SequenceUpdate update, Clock::time_point now);
 
   /// Ends the answer that the sequence `name` is part of with an error.
   Outcome fail(std::uint64_t name, std::string code, std::string message);
@@ -66,6 +71,9 @@ class AnswerBook {
     std::size_t places = 0;            ///< sequences it has asked for
     std::vector<std::uint64_t> names;  ///< of live sequences
     bool begun = false;                ///< some sequence was heard of
+    Clock::time_point since;
+    std::optional<Clock::time_point> first_token;
+    Clock::time_point last_token;
   };
   struct Place {
     std::uint64_t request = 0;

@@ -61,6 +61,7 @@ bool StepLoop::take_inbox() {
     begins_to_drain = inbox_.draining && !draining_;
     draining_ = inbox_.draining;
   }
+  const auto now = Clock::now();
   for (auto& entry : submitted) {
     if (auto* refused = std::get_if<Completion>(&entry.prepared)) {
       report_.completions.push_back(std::move(*refused));
@@ -70,7 +71,7 @@ bool StepLoop::take_inbox() {
     if (draining_) {
       report_.dropped.push_back(request.id);
     } else {
-      start(answers_.begin(entry.replica, std::move(request)));
+      start(answers_.begin(entry.replica, std::move(request), now));
     }
   }
   if (begins_to_drain) drop_waiting();
@@ -136,9 +137,10 @@ Result<void> StepLoop::take_results() {
 }
 
 void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
+  const auto now = Clock::now();
   for (SequenceUpdate& update : updates) {
     const std::size_t tokens = update.tokens.size();
-    AnswerBook::Outcome outcome = answers_.take(std::move(update));
+    AnswerBook::Outcome outcome = answers_.take(std::move(update), now);
     if (!outcome.known) continue;  // ended by somebody while the step ran
     stats_.output_tokens += tokens;
     carry_out(std::move(outcome));

@@ -12,9 +12,11 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, 11> known_options = {
-    "--config", "--input",     "--output", "--set",     "--overwrite",   "--quiet",
-    "--help",   "--log-level", "check",    "--version", "--show-answers"};
+constexpr std::array<std::string_view, 12> known_options = {
+    "--config", "--input",     "--output", "--set",     "--overwrite",    "--quiet",
+    "--help",   "--log-level", "check",    "--version", "--show-answers", "bench"};
+
+constexpr auto& bench_names = RawBenchOptions::names;
 
 EarlyExit refuse(std::string_view message) {
   return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
@@ -30,32 +32,45 @@ struct RawOptions {
   bool overwrite = false;
   bool quiet = false;
   std::int64_t show_answers = 0;
+  RawBenchOptions bench;
 };
 
-void declare(CLI::App& app, RawOptions& raw) {
+void declare(CLI::App& app, CommandLine::Command command, RawOptions& raw) {
   app.set_help_flag();  // help is ours: it comes before any other complaint
   app.allow_extras();   // so that the nearest option can be named
   app.add_option("--config", raw.configs)->allow_extra_args(false);
-  app.add_option("--input", raw.inputs)->allow_extra_args(false);
-  app.add_option("--output", raw.outputs)->allow_extra_args(false);
   app.add_option("--set", raw.sets)->allow_extra_args(false);
   app.add_option("--log-level", raw.log_level)->expected(1);
-  app.add_flag("--overwrite", raw.overwrite);
   app.add_flag("--quiet,-q", raw.quiet);
+  if (command == CommandLine::Command::bench) {
+    raw.bench.declare(app);
+    return;
+  }
+  app.add_option("--input", raw.inputs)->allow_extra_args(false);
+  app.add_option("--output", raw.outputs)->allow_extra_args(false);
+  app.add_flag("--overwrite", raw.overwrite);
   app.add_option("--show-answers", raw.show_answers)->expected(1)->check(CLI::NonNegativeNumber);
 }
 
-std::string about_unknown(const std::string& argument) {
+std::string about_unknown(const std::string& argument, CommandLine::Command command) {
   const std::string name = argument.substr(0, argument.find('='));
   if (!name.starts_with('-')) {
     const bool yaml = name.ends_with(".yaml") || name.ends_with(".yml");
     if (yaml) return fmt::format("{} needs --config before it: --config {}", name, name);
     const auto near = nearest(name, known_options);
-    if (near == "check") return fmt::format("unknown command {}; did you mean check?", name);
+    if (!near.empty() && !near.starts_with('-')) {
+      return fmt::format("unknown command {}; did you mean {}?", name, near);
+    }
     return fmt::format("unexpected argument {}; try launcher --help", name);
   }
-  const auto near = nearest(name, known_options);
-  if (near.empty()) return fmt::format("unknown option {}; try launcher --help", name);
+  const bool bench = command == CommandLine::Command::bench;
+  std::vector<std::string_view> known(known_options.begin(), known_options.end());
+  if (bench) known.insert(known.end(), std::begin(bench_names), std::end(bench_names));
+  const auto near = nearest(name, known);
+  if (bench && near == name) return fmt::format("{} is not for bench", name);
+  if (near.empty()) {
+    return fmt::format("unknown option {}; try launcher {}--help", name, bench ? "bench " : "");
+  }
   return fmt::format("unknown option {}; did you mean {}?", name, near);
 }
 
@@ -105,31 +120,46 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
     return std::any_of(arguments.begin(), arguments.end(),
                        [&](const std::string& given) { return given == a || given == b; });
   };
-  if (has("--help", "-h")) return EarlyExit{ExitCode::all_answered, help_text(), false};
+  const std::string first = arguments.empty() ? "" : arguments.front();
+  const auto command = first == "check"   ? CommandLine::Command::check
+                       : first == "bench" ? CommandLine::Command::bench
+                                          : CommandLine::Command::run;
+  const bool bench = command == CommandLine::Command::bench;
+  if (has("--help", "-h") || first == "help") {
+    return EarlyExit{ExitCode::all_answered, bench ? bench_help_text() : help_text(), false};
+  }
   if (has("--version", "--version")) {
     return EarlyExit{ExitCode::all_answered, version_text(), false};
   }
-  auto command = CommandLine::Command::run;
   std::vector<std::string> rest(arguments.begin(), arguments.end());
-  if (!rest.empty() && rest.front() == "help") {
-    return EarlyExit{ExitCode::all_answered, help_text(), false};
-  }
-  if (!rest.empty() && rest.front() == "check") {
-    command = CommandLine::Command::check;
+  if (command != CommandLine::Command::run) rest.erase(rest.begin());
+  std::optional<BenchOptions::Kind> kind;
+  if (bench) {
+    kind = rest.empty() ? std::nullopt : bench_kind(rest.front());
+    if (!kind) {
+      return refuse(fmt::format("bench what? throughput, latency or startup{}",
+                                rest.empty() ? "" : ", not " + rest.front()));
+    }
     rest.erase(rest.begin());
   }
   CLI::App app;
   RawOptions raw;
-  declare(app, raw);
+  declare(app, command, raw);
   try {
     std::reverse(rest.begin(), rest.end());  // CLI11 takes a vector from its end
     app.parse(std::move(rest));
   } catch (const CLI::Error& error) {
-    return refuse(fmt::format("{}; try launcher --help", error.what()));
+    return refuse(fmt::format("{}; try launcher {}--help", error.what(), bench ? "bench " : ""));
   }
   const auto extras = app.remaining();
-  if (!extras.empty()) return refuse(about_unknown(extras.front()));
-  return judge(command, raw);
+  if (!extras.empty()) return refuse(about_unknown(extras.front(), command));
+  auto judged = judge(command, raw);
+  if (auto* line = std::get_if<CommandLine>(&judged); line != nullptr && kind) {
+    auto options = raw.bench.judge(*kind);
+    if (!options.ok()) return refuse(options.error().message);
+    line->bench = *std::move(options);
+  }
+  return judged;
 }
 
 std::string version_text() { return "launcher (Troupe) 0.1.0\n"; }
@@ -140,6 +170,7 @@ several worker processes.
 
   launcher --config FILE [options]         run the job
   launcher check --config FILE [options]   say what would run, start nothing
+  launcher bench KIND --config FILE ...    measure: see launcher bench --help
 
 Examples
   launcher --config configs/demo/cluster.yaml

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/cli/bench_options.hpp"
 #include "launcher/cli/exit_code.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "runtime/base/log.hpp"
@@ -18,6 +19,7 @@ struct CommandLine {
   enum class Command {
     run,    ///< launcher --config FILE
     check,  ///< launcher check --config FILE: say what would run, start nothing
+    bench,  ///< launcher bench KIND --config FILE: measure
   };
   Command command = Command::run;
   std::string config_path;
@@ -27,6 +29,7 @@ struct CommandLine {
   bool quiet = false;             ///< no progress; errors still go to stderr
   std::int64_t show_answers = 0;  ///< how many answers to print on stdout at the end
   log::Level log_level = log::Level::info;
+  BenchOptions bench;  ///< of Command::bench
 };
 
 /// The command line is dealt with: print `text` and end with `code`. Texts end with a newline and

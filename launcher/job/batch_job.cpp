@@ -47,8 +47,7 @@ class BatchJob {
         line_(line),
         signals_(signals),
         progress_(STDERR_FILENO, ProgressPrinter::mode_for(STDERR_FILENO, line.quiet)),
-        window_(static_cast<std::size_t>(plan.engine.data_parallel_size) *
-                (static_cast<std::size_t>(plan.engine.max_num_seqs) * 2 + 64)) {}
+        window_(request_window(plan.engine)) {}
 
   ExitCode run();
 

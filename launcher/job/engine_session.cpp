@@ -89,4 +89,9 @@ Error EngineSession::cause_of(std::vector<ActorDown> downs,
   return {ErrorCode::peer_died, cause->message};
 }
 
+std::size_t request_window(const EngineSpec& engine) {
+  return static_cast<std::size_t>(engine.data_parallel_size) *
+         (static_cast<std::size_t>(engine.max_num_seqs) * 2 + 64);
+}
+
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -53,5 +54,9 @@ class EngineSession {
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Engine> engine_;
 };
+
+/// Requests that an engine is handed and has not answered, at most: enough for every replica to be
+/// full and to have as many waiting.
+std::size_t request_window(const EngineSpec& engine);
 
 }  // namespace troupe

@@ -9,6 +9,8 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+constexpr AnswerBook::Clock::time_point now{};
+
 PreparedRequest request_of(std::uint64_t id, std::int32_t n, std::int32_t best_of) {
   PreparedRequest request;
   request.id = id;
@@ -48,7 +50,7 @@ TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alon
   AnswerBook book(nullptr);
   PreparedRequest request = request_of(5, 3, 3);
   request.sampling.prompt_logprobs = 2;
-  const auto started = book.begin(1, request);
+  const auto started = book.begin(1, request, now);
   ASSERT_EQ(started.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(started[i].replica, 1U);
@@ -60,7 +62,7 @@ TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alon
     EXPECT_EQ(started[i].spec.sampling, expected) << "choice " << i;
     EXPECT_TRUE(book.expects(started[i].spec.request));
   }
-  const auto another = book.begin(0, request_of(6, 1, 1));
+  const auto another = book.begin(0, request_of(6, 1, 1), now);
   EXPECT_FALSE(std::ranges::any_of(started, [&](const PlacedSequence& s) {
     return s.spec.request == another[0].spec.request;
   })) << "names are not shared";
@@ -68,15 +70,15 @@ TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alon
 
 TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
   AnswerBook book(nullptr);
-  const auto started = book.begin(0, request_of(5, 2, 2));
+  const auto started = book.begin(0, request_of(5, 2, 2), now);
   const std::uint64_t first = started[0].spec.request;
   const std::uint64_t second = started[1].spec.request;
-  EXPECT_FALSE(book.take(update_of(second, {7}, -1, {})).begun);
-  auto outcome = book.take(update_of(second, {8}, -1, SequenceEnd::length));
+  EXPECT_FALSE(book.take(update_of(second, {7}, -1, {}), now).begun);
+  auto outcome = book.take(update_of(second, {8}, -1, SequenceEnd::length), now);
   EXPECT_TRUE(outcome.begun);
   EXPECT_FALSE(outcome.completion.has_value());
-  EXPECT_FALSE(book.take(update_of(second, {8}, -1, {})).known) << "it has ended";
-  outcome = book.take(update_of(first, {9}, -1, SequenceEnd::stop));
+  EXPECT_FALSE(book.take(update_of(second, {8}, -1, {}), now).known) << "it has ended";
+  outcome = book.take(update_of(first, {9}, -1, SequenceEnd::stop), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->id, 5U);
   EXPECT_FALSE(outcome.completion->failed());
@@ -89,9 +91,23 @@ TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
   EXPECT_EQ(book.size(), 0U);
 }
 
+TEST(AnswerBook, tells_when_the_first_and_the_last_token_came) {
+  AnswerBook book(nullptr);
+  const auto at = [](int us) { return now + std::chrono::microseconds(us); };
+  const auto started = book.begin(0, request_of(5, 1, 1), at(10));
+  const std::uint64_t name = started[0].spec.request;
+  EXPECT_TRUE(book.take(update_of(name, {}, 0, {}), at(20)).known) << "a chunk of the prompt";
+  EXPECT_TRUE(book.take(update_of(name, {7}, 0, {}), at(35)).known);
+  EXPECT_TRUE(book.take(update_of(name, {7}, 0, {}), at(45)).known);
+  const auto outcome = book.take(update_of(name, {8}, 0, SequenceEnd::length), at(70));
+  ASSERT_TRUE(outcome.completion.has_value());
+  EXPECT_EQ(outcome.completion->first_token_us, 25U);
+  EXPECT_EQ(outcome.completion->last_token_us, 60U);
+}
+
 TEST(AnswerBook, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
   AnswerBook book(nullptr);
-  const auto started = book.begin(0, request_of(5, 2, 4));
+  const auto started = book.begin(0, request_of(5, 2, 4), now);
   ASSERT_EQ(started.size(), 4U);
   EXPECT_EQ(started[0].spec.sampling.logprobs, 0) << "without scores none is best";
   // Sums are -3, -2, -4, -2; means -1, -2, -1, -0.5: equals keep the order of their choices.
@@ -100,7 +116,8 @@ TEST(AnswerBook, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
   AnswerBook::Outcome outcome;
   for (std::size_t i = 0; i < 4; ++i) {
     outcome = book.take(update_of(started[i].spec.request, answers[i].first, answers[i].second,
-                                  SequenceEnd::length));
+                                  SequenceEnd::length),
+                        now);
   }
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->choices.size(), 2U);
@@ -113,7 +130,7 @@ TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
   AnswerBook book(nullptr);
   PreparedRequest request = request_of(5, 2, 2);
   request.sampling.prompt_logprobs = 0;
-  const auto started = book.begin(0, request);
+  const auto started = book.begin(0, request, now);
   SequenceUpdate later;
   later.request = started[0].spec.request;
   later.prompt_begin = 2;
@@ -121,10 +138,11 @@ TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
   SequenceUpdate earlier = later;
   earlier.prompt_begin = 1;
   earlier.prompt_logprobs = {{-1.0F, {}, {}, 2}};
-  book.take(earlier);
-  book.take(later);
-  book.take(update_of(started[0].spec.request, {7}, 0, SequenceEnd::length));
-  const auto outcome = book.take(update_of(started[1].spec.request, {7}, 0, SequenceEnd::length));
+  book.take(earlier, now);
+  book.take(later, now);
+  book.take(update_of(started[0].spec.request, {7}, 0, SequenceEnd::length), now);
+  const auto outcome =
+      book.take(update_of(started[1].spec.request, {7}, 0, SequenceEnd::length), now);
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->prompt_logprobs.size(), 2U);
   EXPECT_EQ(outcome.completion->prompt_logprobs[0].rank, 2);
@@ -133,9 +151,10 @@ TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
 
 TEST(AnswerBook, fails_the_request_whose_logits_fail_and_aborts_its_other_choices) {
   AnswerBook book(nullptr);
-  const auto started = book.begin(2, request_of(5, 2, 2));
-  const auto other = book.begin(0, request_of(6, 1, 1));
-  const auto outcome = book.take(update_of(started[0].spec.request, {}, 0, SequenceEnd::failed));
+  const auto started = book.begin(2, request_of(5, 2, 2), now);
+  const auto other = book.begin(0, request_of(6, 1, 1), now);
+  const auto outcome =
+      book.take(update_of(started[0].spec.request, {}, 0, SequenceEnd::failed), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->error_code, "not_finite");
   EXPECT_EQ(outcome.completion->id, 5U);
@@ -153,14 +172,14 @@ TEST(AnswerBook, aborts_a_sequence_that_a_stop_string_ended) {
   AnswerBook book(&tokenizer);
   PreparedRequest request = request_of(5, 2, 2);
   request.form.stop = {" king"};
-  const auto started = book.begin(1, request);
+  const auto started = book.begin(1, request, now);
   const Ids words = *tokenizer.encode("the old king of", false);
-  auto outcome = book.take(update_of(started[0].spec.request, words, 0, {}));
+  auto outcome = book.take(update_of(started[0].spec.request, words, 0, {}), now);
   ASSERT_EQ(outcome.aborted.size(), 1U);
   EXPECT_EQ(outcome.aborted[0].name, started[0].spec.request);
   EXPECT_EQ(outcome.aborted[0].replica, 1U);
   EXPECT_FALSE(outcome.completion.has_value()) << "the other choice goes on";
-  outcome = book.take(update_of(started[1].spec.request, words, 0, SequenceEnd::length));
+  outcome = book.take(update_of(started[1].spec.request, words, 0, SequenceEnd::length), now);
   EXPECT_TRUE(outcome.aborted.empty()) << "the scheduler ended it itself";
   ASSERT_TRUE(outcome.completion.has_value());
   for (const Choice& choice : outcome.completion->choices) EXPECT_EQ(choice.text, "the old");
@@ -168,20 +187,20 @@ TEST(AnswerBook, aborts_a_sequence_that_a_stop_string_ended) {
 
 TEST(AnswerBook, runs_the_beams_of_a_step_as_sequences_until_the_search_is_done) {
   AnswerBook book(nullptr);
-  auto started = book.begin(0, beam_of(5, 2, 1));
+  auto started = book.begin(0, beam_of(5, 2, 1), now);
   ASSERT_EQ(started.size(), 1U);
   EXPECT_EQ(started[0].spec.sampling.logprobs, 4);
   EXPECT_EQ(started[0].spec.sampling.max_tokens, 1);
-  auto outcome = book.take(proposal(started[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}));
+  auto outcome = book.take(proposal(started[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now);
   started = outcome.started;
   ASSERT_EQ(started.size(), 2U);
   EXPECT_EQ(started[0].spec.prompt, (Ids{10, 11, 12, 1}));
   EXPECT_EQ(started[1].spec.prompt, (Ids{10, 11, 12, 2}));
   // The second beam's results come first; its best makes -2.5 against the first one's -3.
-  outcome = book.take(proposal(started[1].spec.request, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}));
+  outcome = book.take(proposal(started[1].spec.request, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}), now);
   EXPECT_TRUE(outcome.started.empty());
   EXPECT_FALSE(outcome.completion.has_value());
-  outcome = book.take(proposal(started[0].spec.request, {6, 7, 3, 4}, {-2, -2.5F, -3, -4}));
+  outcome = book.take(proposal(started[0].spec.request, {6, 7, 3, 4}, {-2, -2.5F, -3, -4}), now);
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->choices.size(), 1U);
   EXPECT_EQ(outcome.completion->choices[0].token_ids, (Ids{2, 8}));
@@ -190,10 +209,11 @@ TEST(AnswerBook, runs_the_beams_of_a_step_as_sequences_until_the_search_is_done)
 
 TEST(AnswerBook, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) {
   AnswerBook book(nullptr);
-  const auto waiting = book.begin(0, request_of(1, 2, 2));
-  const auto partly = book.begin(1, request_of(2, 2, 2));
-  const auto begun = book.begin(0, beam_of(3, 2, 2));
-  auto beams = book.take(proposal(begun[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4})).started;
+  const auto waiting = book.begin(0, request_of(1, 2, 2), now);
+  const auto partly = book.begin(1, request_of(2, 2, 2), now);
+  const auto begun = book.begin(0, beam_of(3, 2, 2), now);
+  auto beams =
+      book.take(proposal(begun[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now).started;
   ASSERT_EQ(beams.size(), 2U);
   const std::vector<std::uint64_t> aborted{waiting[0].spec.request, waiting[1].spec.request,
                                            partly[1].spec.request, beams[1].spec.request};
@@ -206,9 +226,9 @@ TEST(AnswerBook, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) 
   EXPECT_FALSE(book.expects(waiting[0].spec.request));
   EXPECT_FALSE(book.expects(partly[1].spec.request)) << "it has another name now";
   EXPECT_EQ(book.size(), 2U);
-  book.take(update_of(partly[0].spec.request, {7}, 0, SequenceEnd::length));
+  book.take(update_of(partly[0].spec.request, {7}, 0, SequenceEnd::length), now);
   const auto outcome =
-      book.take(update_of(drained.started[0].spec.request, {8}, 0, SequenceEnd::length));
+      book.take(update_of(drained.started[0].spec.request, {8}, 0, SequenceEnd::length), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->choices[1].token_ids, Ids{8});
 }

@@ -92,6 +92,60 @@ TEST(CommandLine, says_what_to_do_about_a_mistake) {
   }
 }
 
+TEST(CommandLine, reads_a_bench) {
+  const CommandLine line =
+      parsed({"bench", "latency", "--config", "c.yaml", "--num-prompts", "7", "--input-len", "3:9",
+              "--output-len=4", "--seed", "11", "--json", "f.json", "--set", "name=x", "-q"});
+  EXPECT_EQ(line.command, CommandLine::Command::bench);
+  EXPECT_EQ(line.config_path, "c.yaml");
+  EXPECT_EQ(line.overrides.size(), 1U);
+  EXPECT_EQ(line.bench.kind, BenchOptions::Kind::latency);
+  EXPECT_EQ(line.bench.num_prompts, 7);
+  EXPECT_EQ(line.bench.input_len, (LengthRange{3, 9}));
+  EXPECT_EQ(line.bench.output_len, (LengthRange{4, 4}));
+  EXPECT_EQ(line.bench.seed, 11U);
+  EXPECT_EQ(line.bench.json, "f.json");
+  const CommandLine starts = parsed({"bench", "startup", "--config", "c.yaml", "--repeat", "2"});
+  EXPECT_EQ(starts.bench.kind, BenchOptions::Kind::startup);
+  EXPECT_EQ(starts.bench.repeat, 2);
+  EXPECT_EQ(starts.bench.output_len, (LengthRange{1, 1}));
+}
+
+TEST(CommandLine, says_what_to_do_about_a_mistake_in_a_bench) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string message;  // a part of it
+  };
+  const std::vector<Case> table = {
+      {{}, "bench what? throughput, latency or startup"},
+      {{"latenc"}, "bench what? throughput, latency or startup, not latenc"},
+      {{"--config", "c.yaml"}, "bench what?"},
+      {{"latency"}, "which topology? Give --config FILE"},
+      {{"latency", "--config", "c", "--input-len", "0"},
+       "--input-len: expected a number of tokens"},
+      {{"latency", "--config", "c", "--input-len", "9:8"}, "found 9:8"},
+      {{"latency", "--config", "c", "--output-len", "8x"}, "found 8x"},
+      {{"latency", "--config", "c", "--num-prompts", "0"}, "--num-prompts"},
+      {{"latency", "--config", "c", "--repeat", "2"}, "--repeat has no effect on bench latency"},
+      {{"startup", "--config", "c", "--num-prompts", "2"}, "--num-prompts has no effect"},
+      {{"latency", "--config", "c", "--workload", "w", "--input-len", "2"},
+       "--input-len has no effect on --workload"},
+      {{"latency", "--config", "c", "--output", "o"}, "--output is not for bench"},
+      {{"latency", "--config", "c", "--num-promts", "2"}, "did you mean --num-prompts?"},
+      {{"latency", "--config", "c", "--zebra"}, "try launcher bench --help"},
+  };
+  for (const auto& [arguments, message] : table) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.begin(), "bench");
+    const auto result = parse(all);
+    const auto* exit = std::get_if<EarlyExit>(&result);
+    ASSERT_NE(exit, nullptr) << message;
+    EXPECT_EQ(exit->code, ExitCode::refused) << message;
+    EXPECT_NE(exit->text.find(message), std::string::npos)
+        << "expected \"" << message << "\" in: " << exit->text;
+  }
+}
+
 TEST(CommandLine, gives_help_and_version_whatever_else_is_there) {
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"},
                                                     {"-h"},
@@ -105,13 +159,15 @@ TEST(CommandLine, gives_help_and_version_whatever_else_is_there) {
     EXPECT_FALSE(exit->to_stderr);
     EXPECT_EQ(exit->text, help_text());
   }
+  const auto bench = parse({"bench", "latency", "--help"});
+  EXPECT_EQ(std::get<EarlyExit>(bench).text, bench_help_text());
   const auto result = parse({"--version"});
   EXPECT_EQ(std::get<EarlyExit>(result).text, version_text());
   EXPECT_NE(version_text().find("0.1.0"), std::string::npos);
 }
 
 TEST(CommandLine, help_fits_80_columns_and_names_every_exit_code) {
-  std::istringstream lines(help_text());
+  std::istringstream lines(help_text() + bench_help_text());
   std::string line;
   while (std::getline(lines, line)) EXPECT_LE(line.size(), 80U) << line;
   for (const char* code : {"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 "}) {

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+#include "launcher/job/engine_session.hpp"
+#include "launcher/job/stop_signals.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What came of a request. Times are in seconds from the beginning of the measurement.
+struct Outcome {
+  double submitted = 0;
+  double first_token = 0;
+  double finished = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+  std::string error = {};  ///< empty: it was answered
+};
+
+/// Hands `requests` to the engine, in their order, of which at most `at_once` are unanswered at any
+/// time, and waits for all answers. Outcomes are in the order of the requests. Errors: cancelled
+/// after a signal; peer_died with the cause; those of Engine::submit.
+Result<std::vector<Outcome>> run_requests(EngineSession& session, std::vector<Request> requests,
+                                          std::size_t at_once, StopSignals& signals);
+
+}  // namespace troupe

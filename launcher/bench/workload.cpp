@@ -1,0 +1,167 @@
+#include "launcher/bench/workload.hpp"
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "launcher/batch/batch_reader.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t default_prompts = 64;
+constexpr std::size_t most_requests = 1 << 20;
+constexpr std::string_view csv_header = "prompt_tokens,max_tokens";
+
+struct Lengths {
+  std::int64_t prompt = 0;
+  std::int64_t output = 0;
+};
+
+std::string to_string(const LengthRange& range) {
+  if (range.shortest == range.longest) return fmt::format("{}", range.shortest);
+  return fmt::format("{} to {}", range.shortest, range.longest);
+}
+
+Result<void> check_length(std::string_view where, const Lengths& lengths,
+                          const WorkloadBounds& bounds) {
+  if (lengths.prompt + lengths.output <= bounds.max_model_len) return {};
+  return fail(ErrorCode::invalid_argument,
+              "{}: {} tokens of prompt and {} of answer are more than the context of {} "
+              "(engine.max_model_len)",
+              where, lengths.prompt, lengths.output, bounds.max_model_len);
+}
+
+/// Numbers whose sequence is the same with every standard library.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  /// One of [least, most]; the bias of the remainder is below 2^-40 for ranges of tokens.
+  std::int64_t within(std::int64_t least, std::int64_t most) {
+    const auto choices = static_cast<std::uint64_t>(most - least + 1);
+    return least + static_cast<std::int64_t>(engine_() % choices);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// A seed for request `index`, another one for every pair.
+std::uint64_t request_seed(std::uint64_t seed, std::size_t index) {
+  return seed * 0x9e3779b97f4a7c15ULL + index;
+}
+
+Workload random_workload(const std::vector<Lengths>& lengths, std::uint64_t seed,
+                         const WorkloadBounds& bounds) {
+  Workload workload;
+  for (const Lengths& length : lengths) {
+    workload.requests.push_back(random_request(length.prompt, length.output,
+                                               request_seed(seed, workload.requests.size()),
+                                               bounds.vocab_size));
+  }
+  return workload;
+}
+
+Result<Workload> random_lengths(const BenchOptions& options, const WorkloadBounds& bounds) {
+  TROUPE_CHECK(check_length("--input-len and --output-len",
+                            {options.input_len.longest, options.output_len.longest}, bounds));
+  Random random(options.seed);
+  std::vector<Lengths> lengths(
+      static_cast<std::size_t>(options.num_prompts.value_or(default_prompts)));
+  for (Lengths& length : lengths) {
+    length.prompt = random.within(options.input_len.shortest, options.input_len.longest);
+    length.output = random.within(options.output_len.shortest, options.output_len.longest);
+  }
+  Workload workload = random_workload(lengths, options.seed, bounds);
+  workload.description =
+      fmt::format("random, {} + {} tokens, seed {}", to_string(options.input_len),
+                  to_string(options.output_len), options.seed);
+  return workload;
+}
+
+/// A line "P,M".
+Result<Lengths> read_lengths(std::string_view line, const std::string& where) {
+  Lengths lengths;
+  const char* end = line.data() + line.size();
+  const auto prompt = std::from_chars(line.data(), end, lengths.prompt);
+  if (prompt.ec == std::errc() && prompt.ptr != end && *prompt.ptr == ',') {
+    const auto output = std::from_chars(prompt.ptr + 1, end, lengths.output);
+    if (output.ec == std::errc() && output.ptr == end && lengths.prompt > 0 && lengths.output > 0) {
+      return lengths;
+    }
+  }
+  return fail(ErrorCode::invalid_argument, "{}: expected two numbers of tokens, found \"{}\"",
+              where, line.substr(0, 40));
+}
+
+Result<Workload> csv_lengths(const BenchOptions& options, const WorkloadBounds& bounds) {
+  std::ifstream file(options.workload);
+  if (!file) return fail(ErrorCode::not_found, "cannot read --workload {}", options.workload);
+  const auto most =
+      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{most_requests}));
+  std::vector<Lengths> lengths;
+  std::size_t number = 0;
+  for (std::string line; lengths.size() < most && std::getline(file, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || (number == 1 && line == csv_header)) continue;
+    const std::string where = fmt::format("{}:{}", options.workload, number);
+    TROUPE_TRY(const Lengths length, read_lengths(line, where));
+    TROUPE_CHECK(check_length(where, length, bounds));
+    lengths.push_back(length);
+  }
+  Workload workload = random_workload(lengths, options.seed, bounds);
+  workload.description = fmt::format("lengths of {}, seed {}", options.workload, options.seed);
+  return workload;
+}
+
+Result<Workload> batch_requests(const BenchOptions& options, const Config& config) {
+  ParseContext context{config.model.served_model_name, static_cast<std::uint64_t>(config.job.seed)};
+  TROUPE_TRY(auto reader, BatchReader::open(options.workload, std::move(context)));
+  const auto most =
+      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{most_requests}));
+  Workload workload;
+  while (workload.requests.size() < most) {
+    TROUPE_TRY(auto next, reader.next());
+    if (!next) break;
+    if (const auto* error = std::get_if<LineError>(&*next)) {
+      return fail(ErrorCode::invalid_argument, "{}:{}: {}", options.workload, error->line,
+                  error->message);
+    }
+    workload.requests.push_back(std::move(std::get<BatchRequest>(*next).request));
+  }
+  workload.description = fmt::format("requests of {}", options.workload);
+  return workload;
+}
+
+}  // namespace
+
+Request random_request(std::int64_t prompt_tokens, std::int64_t output_tokens, std::uint64_t seed,
+                       std::int64_t vocab_size) {
+  Random random(seed);
+  Request request;
+  request.kind = PromptKind::token_ids;
+  request.prompt_ids.reserve(static_cast<std::size_t>(prompt_tokens));
+  for (std::int64_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt_ids.push_back(static_cast<std::int32_t>(random.within(0, vocab_size - 1)));
+  }
+  request.temperature = 0.0F;
+  request.max_tokens = output_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+Result<Workload> make_workload(const BenchOptions& options, const Config& config,
+                               const WorkloadBounds& bounds) {
+  if (options.workload.empty()) return random_lengths(options, bounds);
+  const bool csv = std::filesystem::path(options.workload).extension() == ".csv";
+  TROUPE_TRY(Workload workload,
+             csv ? csv_lengths(options, bounds) : batch_requests(options, config));
+  if (workload.requests.empty()) {
+    return fail(ErrorCode::invalid_argument, "--workload {} has no requests", options.workload);
+  }
+  return workload;
+}
+
+}  // namespace troupe

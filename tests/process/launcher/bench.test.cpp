@@ -1,0 +1,142 @@
+#include <csignal>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/process/launcher/support/launcher_job.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+/// `launcher bench KIND` on fable-moe with two workers, in a job's folder; temporary files go there
+/// too.
+class LauncherBench : public testing::Test {
+ protected:
+  LauncherBench() : temporary_(job_.folder() / "tmp") {
+    std::filesystem::create_directory(temporary_);
+    setenv("TMPDIR", temporary_.c_str(), 1);
+  }
+  ~LauncherBench() override { unsetenv("TMPDIR"); }
+
+  Ended bench(const std::string& kind, const std::vector<std::string>& options) const {
+    std::vector<std::string> arguments{
+        "bench",  kind,     "--config", "cluster.yaml",
+        "--json", "f.json", "--set",    "parallel.tensor_parallel_size=2"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    Ended ended = job_.run_plain(arguments);
+    EXPECT_EQ(processes_left_in(job_.folder(), std::chrono::milliseconds(0)),
+              std::vector<std::string>());
+    return ended;
+  }
+  json figures() const {
+    return json::parse(golden::file_bytes(job_.folder() / "f.json"), nullptr, false);
+  }
+  bool left_nothing() const { return std::filesystem::is_empty(temporary_); }
+
+  LauncherJob job_;
+  std::filesystem::path temporary_;
+};
+
+TEST_F(LauncherBench, counts_the_tokens_of_random_requests) {
+  const Ended ended =
+      bench("throughput", {"--num-prompts", "5", "--input-len", "20", "--output-len", "6"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  ASSERT_TRUE(found.is_object()) << found;
+  EXPECT_EQ(found["answered"], 5);
+  EXPECT_EQ(found["input_tokens"], 100);
+  EXPECT_EQ(found["output_tokens"], 30);
+  EXPECT_EQ(found["parallel"]["tensor_parallel_size"], 2);
+  const double seconds = found["seconds"];
+  EXPECT_GT(seconds, 0);
+  EXPECT_NEAR(found["tokens_per_second"].get<double>() * seconds, 130, 1e-6);
+  EXPECT_THAT(ended.out, HasSubstr("bench throughput"));
+  EXPECT_FALSE(std::filesystem::exists(job_.output()));
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(LauncherBench, times_first_and_further_tokens_apart) {
+  const Ended ended =
+      bench("latency", {"--num-prompts", "4", "--input-len", "200", "--output-len", "40"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  ASSERT_TRUE(found.is_object()) << found;
+  const double first = found["ttft_ms"]["mean"];
+  const double further = found["tpot_ms"]["mean"];
+  const double whole = found["end_to_end_ms"]["mean"];
+  EXPECT_GT(first, 0);
+  EXPECT_GT(further, 0);
+  EXPECT_NEAR(first + 39 * further, whole, 1e-3 * whole);
+  EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
+}
+
+TEST_F(LauncherBench, times_as_many_starts_as_are_asked_for) {
+  const Ended ended = bench("startup", {"--repeat", "2"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  ASSERT_EQ(found["starts"].size(), 2U) << found;
+  for (const json& start : found["starts"]) {
+    EXPECT_GT(start["ready_seconds"], 0.0);
+    EXPECT_GT(start["first_token_seconds"], start["ready_seconds"]);
+  }
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(LauncherBench, answers_the_requests_of_a_file) {
+  job_.write_input(requests_of(batch_folder() / "batch-64.jsonl", 6));
+  const Ended ended = bench("throughput", {"--workload", "in.jsonl", "--num-prompts", "4"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_EQ(figures()["answered"], 4);
+}
+
+TEST_F(LauncherBench, refuses_what_cannot_be_measured) {
+  const Ended missing = bench("throughput", {"--workload", "none.csv"});
+  EXPECT_EQ(missing.code, 2) << missing.describe();
+  EXPECT_THAT(missing.err, HasSubstr("none.csv"));
+  const Ended long_one = bench("latency", {"--input-len", "100000"});
+  EXPECT_EQ(long_one.code, 2) << long_one.describe();
+  EXPECT_THAT(long_one.err, HasSubstr("more than the context"));
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(LauncherBench, measures_a_model_without_weights) {
+  const golden::TemporaryFolder model;
+  model.write("config.json", golden::file_bytes(demo_model() / "config.json"));
+  const Ended ended =
+      bench("throughput", {"--set", "model.path=" + model.path().string(), "--set",
+                           "model.load_format=dummy", "--num-prompts", "2", "--output-len", "3"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_EQ(figures()["output_tokens"], 6);
+  EXPECT_EQ(figures()["load_format"], "dummy");
+}
+
+TEST_F(LauncherBench, ends_at_a_signal) {
+  LauncherProcess process({"bench", "throughput", "--config", "cluster.yaml", "--num-prompts",
+                           "100000", "--input-len", "4", "--output-len", "900"},
+                          job_.folder(), temporary_.parent_path());
+  // The agent's log is there when processes have been started.
+  const auto begun = [&] {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(temporary_)) {
+      if (entry.path().extension() == ".log") return true;
+    }
+    return false;
+  };
+  const auto limit = std::chrono::steady_clock::now() + run_limit;
+  while (!begun() && std::chrono::steady_clock::now() < limit) {
+    processes_left_in(job_.folder(), std::chrono::milliseconds(5));
+  }
+  process.signal(SIGINT);
+  const Ended ended = process.wait(run_limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("stopped by a signal; nothing was measured"));
+  EXPECT_EQ(processes_left_in(job_.folder(), std::chrono::milliseconds(0)),
+            std::vector<std::string>());
+  EXPECT_TRUE(left_nothing());
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test
