@@ -1,10 +1,12 @@
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "actors/engine/engine.hpp"
 #include "launcher/batch/batch_writer.hpp"
 #include "launcher/bench/bench.hpp"
+#include "launcher/bench/schedule_bench.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/job/batch_job.hpp"
 #include "launcher/job/job_plan.hpp"
@@ -41,6 +43,9 @@ ExitCode execute(const CommandLine& line) {
 }
 
 ExitCode launch(const std::vector<std::string>& arguments) {
+  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "schedule") {
+    return run_schedule_bench(std::span(arguments).subspan(2));
+  }
   const auto parsed = parse_command_line(arguments);
   if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
     std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);

@@ -13,11 +13,12 @@ namespace troupe {
 /// What a step takes, in place of a model. A step of shares i, each of n_i tokens that end at
 /// position e_i, takes us_per_step + sum over i of (n_i * us_per_token + e_i * us_per_kv_token); in
 /// a window group a share reads the last window + n_i - 1 positions at most, and of several groups
-/// the mean counts. Rounded to whole µs, for each stage by itself.
+/// the mean counts. Rounded to whole µs, for each stage by itself. The defaults are about those of
+/// fable-moe on one CPU core.
 struct StepCost {
   double us_per_step = 300.0;
-  double us_per_token = 65.0;     ///< of each token computed
-  double us_per_kv_token = 0.15;  ///< of each position whose keys and values a sequence reads
+  double us_per_token = 67.0;     ///< of each token computed
+  double us_per_kv_token = 0.25;  ///< of each position whose keys and values a sequence reads
   double us_per_plan = 100.0;     ///< from a plan to the begin of its step, if the workers are idle
   std::int32_t stages = 1;        ///< of a pipeline; each takes an equal part of the step
 };

@@ -1,0 +1,168 @@
+#include "launcher/bench/schedule_bench.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "launcher/bench/lengths_csv.hpp"
+
+namespace troupe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Result<std::vector<SimulatedRequest>> trace_of(const ScheduleOptions& options) {
+  std::vector<SimulatedRequest> trace;
+  if (options.trace_path.empty()) {
+    TROUPE_TRY(trace, random_trace(options.trace));
+  } else {
+    TROUPE_TRY(const auto lengths, read_lengths_csv(options.trace_path));
+    for (const RequestLengths& each : lengths) {
+      SimulatedRequest& request = trace.emplace_back();
+      request.prompt_tokens = each.prompt_tokens;
+      request.max_tokens = request.output_tokens = each.max_tokens;
+    }
+  }
+  TROUPE_CHECK(set_targets(options.targets, trace));
+  return trace;
+}
+
+/// Three digits at least: 0.123, 12.3, 1234.
+std::string short_number(double value) {
+  if (value < 9.9995) return fmt::format("{:.3f}", value);
+  return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
+}
+
+Json json_of(const TimeSpread& spread) {
+  const auto ms = [](auto us) { return static_cast<double>(us) * 1e-3; };
+  return {{"mean", ms(spread.mean_us)},
+          {"p50", ms(spread.p50_us)},
+          {"p95", ms(spread.p95_us)},
+          {"p99", ms(spread.p99_us)}};
+}
+
+Json json_of(const ScheduleTotals& totals) {
+  return {{"makespan_s", totals.makespan_s},
+          {"output_tokens_per_s", totals.output_tokens_per_s},
+          {"output_tokens", totals.output_tokens},
+          {"steps", totals.steps},
+          {"computed_tokens", totals.computed_tokens},
+          {"queueing_ms", json_of(totals.queueing)},
+          {"ttft_ms", json_of(totals.first_token)},
+          {"e2e_ms", json_of(totals.end_to_end)},
+          {"goodput", totals.goodput},
+          {"deadline_misses", totals.deadline_misses},
+          {"fairness", totals.fairness},
+          {"worst_slowdown", totals.worst_slowdown},
+          {"prefix_tokens", totals.prefix_tokens},
+          {"preemptions", totals.preemptions}};
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (file) file << text << std::flush;
+  if (!file) return fail_errno(errno, fmt::format("cannot write {}", path));
+  return {};
+}
+
+}  // namespace
+
+Result<ScheduleComparison> compare_policies(const ScheduleOptions& options) {
+  TROUPE_TRY(const auto trace, trace_of(options));
+  ScheduleComparison comparison;
+  comparison.requests = trace.size();
+  comparison.last_arrival_s = static_cast<double>(trace.back().arrival_us) * 1e-6;
+  for (const SimulatedRequest& request : trace) {
+    comparison.prompt_tokens += request.prompt_tokens;
+    comparison.output_tokens += request.output_tokens;
+  }
+  for (const std::string& name : options.policies) {
+    SchedulerConfig config = options.scheduler;
+    const auto policy = scheduling_policy(name);
+    if (!policy) return fail(ErrorCode::invalid_argument, "there is no policy {}", name);
+    config.policy = *policy;
+    TROUPE_TRY(const auto outcome, simulate_schedule(config, options.cost, trace));
+    comparison.rows.push_back({name, totals_of(trace, outcome)});
+  }
+  return comparison;
+}
+
+std::string table_of(const ScheduleComparison& comparison) {
+  std::string text = fmt::format(
+      "{} requests over {} s: {} prompt tokens, {} of answers (simulated)\n\n"
+      "{:8} {:>6} {:>6} {:^13} {:^13} {:>4} {:>4} {:>4} {:>5} {:>6}\n"
+      "{:8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>4} {:>4} {:>4} {:>5} {:>6}\n",
+      comparison.requests, short_number(comparison.last_arrival_s), comparison.prompt_tokens,
+      comparison.output_tokens, "", "all", "tokens", "TTFT, s", "end to end, s", "good", "", "fair",
+      "pre-", "from", "policy", "in s", "/s", "mean", "p99", "mean", "p99", "%", "late", "ness",
+      "empt", "cache");
+  for (const ScheduleComparison::Row& row : comparison.rows) {
+    const ScheduleTotals& totals = row.totals;
+    const auto seconds = [](auto us) { return short_number(static_cast<double>(us) * 1e-6); };
+    text += fmt::format(
+        "{:8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>4.0f} {:>4} {:>4.2f} {:>5} {:>6}\n",
+        row.policy, short_number(totals.makespan_s), short_number(totals.output_tokens_per_s),
+        seconds(totals.first_token.mean_us), seconds(totals.first_token.p99_us),
+        seconds(totals.end_to_end.mean_us), seconds(totals.end_to_end.p99_us),
+        100.0 * totals.goodput, totals.deadline_misses, totals.fairness, totals.preemptions,
+        totals.prefix_tokens);
+  }
+  return text;
+}
+
+std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison) {
+  const SchedulerConfig& scheduler = options.scheduler;
+  Json json;
+  json["trace"] = {{"file", options.trace_path.empty() ? Json() : Json(options.trace_path)},
+                   {"seed", options.trace.seed},
+                   {"requests", comparison.requests},
+                   {"last_arrival_s", comparison.last_arrival_s},
+                   {"prompt_tokens", comparison.prompt_tokens},
+                   {"output_tokens", comparison.output_tokens}};
+  json["scheduler"] = {{"max_num_seqs", scheduler.max_num_seqs},
+                       {"max_num_batched_tokens", scheduler.max_num_batched_tokens},
+                       {"max_model_len", scheduler.max_model_len},
+                       {"block_size", scheduler.block_size},
+                       {"kv_cache_blocks", scheduler.kv_cache_blocks},
+                       {"max_steps_in_flight", scheduler.max_steps_in_flight},
+                       {"micro_batches", scheduler.micro_batches},
+                       {"chunked_prefill", scheduler.chunked_prefill},
+                       {"prefix_caching", scheduler.prefix_caching}};
+  json["cost"] = {{"us_per_step", options.cost.us_per_step},
+                  {"us_per_token", options.cost.us_per_token},
+                  {"us_per_kv_token", options.cost.us_per_kv_token},
+                  {"us_per_plan", options.cost.us_per_plan},
+                  {"stages", options.cost.stages}};
+  Json& policies = json["policies"] = Json::array();
+  for (const ScheduleComparison::Row& row : comparison.rows) {
+    Json& policy = policies.emplace_back(Json{{"policy", row.policy}});
+    policy.update(json_of(row.totals));
+  }
+  return json.dump(2) + "\n";
+}
+
+ExitCode run_schedule_bench(std::span<const std::string> arguments) {
+  const auto parsed = parse_schedule_options(arguments);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
+    return early->code;
+  }
+  const auto& options = std::get<ScheduleOptions>(parsed);
+  const auto refuse = [](const Error& error) {
+    std::fprintf(stderr, "launcher bench schedule: %s\n", error.message.c_str());
+    return ExitCode::refused;
+  };
+  const auto comparison = compare_policies(options);
+  if (!comparison.ok()) return refuse(comparison.error());
+  std::fputs(table_of(*comparison).c_str(), stdout);
+  if (options.json_path.empty()) return ExitCode::all_answered;
+  const auto written = write_file(options.json_path, json_of(options, *comparison));
+  return written.ok() ? ExitCode::all_answered : refuse(written.error());
+}
+
+}  // namespace troupe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actors/simulation/schedule_totals.hpp"
+#include "launcher/cli/exit_code.hpp"
+#include "launcher/cli/schedule_options.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// One trace under several policies.
+struct ScheduleComparison {
+  struct Row {
+    std::string policy;
+    ScheduleTotals totals;
+  };
+  std::vector<Row> rows;  ///< in the order asked for
+  std::size_t requests = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+  double last_arrival_s = 0.0;
+};
+
+/// Draws or reads the trace and simulates it under each policy. Errors: those of
+/// `read_lengths_csv`, `random_trace`, `set_targets` and `simulate_schedule`.
+Result<ScheduleComparison> compare_policies(const ScheduleOptions& options);
+
+/// For a person: what the trace is and a line a policy, at most 79 columns wide.
+std::string table_of(const ScheduleComparison& comparison);
+
+/// A JSON object with the trace, the bounds, the costs and all totals; times in milliseconds.
+std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison);
+
+/// `launcher bench schedule`, given what follows these words: prints the table on stdout, mistakes
+/// and errors on stderr.
+ExitCode run_schedule_bench(std::span<const std::string> arguments);
+
+}  // namespace troupe
