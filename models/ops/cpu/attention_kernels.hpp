@@ -147,16 +147,25 @@ void value_rows_of(int count, const float* scores, const float* alpha, const Sto
   }
 }
 
+/// x, where there are windows with `other` in its first n lanes.
+template <bool windowed>
+TROUPE_INLINE F16 without_first(F16 x, std::int64_t n, F16 other) {
+  if constexpr (windowed) return keep_first(other, n, x);
+  return x;
+}
+
 /// Turns the scores that a row sees into terms of the softmax, the others of their groups of 16
-/// positions into zeros.
-inline void softmax_row(const AttentionTile& tile, std::int64_t row, Seen seen) {
+/// positions into zeros. Without windows all rows see a chunk from its first position, which is
+/// known at compile time.
+template <bool windowed>
+void softmax_row(const AttentionTile& tile, std::int64_t row, Seen seen) {
   const F16 lowest = broadcast(-__builtin_inff());
-  const std::int64_t first = seen.begin / 16 * 16;
+  const std::int64_t first = windowed ? seen.begin / 16 * 16 : 0;
   float* scores = tile.scores + row * attention_chunk;
   F16 largest = lowest;
   for (std::int64_t i = first; i < seen.end; i += 16) {
     const F16 upper = keep_first(load(scores + i), seen.end - i, lowest);
-    largest = max(keep_first(lowest, seen.begin - i, upper), largest);
+    largest = max(without_first<windowed>(upper, seen.begin - i, lowest), largest);
   }
   const float old_maximum = tile.maximum[row];
   const float chunk_maximum = reduce_max(largest);
@@ -166,7 +175,7 @@ inline void softmax_row(const AttentionTile& tile, std::int64_t row, Seen seen) 
   F16 total = load(tile.total + row * 16) * alpha;
   for (std::int64_t i = first; i < seen.end; i += 16) {
     const F16 upper = keep_first(exp2(load(scores + i) - subtract), seen.end - i, zero());
-    const F16 term = keep_first(zero(), seen.begin - i, upper);
+    const F16 term = without_first<windowed>(upper, seen.begin - i, zero());
     store(scores + i, term);
     total = total + term;
   }
@@ -208,14 +217,15 @@ Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, s
 }
 
 /// Adds the values that rows [row, row + count) see, `seen` being the first one's.
-template <class Stored, class SeenBy>
+template <bool windowed, class Stored, class SeenBy>
 void add_values(const AttentionTile& tile, const Chunk<Stored>& chunk, std::int64_t row, int count,
                 std::int64_t value_dim, const SeenBy& seen_by) {
   constexpr float unchanged[value_rows] = {1.0F};
   const auto scores = [&](std::int64_t r) { return tile.scores + r * attention_chunk; };
   const auto sum = [&](std::int64_t r) { return tile.sum + r * value_dim; };
   const Seen common = seen_by(row);
-  if (seen_by(row + count - 1).begin != common.begin) {  // the window moves on within the chunk
+  if (windowed &&
+      seen_by(row + count - 1).begin != common.begin) {  // the window moves on within the chunk
     for (std::int64_t r = row; r < row + count; ++r) {
       value_rows_of<Stored>(1, scores(r), tile.alpha + r, chunk.values, value_dim, seen_by(r).begin,
                             seen_by(r).end, sum(r));
@@ -233,7 +243,7 @@ void add_values(const AttentionTile& tile, const Chunk<Stored>& chunk, std::int6
 
 /// Adds positions [first, first + 64) to all rows that see any of them; there is one. `per_row`
 /// rows of the tile share a position.
-template <class Stored>
+template <class Stored, bool windowed>
 void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t rows,
                std::int64_t per_row, std::int64_t first) {
   const std::int64_t dim = job.shape.head_dim, window = job.shape.window;
@@ -242,11 +252,11 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   };
   const auto seen_by = [&](std::int64_t row) {
     const std::int64_t end = job.first_position + row / per_row - first + 1;
-    return Seen{window == 0 ? 0 : in_chunk(end - window), in_chunk(end)};
+    return Seen{windowed ? in_chunk(end - window) : 0, in_chunk(end)};
   };
   std::int64_t begin = 0, end = rows;
   while (seen_by(begin).end == 0) ++begin;
-  while (seen_by(end - 1).begin == attention_chunk) --end;
+  while (windowed && seen_by(end - 1).begin == attention_chunk) --end;
   const int first_group = static_cast<int>(seen_by(begin).begin / 16);
   const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
   const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
@@ -256,10 +266,10 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
                           groups - first_group,
                           tile.scores + r * attention_chunk + 16 * first_group);
   }
-  for (std::int64_t r = begin; r < end; ++r) softmax_row(tile, r, seen_by(r));
+  for (std::int64_t r = begin; r < end; ++r) softmax_row<windowed>(tile, r, seen_by(r));
   for (std::int64_t r = begin; r < end; r += value_rows) {
     const int count = static_cast<int>(end - r < value_rows ? end - r : value_rows);
-    add_values(tile, chunk, r, count, value_dim_of(job.shape), seen_by);
+    add_values<windowed>(tile, chunk, r, count, value_dim_of(job.shape), seen_by);
   }
 }
 
@@ -297,7 +307,11 @@ void attend(const AttentionJob& job) {
   const std::int64_t oldest = window == 0 ? 0 : job.first_position - window + 1;
   const std::int64_t start = oldest < 0 ? 0 : oldest / attention_chunk * attention_chunk;
   for (std::int64_t first = start; first < positions; first += attention_chunk) {
-    add_chunk<Stored>(job, tile, rows, per_row, first);
+    if (window == 0) {
+      add_chunk<Stored, false>(job, tile, rows, per_row, first);
+    } else {
+      add_chunk<Stored, true>(job, tile, rows, per_row, first);
+    }
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     const F16 inverse = broadcast(1.0F / reduce_add(load(tile.total + r * 16)));

@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <atomic>
+
+#include "models/ops/cpu/cpu_ops_class.hpp"
+
+namespace troupe {
+
+Result<std::pair<DeviceTensor, DeviceTensor>> CpuOps::allocate_kv(std::int64_t blocks,
+                                                                  std::int32_t block_size,
+                                                                  const AttentionShape& shape,
+                                                                  DType dtype) {
+  const bool odd_latent =
+      shape.latent != 0 &&
+      (shape.latent % 16 != 0 || shape.latent >= shape.head_dim || shape.kv_heads != 1);
+  if (odd_latent || block_size < 16 || block_size % 16 != 0 || shape.head_dim < 16 ||
+      shape.head_dim % 16 != 0 || shape.head_dim > attention_max_head_dim || shape.kv_heads < 1 ||
+      shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > attention_tile_rows ||
+      (dtype != DType::f32 && dtype != DType::bf16)) {
+    return fail(ErrorCode::unsupported,
+                "the CPU's attention wants block_size and head_dim to be multiples of 16, head_dim "
+                "<= {}, heads / kv_heads a whole number <= {}, a latent part that is a multiple of "
+                "16 and f32 or bf16; found block_size {}, head_dim {} ({} latent), {} heads, {} KV "
+                "heads, {}",
+                attention_max_head_dim, attention_tile_rows, block_size, shape.head_dim,
+                shape.latent, shape.heads, shape.kv_heads, to_string(dtype));
+  }
+  TROUPE_TRY(DeviceTensor keys,
+             allocate(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
+  if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
+  TROUPE_TRY(DeviceTensor values,
+             allocate(dtype, Shape{blocks, shape.kv_heads, block_size, shape.head_dim}));
+  return std::pair(std::move(keys), std::move(values));
+}
+
+void CpuOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                             float eps, const Tensor& rope, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache,
+                             const Tensor& q_out) {
+  NormRopeStoreJob job;
+  job.qkv = qkv.as<float>();
+  job.q_norm = q_norm.empty() ? nullptr : q_norm.as<float>();
+  job.k_norm = k_norm.empty() ? nullptr : k_norm.as<float>();
+  job.eps = eps;
+  job.rope = rope.as<float>();
+  job.shape = shape;
+  job.positions = batch.positions.as<std::int32_t>();
+  job.kv_slots = batch.kv_slots.as<std::int32_t>();
+  job.block_size = batch.block_size;
+  job.keys = cache.keys.data();
+  job.values = cache.values.data();
+  job.dtype = cache.keys.dtype();
+  job.q_out = q_out.as<float>();
+  const std::int64_t tokens = batch.positions[0];
+  for_rows(tokens, 4 * row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int) {
+    NormRopeStoreJob part = job;
+    part.begin = begin;
+    part.end = end;
+    kernels_.rows.norm_rope_store(part);
+  });
+}
+
+void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                               const Tensor& norm, float eps, const Tensor& rope,
+                               const AttentionShape& shape, const AttentionBatch& batch,
+                               const KvLayer& cache, const Tensor& q_out) {
+  LatentRopeStoreJob job;
+  job.latent_q = latent_q.as<float>();
+  job.rotated_q = rotated_q.as<float>();
+  job.kv = kv.as<float>();
+  job.norm = norm.as<float>();
+  job.eps = eps;
+  job.rope = rope.as<float>();
+  job.shape = shape;
+  job.positions = batch.positions.as<std::int32_t>();
+  job.kv_slots = batch.kv_slots.as<std::int32_t>();
+  job.block_size = batch.block_size;
+  job.keys = cache.keys.data();
+  job.dtype = cache.keys.dtype();
+  job.q_out = q_out.as<float>();
+  for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
+           [&](std::int64_t begin, std::int64_t end, int) {
+             LatentRopeStoreJob part = job;
+             part.begin = begin;
+             part.end = end;
+             kernels_.rows.latent_rope_store(part);
+           });
+}
+
+void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                       const KvLayer& cache, const Tensor& out) {
+  AttentionJob job;
+  job.keys = cache.keys.data();
+  job.values = cache.values.data();
+  job.dtype = cache.keys.dtype();
+  job.block_size = batch.block_size;
+  job.shape = shape;
+  const std::int64_t tile_rows = attention_tile_rows / (shape.heads / shape.kv_heads);
+  const auto tiles_of = [&](const SequenceSpan& span) {
+    return (span.rows + tile_rows - 1) / tile_rows;
+  };
+  std::atomic<std::int64_t> next{0};
+  // Tiles are handed out one by one in a fixed numbering (sequence, KV head, tile from the last,
+  // which is the longest); each member walks the spans along with its rising numbers.
+  const auto work = [&](int member) {
+    AttentionJob part = job;
+    part.scratch = scratch(member);
+    std::int64_t first = 0;  // number of the current span's first tile
+    std::size_t s = 0;
+    while (true) {
+      const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
+      while (s < batch.sequences.size() &&
+             number >= first + tiles_of(batch.sequences[s]) * shape.kv_heads) {
+        first += tiles_of(batch.sequences[s]) * shape.kv_heads;
+        ++s;
+      }
+      if (s == batch.sequences.size()) return;
+      const SequenceSpan& span = batch.sequences[s];
+      const std::int64_t tiles = tiles_of(span);
+      const std::int64_t tile = tiles - 1 - (number - first) % tiles;
+      const std::int64_t begin = tile * tile_rows;
+      const std::int64_t row = span.first_row + begin;
+      part.kv_head = (number - first) / tiles;
+      part.q = q.as<float>() + row * shape.heads * shape.head_dim;
+      part.out = out.as<float>() + row * shape.heads * shape.value_dim();
+      part.rows = std::min<std::int64_t>(tile_rows, span.rows - begin);
+      part.first_position = span.first_position + begin;
+      part.blocks = batch.block_tables.as<std::int32_t>() + span.block_offset;
+      kernels_.attention(part);
+    }
+  };
+  std::int64_t positions = 0;
+  for (const SequenceSpan& span : batch.sequences) {
+    positions += std::int64_t{span.rows} * (span.first_position + span.rows);
+  }
+  if (pool_.size() == 1 || positions * shape.heads * shape.head_dim < parallel_bytes) {
+    work(0);
+  } else {
+    pool_.run(work);
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <atomic>
+
+#include "models/ops/cpu/cpu_ops_class.hpp"
+
+namespace troupe {
+
+void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                   const Tensor& ids, const Tensor& weights) {
+  const std::int64_t experts = logits[1];
+  const float* bias_of = bias.empty() ? nullptr : bias.as<float>();
+  reserve_scratch(route_scratch_floats(experts));
+  const std::int64_t bytes = row_bytes(logits) * (2 + 2 * options.top_k);
+  for_rows(logits[0], bytes, [&](std::int64_t begin, std::int64_t end, int member) {
+    kernels_.rows.route(logits.as<float>() + begin * experts, bias_of, end - begin, experts,
+                        options, ids.as<std::int32_t>() + begin * options.top_k,
+                        weights.as<float>() + begin * options.top_k, scratch(member));
+  });
+}
+
+void CpuOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
+  const std::int64_t experts = batch.offsets.elements() - 1, pairs = ids.elements();
+  const std::int32_t* id = ids.as<std::int32_t>();
+  std::int32_t* offsets = batch.offsets.as<std::int32_t>();
+  std::int32_t* source = batch.source.as<std::int32_t>();
+  std::fill_n(offsets, experts + 1, 0);
+  const auto local = [&](std::int64_t i) {
+    const std::int64_t expert = id[i] - first_expert;
+    return expert >= 0 && expert < experts ? expert : -1;
+  };
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    if (const std::int64_t expert = local(i); expert >= 0) ++offsets[expert + 1];
+  }
+  for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  // offsets[e] serves as expert e's cursor and ends where e + 1 begins; one shift restores them.
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    if (const std::int64_t expert = local(i); expert >= 0) {
+      source[offsets[expert]++] = static_cast<std::int32_t>(i);
+    }
+  }
+  for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+}
+
+void CpuOps::grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                            std::int64_t top_k, bool gather, bool scatter, const Tensor& out) {
+  const PackedWeights& packed = static_cast<const CpuGroupedLinear&>(weights).packed();
+  const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
+  const std::int32_t* source = batch.source.as<std::int32_t>();
+  const std::int64_t experts = packed.matrices(), panels = packed.panels_per_matrix();
+  const std::int64_t rows = offsets[experts];
+  if (rows == 0) return;
+  const int members = pool_.size();
+  // Parts of about equal work, handed out one by one: an expert's panels in `parts` shares.
+  const std::int64_t parts = members == 1 ? 1 : std::min<std::int64_t>(panels, 4);
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&](int member) {
+    for (;;) {
+      const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
+      if (number >= experts * parts) return;
+      const std::int64_t expert = number / parts;
+      if (offsets[expert] == offsets[expert + 1]) continue;
+      const Range range =
+          split_evenly(panels, static_cast<int>(number % parts), static_cast<int>(parts));
+      GemmJob job = packed.job(expert);
+      job.x = x.as<float>();
+      job.out = out.as<float>();
+      job.gather = gather ? source : nullptr;
+      job.gather_divisor = top_k;
+      job.scatter = scatter ? source : nullptr;
+      job.row_begin = offsets[expert];
+      job.row_end = offsets[expert + 1];
+      job.panel_begin = range.begin;
+      job.panel_end = range.end;
+      job.scratch = scratch(member);
+      kernels_.gemm(job);
+    }
+  };
+  const std::int64_t touched =
+      std::min(rows, experts) * static_cast<std::int64_t>(packed.bytes()) / experts;
+  if (members == 1 || std::max(touched, rows * packed.n() * packed.k() / 10) < parallel_bytes) {
+    work(0);
+  } else {
+    pool_.run(work);
+  }
+}
+
+void CpuOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
+  const std::int64_t top_k = weights[1], width = out[1];
+  for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    kernels_.rows.combine(x.as<float>() + begin * top_k * width,
+                          weights.as<float>() + begin * top_k, end - begin, top_k, width,
+                          out.as<float>() + begin * width);
+  });
+}
+
+}  // namespace troupe
