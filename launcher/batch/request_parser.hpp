@@ -69,12 +69,10 @@ struct ParseContext {
 /// Reads one line of an OpenAI batch input file, without its line end.
 ///
 /// The envelope is {custom_id, method: "POST", url, body}; other keys beside these are ignored. In
-/// the body null means "not given". Fields: model, temperature, top_p, top_k, min_p, seed,
-/// max_tokens, stop_token_ids, ignore_eos, return_token_ids, logprobs; chats: messages,
-/// max_completion_tokens (goes before max_tokens), top_logprobs; completions: prompt, echo. user,
+/// the body null means "not given". docs/operations.md lists the fields and their ranges. user,
 /// metadata, store, service_tier, safety_identifier, prompt_cache_key and parallel_tool_calls have
 /// no effect on an answer here and are accepted. Fields that OpenAI or vLLM know and this version
-/// does not run are accepted with a value that changes nothing (n: 1, stop: []) and else an error;
+/// does not run are accepted with a value that changes nothing (stream: false) and else an error;
 /// all other fields are errors.
 ///
 /// A chat becomes PromptKind::messages: `request.prompt` is a JSON array of {role, content[, name]}

@@ -179,14 +179,7 @@ Result<JobPlan> plan_job(Config config) {
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
-  TROUPE_TRY(const auto intake, RequestIntake::load(config.model.path, plan.engine.max_model_len));
-  const auto& penalty = intake.defaults().repetition_penalty;
-  if (penalty.value_or(1.0) != 1.0) {
-    plan.warnings.push_back(fmt::format(
-        "{}/generation_config.json asks for repetition_penalty {}, which this version does not "
-        "apply",
-        config.model.path, *penalty));
-  }
+  TROUPE_CHECK(RequestIntake::load(config.model.path, plan.engine.max_model_len));
   plan.config = std::move(config);
   return plan;
 }

@@ -72,7 +72,7 @@ TEST(BadBatch, has_error_codes_that_say_what_is_wrong) {
                      completion("context", "Hello", {{"max_tokens", 5000}}) +
                      completion("vocabulary", {1, 4096}, {{"max_tokens", 4}}) +
                      completion("field", "Hello", {{"max_tokns", 4}}) +
-                     completion("later", "Hello", {{"n", 2}}) +
+                     completion("later", "Hello", {{"stream", true}}) +
                      completion("fine", "Hello", {{"max_tokens", 4}}) + "{\"custom_id\":\n" + "\n" +
                      completion("last", "Hello", {{"max_tokens", 4}}),
                  {}, 1);
