@@ -46,6 +46,31 @@ TEST(Stages, count_what_a_token_passes_through) {
   EXPECT_EQ(layer_costs(config)[1], attention - 2 * 4 * 64 * (512 - 100) + dense);
 }
 
+TEST(Stages, count_a_window_as_the_context_that_it_leaves) {
+  ModelConfig config = dense_model(2, 1000);
+  const std::int64_t full = layer_costs(config)[0];
+  config.windows = {128, 0};
+  EXPECT_EQ(layer_costs(config)[0], full - 2 * 4 * 64 * (512 - 128));
+  EXPECT_EQ(layer_costs(config)[1], layer_costs(dense_model(2, 1000))[1]);
+}
+
+TEST(Stages, count_latent_attention_by_its_ranks_and_shared_experts_by_their_size) {
+  ModelConfig config = dense_model(3, 1000);
+  config.kv_heads = 1;
+  config.head_dim = 48;
+  config.latent = LatentConfig{
+      .query_rank = 96, .rank = 64, .unrotated_dim = 32, .rotated_dim = 16, .value_dim = 24};
+  config.moe = MoeConfig{.experts = 16,
+                         .top_k = 4,
+                         .intermediate_size = 32,
+                         .dense_layers = {},
+                         .shared_intermediate_size = 64};
+  const std::int64_t query = 256 * 96 + 96 * 4 * 48;
+  const std::int64_t latent = 256 * (64 + 16) + 4 * 64 * (32 + 24);
+  const std::int64_t attention = query + latent + 256 * 4 * 24 + 4 * (64 + 64 + 16) * 512;
+  EXPECT_EQ(layer_costs(config)[1], attention + 256 * (16 + 4 * 3 * 32 + 3 * 64));
+}
+
 TEST(Stages, of_a_small_vocabulary_share_layers_evenly_and_a_large_one_takes_some_from_the_last) {
   EXPECT_EQ(layers_of(dense_model(8, 1000), 2), (Counts{4, 4}));
   EXPECT_EQ(layers_of(dense_model(8, 32'000), 2), (Counts{6, 2}));

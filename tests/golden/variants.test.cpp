@@ -1,0 +1,177 @@
+#include <functional>
+#include <random>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/golden/support/require.hpp"
+#include "tests/golden/support/same_bits.hpp"
+
+// Variants of models that no golden checkpoint has, made from those that have: what they must share
+// with the original, and that they are exact.
+
+namespace troupe::golden {
+namespace {
+
+using Tensors = std::map<std::string, RawTensor>;
+
+/// A golden checkpoint with another config and other tensors.
+class Variant {
+ public:
+  Variant(const std::string& name, const std::function<void(nlohmann::json&)>& change_config,
+          const std::function<void(Tensors&)>& change_tensors) {
+    const std::filesystem::path source = data_folder() / name;
+    auto object = nlohmann::json::parse(file_bytes(source / "config.json"));
+    change_config(object);
+    folder_.write("config.json", object.dump());
+    const auto checkpoint = Checkpoint::open(source);
+    EXPECT_TRUE(checkpoint.ok());
+    if (!checkpoint.ok()) return;
+    Tensors tensors = read_all(*checkpoint);
+    change_tensors(tensors);
+    folder_.write("model.safetensors", safetensors_bytes(tensors));
+  }
+  const std::filesystem::path& folder() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+RawTensor floats(const std::vector<std::int64_t>& shape, float scale, unsigned seed) {
+  RawTensor tensor{"F32", shape, {}};
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) elements *= extent;
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> distribution(0.0F, 1.0F);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const float value = scale * distribution(engine);
+    tensor.bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return tensor;
+}
+
+/// Logits of every row of a prompt of random ids, seed 41.
+Result<std::vector<float>> logits_of(Runner& runner) {
+  std::mt19937 engine(41);
+  Sequence sequence;
+  for (int i = 0; i < 90; ++i) {
+    sequence.tokens.push_back(std::uniform_int_distribution(0, 500)(engine));
+  }
+  std::vector<float> logits;
+  TROUPE_CHECK(runner.feed(sequence, 32, logits));
+  runner.release(sequence);
+  return logits;
+}
+
+Result<std::vector<float>> logits_of(const std::filesystem::path& folder) {
+  TROUPE_TRY(const LoadedModel loaded, load(folder, DType::f32));
+  return logits_of(*loaded.runner);
+}
+
+void expect_exact(const std::filesystem::path& folder, const std::vector<float>& expected) {
+  const MeshRanks ways[] = {{.shape = {.tensor = 2}},
+                            {.shape = {.tensor = 2}, .sequence_parallel = true},
+                            {.shape = {.pipeline = 2, .tensor = 2}}};
+  for (const MeshRanks& way : ways) {
+    REQUIRE_OK(const auto ranks, run_ranks(folder, DType::f32, way,
+                                           [](Runner& runner, int) { return logits_of(runner); }));
+    expect_same_bits(ranks.back(), expected, "the last rank");
+  }
+}
+
+/// llama-a with biases of all four projections.
+Variant llama_with_biases(float scale) {
+  return {"llama-a", [](nlohmann::json& config) { config["attention_bias"] = true; },
+          [=](Tensors& tensors) {
+            unsigned seed = 0;
+            for (int layer = 0; layer < 3; ++layer) {
+              const std::string block = "model.layers." + std::to_string(layer) + ".self_attn.";
+              tensors[block + "q_proj.bias"] = floats({4 * 32}, scale, ++seed);
+              tensors[block + "k_proj.bias"] = floats({2 * 32}, scale, ++seed);
+              tensors[block + "v_proj.bias"] = floats({2 * 32}, scale, ++seed);
+              tensors[block + "o_proj.bias"] = floats({64}, scale, ++seed);
+            }
+          }};
+}
+
+TEST(AttentionBiases, that_are_zero_change_nothing_and_others_do) {
+  REQUIRE_OK(const auto without, logits_of(data_folder() / "llama-a"));
+  REQUIRE_OK(const auto zero, logits_of(llama_with_biases(0.0F).folder()));
+  REQUIRE_OK(const auto some, logits_of(llama_with_biases(0.3F).folder()));
+  expect_same_bits(zero, without, "zero biases");
+  EXPECT_NE(some, without);
+}
+
+TEST(AttentionBiases, are_added_once_however_many_ranks_there_are) {
+  const Variant variant = llama_with_biases(0.3F);
+  REQUIRE_OK(const auto expected, logits_of(variant.folder()));
+  expect_exact(variant.folder(), expected);
+}
+
+/// Puts `rows` rows from row `first` on, which are pairs to rotate, in halves.
+void put_in_halves(RawTensor& tensor, std::int64_t first, std::int64_t rows) {
+  const std::size_t width = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
+  const std::string before = tensor.bytes;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t from = i < rows / 2 ? 2 * i : 2 * (i - rows / 2) + 1;
+    tensor.bytes.replace(static_cast<std::size_t>(first + i) * width, width, before,
+                         static_cast<std::size_t>(first + from) * width, width);
+  }
+}
+
+TEST(LatentModels, whose_weights_rotate_in_halves_are_those_that_rotate_in_pairs) {
+  const Variant halves(
+      "deepseek3-a", [](nlohmann::json& config) { config["rope_interleave"] = false; },
+      [](Tensors& tensors) {
+        for (int layer = 0; layer < 3; ++layer) {
+          const std::string block = "model.layers." + std::to_string(layer) + ".self_attn.";
+          put_in_halves(tensors.at(block + "kv_a_proj_with_mqa.weight"), 32, 16);
+          for (std::int64_t head = 0; head < 4; ++head) {
+            put_in_halves(tensors.at(block + "q_b_proj.weight"), head * 48 + 32, 16);
+          }
+        }
+      });
+  REQUIRE_OK(const auto expected, logits_of(data_folder() / "deepseek3-a"));
+  REQUIRE_OK(const auto found, logits_of(halves.folder()));
+  expect_same_bits(found, expected, "weights in halves");
+}
+
+TEST(LatentModels, without_a_low_rank_query_are_exact) {
+  const Variant direct(
+      "deepseek3-a", [](nlohmann::json& config) { config["q_lora_rank"] = nullptr; },
+      [](Tensors& tensors) {
+        for (int layer = 0; layer < 3; ++layer) {
+          const std::string block = "model.layers." + std::to_string(layer) + ".self_attn.";
+          tensors.erase(block + "q_a_proj.weight");
+          tensors.erase(block + "q_a_layernorm.weight");
+          tensors.erase(block + "q_b_proj.weight");
+          tensors[block + "q_proj.weight"] =
+              floats({4 * 48, 64}, 0.1F, static_cast<unsigned>(layer));
+        }
+      });
+  REQUIRE_OK(const auto expected, logits_of(direct.folder()));
+  expect_exact(direct.folder(), expected);
+}
+
+TEST(LatentModels, without_shared_experts_and_groups_are_exact) {
+  const Variant plain(
+      "deepseek3-a",
+      [](nlohmann::json& config) {
+        config["n_shared_experts"] = 0;
+        config["n_group"] = 1;
+        config["topk_group"] = 1;
+      },
+      [](Tensors& tensors) {
+        std::erase_if(tensors, [](const auto& entry) {
+          return entry.first.find("shared_experts") != std::string::npos;
+        });
+      });
+  REQUIRE_OK(const auto expected, logits_of(plain.folder()));
+  expect_exact(plain.folder(), expected);
+}
+
+}  // namespace
+}  // namespace troupe::golden
