@@ -351,6 +351,7 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
 void Scheduler::evict(SequenceId id) {
   kv_.release(slots_[id].blocks);
   ++counters_.preemptions;
+  counters_.most_preemptions = std::max(counters_.most_preemptions, ++slots_[id].preemptions);
   wait_again(id);
   slots_[id] = Sequence{};
   slots_[id].ended = true;

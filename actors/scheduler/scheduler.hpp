@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -88,20 +89,22 @@ struct SchedulerCounters {
   std::uint64_t prompt_tokens = 0;  ///< of prompts in plans; again after a preemption
   std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
   std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
-  std::uint64_t drafts = 0;         ///< guessed tokens in plans
+  std::uint64_t most_preemptions = 0;  ///< of one sequence
+  std::uint64_t drafts = 0;            ///< guessed tokens in plans
   std::uint64_t accepted_drafts = 0;
 
   void add(const SchedulerCounters& other) {
     prompt_tokens += other.prompt_tokens;
     prefix_tokens += other.prefix_tokens;
     preemptions += other.preemptions;
+    most_preemptions = std::max(most_preemptions, other.most_preemptions);
     drafts += other.drafts;
     accepted_drafts += other.accepted_drafts;
   }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(prompt_tokens, prefix_tokens, preemptions, drafts, accepted_drafts);
+    archive(prompt_tokens, prefix_tokens, preemptions, most_preemptions, drafts, accepted_drafts);
   }
 };
 
@@ -182,6 +185,7 @@ class Scheduler {
     std::int32_t max_generated = 0;  ///< max_tokens, cut to max_model_len
     SchedulingRank rank;
     bool admitted_before = false;
+    std::uint64_t preemptions = 0;
     std::int32_t scheduled = 0;          ///< positions in plans made, or found in the cache
     std::int32_t computed = 0;           ///< of these, in plans applied, or found
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it

@@ -239,7 +239,8 @@ std::vector<KeySpec> engine_rows() {
                                        .type = integer,
                                        .default_value = "16",
                                        .doc = "tokens in a block of the KV cache",
-                                       .choices = {"8", "16", "32", "64", "128"}}),
+                                       .choices = {"8", "16", "32", "64", "128"},
+                                       .this_version = {"16", "32", "64", "128"}}),
       row<&C::engine, &E::kv_cache_blocks>(
           {.key = "engine.kv_cache_blocks",
            .type = integer,

@@ -267,6 +267,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   state_.prompt_tokens = report.stats.scheduler.prompt_tokens;
   state_.prefix_tokens = report.stats.scheduler.prefix_tokens;
   state_.preemptions = report.stats.scheduler.preemptions;
+  state_.most_preemptions = report.stats.scheduler.most_preemptions;
   state_.drafts = report.stats.scheduler.drafts;
   state_.accepted_drafts = report.stats.scheduler.accepted_drafts;
   state_.output_tokens = report.stats.output_tokens;

@@ -141,7 +141,10 @@ std::string ProgressView::summary() const {
   if (state_.prefix_tokens > 0) {
     result += fmt::format(", {} found in the prefix cache", state_.prefix_tokens);
   }
-  if (state_.preemptions > 0) result += ", " + plural(state_.preemptions, "preemption");
+  if (state_.preemptions > 0) {
+    result += fmt::format(", {} (of one request up to {})",
+                          plural(state_.preemptions, "preemption"), state_.most_preemptions);
+  }
   if (state_.drafts > 0) {
     result +=
         fmt::format(", {} of {} guessed tokens accepted", state_.accepted_drafts, state_.drafts);
