@@ -198,12 +198,13 @@ template <class Stored>
 Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t first,
                            int begin, int end) {
   Chunk<Stored> chunk{};
-  const std::int64_t dim = job.shape.head_dim;
+  const std::int64_t dim = job.shape.head_dim, kv_heads = job.shape.kv_heads;
+  const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
   for (int g = begin; g < end; ++g) {
     const std::int64_t position = first + 16 * g;
     const std::int64_t block = job.blocks[position / job.block_size];
     const std::int64_t offset = position % job.block_size;
-    const std::int64_t page = (block * job.shape.kv_heads + job.kv_head) * dim * job.block_size;
+    const std::int64_t page = (block * kv_heads + kv_head) * dim * job.block_size;
     chunk.keys[g] = static_cast<const Stored*>(job.keys) + page + offset;
     if (job.shape.latent == 0) {
       chunk.values[g] = static_cast<const Stored*>(job.values) + page + offset * dim;
@@ -288,11 +289,11 @@ inline AttentionTile lay_out(float* scratch) {
 template <class Stored>
 void attend(const AttentionJob& job) {
   const std::int64_t dim = job.shape.head_dim, value_dim = value_dim_of(job.shape);
-  const std::int64_t per_row = job.shape.heads / job.shape.kv_heads;
+  const std::int64_t per_row = job.heads;
   const std::int64_t rows = job.rows * per_row;
   const AttentionTile tile = lay_out(job.scratch);
   const auto place = [&](std::int64_t row) {  // of this pair's head among the heads of q and out
-    return (row / per_row) * job.shape.heads + job.kv_head * per_row + row % per_row;
+    return (row / per_row) * job.shape.heads + job.first_head + row % per_row;
   };
   const F16 scale = broadcast(job.shape.scale * 1.44269504F);
   for (std::int64_t r = 0; r < rows; ++r) {

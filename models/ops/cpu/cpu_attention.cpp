@@ -14,15 +14,14 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CpuOps::allocate_kv(std::int64_t b
       (shape.latent % 16 != 0 || shape.latent >= shape.head_dim || shape.kv_heads != 1);
   if (odd_latent || block_size < 16 || block_size % 16 != 0 || shape.head_dim < 16 ||
       shape.head_dim % 16 != 0 || shape.head_dim > attention_max_head_dim || shape.kv_heads < 1 ||
-      shape.heads % shape.kv_heads != 0 || shape.heads / shape.kv_heads > attention_tile_rows ||
-      (dtype != DType::f32 && dtype != DType::bf16)) {
+      shape.heads % shape.kv_heads != 0 || (dtype != DType::f32 && dtype != DType::bf16)) {
     return fail(ErrorCode::unsupported,
                 "the CPU's attention wants block_size and head_dim to be multiples of 16, head_dim "
-                "<= {}, heads / kv_heads a whole number <= {}, a latent part that is a multiple of "
+                "<= {}, heads / kv_heads a whole number, a latent part that is a multiple of "
                 "16 and f32 or bf16; found block_size {}, head_dim {} ({} latent), {} heads, {} KV "
                 "heads, {}",
-                attention_max_head_dim, attention_tile_rows, block_size, shape.head_dim,
-                shape.latent, shape.heads, shape.kv_heads, to_string(dtype));
+                attention_max_head_dim, block_size, shape.head_dim, shape.latent, shape.heads,
+                shape.kv_heads, to_string(dtype));
   }
   TROUPE_TRY(DeviceTensor keys,
              allocate(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
@@ -86,6 +85,18 @@ void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, 
            });
 }
 
+namespace {
+
+/// How many of the `group` heads that read one KV head share a tile: as many as fit and divide
+/// them.
+std::int64_t heads_of_tile(std::int64_t group) {
+  std::int64_t heads = std::min(group, attention_tile_rows);
+  while (group % heads != 0) --heads;
+  return heads;
+}
+
+}  // namespace
+
 void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                        const KvLayer& cache, const Tensor& out) {
   AttentionJob job;
@@ -94,12 +105,14 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
   job.dtype = cache.keys.dtype();
   job.block_size = batch.block_size;
   job.shape = shape;
-  const std::int64_t tile_rows = attention_tile_rows / (shape.heads / shape.kv_heads);
+  job.heads = heads_of_tile(shape.heads / shape.kv_heads);
+  const std::int64_t parts = shape.heads / job.heads;
+  const std::int64_t tile_rows = attention_tile_rows / job.heads;
   const auto tiles_of = [&](const SequenceSpan& span) {
     return (span.rows + tile_rows - 1) / tile_rows;
   };
   std::atomic<std::int64_t> next{0};
-  // Tiles are handed out one by one in a fixed numbering (sequence, KV head, tile from the last,
+  // Tiles are handed out one by one in a fixed numbering (sequence, heads, tile from the last,
   // which is the longest); each member walks the spans along with its rising numbers.
   const auto work = [&](int member) {
     AttentionJob part = job;
@@ -108,9 +121,8 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
     std::size_t s = 0;
     while (true) {
       const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
-      while (s < batch.sequences.size() &&
-             number >= first + tiles_of(batch.sequences[s]) * shape.kv_heads) {
-        first += tiles_of(batch.sequences[s]) * shape.kv_heads;
+      while (s < batch.sequences.size() && number >= first + tiles_of(batch.sequences[s]) * parts) {
+        first += tiles_of(batch.sequences[s]) * parts;
         ++s;
       }
       if (s == batch.sequences.size()) return;
@@ -119,7 +131,7 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
       const std::int64_t tile = tiles - 1 - (number - first) % tiles;
       const std::int64_t begin = tile * tile_rows;
       const std::int64_t row = span.first_row + begin;
-      part.kv_head = (number - first) / tiles;
+      part.first_head = (number - first) / tiles * job.heads;
       part.q = q.as<float>() + row * shape.heads * shape.head_dim;
       part.out = out.as<float>() + row * shape.heads * shape.value_dim();
       part.rows = std::min<std::int64_t>(tile_rows, span.rows - begin);

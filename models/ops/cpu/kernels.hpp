@@ -33,20 +33,21 @@ struct GemmJob {
 };
 std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
 
-/// Rows of one KV head and sequence: `rows` query rows from `q`, at positions first_position...
+/// Rows of some heads of one sequence: `rows` query rows from `q`, at positions first_position...
 /// Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads, block_size,
 /// head_dim]; with shape.latent there are only keys.
 struct AttentionJob {
   const float* q = nullptr;  ///< row 0, head 0
   float* out = nullptr;      ///< as q
-  std::int64_t rows = 0;     ///< rows * (heads / kv_heads) <= attention_tile_rows
+  std::int64_t rows = 0;     ///< rows * heads <= attention_tile_rows
   std::int64_t first_position = 0;
   const void* keys = nullptr;
   const void* values = nullptr;
   DType dtype = DType::f32;
   const std::int32_t* blocks = nullptr;  ///< the sequence's block table
   std::int64_t block_size = 16;
-  std::int64_t kv_head = 0;
+  std::int64_t first_head = 0;  ///< of the query heads [first_head, first_head + heads)
+  std::int64_t heads = 1;       ///< which all read the same KV head
   AttentionShape shape;
   float* scratch = nullptr;  ///< attention_scratch_floats floats, 64-byte aligned
 };

@@ -142,7 +142,7 @@ AttentionShape shape_of(std::int64_t heads, std::int64_t latent, std::int64_t tu
 
 TEST(LatentAttention, agrees_with_double_precision) {
   for (const AttentionShape& shape :
-       {shape_of(4, 32, 16), shape_of(3, 48, 32), shape_of(2, 512, 64)}) {
+       {shape_of(4, 32, 16), shape_of(3, 48, 32), shape_of(2, 512, 64), shape_of(128, 32, 16)}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
         SCOPED_TRACE(testing::Message()
