@@ -21,7 +21,8 @@ std::string_view prompt_bytes(const Request& request) {
 
 std::int64_t estimated_tokens(const Request& request) {
   const auto bytes = static_cast<std::int64_t>(prompt_bytes(request).size());
-  return bytes / bytes_per_token + request.max_tokens.value_or(chat_answer_tokens);
+  return bytes / bytes_per_token +
+         request.best_of * request.max_tokens.value_or(chat_answer_tokens);
 }
 
 Router::Router(int replicas) : outstanding_tokens_(static_cast<std::size_t>(replicas), 0) {}

@@ -23,6 +23,40 @@ constexpr Setting settings[] = {
     {"top_p 0.95, hot", 3.0F, 0, 0.95F, 0.0F},
 };
 
+/// A greedy token behind a prompt of 800 tokens and an output of 200, with what requests may add.
+void run_edits(const std::vector<float>& logits, SamplerScratch& scratch) {
+  std::vector<std::int32_t> tokens(1000);
+  std::mt19937 random(2);
+  for (auto& token : tokens) token = static_cast<std::int32_t>(random() % logits.size());
+  const TokenHistory history{std::span(tokens).first(800), std::span(tokens).subspan(800)};
+  SamplingParams plain;
+  plain.temperature = 0.0F;
+  SamplingParams penalties = plain;
+  penalties.repetition_penalty = 1.1F;
+  penalties.frequency_penalty = 0.5F;
+  SamplingParams words = plain;
+  for (std::int32_t i = 0; i < 100; ++i) words.bad_words.push_back({i, i + 1, i + 2});
+  SamplingParams allowed = plain;
+  for (std::int32_t i = 0; i < 1000; ++i) allowed.allowed_token_ids.push_back(2 * i);
+  const std::pair<const char*, const SamplingParams*> edits[] = {
+      {"no edits", &plain},
+      {"penalties", &penalties},
+      {"100 bad words", &words},
+      {"1000 allowed", &allowed},
+  };
+  for (const auto& [name, params] : edits) {
+    std::vector<double> samples;
+    samples.reserve(400);
+    std::int64_t sum = 0;
+    for (int i = 0; i < 400; ++i) {
+      samples.push_back(
+          bench::time_us([&] { sum += sample(logits, *params, history, scratch).id; }));
+    }
+    std::printf("vocab %6zu  %-16s %8.1f us (check %lld)\n", logits.size(), name,
+                bench::quantile(samples, 0.5), static_cast<long long>(sum));
+  }
+}
+
 void run(std::size_t vocab) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0F, 3.0F);
@@ -45,6 +79,7 @@ void run(std::size_t vocab) {
     std::printf("vocab %6zu  %-16s %8.1f us (check %lld)\n", vocab, setting.name,
                 bench::quantile(samples, 0.5), static_cast<long long>(sum));
   }
+  run_edits(logits, scratch);
   for (const std::int32_t n : {0, 20}) {
     std::vector<double> samples;
     samples.reserve(400);
