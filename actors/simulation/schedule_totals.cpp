@@ -2,22 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
-#include <numeric>
 #include <utility>
+#include <vector>
 
 namespace troupe {
-
-TimeSpread spread_of(std::vector<std::int64_t> times_us) {
-  if (times_us.empty()) return {};
-  std::sort(times_us.begin(), times_us.end());
-  const auto count = static_cast<double>(times_us.size());
-  const auto at = [&](double share) {
-    return times_us[static_cast<std::size_t>(std::ceil(share * count)) - 1];
-  };
-  const auto sum = std::accumulate(times_us.begin(), times_us.end(), std::int64_t{0});
-  return {static_cast<double>(sum) / count, at(0.50), at(0.95), at(0.99)};
-}
 
 double jain_index(std::span<const double> values) {
   double sum = 0.0;
@@ -32,21 +20,20 @@ double jain_index(std::span<const double> values) {
 ScheduleTotals totals_of(std::span<const SimulatedRequest> trace, const ScheduleOutcome& outcome) {
   assert(trace.size() == outcome.requests.size());
   ScheduleTotals totals;
-  std::vector<std::int64_t> queueing;
-  std::vector<std::int64_t> first_token;
-  std::vector<std::int64_t> end_to_end;
+  std::vector<double> queueing_us;
+  std::vector<double> first_token_us;
+  std::vector<double> end_to_end_us;
   std::vector<double> slowdowns;
   std::int64_t good = 0;
   for (std::size_t i = 0; i < trace.size(); ++i) {
     const SimulatedRequest& request = trace[i];
     const RequestOutcome& became = outcome.requests[i];
-    const std::int64_t taken_us = became.end_us - request.arrival_us;
-    queueing.push_back(became.begin_us - request.arrival_us);
-    first_token.push_back(became.first_token_us - request.arrival_us);
-    end_to_end.push_back(taken_us);
-    slowdowns.push_back(became.alone_us == 0
-                            ? 1.0
-                            : static_cast<double>(taken_us) / static_cast<double>(became.alone_us));
+    const auto taken_us = static_cast<double>(became.end_us - request.arrival_us);
+    const auto alone_us = static_cast<double>(became.alone_us);
+    queueing_us.push_back(static_cast<double>(became.begin_us - request.arrival_us));
+    first_token_us.push_back(static_cast<double>(became.first_token_us - request.arrival_us));
+    end_to_end_us.push_back(taken_us);
+    slowdowns.push_back(became.alone_us == 0 ? 1.0 : taken_us / alone_us);
     totals.worst_slowdown = std::max(totals.worst_slowdown, slowdowns.back());
     const bool late = request.deadline_us && became.end_us > *request.deadline_us;
     const bool late_first =
@@ -61,9 +48,9 @@ ScheduleTotals totals_of(std::span<const SimulatedRequest> trace, const Schedule
   }
   totals.steps = outcome.steps;
   totals.computed_tokens = outcome.computed_tokens;
-  totals.queueing = spread_of(std::move(queueing));
-  totals.first_token = spread_of(std::move(first_token));
-  totals.end_to_end = spread_of(std::move(end_to_end));
+  totals.queueing_us = distribution_of(std::move(queueing_us));
+  totals.first_token_us = distribution_of(std::move(first_token_us));
+  totals.end_to_end_us = distribution_of(std::move(end_to_end_us));
   if (!trace.empty()) {
     totals.goodput = static_cast<double>(good) / static_cast<double>(trace.size());
   }

@@ -2,22 +2,11 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "actors/simulation/schedule_simulation.hpp"
+#include "runtime/base/distribution.hpp"
 
 namespace troupe {
-
-/// Mean and percentiles (nearest rank) of some times; zeros if there are none.
-struct TimeSpread {
-  double mean_us = 0.0;
-  std::int64_t p50_us = 0;
-  std::int64_t p95_us = 0;
-  std::int64_t p99_us = 0;
-};
-
-/// Of times in any order.
-TimeSpread spread_of(std::vector<std::int64_t> times_us);
 
 /// Jain's index of fairness (R. Jain, D. Chiu, W. Hawe 1984): (sum x)^2 / (n * sum x^2), from 1/n
 /// (one has everything) to 1 (all have the same); 1 for none and for zeros.
@@ -30,10 +19,10 @@ struct ScheduleTotals {
   std::int64_t output_tokens = 0;
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
-  TimeSpread queueing;     ///< from the arrival to the begin of the first step
-  TimeSpread first_token;  ///< TTFT: from the arrival
-  TimeSpread end_to_end;   ///< from the arrival to the last token
-  double goodput = 0.0;    ///< share of requests that met each due time that they have
+  Distribution queueing_us;     ///< from the arrival to the begin of the first step
+  Distribution first_token_us;  ///< TTFT: from the arrival
+  Distribution end_to_end_us;   ///< from the arrival to the last token
+  double goodput = 0.0;         ///< share of requests that met each due time that they have
   std::int64_t deadline_misses = 0;
   /// Jain's index of the slowdowns: end-to-end time over what the request takes alone.
   double fairness = 1.0;

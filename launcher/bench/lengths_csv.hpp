@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,13 +13,15 @@ namespace troupe {
 struct RequestLengths {
   std::int32_t prompt_tokens = 1;
   std::int32_t max_tokens = 1;
+  std::size_t line = 0;  ///< of the file, from 1
 
   friend bool operator==(const RequestLengths&, const RequestLengths&) = default;
 };
 
-/// Reads a csv file whose first line names its columns, `prompt_tokens` and `max_tokens` among them
-/// in any order; blank lines and other columns are passed over. Numbers are 1 to 2^24. Errors: io;
-/// corrupt_data with file and line for anything else, for no requests at all as well.
-Result<std::vector<RequestLengths>> read_lengths_csv(const std::string& path);
+/// The first `most` lines "prompt_tokens,max_tokens" of a .csv file, each number from 1 to 2^24. A
+/// first line with these words, and empty lines, are passed over. Errors: not_found if the file
+/// cannot be read; invalid_argument with file and line for any other line, with the file if there
+/// are no requests.
+Result<std::vector<RequestLengths>> read_lengths_csv(const std::string& path, std::size_t most);
 
 }  // namespace troupe

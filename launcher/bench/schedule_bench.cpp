@@ -18,10 +18,11 @@ using Json = nlohmann::ordered_json;
 
 Result<std::vector<SimulatedRequest>> trace_of(const ScheduleOptions& options) {
   std::vector<SimulatedRequest> trace;
-  if (options.trace_path.empty()) {
+  if (options.workload.empty()) {
     TROUPE_TRY(trace, random_trace(options.trace));
   } else {
-    TROUPE_TRY(const auto lengths, read_lengths_csv(options.trace_path));
+    const auto most = static_cast<std::size_t>(options.trace.requests);
+    TROUPE_TRY(const auto lengths, read_lengths_csv(options.workload, most));
     for (const RequestLengths& each : lengths) {
       SimulatedRequest& request = trace.emplace_back();
       request.prompt_tokens = each.prompt_tokens;
@@ -38,23 +39,22 @@ std::string short_number(double value) {
   return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
 
-Json json_of(const TimeSpread& spread) {
-  const auto ms = [](auto us) { return static_cast<double>(us) * 1e-3; };
-  return {{"mean", ms(spread.mean_us)},
-          {"p50", ms(spread.p50_us)},
-          {"p95", ms(spread.p95_us)},
-          {"p99", ms(spread.p99_us)}};
+Json in_ms(const Distribution& us) {
+  return {{"mean", us.mean * 1e-3},
+          {"p50", us.p50 * 1e-3},
+          {"p95", us.p95 * 1e-3},
+          {"p99", us.p99 * 1e-3}};
 }
 
 Json json_of(const ScheduleTotals& totals) {
-  return {{"makespan_s", totals.makespan_s},
-          {"output_tokens_per_s", totals.output_tokens_per_s},
+  return {{"makespan_seconds", totals.makespan_s},
+          {"output_tokens_per_second", totals.output_tokens_per_s},
           {"output_tokens", totals.output_tokens},
           {"steps", totals.steps},
           {"computed_tokens", totals.computed_tokens},
-          {"queueing_ms", json_of(totals.queueing)},
-          {"ttft_ms", json_of(totals.first_token)},
-          {"e2e_ms", json_of(totals.end_to_end)},
+          {"queueing_ms", in_ms(totals.queueing_us)},
+          {"ttft_ms", in_ms(totals.first_token_us)},
+          {"end_to_end_ms", in_ms(totals.end_to_end_us)},
           {"goodput", totals.goodput},
           {"deadline_misses", totals.deadline_misses},
           {"fairness", totals.fairness},
@@ -66,7 +66,7 @@ Json json_of(const ScheduleTotals& totals) {
 Result<void> write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (file) file << text << std::flush;
-  if (!file) return fail_errno(errno, fmt::format("cannot write {}", path));
+  if (!file) return fail_errno(errno, fmt::format("cannot write --json {}", path));
   return {};
 }
 
@@ -94,7 +94,9 @@ Result<ScheduleComparison> compare_policies(const ScheduleOptions& options) {
 
 std::string table_of(const ScheduleComparison& comparison) {
   std::string text = fmt::format(
-      "{} requests over {} s: {} prompt tokens, {} of answers (simulated)\n\n"
+      "bench schedule (simulated)\n"
+      "requests  {} over {} s\n"
+      "tokens    {} of prompts, {} of answers\n\n"
       "{:8} {:>6} {:>6} {:^13} {:^13} {:>4} {:>4} {:>4} {:>5} {:>6}\n"
       "{:8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>4} {:>4} {:>4} {:>5} {:>6}\n",
       comparison.requests, short_number(comparison.last_arrival_s), comparison.prompt_tokens,
@@ -103,12 +105,12 @@ std::string table_of(const ScheduleComparison& comparison) {
       "empt", "cache");
   for (const ScheduleComparison::Row& row : comparison.rows) {
     const ScheduleTotals& totals = row.totals;
-    const auto seconds = [](auto us) { return short_number(static_cast<double>(us) * 1e-6); };
+    const auto seconds = [](double us) { return short_number(us * 1e-6); };
     text += fmt::format(
         "{:8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>4.0f} {:>4} {:>4.2f} {:>5} {:>6}\n",
         row.policy, short_number(totals.makespan_s), short_number(totals.output_tokens_per_s),
-        seconds(totals.first_token.mean_us), seconds(totals.first_token.p99_us),
-        seconds(totals.end_to_end.mean_us), seconds(totals.end_to_end.p99_us),
+        seconds(totals.first_token_us.mean), seconds(totals.first_token_us.p99),
+        seconds(totals.end_to_end_us.mean), seconds(totals.end_to_end_us.p99),
         100.0 * totals.goodput, totals.deadline_misses, totals.fairness, totals.preemptions,
         totals.prefix_tokens);
   }
@@ -118,10 +120,11 @@ std::string table_of(const ScheduleComparison& comparison) {
 std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison) {
   const SchedulerConfig& scheduler = options.scheduler;
   Json json;
-  json["trace"] = {{"file", options.trace_path.empty() ? Json() : Json(options.trace_path)},
+  json["bench"] = "schedule";
+  json["trace"] = {{"workload", options.workload.empty() ? Json() : Json(options.workload)},
                    {"seed", options.trace.seed},
                    {"requests", comparison.requests},
-                   {"last_arrival_s", comparison.last_arrival_s},
+                   {"last_arrival_seconds", comparison.last_arrival_s},
                    {"prompt_tokens", comparison.prompt_tokens},
                    {"output_tokens", comparison.output_tokens}};
   json["scheduler"] = {{"max_num_seqs", scheduler.max_num_seqs},
@@ -143,7 +146,8 @@ std::string json_of(const ScheduleOptions& options, const ScheduleComparison& co
     Json& policy = policies.emplace_back(Json{{"policy", row.policy}});
     policy.update(json_of(row.totals));
   }
-  return json.dump(2) + "\n";
+  // Paths may hold bytes that are no text.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 ExitCode run_schedule_bench(std::span<const std::string> arguments) {
@@ -154,7 +158,7 @@ ExitCode run_schedule_bench(std::span<const std::string> arguments) {
   }
   const auto& options = std::get<ScheduleOptions>(parsed);
   const auto refuse = [](const Error& error) {
-    std::fprintf(stderr, "launcher bench schedule: %s\n", error.message.c_str());
+    std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
     return ExitCode::refused;
   };
   const auto comparison = compare_policies(options);

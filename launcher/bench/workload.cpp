@@ -1,18 +1,16 @@
 #include "launcher/bench/workload.hpp"
 
-#include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <random>
 
 #include "launcher/batch/batch_reader.hpp"
+#include "launcher/bench/lengths_csv.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::int64_t default_prompts = 64;
 constexpr std::size_t most_requests = 1 << 20;
-constexpr std::string_view csv_header = "prompt_tokens,max_tokens";
 
 struct Lengths {
   std::int64_t prompt = 0;
@@ -80,36 +78,15 @@ Result<Workload> random_lengths(const BenchOptions& options, const WorkloadBound
   return workload;
 }
 
-/// A line "P,M".
-Result<Lengths> read_lengths(std::string_view line, const std::string& where) {
-  Lengths lengths;
-  const char* end = line.data() + line.size();
-  const auto prompt = std::from_chars(line.data(), end, lengths.prompt);
-  if (prompt.ec == std::errc() && prompt.ptr != end && *prompt.ptr == ',') {
-    const auto output = std::from_chars(prompt.ptr + 1, end, lengths.output);
-    if (output.ec == std::errc() && output.ptr == end && lengths.prompt > 0 && lengths.output > 0) {
-      return lengths;
-    }
-  }
-  return fail(ErrorCode::invalid_argument, "{}: expected two numbers of tokens, found \"{}\"",
-              where, line.substr(0, 40));
-}
-
 Result<Workload> csv_lengths(const BenchOptions& options, const WorkloadBounds& bounds) {
-  std::ifstream file(options.workload);
-  if (!file) return fail(ErrorCode::not_found, "cannot read --workload {}", options.workload);
   const auto most =
       static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{most_requests}));
+  TROUPE_TRY(const auto requests, read_lengths_csv(options.workload, most));
   std::vector<Lengths> lengths;
-  std::size_t number = 0;
-  for (std::string line; lengths.size() < most && std::getline(file, line);) {
-    ++number;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty() || (number == 1 && line == csv_header)) continue;
-    const std::string where = fmt::format("{}:{}", options.workload, number);
-    TROUPE_TRY(const Lengths length, read_lengths(line, where));
-    TROUPE_CHECK(check_length(where, length, bounds));
-    lengths.push_back(length);
+  for (const RequestLengths& request : requests) {
+    lengths.push_back({request.prompt_tokens, request.max_tokens});
+    TROUPE_CHECK(
+        check_length(fmt::format("{}:{}", options.workload, request.line), lengths.back(), bounds));
   }
   Workload workload = random_workload(lengths, options.seed, bounds);
   workload.description = fmt::format("lengths of {}, seed {}", options.workload, options.seed);

@@ -107,6 +107,8 @@ std::string bench_help_text() {
   launcher bench startup --config FILE [options]
       from the reading of the checkpoint to the engine that serves, and to
       the first token
+  launcher bench schedule
+      scheduling policies, by simulation: see launcher bench schedule --help
 
 Examples
   launcher bench throughput --config configs/one-worker.yaml

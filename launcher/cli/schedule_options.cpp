@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
@@ -16,11 +17,12 @@ namespace {
 const std::vector<std::string> all_policies = {"fcfs", "priority", "sjf", "deadline"};
 
 EarlyExit refuse(std::string_view message) {
-  return {ExitCode::refused, fmt::format("launcher bench schedule: {}\n", message), true};
+  return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
 }
 
 /// What is not stored where it belongs by CLI11 itself.
 struct RawOptions {
+  std::optional<std::int32_t> num_prompts;
   std::string lengths = "lognormal";
   double first_token_ms = 500.0;
   double each_token_ms = 25.0;
@@ -35,7 +37,6 @@ ScheduleOptions defaults() {
   options.scheduler.max_num_seqs = 32;
   options.scheduler.kv_cache_blocks = 2'048;
   options.scheduler.prefix_caching = true;
-  options.trace.requests = 1'000;
   options.trace.requests_per_s = 30.0;
   options.targets.urgent_share = 0.2;
   options.targets.patience = 5.0;
@@ -46,9 +47,9 @@ void declare_trace(CLI::App& app, ScheduleOptions& options, RawOptions& raw) {
   const CLI::Range count(1, 1 << 24);
   const CLI::Range share(0.0, 1.0);
   TraceSpec& trace = options.trace;
-  CLI::Option* file = app.add_option("--trace", options.trace_path);
+  CLI::Option* file = app.add_option("--workload", options.workload);
   const auto random_only = [&](CLI::Option* option) { option->excludes(file); };
-  random_only(app.add_option("--num-prompts", trace.requests)->check(count));
+  app.add_option("--num-prompts", raw.num_prompts)->check(count);
   random_only(app.add_option("--rate", trace.requests_per_s)->check(CLI::Range(0.0, 1e6)));
   random_only(app.add_option("--lengths", raw.lengths)
                   ->check(CLI::IsMember({"fixed", "uniform", "lognormal"})));
@@ -114,6 +115,8 @@ std::variant<ScheduleOptions, EarlyExit> judge(ScheduleOptions options, const Ra
   const std::map<std::string_view, LengthSpread> spreads = {{"fixed", LengthSpread::fixed},
                                                             {"uniform", LengthSpread::uniform},
                                                             {"lognormal", LengthSpread::lognormal}};
+  const std::int32_t default_prompts = options.workload.empty() ? 1'000 : 1 << 20;
+  options.trace.requests = raw.num_prompts.value_or(default_prompts);
   options.trace.spread = spreads.at(raw.lengths);
   options.trace.most_tokens = options.scheduler.max_model_len;
   options.targets.first_token_us = std::llround(raw.first_token_ms * 1e3);
@@ -161,9 +164,9 @@ says.
   launcher bench schedule [options]
 
 Requests
-  --trace FILE         a csv with the columns prompt_tokens and max_tokens; all
-                       come at time 0. Without it they are drawn:
-  --num-prompts N      so many (1000)
+  --workload FILE      .csv: lines "prompt_tokens,max_tokens"; all come at time
+                       0. Without it they are drawn:
+  --num-prompts N      so many (1000); of a file the first N
   --rate R             that come R a second on average (30); 0: all at time 0
   --input-len N        tokens of a prompt on average (256)
   --output-len N       tokens of an answer at most, on average (128)

@@ -18,9 +18,9 @@ struct ScheduleOptions {
   SchedulerConfig scheduler;          ///< its policy is each of them in turn
   StepCost cost;
   TraceSpec trace;
-  std::string trace_path;  ///< a csv of lengths in place of a random trace; empty: none
+  std::string workload;  ///< a .csv file of lengths, its first trace.requests; empty: a random one
   TraceTargets targets;
-  std::string json_path;  ///< empty: none
+  std::string json_path;  ///< where all figures go too; empty: nowhere
 };
 
 /// Reads the arguments that follow `bench schedule`. Help and mistakes come back as with

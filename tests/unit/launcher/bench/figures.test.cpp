@@ -12,19 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Figures, percentiles_lie_between_neighbours) {
-  std::vector<double> values;
-  for (int i = 100; i >= 0; --i) values.push_back(i);
-  const Distribution of = distribution_of(values);
-  EXPECT_DOUBLE_EQ(of.mean, 50);
-  EXPECT_DOUBLE_EQ(of.p50, 50);
-  EXPECT_DOUBLE_EQ(of.p95, 95);
-  EXPECT_DOUBLE_EQ(of.p99, 99);
-  EXPECT_DOUBLE_EQ(distribution_of({1, 2}).p50, 1.5);
-  EXPECT_DOUBLE_EQ(distribution_of({3}).p99, 3);
-  EXPECT_DOUBLE_EQ(distribution_of({}).mean, 0);
-}
-
 TEST(Figures, throughput_counts_answers_until_the_last_one) {
   const std::vector<Outcome> outcomes = {
       {.finished = 2, .prompt_tokens = 10, .output_tokens = 4},

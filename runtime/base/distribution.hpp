@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+namespace troupe {
+
+/// What is told of many measurements of one thing.
+struct Distribution {
+  double mean = 0;
+  double p50 = 0;
+  double p95 = 0;
+  double p99 = 0;
+};
+
+/// Percentiles are interpolated between neighbours. All 0 without values.
+Distribution distribution_of(std::vector<double> values);
+
+}  // namespace troupe
