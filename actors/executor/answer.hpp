@@ -29,9 +29,6 @@ class Answer {
   /// The sequence at `place` once more from its beginning; what it generated is forgotten.
   virtual SequenceSpec again(std::size_t place) = 0;
 
-  /// Whether the sequence at `place` has generated a token.
-  virtual bool begun(std::size_t place) const = 0;
-
   /// All sequences asked for have ended: the Completion. Spends the answer.
   virtual Completion finish() = 0;
 

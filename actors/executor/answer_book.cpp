@@ -58,7 +58,7 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point no
   }
   const auto [request, place] = found->second;
   Entry& entry = answers_.at(request);
-  Outcome outcome{.known = true, .begun = entry.answer->begun(place)};
+  Outcome outcome{.known = true};
   const bool ended_by_scheduler = update.end.has_value();
   entry.begun = true;
   if (!update.tokens.empty()) {
@@ -87,7 +87,7 @@ AnswerBook::Outcome AnswerBook::fail(std::uint64_t name, std::string code, std::
   if (found == places_.end()) return {};
   const std::uint64_t request = found->second.request;
   Entry& entry = answers_.at(request);
-  Outcome outcome{.known = true, .begun = entry.answer->begun(found->second.place)};
+  Outcome outcome{.known = true};
   for (const std::uint64_t live : entry.names) {
     outcome.aborted.push_back({entry.replica, live});
     places_.erase(live);

@@ -41,7 +41,6 @@ class AnswerBook {
 
   struct Outcome {
     bool known = false;                    ///< false: the sequence was aborted while the step ran
-    bool begun = false;                    ///< it had generated tokens before
     std::vector<PlacedName> aborted = {};  ///< to be ended in the scheduler, which may know already
     std::vector<PlacedSequence> started = {};   ///< to be added
     std::optional<Completion> completion = {};  ///< the answer is done

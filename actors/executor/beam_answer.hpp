@@ -18,7 +18,6 @@ class BeamAnswer : public Answer {
   std::vector<SequenceSpec> begin() override;
   Step take(std::size_t place, SequenceUpdate update) override;
   SequenceSpec again(std::size_t place) override;
-  bool begun(std::size_t) const override { return false; }
   Completion finish() override;
 
  private:

@@ -28,7 +28,6 @@ class ChoiceBuilder {
 
   /// True once a stop string or the sequence's end came: then it takes nothing more.
   bool ended() const { return ended_; }
-  bool begun() const { return !tokens_.empty(); }
 
   /// The sum of its tokens' log-probabilities over their number; 0 without tokens. Needs scores.
   double mean_logprob() const;

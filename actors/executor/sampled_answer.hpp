@@ -19,7 +19,6 @@ class SampledAnswer : public Answer {
   std::vector<SequenceSpec> begin() override;
   Step take(std::size_t place, SequenceUpdate update) override;
   SequenceSpec again(std::size_t place) override;
-  bool begun(std::size_t place) const override { return choices_[place].begun(); }
   Completion finish() override;
 
  private:

@@ -73,9 +73,8 @@ TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
   const auto started = book.begin(0, request_of(5, 2, 2), now);
   const std::uint64_t first = started[0].spec.request;
   const std::uint64_t second = started[1].spec.request;
-  EXPECT_FALSE(book.take(update_of(second, {7}, -1, {}), now).begun);
+  EXPECT_TRUE(book.take(update_of(second, {7}, -1, {}), now).known);
   auto outcome = book.take(update_of(second, {8}, -1, SequenceEnd::length), now);
-  EXPECT_TRUE(outcome.begun);
   EXPECT_FALSE(outcome.completion.has_value());
   EXPECT_FALSE(book.take(update_of(second, {8}, -1, {}), now).known) << "it has ended";
   outcome = book.take(update_of(first, {9}, -1, SequenceEnd::stop), now);
