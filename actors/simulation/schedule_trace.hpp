@@ -46,8 +46,8 @@ struct TraceSpec {
   std::uint64_t seed = 0;
 };
 
-/// The same trace for the same spec, on every machine. Errors: invalid_argument for a number out of
-/// range, with its name.
+/// The same trace for the same spec. Errors: invalid_argument for a number out of range, with its
+/// name.
 Result<std::vector<SimulatedRequest>> random_trace(const TraceSpec& spec);
 
 /// When tokens are due, and for whom most.
