@@ -222,7 +222,10 @@ Refused read_best_of(std::string_view name, const json& value, Body& body) {
 
 Refused read_length_penalty(std::string_view name, const json& value, Body& body) {
   const auto penalty = finite_float(value);
-  if (!penalty) return invalid("{} must be a number, got {}", name, describe_json(value));
+  // Beyond it a length to this power leaves the range of numbers.
+  if (!penalty || *penalty < -10 || *penalty > 10) {
+    return invalid("{} must be in [-10, 10], got {}", name, describe_json(value));
+  }
   body.out.request.length_penalty = *penalty;
   return std::nullopt;
 }

@@ -456,7 +456,7 @@ TEST(RequestParser, refuses_what_vllm_refuses_of_penalties_stops_and_choices) {
       {chat_line(R"(,"use_beam_search":true,"stop":"x")"), code,
        "stop must not be given with use_beam_search"},
       {chat_line(R"(,"length_penalty":"long")"), code,
-       "length_penalty must be a number, got \"long\""},
+       "length_penalty must be in [-10, 10], got \"long\""},
       {chat_line(R"(,"prompt_logprobs":-1)"), code,
        "prompt_logprobs: expected an integer from 0 to 20, found -1"},
       {chat_line(R"(,"priority":1e10)"), code,
