@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "tests/support/time_scale.hpp"
+
+namespace troupe::fuzz {
+
+/// How long a target is run.
+using Effort = std::chrono::milliseconds;
+
+/// What one input may take at most.
+constexpr std::chrono::seconds case_limit{3 * test::time_scale};
+constexpr std::int64_t memory_limit_kib = std::int64_t{1} << 20;
+
+/// The most memory that this process has had.
+inline std::int64_t peak_memory_kib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+/// Calls `one_case(seed)` for seeds 0, 1, 2, ... until the time is over or a test has failed: so
+/// that a failure comes again at the same seed. Each must end in case_limit; all together may take
+/// memory_limit_kib more than there was. (Sanitizers keep what was freed: there memory is not
+/// judged.)
+template <class Case>
+void for_seeds(Effort effort, Case&& one_case) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + effort;
+  const std::int64_t before = peak_memory_kib();
+  std::uint64_t seed = 0;
+  for (auto now = Clock::now(); now < end && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    one_case(seed);
+    const auto done = Clock::now();
+    EXPECT_LT(done - now, case_limit) << "this input takes too long";
+    now = done;
+  }
+  EXPECT_GT(seed, 10U) << "hardly anything was tried";
+  if (test::time_scale == 1) {
+    EXPECT_LT(peak_memory_kib() - before, memory_limit_kib) << "after " << seed << " inputs";
+  }
+}
+
+}  // namespace troupe::fuzz

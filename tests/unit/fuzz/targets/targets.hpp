@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ostream>
+
+#include "tests/unit/fuzz/targets/effort.hpp"
+
+namespace troupe::fuzz {
+
+// Each of these makes inputs at random and checks that they are refused or used, in bounded time
+// and memory, and whatever else holds for every input.
+
+void changed_tokenizers(Effort effort);       ///< tokenizer.json
+void texts_and_back(Effort effort);           ///< encode, decode and the detokenizer
+void changed_templates(Effort effort);        ///< chat templates
+void changed_batch_lines(Effort effort);      ///< lines of a batch file
+void changed_plans(Effort effort);            ///< the bytes of step plans and results
+void changed_safetensors(Effort effort);      ///< headers of weight files
+void changed_model_configs(Effort effort);    ///< config.json and generation_config.json
+void changed_cluster_configs(Effort effort);  ///< the YAML and --set
+
+struct Target {
+  const char* name;
+  void (*run)(Effort effort);
+
+  friend void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
+};
+
+inline constexpr Target targets[] = {
+    {"tokenizers", changed_tokenizers},
+    {"texts", texts_and_back},
+    {"templates", changed_templates},
+    {"batch_lines", changed_batch_lines},
+    {"step_plans", changed_plans},
+    {"safetensors", changed_safetensors},
+    {"model_configs", changed_model_configs},
+    {"cluster_configs", changed_cluster_configs},
+};
+
+}  // namespace troupe::fuzz
