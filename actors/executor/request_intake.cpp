@@ -89,15 +89,19 @@ std::variant<PreparedRequest, Completion> RequestIntake::prepare(Request request
 }
 
 Result<std::vector<std::int32_t>> RequestIntake::prompt_ids(Request& request) const {
-  if (request.kind == PromptKind::token_ids) {
-    for (const std::int32_t id : request.prompt_ids) {
-      if (id < 0 || id >= config_.vocab_size) {
-        return fail(ErrorCode::invalid_argument, "token id {} is not in the vocabulary of {}", id,
-                    config_.vocab_size);
-      }
+  TROUPE_TRY(auto ids, tokens_of(request));
+  // A tokenizer may know tokens that the model has no row for.
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size) {
+      return fail(ErrorCode::invalid_argument, "token id {} is not in the vocabulary of {}", id,
+                  config_.vocab_size);
     }
-    return std::move(request.prompt_ids);
   }
+  return ids;
+}
+
+Result<std::vector<std::int32_t>> RequestIntake::tokens_of(Request& request) const {
+  if (request.kind == PromptKind::token_ids) return std::move(request.prompt_ids);
   if (!tokenizer_) {
     return fail(ErrorCode::unsupported,
                 "the model has no tokenizer.json: give the prompt as token ids");

@@ -37,6 +37,7 @@ class RequestIntake {
  private:
   RequestIntake() = default;
   Result<std::vector<std::int32_t>> prompt_ids(Request& request) const;
+  Result<std::vector<std::int32_t>> tokens_of(Request& request) const;
   /// Errors: what vLLM refuses as well, with its words.
   Result<void> check(const Request& request) const;
   Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;

@@ -1,5 +1,9 @@
 #include "actors/executor/request_intake.hpp"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -64,6 +68,34 @@ TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
   EXPECT_EQ(refusal(request), "");
   request.allowed_token_ids.push_back(3);
   EXPECT_EQ(refusal(request), "invalid_value");
+}
+
+TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
+  const std::filesystem::path demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  std::string folder = testing::TempDir() + "/small_vocabulary.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::copy_file(demo / "tokenizer.json", folder + "/tokenizer.json");
+  std::ifstream config(demo / "config.json");
+  std::string text{std::istreambuf_iterator<char>(config), {}};
+  const std::string key = "\"vocab_size\": 4096";
+  ASSERT_NE(text.find(key), text.npos);
+  text.replace(text.find(key), key.size(), "\"vocab_size\": 4093");
+  for (const char* end : {"\"eos_token_id\": 4095", "\"bos_token_id\": 4095"}) {
+    if (const auto at = text.find(end); at != text.npos) {
+      text.replace(at, std::string_view(end).size(), "\"eos_token_id\": 3");
+    }
+  }
+  std::ofstream(folder + "/config.json") << text;
+  auto intake = RequestIntake::load(folder, context);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(intake.ok()) << intake.error().message;
+  intake_.emplace(*std::move(intake));
+  Request request = request_of(0, 1);
+  request.kind = PromptKind::text;
+  request.prompt = "The fox";
+  EXPECT_EQ(refusal(request), "");
+  request.prompt = "The fox<|im_end|>";
+  EXPECT_EQ(refusal(request), "invalid_prompt");
 }
 
 TEST_F(Intake, refuses_biased_and_allowed_ids_outside_the_vocabulary) {
