@@ -288,12 +288,14 @@ std::string to_yaml(const Config& config) {
   std::string result;
   std::string_view section;
   for (const KeySpec& spec : config_schema()) {
+    const std::string value = spec.get(config);
+    // A text that is absent has no spelling that would be read again.
+    if (spec.type == ValueType::text && value == "\"\"") continue;
     if (section_of(spec.key) != section) {
       section = section_of(spec.key);
       result += fmt::format("{}:\n", section);
     }
-    result +=
-        fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", leaf_of(spec.key), spec.get(config));
+    result += fmt::format("{}{}: {}\n", section.empty() ? "" : "  ", leaf_of(spec.key), value);
   }
   return result;
 }

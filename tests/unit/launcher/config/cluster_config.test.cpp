@@ -288,6 +288,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "an integer, found the text \"two\""}),
     [](const auto& info) { return info.param.name; });
 
+TEST(ClusterConfig, prints_what_it_can_read_again_without_input_and_output_too) {
+  const auto config = parse_config("model: {path: m}\n", "c.yaml", {}, Purpose::check);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const std::string printed = to_yaml(*config);
+  const auto again = parse_config(printed, "printed", {}, Purpose::check);
+  ASSERT_TRUE(again.ok()) << again.error().message << "\n" << printed;
+  EXPECT_EQ(to_yaml(*again), printed);
+}
+
 TEST(ClusterConfig, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
