@@ -60,7 +60,7 @@ Result<Bpe> Bpe::parse(const nlohmann::json& model, bool byte_level) {
   bpe.has_byte_fallback_ = model.value("byte_fallback", false);
   for (const auto& [token, id] : model.at("vocab").items()) {
     const auto value = id.get<std::int64_t>();
-    if (value < 0 || value > 0x7FFFFFF)
+    if (value < 0 || value > largest_token_id)
       return fail(ErrorCode::corrupt_data, "token '{}' has the id {}", token, value);
     bpe.vocabulary_.emplace(token, static_cast<std::int32_t>(value));
   }

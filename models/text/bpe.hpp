@@ -24,6 +24,9 @@ struct StringHash {
 
 using Vocabulary = std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>>;
 
+/// Ids are places in tables, which a file must not make larger than memory is.
+inline constexpr std::int64_t largest_token_id = (1 << 22) - 1;
+
 /// The rank of a merge and the token it makes.
 struct Merge {
   std::uint32_t rank = none;

@@ -20,6 +20,11 @@ Result<std::string> read_text_file(const std::filesystem::path& path) {
   return text;
 }
 
+Result<> check_sequence_depth(int depth) {
+  if (depth < deepest_sequence) return {};
+  return fail(ErrorCode::corrupt_data, "more than {} Sequences in each other", deepest_sequence);
+}
+
 Result<nlohmann::json> read_json_file(const std::filesystem::path& path) {
   TROUPE_TRY(const std::string text, read_text_file(path));
   try {

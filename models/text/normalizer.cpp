@@ -2,17 +2,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/text/json_file.hpp"
 #include "models/text/string_replace.hpp"
 
 namespace troupe::text {
 
 Result<Normalizer> Normalizer::parse(const nlohmann::json& normalizer) {
   Normalizer out;
-  TROUPE_CHECK(out.add(normalizer));
+  TROUPE_CHECK(out.add(normalizer, 0));
   return out;
 }
 
-Result<> Normalizer::add(const nlohmann::json& normalizer) {
+Result<> Normalizer::add(const nlohmann::json& normalizer, int depth) {
   if (normalizer.is_null()) return {};
   const auto type = normalizer.at("type").get<std::string>();
   if (type == "NFC") {
@@ -32,7 +33,8 @@ Result<> Normalizer::add(const nlohmann::json& normalizer) {
     steps_.emplace_back(Replace{pattern.at("String").get<std::string>(),
                                 normalizer.at("content").get<std::string>()});
   } else if (type == "Sequence") {
-    for (const auto& step : normalizer.at("normalizers")) TROUPE_CHECK(add(step));
+    TROUPE_CHECK(check_sequence_depth(depth));
+    for (const auto& step : normalizer.at("normalizers")) TROUPE_CHECK(add(step, depth + 1));
   } else {
     return fail(ErrorCode::unsupported, "normalizer {}", type);
   }

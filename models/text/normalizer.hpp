@@ -32,7 +32,7 @@ class Normalizer {
     std::string from, to;
   };
 
-  Result<> add(const nlohmann::json& normalizer);
+  Result<> add(const nlohmann::json& normalizer, int depth);
 
   std::vector<std::variant<NormalForm, Prepend, Replace>> steps_;
 };

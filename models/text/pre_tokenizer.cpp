@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/text/json_file.hpp"
+
 namespace troupe::text {
 namespace {
 
@@ -23,15 +25,16 @@ std::string escape_literal(std::string_view literal) {
 
 Result<PreTokenizer> PreTokenizer::parse(const nlohmann::json& pre_tokenizer) {
   PreTokenizer out;
-  TROUPE_CHECK(out.add(pre_tokenizer));
+  TROUPE_CHECK(out.add(pre_tokenizer, 0));
   return out;
 }
 
-Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer) {
+Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer, int depth) {
   if (pre_tokenizer.is_null()) return {};
   const auto type = pre_tokenizer.at("type").get<std::string>();
   if (type == "Sequence") {
-    for (const auto& step : pre_tokenizer.at("pretokenizers")) TROUPE_CHECK(add(step));
+    TROUPE_CHECK(check_sequence_depth(depth));
+    for (const auto& step : pre_tokenizer.at("pretokenizers")) TROUPE_CHECK(add(step, depth + 1));
     return {};
   }
   if (is_byte_level_) return fail(ErrorCode::unsupported, "pre_tokenizer {} after ByteLevel", type);

@@ -35,7 +35,7 @@ class PreTokenizer {
     bool adds_prefix_space = false;  // to a text that begins with none
   };
 
-  Result<> add(const nlohmann::json& pre_tokenizer);
+  Result<> add(const nlohmann::json& pre_tokenizer, int depth);
   Result<> split_from(std::size_t step, std::string_view text,
                       const std::function<void(std::string_view)>& on_word) const;
 

@@ -76,9 +76,10 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   int error = 0;
   PCRE2_SIZE place = 0;
   Regex regex;
+  // \C would match a byte, and so cut characters in pieces.
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr);
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
   if (code == nullptr)
     return fail(ErrorCode::unsupported, "regex {}: {} at {}", translated, pcre2_message(error),
                 place);

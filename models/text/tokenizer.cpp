@@ -19,13 +19,14 @@ struct Frame {
   std::vector<std::int32_t> before, after;
 };
 
-Result<> read_post_processor(const nlohmann::json& processor, Frame& frame) {
+Result<> read_post_processor(const nlohmann::json& processor, int depth, Frame& frame) {
   if (processor.is_null()) return {};
   const auto type = processor.at("type").get<std::string>();
   if (type == "ByteLevel") return {};  // changes offsets only
   if (type == "Sequence") {
+    TROUPE_CHECK(text::check_sequence_depth(depth));
     for (const auto& step : processor.at("processors"))
-      TROUPE_CHECK(read_post_processor(step, frame));
+      TROUPE_CHECK(read_post_processor(step, depth + 1, frame));
     return {};
   }
   if (type != "TemplateProcessing") return fail(ErrorCode::unsupported, "post_processor {}", type);
@@ -83,7 +84,7 @@ Result<std::unique_ptr<const Tokenizer::Parts>> Tokenizer::Parts::parse(
   for (const auto& [token, id] : parts->model.vocabulary())
     parts->decoder.add_token(id, token, false);
   TROUPE_CHECK(parts->read_added_tokens(part("added_tokens")));
-  TROUPE_CHECK(read_post_processor(part("post_processor"), parts->frame));
+  TROUPE_CHECK(read_post_processor(part("post_processor"), 0, parts->frame));
   return Result<std::unique_ptr<const Parts>>(std::move(parts));
 }
 
@@ -91,7 +92,7 @@ Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added) {
   for (const auto& entry : added) {
     const auto content = entry.at("content").get<std::string>();
     const auto id = entry.at("id").get<std::int64_t>();
-    if (id < 0 || id > 0x7FFFFFF)
+    if (id < 0 || id > text::largest_token_id)
       return fail(ErrorCode::corrupt_data, "added token '{}' has the id {}", content, id);
     text::AddedTokens::Token token{content, static_cast<std::int32_t>(id),
                                    entry.value("single_word", false), entry.value("lstrip", false),

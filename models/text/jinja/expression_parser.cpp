@@ -26,6 +26,15 @@ struct Nesting {
   int& depth_;
 };
 
+/// The value of an integer token. Throws for one of more than 64 bits.
+std::int64_t integer_of(const Token& token) {
+  std::int64_t value = 0;
+  const char* end = token.text.data() + token.text.size();
+  if (std::from_chars(token.text.data(), end, value).ec != std::errc{})
+    throw Failure{ErrorCode::unsupported, "the integer " + token.text, token.line};
+  return value;
+}
+
 }  // namespace
 
 ExpressionPtr ExpressionParser::parse() {
@@ -189,15 +198,11 @@ ExpressionPtr ExpressionParser::parse_primary() {
       while (cursor_.sees(Kind::string)) text += cursor_.take().text;
       return make(token.line, Literal{Value(text)});
     }
-    case Kind::integer: {
-      std::int64_t value = 0;
-      const char* end = token.text.data() + token.text.size();
-      if (std::from_chars(token.text.data(), end, value).ec != std::errc{})
-        throw Failure{ErrorCode::unsupported, "the integer " + token.text, token.line};
-      return make(token.line, Literal{Value(value)});
-    }
+    case Kind::integer:
+      return make(token.line, Literal{Value(integer_of(token))});
     case Kind::number:
-      return make(token.line, Literal{Value(std::stod(token.text))});
+      // Beyond what a double holds it gives infinity or 0, as Python does.
+      return make(token.line, Literal{Value(std::strtod(token.text.c_str(), nullptr))});
     case Kind::symbol:
       if (token.text == "(") return parse_list(")", token.line);
       if (token.text == "[") return parse_list("]", token.line);
@@ -241,7 +246,7 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand, bool with_f
     const int line = cursor_.line();
     if (cursor_.skip_symbol(".")) {
       if (cursor_.sees(Kind::integer)) {
-        const auto index = static_cast<std::int64_t>(std::stoll(cursor_.take().text));
+        const std::int64_t index = integer_of(cursor_.take());
         operand = make(line, Subscript{std::move(operand), make(line, Literal{Value(index)})});
       } else {
         operand = make(line, Attribute{std::move(operand), cursor_.expect(Kind::name).text});

@@ -165,7 +165,8 @@ Value to_integer(const Use& use) {
     const std::string text = strip(*use.operand.text(), nullptr, true, true);
     std::int64_t integer = 0;
     const char* end = text.data() + text.size();
-    if (std::from_chars(text.data(), end, integer).ptr == end && !text.empty()) return integer;
+    const auto [at, failure] = std::from_chars(text.data(), end, integer);
+    if (failure == std::errc{} && at == end) return integer;
     if (const auto [stop, error] = std::from_chars(text.data(), end, value);
         error != std::errc{} || stop != end)
       return otherwise;
@@ -179,7 +180,8 @@ Value to_float(const Use& use) {
   const std::string text = strip(use.text(), nullptr, true, true);
   double value = 0;
   const char* end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, value).ptr == end && !text.empty()) return value;
+  const auto [at, failure] = std::from_chars(text.data(), end, value);
+  if (failure == std::errc{} && at == end) return value;
   return fallback ? *fallback : Value(0.0);
 }
 

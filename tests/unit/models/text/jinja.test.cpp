@@ -176,6 +176,16 @@ TEST(Jinja, refuses_to_run_away) {
   EXPECT_THAT(render("{{ " + std::string(5000, '[')), HasSubstr("PARSE"));
 }
 
+TEST(Jinja, refuses_integers_and_takes_numbers_of_any_size) {
+  expect_all({{"{{ l.99999999999999999999 }}", "PARSE t:1: the integer 99999999999999999999 is not supported"},
+              {"{{ 99999999999999999999 }}", "PARSE t:1: the integer 99999999999999999999 is not supported"},
+              {"{{ l.1 }}", "1"},
+              {"{{ 1e999 > 1e308 }}", "True"},
+              {"{{ 1e-999 == 0 }}", "True"},
+              {"{{ '99999999999999999999' | int(default=3) }}", "3"},
+              {"{{ '99' | int }}", "99"}});
+}
+
 TEST(Jinja, frees_namespaces_and_macros_that_hold_each_other) {
   expect_all(
       {{"{% set ns = namespace() %}{% set ns.self = ns %}{% macro f() %}x{% endmacro %}"

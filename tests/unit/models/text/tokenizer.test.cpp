@@ -1,6 +1,9 @@
 #include "models/text/tokenizer.hpp"
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -85,6 +88,39 @@ TEST(Tokenizer, refuses_text_that_is_not_utf8) {
     ASSERT_FALSE(ids.ok()) << testing::PrintToString(std::string(text));
     EXPECT_EQ(ids.error().code, ErrorCode::invalid_argument);
   }
+}
+
+/// The error of loading a tokenizer.json of one token with these parts beside it.
+Error load_error(const std::string& parts) {
+  const std::string path = testing::TempDir() + "/tokenizer_of_one_token.json";
+  std::ofstream(path) << R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},)"
+                      << R"("decoder": {"type": "ByteLevel"})" << parts << "}";
+  const auto tokenizer = Tokenizer::load(path);
+  std::filesystem::remove(path);
+  return tokenizer.ok() ? Error{ErrorCode::internal, "it was loaded"} : tokenizer.error();
+}
+
+TEST(Tokenizer, refuses_files_that_would_take_all_memory_or_the_stack) {
+  EXPECT_EQ(load_error(R"(, "added_tokens": [{"id": 4194304, "content": "x"}])").code,
+            ErrorCode::corrupt_data);
+  const std::tuple<const char*, const char*> parts[] = {{"normalizer", "normalizers"},
+                                                        {"pre_tokenizer", "pretokenizers"},
+                                                        {"post_processor", "processors"}};
+  for (const auto& [part, list] : parts) {
+    std::string nest = "null";
+    for (int level = 0; level < 1000; ++level) {
+      nest = fmt::format(R"({{"type": "Sequence", "{}": [{}]}})", list, nest);
+    }
+    const Error error = load_error(fmt::format(R"(, "{}": {})", part, nest));
+    EXPECT_EQ(error.code, ErrorCode::corrupt_data) << part << ": " << error.message;
+    EXPECT_NE(error.message.find("Sequences in each other"), std::string::npos) << error.message;
+  }
+}
+
+TEST(Tokenizer, refuses_a_regex_that_cuts_characters_in_pieces) {
+  const Error error = load_error(
+      R"(, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\C"}, "behavior": "Isolated", "invert": false})");
+  EXPECT_EQ(error.code, ErrorCode::unsupported) << error.message;
 }
 
 TEST(Tokenizer, encodes_a_word_of_a_megabyte_in_less_than_a_second) {
