@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-Result<Drafter> Drafter::create(const std::string& folder, const ModelConfig& target,
-                                const ModelLimits& limits, Ops& ops) {
+Result<Drafter> Drafter::create(const std::string& folder, LoadFormat format,
+                                const ModelConfig& target, const ModelLimits& limits, Ops& ops) {
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
   if (config.vocab_size != target.vocab_size) {
     return fail(ErrorCode::unsupported, "draft model {} has {} tokens, the model has {}", folder,
@@ -19,7 +19,7 @@ Result<Drafter> Drafter::create(const std::string& folder, const ModelConfig& ta
                   "draft model {}: its layers and the model's must keep all positions", folder);
     }
   }
-  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder, format, config.dtype));
   TROUPE_TRY(auto model, load_model(config, checkpoint, ops, ParallelContext{}, limits));
   return Drafter(std::move(model), ops);
 }

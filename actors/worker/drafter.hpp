@@ -34,8 +34,8 @@ class Drafter {
 
   /// Loads the model in `folder`; `limits` are the large model's. Errors: unsupported where layers
   /// do not keep all positions or vocabularies differ in size; those of load_model.
-  static Result<Drafter> create(const std::string& folder, const ModelConfig& target,
-                                const ModelLimits& limits, Ops& ops);
+  static Result<Drafter> create(const std::string& folder, LoadFormat format,
+                                const ModelConfig& target, const ModelLimits& limits, Ops& ops);
 
   std::size_t weight_bytes() const { return model_->weight_bytes(); }
   std::size_t kv_bytes_per_block() const { return model_->kv_bytes_per_block(); }

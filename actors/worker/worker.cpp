@@ -55,7 +55,8 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
             model_->weight_bytes(), spec_.threads);
   WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block()};
   if (!spec_.draft_model_path.empty() && answers_steps(groups_->mesh(), spec_.rank)) {
-    TROUPE_TRY(Drafter drafter, Drafter::create(spec_.draft_model_path, config_, limits, *ops_));
+    TROUPE_TRY(Drafter drafter,
+               Drafter::create(spec_.draft_model_path, spec_.load_format, config_, limits, *ops_));
     drafter_ = std::make_unique<Drafter>(std::move(drafter));
     report.weight_bytes += drafter_->weight_bytes();
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
