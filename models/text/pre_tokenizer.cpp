@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/text/json_file.hpp"
+#include "models/text/string_replace.hpp"
 
 namespace troupe::text {
 namespace {
@@ -53,6 +54,11 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer, int depth) {
     } else if (behavior != "Isolated") {
       return fail(ErrorCode::unsupported, "pre_tokenizer Split with behavior {}", behavior);
     }
+  } else if (type == "Digits") {
+    const bool individual = pre_tokenizer.value("individual_digits", false);
+    TROUPE_TRY(step.regex, Regex::compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
+  } else if (type == "Metaspace") {
+    TROUPE_TRY(step, read_metaspace(pre_tokenizer));
   } else if (type == "ByteLevel") {
     is_byte_level_ = true;
     step.adds_prefix_space = pre_tokenizer.at("add_prefix_space").get<bool>();
@@ -68,12 +74,32 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer, int depth) {
   return {};
 }
 
-Result<> PreTokenizer::split(std::string_view text,
-                             const std::function<void(std::string_view)>& on_word) const {
-  return text.empty() ? Result<>{} : split_from(0, text, on_word);
+Result<PreTokenizer::Step> PreTokenizer::read_metaspace(const nlohmann::json& metaspace) {
+  Step step;
+  step.space_sign = metaspace.at("replacement").get<std::string>();
+  if (step.space_sign.empty())
+    return fail(ErrorCode::corrupt_data, "pre_tokenizer Metaspace with an empty replacement");
+  // Files from before prepend_scheme say add_prefix_space.
+  const auto scheme = metaspace.value(
+      "prepend_scheme", metaspace.value("add_prefix_space", true) ? "always" : "never");
+  step.adds_sign_always = scheme == "always";
+  step.adds_sign_first = scheme == "first";
+  if (!step.adds_sign_always && !step.adds_sign_first && scheme != "never")
+    return fail(ErrorCode::unsupported, "pre_tokenizer Metaspace with prepend_scheme {}", scheme);
+  if (metaspace.value("split", true)) {
+    // A word is a sign and all up to the next one.
+    const std::string sign = escape_literal(step.space_sign);
+    TROUPE_TRY(step.regex, Regex::compile(fmt::format("(?s){}?(?:(?!{}).)+|{}", sign, sign, sign)));
+  }
+  return step;
 }
 
-Result<> PreTokenizer::split_from(std::size_t index, std::string_view text,
+Result<> PreTokenizer::split(std::string_view text, bool is_first,
+                             const std::function<void(std::string_view)>& on_word) const {
+  return text.empty() ? Result<>{} : split_from(0, text, is_first, on_word);
+}
+
+Result<> PreTokenizer::split_from(std::size_t index, std::string_view text, bool is_first,
                                   const std::function<void(std::string_view)>& on_word) const {
   if (index == steps_.size()) {
     on_word(text);
@@ -86,14 +112,20 @@ Result<> PreTokenizer::split_from(std::size_t index, std::string_view text,
     prefixed += text;
     text = prefixed;
   }
-  if (!step.regex) return split_from(index + 1, text, on_word);
+  if (!step.space_sign.empty()) {
+    prefixed = replace_all(text, " ", step.space_sign);
+    const bool adds_sign = step.adds_sign_always || (step.adds_sign_first && is_first);
+    if (adds_sign && !prefixed.starts_with(step.space_sign)) prefixed.insert(0, step.space_sign);
+    text = prefixed;
+  }
+  if (!step.regex) return split_from(index + 1, text, is_first, on_word);
   Result<> failure;
   TROUPE_CHECK(step.regex->split(text, [&](std::string_view part, bool is_match) {
     if ((is_match ? step.removes_matches : step.removes_between) || !failure.ok()) return;
     if (index + 1 == steps_.size()) {
       on_word(part);
     } else {
-      failure = split_from(index + 1, part, on_word);
+      failure = split_from(index + 1, part, is_first && part.data() == text.data(), on_word);
     }
   }));
   return failure;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,13 +17,16 @@ namespace troupe::text {
 /// tokenizer.json.
 class PreTokenizer {
  public:
-  /// Reads null, Split (by a regex or a string; Isolated or Removed), ByteLevel, or a Sequence of
-  /// them. Errors: unsupported. May throw nlohmann::json::exception on values of other types.
+  /// Reads null, Split (by a regex or a string; Isolated or Removed), Digits, Metaspace, ByteLevel,
+  /// or a Sequence of them. Errors: unsupported. May throw nlohmann::json::exception on values of
+  /// other types.
   static Result<PreTokenizer> parse(const nlohmann::json& pre_tokenizer);
 
   /// Calls `on_word` for the words of `text`, from left to right, never with an empty one; a word
-  /// is valid during the call only. Errors: resource_exhausted.
-  Result<> split(std::string_view text, const std::function<void(std::string_view)>& on_word) const;
+  /// is valid during the call only. `is_first`: no text and no token is before it. Errors:
+  /// resource_exhausted.
+  Result<> split(std::string_view text, bool is_first,
+                 const std::function<void(std::string_view)>& on_word) const;
 
   /// True if a word's bytes, not its characters, are what the model's tokens spell.
   bool is_byte_level() const { return is_byte_level_; }
@@ -33,10 +37,14 @@ class PreTokenizer {
     bool removes_matches = false;  // and keeps what is between
     bool removes_between = false;
     bool adds_prefix_space = false;  // to a text that begins with none
+    std::string space_sign = {};     // Metaspace: what spaces become; empty: they stay
+    bool adds_sign_first = false;    // to the first text, if it begins with none,
+    bool adds_sign_always = false;   // or to each
   };
 
   Result<> add(const nlohmann::json& pre_tokenizer, int depth);
-  Result<> split_from(std::size_t step, std::string_view text,
+  static Result<Step> read_metaspace(const nlohmann::json& metaspace);
+  Result<> split_from(std::size_t step, std::string_view text, bool is_first,
                       const std::function<void(std::string_view)>& on_word) const;
 
   std::vector<Step> steps_;

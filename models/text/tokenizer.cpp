@@ -62,7 +62,7 @@ struct Tokenizer::Parts {
 
   static Result<std::unique_ptr<const Parts>> parse(const nlohmann::json& file);
   Result<> read_added_tokens(const nlohmann::json& added);
-  Result<> encode_text(std::string_view text, text::Bpe::Scratch& scratch,
+  Result<> encode_text(std::string_view text, bool is_first, text::Bpe::Scratch& scratch,
                        std::vector<std::int32_t>& ids) const;
 };
 
@@ -107,20 +107,21 @@ Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added) {
   return {};
 }
 
-Result<> Tokenizer::Parts::encode_text(std::string_view raw, text::Bpe::Scratch& scratch,
+Result<> Tokenizer::Parts::encode_text(std::string_view raw, bool is_first,
+                                       text::Bpe::Scratch& scratch,
                                        std::vector<std::int32_t>& ids) const {
   const std::string normalized = normalizer.is_identity() ? "" : normalizer.apply(raw);
+  const std::string_view text = normalizer.is_identity() ? raw : normalized;
   Result<> result;
-  normalized_tokens.split(normalizer.is_identity() ? raw : normalized,
-                          [&](std::string_view part, std::optional<std::int32_t> id) {
-                            if (id) {
-                              ids.push_back(*id);
-                            } else if (result.ok()) {
-                              result = pre_tokenizer.split(part, [&](std::string_view word) {
-                                model.encode_word(word, scratch, ids);
-                              });
-                            }
-                          });
+  normalized_tokens.split(text, [&](std::string_view part, std::optional<std::int32_t> id) {
+    if (id) {
+      ids.push_back(*id);
+    } else if (result.ok()) {
+      const bool begins = is_first && part.data() == text.data();
+      result = pre_tokenizer.split(
+          part, begins, [&](std::string_view word) { model.encode_word(word, scratch, ids); });
+    }
+  });
   return result;
 }
 
@@ -157,7 +158,7 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view utf8,
     if (id) {
       ids.push_back(*id);
     } else if (result.ok()) {
-      result = parts_->encode_text(part, scratch, ids);
+      result = parts_->encode_text(part, part.data() == utf8.data(), scratch, ids);
     }
   });
   TROUPE_CHECK(std::move(result));

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/text/pre_tokenizer.hpp"
 #include "tests/support/time_scale.hpp"
 #include "tests/unit/models/text/text_data.hpp"
 
@@ -115,6 +116,46 @@ TEST(Tokenizer, refuses_files_that_would_take_all_memory_or_the_stack) {
     EXPECT_EQ(error.code, ErrorCode::corrupt_data) << part << ": " << error.message;
     EXPECT_NE(error.message.find("Sequences in each other"), std::string::npos) << error.message;
   }
+}
+
+/// The words of `text`, one after another with a bar behind each.
+std::string words_of(const char* pre_tokenizer, std::string_view text, bool is_first = true) {
+  const auto parsed = text::PreTokenizer::parse(nlohmann::json::parse(pre_tokenizer));
+  if (!parsed.ok()) return parsed.error().message;
+  std::string words;
+  const auto done =
+      parsed->split(text, is_first, [&](std::string_view word) { words.append(word) += '|'; });
+  return done.ok() ? words : done.error().message;
+}
+
+// What is expected below is by the definitions of the tokenizers library.
+
+TEST(PreTokenizer, cuts_digits_one_by_one_or_in_runs) {
+  EXPECT_EQ(words_of(R"({"type": "Digits", "individual_digits": true})", "a12 \u00bd3b"),
+            "a|1|2| |\u00bd|3|b|");
+  EXPECT_EQ(words_of(R"({"type": "Digits"})", "a12 \u00bd3b"), "a|12| |\u00bd3|b|");
+}
+
+TEST(PreTokenizer, puts_a_sign_in_place_of_spaces_and_cuts_before_it) {
+  const char* always = R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"})";
+  EXPECT_EQ(words_of(always, "Hi  you\nall"), "_Hi|_|_you\nall|");
+  EXPECT_EQ(words_of(always, " Hi "), "_Hi|_|");
+  const char* first = R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "first",
+                          "split": false})";
+  EXPECT_EQ(words_of(first, "Hi you"), "_Hi_you|");
+  EXPECT_EQ(words_of(first, "Hi you", false), "Hi_you|");
+  EXPECT_EQ(
+      words_of(R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false})", "a b"),
+      "a|_b|");
+  EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "_"})", "a b"), "_a|_b|");
+}
+
+TEST(PreTokenizer, knows_which_of_its_words_is_the_first) {
+  EXPECT_EQ(words_of(R"({"type": "Sequence", "pretokenizers": [
+                {"type": "Digits"},
+                {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}]})",
+                     "a1b c"),
+            "_a|1|b|_c|");
 }
 
 TEST(Tokenizer, refuses_a_regex_that_cuts_characters_in_pieces) {
