@@ -63,6 +63,7 @@ struct Request {
   std::int32_t logprobs = -1;         ///< as SamplingParams
   std::int32_t prompt_logprobs = -1;  ///< as SamplingParams
   std::int32_t priority = 0;          ///< lower goes first where the policy looks at it
+  std::int32_t deadline_ms = 0;       ///< from its arrival at the engine, as priority; 0: none
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -70,7 +71,7 @@ struct Request {
             frequency_penalty, presence_penalty, logit_bias, allowed_token_ids, bad_words, seed,
             max_tokens, min_tokens, ignore_eos, stop_token_ids, stop, include_stop_str_in_output,
             skip_special_tokens, n, best_of, use_beam_search, length_penalty, logprobs,
-            prompt_logprobs, priority);
+            prompt_logprobs, priority, deadline_ms);
   }
 };
 

@@ -12,6 +12,7 @@ BeamAnswer::BeamAnswer(PreparedRequest request, const Tokenizer* tokenizer)
       seed_(request.sampling.seed),
       prompt_logprobs_(request.sampling.prompt_logprobs),
       priority_(request.priority),
+      deadline_us_(request.deadline_us),
       form_(std::move(request.form)),
       tokenizer_(tokenizer),
       prompt_(std::move(request.prompt), prompt_logprobs_ >= 0),
@@ -38,6 +39,7 @@ SequenceSpec BeamAnswer::sequence(std::size_t beam) const {
   spec.prompt = prompt_.prompt();
   spec.prompt.insert(spec.prompt.end(), tokens.begin(), tokens.end());
   spec.priority = priority_;
+  spec.deadline_us = deadline_us_;
   spec.sampling.temperature = 0.0F;  // which token it generates does not matter
   spec.sampling.seed = seed_;
   spec.sampling.max_tokens = 1;

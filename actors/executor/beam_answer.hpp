@@ -30,6 +30,7 @@ class BeamAnswer : public Answer {
   std::uint64_t seed_;
   std::int32_t prompt_logprobs_;
   std::int32_t priority_;
+  std::optional<std::int64_t> deadline_us_;
   AnswerForm form_;
   const Tokenizer* tokenizer_;
   PromptScores prompt_;

@@ -76,7 +76,12 @@ void Executor::submit(std::int32_t replica, std::vector<Request> requests) {
   std::vector<ExecutorInbox::Entry> prepared;
   prepared.reserve(requests.size());
   for (Request& request : requests) {
-    prepared.push_back({static_cast<std::size_t>(replica), intake_->prepare(std::move(request))});
+    const std::int64_t deadline_ms = request.deadline_ms;
+    auto ready = intake_->prepare(std::move(request));
+    if (auto* good = std::get_if<PreparedRequest>(&ready); good != nullptr && deadline_ms > 0) {
+      good->deadline_us = StepLoop::now_us() + deadline_ms * 1000;
+    }
+    prepared.push_back({static_cast<std::size_t>(replica), std::move(ready)});
   }
   {
     std::lock_guard lock(inbox_.mutex);

@@ -34,6 +34,7 @@ struct PreparedRequest {
   std::vector<std::int32_t> prompt;
   SamplingParams sampling;  ///< of the first choice
   std::int32_t priority = 0;
+  std::optional<std::int64_t> deadline_us;  ///< on the clock of the step loop
   AnswerForm form;
 };
 

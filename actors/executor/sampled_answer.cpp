@@ -10,6 +10,7 @@ SampledAnswer::SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer
     : id_(request.id),
       sampling_(std::move(request.sampling)),
       priority_(request.priority),
+      deadline_us_(request.deadline_us),
       form_(std::move(request.form)),
       tokenizer_(tokenizer),
       prompt_(std::move(request.prompt), sampling_.prompt_logprobs >= 0) {
@@ -32,6 +33,7 @@ SequenceSpec SampledAnswer::sequence(std::size_t place) const {
   spec.prompt = prompt_.prompt();
   spec.sampling = sampling_;
   spec.priority = priority_;
+  spec.deadline_us = deadline_us_;
   spec.sampling.choice = static_cast<std::uint32_t>(place);
   if (place > 0) spec.sampling.prompt_logprobs = -1;  // the first one's serve all
   return spec;

@@ -27,6 +27,7 @@ class SampledAnswer : public Answer {
   std::uint64_t id_;
   SamplingParams sampling_;
   std::int32_t priority_;
+  std::optional<std::int64_t> deadline_us_;
   AnswerForm form_;
   const Tokenizer* tokenizer_;
   PromptScores prompt_;

@@ -38,6 +38,9 @@ class StepLoop {
   /// driver that takes no reports.
   Result<void> run();
 
+  /// The clock of deadlines.
+  static std::int64_t now_us();
+
   /// Makes a wait for the workers end; set inbox.stopping first.
   void interrupt();
 
@@ -50,8 +53,6 @@ class StepLoop {
   void start(std::vector<PlacedSequence> sequences);
   void carry_out(AnswerBook::Outcome outcome);
   void drop_waiting();
-  /// The clock of deadlines.
-  static std::int64_t now_us();
   Result<void> send_plans();
   Result<void> take_results();
   void take_updates(std::vector<SequenceUpdate> updates);

@@ -46,7 +46,7 @@ FieldReader read_logit_bias, read_allowed_token_ids, read_bad_words;
 
 /// Readers of fields that say when an answer ends and how many there are.
 FieldReader read_stop, read_stop_token_ids, read_min_tokens, read_n, read_best_of,
-    read_length_penalty, read_priority;
+    read_length_penalty, read_priority, read_deadline_ms;
 
 /// The checks and settings of a request for a beam search; body.out.request.n and best_of are set.
 Refused settle_beam_search(const Body& body);

@@ -235,6 +235,10 @@ Refused read_priority(std::string_view name, const json& value, Body& body) {
                     body.out.request.priority);
 }
 
+Refused read_deadline_ms(std::string_view name, const json& value, Body& body) {
+  return read_count(name, value, 1, largest_i32, body.out.request.deadline_ms);
+}
+
 Refused settle_beam_search(const Body& body) {
   const Request& request = body.out.request;
   if (!request.use_beam_search) return std::nullopt;

@@ -123,6 +123,7 @@ constexpr auto fields = std::to_array<Field>({
     {"use_beam_search", both, read_use_beam_search},
     {"length_penalty", both, read_length_penalty},
     {"priority", both, read_priority},
+    {"deadline_ms", both, read_deadline_ms},
     {"prompt_logprobs", both, read_prompt_logprobs},
     {"return_token_ids", both, read_return_token_ids},
     {"echo", completions, read_echo},

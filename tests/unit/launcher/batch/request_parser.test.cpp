@@ -372,15 +372,17 @@ TEST(RequestParser, reads_what_edits_the_choice_of_tokens) {
 }
 
 TEST(RequestParser, reads_how_an_answer_ends_and_how_many_there_are) {
-  Request request = good(chat_line(R"(,"stop":"The end","include_stop_str_in_output":true,)"
-                                   R"("skip_special_tokens":false,"n":4,"priority":-7)"))
-                        .request;
+  Request request =
+      good(chat_line(R"(,"stop":"The end","include_stop_str_in_output":true,)"
+                     R"("skip_special_tokens":false,"n":4,"priority":-7,"deadline_ms":1500)"))
+          .request;
   EXPECT_EQ(request.stop, (std::vector<std::string>{"The end"}));
   EXPECT_TRUE(request.include_stop_str_in_output);
   EXPECT_FALSE(request.skip_special_tokens);
   EXPECT_EQ(request.n, 4);
   EXPECT_EQ(request.best_of, 4);
   EXPECT_EQ(request.priority, -7);
+  EXPECT_EQ(request.deadline_ms, 1500);
   request = good(completion_line(R"(,"stop":["a","b"],"n":2,"best_of":5)")).request;
   EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(request.n, 2);
@@ -459,6 +461,8 @@ TEST(RequestParser, refuses_what_vllm_refuses_of_penalties_stops_and_choices) {
        "length_penalty must be in [-10, 10], got \"long\""},
       {chat_line(R"(,"prompt_logprobs":-1)"), code,
        "prompt_logprobs: expected an integer from 0 to 20, found -1"},
+      {chat_line(R"(,"deadline_ms":0)"), code,
+       "deadline_ms must be an integer from 1 to 2147483647, got 0"},
       {chat_line(R"(,"priority":1e10)"), code,
        "priority must be an integer from -2147483648 to 2147483647, got 10000000000.0"},
   });
