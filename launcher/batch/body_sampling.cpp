@@ -144,7 +144,7 @@ Refused read_repetition_penalty(std::string_view name, const json& value, Body& 
   if (!penalty || *penalty <= 0) {
     return invalid("{} must be greater than zero, got {}", name, describe_json(value));
   }
-  body.out.request.repetition_penalty = *penalty;
+  body.out.request.repetition_penalty = penalty;
   return std::nullopt;
 }
 

@@ -87,7 +87,8 @@ TEST(StopStrings, end_each_choice_at_the_token_that_completes_one_also_across_to
       const json& choice = one.at(id).body().at("choices").at(i);
       EXPECT_EQ(choice.at("text"), expected.text) << "choice " << i;
       EXPECT_EQ(choice.at("token_ids"), expected.ids) << "choice " << i;
-      const bool stopped = expected.text != whole[i].at("text") || expected.ids.size() < ids.size();
+      const bool stopped = expected.text != whole[i].at("text").get<std::string>() ||
+                           expected.ids.size() < ids.size();
       EXPECT_EQ(choice.at("finish_reason"), stopped ? "stop" : "length") << "choice " << i;
       EXPECT_EQ(choice.at("stop_reason"), stopped ? json(request.stop) : json()) << "choice " << i;
       tokens += expected.ids.size();

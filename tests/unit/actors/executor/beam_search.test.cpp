@@ -123,7 +123,7 @@ std::vector<Ids> reference(const ToyModel& model, const BeamSearchSpec& spec) {
   for (std::int32_t step = 0; step < spec.max_tokens; ++step) {
     std::vector<Plain> next;
     for (const Plain& beam : beams) {
-      const auto best = model.best(beam.tokens, static_cast<std::size_t>(2 * spec.width));
+      const auto best = model.best(beam.tokens, 2 * static_cast<std::size_t>(spec.width));
       for (std::size_t k = 0; k < best.top_ids.size(); ++k) {
         Plain longer = beam;
         longer.tokens.push_back(best.top_ids[k]);
