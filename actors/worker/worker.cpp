@@ -38,7 +38,11 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   if (!groups_) return fail(ErrorCode::invalid_argument, "load() before announce()");
   TROUPE_CHECK(groups_->connect(peers));
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
-  TROUPE_TRY(ops_, make_cpu_ops({.threads = spec_.threads, .dtype = dtype}));
+  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
+  TROUPE_TRY(ops_,
+             make_cpu_ops(
+                 {.threads = spec_.threads, .dtype = dtype, .cores_are_shared = threads > cores}));
   TROUPE_TRY(const Checkpoint checkpoint,
              Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,

@@ -5,6 +5,7 @@
 #include <new>
 
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 
 namespace troupe {
 
@@ -41,15 +42,23 @@ Result<void> check_shape(std::string_view what, const Tensor& tensor, const Shap
               tensor.shape().to_string());
 }
 
+namespace {
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+}  // namespace
+
 HostTensor::HostTensor(DType dtype, Shape shape) {
-  constexpr std::size_t alignment = 64;
   std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  // A large tensor begins at a huge page.
+  const std::size_t alignment = bytes < huge_page ? 64 : huge_page;
   std::size_t room = bytes + alignment;
   // calloc gives large areas as untouched pages, so a large cache costs nothing until it is used.
   memory_.reset(std::calloc(room, 1));
   if (memory_ == nullptr) throw std::bad_alloc();
   void* start = memory_.get();
   std::align(alignment, bytes, start, room);
+  // In pages of 4 KiB a cache of gigabytes misses the TLB at every block. Advice only: where the
+  // kernel has no huge pages nothing is lost.
+  if (bytes >= huge_page) ::madvise(start, bytes / huge_page * huge_page, MADV_HUGEPAGE);
   view_ = Tensor(start, dtype, shape);
 }
 

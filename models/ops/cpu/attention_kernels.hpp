@@ -8,6 +8,8 @@
 // rows share the tile: a row skips the positions that it does not see, and chunks of none.
 #pragma once
 
+#include <algorithm>
+
 #include "models/ops/cpu/kernels.hpp"
 #include "models/ops/cpu/vec.hpp"
 
@@ -217,6 +219,27 @@ Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, s
   return chunk;
 }
 
+/// Starts to bring `bytes` from `from` on into the second-level cache.
+inline void prefetch(const void* from, std::int64_t bytes) {
+  const char* line = static_cast<const char*>(from);
+  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 2);
+}
+
+/// The keys or values of the chunk from position `first` on, which few rows wait for: each block is
+/// a page of a few KiB somewhere else, where the processor's own prefetching begins anew.
+template <class Stored>
+void prefetch_chunk(const AttentionJob& job, const void* pages, std::int64_t first) {
+  const std::int64_t kv_heads = job.shape.kv_heads;
+  const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
+  const std::int64_t elements = job.shape.head_dim * job.block_size;
+  const std::int64_t end = std::min(job.first_position + job.rows, first + attention_chunk);
+  for (std::int64_t p = first; p < end; p += job.block_size) {
+    const std::int64_t page = (job.blocks[p / job.block_size] * kv_heads + kv_head) * elements;
+    prefetch(static_cast<const Stored*>(pages) + page,
+             elements * static_cast<std::int64_t>(sizeof(Stored)));
+  }
+}
+
 /// Adds the values that rows [row, row + count) see, `seen` being the first one's.
 template <bool windowed, class Stored, class SeenBy>
 void add_values(const AttentionTile& tile, const Chunk<Stored>& chunk, std::int64_t row, int count,
@@ -261,12 +284,15 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   const int first_group = static_cast<int>(seen_by(begin).begin / 16);
   const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
   const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
+  const bool few_rows = end - begin <= score_rows && job.shape.latent == 0;
+  if (few_rows) prefetch_chunk<Stored>(job, job.values, first);
   for (std::int64_t r = begin; r < end; r += score_rows) {
     const int count = static_cast<int>(end - r < score_rows ? end - r : score_rows);
     score_rows_of<Stored>(count, tile.q + r * dim, dim, chunk.keys + first_group, job.block_size,
                           groups - first_group,
                           tile.scores + r * attention_chunk + 16 * first_group);
   }
+  if (few_rows) prefetch_chunk<Stored>(job, job.keys, first + attention_chunk);
   for (std::int64_t r = begin; r < end; ++r) softmax_row<windowed>(tile, r, seen_by(r));
   for (std::int64_t r = begin; r < end; r += value_rows) {
     const int count = static_cast<int>(end - r < value_rows ? end - r : value_rows);

@@ -14,6 +14,7 @@ struct CpuOpsOptions {
   int threads = 1;           ///< the calling thread included; >= 1
   DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
   CpuIsa isa = CpuIsa::best;
+  bool cores_are_shared = false;  ///< there are more threads of workers than cores
 };
 
 /// Whether this CPU can run kernels of `isa`.

@@ -22,7 +22,7 @@ inline constexpr std::int64_t parallel_bytes = 64 * 1024;
 class CpuOps final : public Ops {
  public:
   CpuOps(const CpuOpsOptions& options, const Kernels& kernels)
-      : dtype_(options.dtype), kernels_(kernels), pool_(options.threads) {
+      : dtype_(options.dtype), kernels_(kernels), pool_(options.threads, options.cores_are_shared) {
     scratch_.resize(options.threads);
     reserve_scratch(std::max(attention_scratch_floats, std::int64_t{4096}));
   }

@@ -23,8 +23,10 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
-  spin_ = threads <= static_cast<int>(std::thread::hardware_concurrency());
+ThreadPool::ThreadPool(int threads, bool cores_are_shared) {
+  if (threads <= static_cast<int>(std::thread::hardware_concurrency())) {
+    spin_ns_ = cores_are_shared ? spin_on_shared_cores_ns : spin_ns;
+  }
   for (int member = 1; member < threads; ++member) {
     threads_.emplace_back([this, member] { work(member); });
   }
@@ -43,8 +45,8 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t value,
                                   std::atomic<std::uint32_t>& sleepers) const {
   using Clock = std::chrono::steady_clock;
-  if (spin_) {
-    const auto end = Clock::now() + std::chrono::nanoseconds(spin_ns);
+  if (spin_ns_ > 0) {
+    const auto end = Clock::now() + std::chrono::nanoseconds(spin_ns_);
     do {
       for (int i = 0; i < 8; ++i) {
         if (word.load(std::memory_order_acquire) != value) return;

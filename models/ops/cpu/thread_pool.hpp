@@ -9,14 +9,18 @@
 namespace troupe {
 
 /// A fixed team of threads for short parallel sections: the caller is member 0, `threads - 1` own
-/// threads are the others. Between sections the own threads spin for at most `spin_ns`
-/// nanoseconds (not at all when the team is larger than the machine) and then sleep on a futex;
-/// so does the caller at the end of a section. run() is called by one thread at a time.
+/// threads are the others. Between sections the own threads spin for a while and then sleep on a
+/// futex; so does the caller at the end of a section. Where cores are shared with other teams they
+/// spin briefly, and not at all when the team alone is larger than the machine: to spin takes time
+/// from those it waits for. run() is called by one thread at a time.
 class ThreadPool {
  public:
-  static constexpr std::int64_t spin_ns = 2000;
+  /// Longer than what lies between two sections of a pass (waking a sleeper takes tens of
+  /// microseconds: a model of 8 layers decoded one sequence at half the speed with 2 us).
+  static constexpr std::int64_t spin_ns = 60'000;
+  static constexpr std::int64_t spin_on_shared_cores_ns = 2'000;
 
-  explicit ThreadPool(int threads);
+  explicit ThreadPool(int threads, bool cores_are_shared = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -44,7 +48,7 @@ class ThreadPool {
   void wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t value,
                         std::atomic<std::uint32_t>& sleepers) const;
 
-  bool spin_ = true;
+  std::int64_t spin_ns_ = 0;
   Section section_ = nullptr;  // written before epoch_ moves on, read after
   void* context_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> epoch_{0};
