@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include "launcher/config/config_mistakes.hpp"
@@ -74,6 +75,54 @@ std::string advice(std::string_view key) {
   return fmt::format("known here: {}", known);
 }
 
+/// The documents of a YAML text with content, as far as the second. Not by YAML::LoadAll, which
+/// does not come to an end on some texts that are no YAML.
+class DocumentScan final : public YAML::EventHandler {
+ public:
+  /// Throws YAML::Exception.
+  explicit DocumentScan(const std::string& text) {
+    std::istringstream stream(text);
+    YAML::Parser parser(stream);
+    for (int i = 0; i < 2 && parser.HandleNextDocument(*this); ++i) {
+      if (!has_content_) break;
+      ++count_;
+      last_line_ = line_;
+    }
+  }
+  int count() const { return count_; }
+  int last_line() const { return last_line_; }
+
+  void OnDocumentStart(const YAML::Mark&) override { has_content_ = false; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { content(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                const std::string&) override {
+    content(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    content(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    content(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void content(const YAML::Mark& mark) {
+    if (!has_content_) line_ = mark.line + 1;
+    has_content_ = true;
+  }
+
+  bool has_content_ = false;
+  int line_ = 1;
+  int count_ = 0;
+  int last_line_ = 1;
+};
+
 struct Given {
   YAML::Node node;
   std::string where;
@@ -89,17 +138,17 @@ class ConfigParser {
   /// saying about it.
   bool read(std::string_view text) {
     try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-      if (documents.empty() || documents[0].IsNull()) {
+      const DocumentScan documents{std::string(text)};
+      if (documents.count() == 0) {
         mistakes_.add(1, at(1), "the file is empty; it needs at least model: {path: FOLDER}");
         return false;
       }
-      if (documents.size() > 1) {
-        const int line = documents[1].Mark().line + 1;
+      if (documents.count() > 1) {
+        const int line = documents.last_line();
         mistakes_.add(line, at(line), "a second document (---); one file is one topology");
         return false;
       }
-      return read_root(documents[0]);
+      return read_root(YAML::Load(std::string(text)));
     } catch (const YAML::Exception& error) {
       const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
       mistakes_.add(line, at(line), fmt::format("not valid YAML: {}", error.msg));
