@@ -26,9 +26,9 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::string draft_model_path;   ///< of the model that guesses next tokens; empty: none
-  std::int32_t draft_tokens = 0;  ///< that it guesses at most
-  std::uint32_t epoch = 0;        ///< names the groups' regions and keys; new after a failure
+  std::string draft_model_path = {};  ///< of the model that guesses next tokens; empty: none
+  std::int32_t draft_tokens = 0;      ///< that it guesses at most
+  std::uint32_t epoch = 0;            ///< names the groups' regions and keys; new after a failure
 
   template <class Archive>
   void fields(Archive& archive) {

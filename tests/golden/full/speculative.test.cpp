@@ -35,7 +35,8 @@ Result<Speculating> load_both(const std::filesystem::path& target,
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(target.string()));
   TROUPE_TRY(all.model, load_model(config, checkpoint, *all.ops, {}, limits));
   TROUPE_CHECK(all.model->allocate_kv_cache(kv_blocks));
-  TROUPE_TRY(Drafter drafter, Drafter::create(draft.string(), config, limits, *all.ops));
+  TROUPE_TRY(Drafter drafter,
+             Drafter::create(draft.string(), LoadFormat::safetensors, config, limits, *all.ops));
   all.drafter = std::make_unique<Drafter>(std::move(drafter));
   TROUPE_CHECK(all.drafter->allocate_kv_cache(kv_blocks));
   TROUPE_TRY(ModelRunner runner, ModelRunner::create(*all.model, *all.ops, {}, kv_blocks));
