@@ -177,8 +177,10 @@ TEST(Jinja, refuses_to_run_away) {
 }
 
 TEST(Jinja, refuses_integers_and_takes_numbers_of_any_size) {
-  expect_all({{"{{ l.99999999999999999999 }}", "PARSE t:1: the integer 99999999999999999999 is not supported"},
-              {"{{ 99999999999999999999 }}", "PARSE t:1: the integer 99999999999999999999 is not supported"},
+  expect_all({{"{{ l.99999999999999999999 }}",
+               "PARSE t:1: the integer 99999999999999999999 is not supported"},
+              {"{{ 99999999999999999999 }}",
+               "PARSE t:1: the integer 99999999999999999999 is not supported"},
               {"{{ l.1 }}", "1"},
               {"{{ 1e999 > 1e308 }}", "True"},
               {"{{ 1e-999 == 0 }}", "True"},
