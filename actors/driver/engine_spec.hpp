@@ -28,6 +28,7 @@ struct EngineSpec {
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t block_size = 16;
   std::int64_t kv_cache_blocks = 0;  ///< 0: what max_num_seqs can use, within half the free memory
+  std::int32_t cache_groups = 1;     ///< of the model: each has blocks of its own
   bool chunked_prefill = true;
   bool prefix_caching = true;    ///< prompts that begin alike share their blocks
   bool async_scheduling = true;  ///< a step is planned while the one before it runs

@@ -21,7 +21,7 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
   if (spec.kv_cache_blocks > 0) return spec.kv_cache_blocks;
   const std::int64_t blocks_per_sequence =
       (spec.max_model_len + spec.block_size - 1) / spec.block_size;
-  const std::int64_t useful = blocks_per_sequence * spec.max_num_seqs;
+  const std::int64_t useful = blocks_per_sequence * spec.cache_groups * spec.max_num_seqs;
   if (!free_bytes) return useful;
   return std::min(useful, static_cast<std::int64_t>(*free_bytes / 2 / bytes_per_block));
 }

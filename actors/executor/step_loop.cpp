@@ -28,7 +28,13 @@ StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, Execut
 Result<void> StepLoop::run() {
   while (take_inbox()) {
     Result<void> stepped = send_plans();
-    if (stepped.ok() && domain_.in_flight() > 0) stepped = take_results();
+    if (stepped.ok() && domain_.in_flight() > 0) {
+      stepped = take_results();
+    } else if (stepped.ok() && domain_.live() > 0) {
+      stepped = fail(ErrorCode::internal,
+                     "{} requests are live, no step is in flight and none can be planned",
+                     domain_.live());
+    }
     if (!stepped.ok()) {
       std::lock_guard lock(inbox_.mutex);
       if (inbox_.stopping) break;

@@ -142,6 +142,14 @@ void KvTables::release(SequenceBlocks& held) {
   held.told = 0;
 }
 
+std::int32_t KvTables::held(const SequenceBlocks& held) const {
+  std::int32_t blocks = 0;
+  for (std::size_t group = 0; group < held.tables.size(); ++group) {
+    blocks += static_cast<std::int32_t>(held.tables[group].size()) - held.dropped[group];
+  }
+  return blocks;
+}
+
 std::int32_t KvTables::most_held(std::int64_t positions, std::int32_t chunk) const {
   std::int64_t most = 0;
   for (const std::int32_t window : windows_) {

@@ -56,6 +56,9 @@ class KvTables {
   /// Gives everything back; keeps what was computed of the contents, which are the tokens' alone.
   void release(SequenceBlocks& held);
 
+  /// How many blocks `held` holds.
+  std::int32_t held(const SequenceBlocks& held) const;
+
   /// The most that a sequence of `positions` holds at one time if at most `chunk` of them are
   /// planned at once.
   std::int32_t most_held(std::int64_t positions, std::int32_t chunk) const;

@@ -237,8 +237,10 @@ void Scheduler::admit_waiting(OpenPlan& open, std::int64_t now_us) {
 /// Room for all the tokens that it knows, and while others run a little for them to grow.
 bool Scheduler::has_room_for(const Sequence& next) const {
   const BlockPool& pool = kv_.pool();
-  const std::int32_t needed = std::min(kv_.missing(next.known(), next.blocks),
-                                       kv_.most_held(next.known(), config_.max_num_batched_tokens));
+  // With a window it never holds all at one time.
+  const std::int32_t most = kv_.most_held(next.known(), config_.max_num_batched_tokens);
+  const std::int32_t needed =
+      std::min(kv_.missing(next.known(), next.blocks), most - kv_.held(next.blocks));
   const std::int32_t spare = running_.empty() ? 0 : pool.blocks() / 100;
   return needed + spare <= pool.free_blocks();
 }
@@ -316,8 +318,15 @@ std::vector<std::int32_t> Scheduler::drafts_for(Sequence& sequence, std::int32_t
       break;
   }
   const std::int32_t end = sequence.known() + static_cast<std::int32_t>(drafts.size());
-  if (!kv_.grow(end, sequence.blocks)) drafts.clear();  // not worth another's blocks
+  if (!grow_for_guesses(end, sequence.blocks)) drafts.clear();
   return drafts;
+}
+
+/// Guesses are not worth another's blocks: one is left for each running sequence and group.
+bool Scheduler::grow_for_guesses(std::int32_t end, SequenceBlocks& blocks) {
+  const auto wanted = static_cast<std::int32_t>(running_.size() * kv_.groups());
+  const std::int32_t missing = kv_.missing(end, blocks);
+  return missing == 0 || (missing + wanted <= kv_.pool().free_blocks() && kv_.grow(end, blocks));
 }
 
 void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::int32_t> drafts,
@@ -334,7 +343,8 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
   if (step.sample && config_.speculation.method == SpeculationConfig::Method::draft_model) {
     // What the draft model reads of its own guesses is written as well.
     const std::int32_t read = sequence.scheduled + config_.speculation.tokens;
-    kv_.grow(std::min(read, sequence.prompt_tokens + sequence.max_generated), sequence.blocks);
+    grow_for_guesses(std::min(read, sequence.prompt_tokens + sequence.max_generated),
+                     sequence.blocks);
   }
   step.new_blocks = kv_.take_new(sequence.blocks);
   sequence.last_step = next_step_;

@@ -238,6 +238,7 @@ class Scheduler {
   std::int32_t share_of(const Sequence& sequence, std::int32_t budget) const;
   bool may_run_ahead(const Sequence& sequence) const;
   bool make_room(SequenceId id, std::int32_t end);
+  bool grow_for_guesses(std::int32_t end, SequenceBlocks& blocks);
   std::vector<std::int32_t> drafts_for(Sequence& sequence, std::int32_t budget);
   void plan_share(SequenceId id, std::int32_t tokens, std::vector<std::int32_t> drafts,
                   OpenPlan& open);

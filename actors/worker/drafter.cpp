@@ -6,19 +6,29 @@
 
 namespace troupe {
 
+Result<void> check_draft_model(const std::string& folder, const ModelConfig& draft,
+                               const ModelConfig& target, std::int64_t max_positions) {
+  if (draft.vocab_size != target.vocab_size) {
+    return fail(ErrorCode::unsupported, "draft model {} has {} tokens, the model has {}", folder,
+                draft.vocab_size, target.vocab_size);
+  }
+  if (draft.max_position_embeddings < max_positions) {
+    return fail(ErrorCode::unsupported, "draft model {} was made for {} tokens, not for {}", folder,
+                draft.max_position_embeddings, max_positions);
+  }
+  const auto groups = cache_groups(draft);
+  if (groups.size() > 1 || groups[0].window != 0 || cache_groups(target)[0].window != 0) {
+    return fail(ErrorCode::unsupported,
+                "draft model {}: its layers, and the model's first, must see all positions",
+                folder);
+  }
+  return {};
+}
+
 Result<Drafter> Drafter::create(const std::string& folder, LoadFormat format,
                                 const ModelConfig& target, const ModelLimits& limits, Ops& ops) {
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
-  if (config.vocab_size != target.vocab_size) {
-    return fail(ErrorCode::unsupported, "draft model {} has {} tokens, the model has {}", folder,
-                config.vocab_size, target.vocab_size);
-  }
-  for (const ModelConfig* model : {&config, &target}) {
-    if (cache_groups(*model).front().window != 0) {
-      return fail(ErrorCode::unsupported,
-                  "draft model {}: its layers and the model's must keep all positions", folder);
-    }
-  }
+  TROUPE_CHECK(check_draft_model(folder, config, target, limits.max_positions));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder, format, config.dtype));
   TROUPE_TRY(auto model, load_model(config, checkpoint, ops, ParallelContext{}, limits));
   return Drafter(std::move(model), ops);

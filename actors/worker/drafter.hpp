@@ -14,6 +14,11 @@
 
 namespace troupe {
 
+/// Refuses a draft model (unsupported) that cannot guess for `target` at up to `max_positions`: of
+/// another vocabulary, made for less, or with a window. `folder` is for the message.
+Result<void> check_draft_model(const std::string& folder, const ModelConfig& draft,
+                               const ModelConfig& target, std::int64_t max_positions);
+
 /// A small model that guesses what a large one will sample (Leviathan, Kalman, Matias 2023). It
 /// reads every token that the large one reads, into a cache of its own with the same block tables,
 /// and goes on from there. It samples with the same parameters and the same random numbers as the
@@ -32,8 +37,8 @@ class Drafter {
     std::vector<std::int32_t> drafts;  ///< out: up to the number asked for
   };
 
-  /// Loads the model in `folder`; `limits` are the large model's. Errors: unsupported where layers
-  /// do not keep all positions or vocabularies differ in size; those of load_model.
+  /// Loads the model in `folder`; `limits` are the large model's. Errors: those of
+  /// check_draft_model and load_model.
   static Result<Drafter> create(const std::string& folder, LoadFormat format,
                                 const ModelConfig& target, const ModelLimits& limits, Ops& ops);
 

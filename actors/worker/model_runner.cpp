@@ -136,10 +136,15 @@ Result<void> ModelRunner::check_blocks(const SequenceStep& step) const {
                 "sequence {} with {} new blocks in {} groups has room for {} positions, not {}",
                 step.id, step.new_blocks.size(), groups, room, end);
   }
+  // Only what the window has left before this step may be missing.
+  const std::size_t known = sequences_.at(step.id).tables[0].size();
+  const auto first_written =
+      static_cast<std::size_t>(step.first_position / model_->limits().block_size);
   for (std::size_t i = 0; i < step.new_blocks.size(); ++i) {
-    const bool windowed = groups_[i / each].kind == CacheSpec::Kind::window;
+    const bool may_be_missing =
+        groups_[i / each].kind == CacheSpec::Kind::window && known + i % each < first_written;
     const std::int32_t block = step.new_blocks[i];
-    if (block < (windowed ? -1 : 0) || block >= kv_blocks_) {
+    if (block < (may_be_missing ? -1 : 0) || block >= kv_blocks_) {
       return fail(ErrorCode::corrupt_data, "sequence {} is given block {} of {}", step.id, block,
                   kv_blocks_);
     }
@@ -409,8 +414,9 @@ void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& 
   SequenceResult& entry = result.results[row.result];
   if (row.sample && row.after_drafts > 0) {
     // The draft before this row must be what the row before it sampled.
+    // A row that failed is computed again as the first of the next step, if there is one.
     const bool held =
-        entry.tokens.size() == row.after_drafts && !entry.failed &&
+        !choice.failed && !entry.failed && entry.tokens.size() == row.after_drafts &&
         entry.tokens.back() == sequence.tokens[static_cast<std::size_t>(row.position)];
     if (!held) return;
   }

@@ -73,7 +73,15 @@ Result<StepPlan> StepPlane::receive(Deadline deadline) {
     return decode_plan(bytes);
   }
   TROUPE_TRY(const Message message, plans_->receive(deadline));
-  if (fan_out_) TROUPE_CHECK(fan_out_->send(message.bytes(), deadline_in(fan_out_timeout)));
+  if (fan_out_) {
+    const auto sent = fan_out_->send(message.bytes(), deadline_in(fan_out_timeout));
+    // A plan that others did not get is lost: no timeout that the caller may take for idleness.
+    if (!sent.ok() && sent.error().code == ErrorCode::timeout) {
+      return fail(ErrorCode::internal, "the other workers of this node took no plan for {} s",
+                  std::chrono::seconds(fan_out_timeout).count());
+    }
+    TROUPE_CHECK(sent);
+  }
   return decode_plan(message.bytes());
 }
 

@@ -7,10 +7,12 @@
 
 #include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_intake.hpp"
+#include "actors/worker/drafter.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/layers/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 
@@ -41,7 +43,8 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
   return asked;
 }
 
-Result<void> check_draft_model(const std::string& folder, const ModelConfig& model) {
+Result<void> check_speculative_model(const std::string& folder, const ModelConfig& model,
+                                     std::int64_t max_model_len) {
   constexpr const char* key = "engine.speculative_model";
   if (folder == "none") {
     return fail(ErrorCode::invalid_argument,
@@ -49,10 +52,8 @@ Result<void> check_draft_model(const std::string& folder, const ModelConfig& mod
   }
   const auto draft = ModelConfig::load(folder);
   if (!draft.ok()) return about_key(key, draft.error());
-  if (draft->vocab_size != model.vocab_size) {
-    return fail(ErrorCode::invalid_argument, "{}: {} has {} tokens, the model has {}", key, folder,
-                draft->vocab_size, model.vocab_size);
-  }
+  auto fits = check_draft_model(folder, *draft, model, max_model_len);
+  if (!fits.ok()) return about_key(key, std::move(fits).error());
   return {};
 }
 
@@ -83,6 +84,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   }
   engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
   engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
+  engine.cache_groups = static_cast<std::int32_t>(cache_groups(model).size());
   engine.chunked_prefill = config.engine.enable_chunked_prefill;
   engine.prefix_caching = config.engine.enable_prefix_caching;
   engine.async_scheduling = config.engine.async_scheduling;
@@ -92,7 +94,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
     engine.speculation.method = SpeculationConfig::Method::prompt_lookup;
   }
   if (config.engine.speculative_method == "draft_model") {
-    TROUPE_CHECK(check_draft_model(config.engine.speculative_model, model));
+    TROUPE_CHECK(
+        check_speculative_model(config.engine.speculative_model, model, engine.max_model_len));
     engine.speculation.method = SpeculationConfig::Method::draft_model;
     engine.draft_model_path = config.engine.speculative_model;
   }

@@ -156,6 +156,23 @@ TEST(Windows, need_the_end_of_a_prefix_only) {
   EXPECT_GE(second.steps[0].new_blocks[8], 0);
 }
 
+TEST(Windows, beside_full_layers_leave_room_for_who_goes_on_from_a_prefix) {
+  SchedulerConfig config = caching();
+  config.windows = {0, 16};
+  config.max_num_batched_tokens = 16;
+  config.kv_cache_blocks = 43;  // barely what the second request holds at one time
+  auto scheduler = make(config);
+  add(scheduler, spec_of(1, 320, 1));
+  while (scheduler.live() > 0) apply(scheduler, answer(plan(scheduler)));
+  add(scheduler, spec_of(2, 640, 1));
+  int steps = 0;
+  while (scheduler.live() > 0 && steps < 100) {
+    apply(scheduler, answer(plan(scheduler)));
+    ++steps;
+  }
+  EXPECT_EQ(steps, 20) << "the first 320 tokens are found";
+}
+
 TEST(Policies, admit_by_their_own_order) {
   const auto first_started = [](SchedulingPolicy policy, std::int64_t now_us) {
     SchedulerConfig config;

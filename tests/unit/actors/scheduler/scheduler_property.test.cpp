@@ -20,8 +20,6 @@ class Workload {
     config_.max_num_batched_tokens = 1 + below(60);
     config_.max_model_len = 20 + below(100);
     config_.block_size = 1 + below(16);
-    config_.kv_cache_blocks =
-        1 + config_.max_model_len / config_.block_size + below(30);  // any one request fits
     config_.prefix_caching = below(2) == 0;
     if (below(4) == 0) {
       config_.speculation = {SpeculationConfig::Method::prompt_lookup, 1 + below(4), 1 + below(3)};
@@ -33,7 +31,6 @@ class Workload {
         break;
       case 1:
         config_.windows = {0, 1 + below(40)};
-        config_.kv_cache_blocks *= 2;
         break;
       default:
         break;
@@ -45,6 +42,10 @@ class Workload {
       config_.max_num_batched_tokens =
           std::max(config_.max_num_batched_tokens, config_.max_model_len);
     }
+    // Any one request fits, sometimes barely.
+    const KvTables tables(1, config_.block_size, config_.windows, false);
+    config_.kv_cache_blocks =
+        tables.most_held(config_.max_model_len, config_.max_num_batched_tokens) + below(30);
     restarts_ = below(3) == 0;
     to_add_ = 1 + below(60);
     worker_.emplace(config_, random_);
