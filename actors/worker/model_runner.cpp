@@ -160,7 +160,8 @@ void ModelRunner::take_blocks_and_drafts(const SequenceStep& step) {
     table.insert(table.end(), next, next + each);
     next += each;
   }
-  const auto end = static_cast<std::size_t>(step.first_position + step.tokens);
+  const auto end =
+      static_cast<std::size_t>(step.first_position) + static_cast<std::size_t>(step.tokens);
   const std::size_t known = end - step.drafts.size();
   if (sequence.tokens.size() < known) sequence.tokens.resize(known, unknown_token);
   sequence.tokens.insert(sequence.tokens.end(), step.drafts.begin(), step.drafts.end());

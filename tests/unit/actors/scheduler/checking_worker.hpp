@@ -28,7 +28,8 @@ class CheckingWorker {
   CheckingWorker(const SchedulerConfig& config, std::mt19937& random)
       : config_(config),
         random_(random),
-        cells_(static_cast<std::size_t>(config.kv_cache_blocks * config.block_size), 0) {}
+        cells_(static_cast<std::size_t>(config.kv_cache_blocks) *
+               static_cast<std::size_t>(config.block_size)) {}
 
   const std::map<SequenceId, Sequence>& sequences() const { return sequences_; }
 
@@ -92,8 +93,9 @@ class CheckingWorker {
   }
 
   std::uint64_t& cell(BlockId block, std::int32_t position) {
-    return cells_[static_cast<std::size_t>(block * config_.block_size +
-                                           position % config_.block_size)];
+    const auto size = static_cast<std::size_t>(config_.block_size);
+    return cells_[static_cast<std::size_t>(block) * size +
+                  static_cast<std::size_t>(position) % size];
   }
 
   /// Of all tokens up to each position.

@@ -7,7 +7,6 @@ namespace troupe {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 SchedulerConfig caching() {
