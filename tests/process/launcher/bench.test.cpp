@@ -15,13 +15,14 @@ using testing::HasSubstr;
 /// `launcher bench KIND` on fable-moe with two workers, in a job's folder; temporary files go there
 /// too.
 class LauncherBench : public testing::Test {
- protected:
+ public:
   LauncherBench() : temporary_(job_.folder() / "tmp") {
     std::filesystem::create_directory(temporary_);
     setenv("TMPDIR", temporary_.c_str(), 1);
   }
   ~LauncherBench() override { unsetenv("TMPDIR"); }
 
+ protected:
   Ended bench(const std::string& kind, const std::vector<std::string>& options) const {
     std::vector<std::string> arguments{
         "bench",  kind,     "--config", "cluster.yaml",
