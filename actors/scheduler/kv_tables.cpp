@@ -20,6 +20,10 @@ BlockContent content_after(const BlockContent& before, std::span<const std::int3
   return {high, low, 0};
 }
 
+BlockContent of_group(std::size_t group, const BlockContent& content) {
+  return {content.high, content.low, static_cast<std::int32_t>(group)};
+}
+
 }  // namespace
 
 KvTables::KvTables(std::int32_t blocks, std::int32_t block_size, std::vector<std::int32_t> windows,
@@ -72,11 +76,11 @@ std::int32_t KvTables::take_prefix(std::span<const std::int32_t> tokens, std::in
 }
 
 bool KvTables::grow(std::int32_t end, SequenceBlocks& held) {
-  const std::int32_t blocks = (end + block_size_ - 1) / block_size_;
-  const std::int32_t more = blocks - static_cast<std::int32_t>(held.tables.front().size());
-  if (more <= 0) return true;
-  if (more * static_cast<std::int32_t>(groups()) > pool_.free_blocks()) return false;
-  for (auto& table : held.tables) pool_.allocate(more, table);
+  const std::int32_t more = missing(end, held);
+  if (more > pool_.free_blocks()) return false;
+  for (auto& table : held.tables) {
+    pool_.allocate(more / static_cast<std::int32_t>(groups()), table);
+  }
   return true;
 }
 
@@ -107,9 +111,7 @@ void KvTables::publish(std::span<const std::int32_t> tokens, std::int32_t end,
     const auto i = static_cast<std::size_t>(held.published);
     for (std::size_t group = 0; group < groups(); ++group) {
       if (held.tables[group][i] < 0) continue;
-      BlockContent content = held.contents[i];
-      content.group = static_cast<std::int32_t>(group);
-      pool_.publish(held.tables[group][i], content);
+      pool_.publish(held.tables[group][i], of_group(group, held.contents[i]));
     }
   }
 }
@@ -174,9 +176,7 @@ void KvTables::compute_contents(std::span<const std::int32_t> tokens, std::size_
 }
 
 std::optional<BlockId> KvTables::find(std::size_t group, const BlockContent& content) const {
-  BlockContent of_group = content;
-  of_group.group = static_cast<std::int32_t>(group);
-  return pool_.find(of_group);
+  return pool_.find(of_group(group, content));
 }
 
 bool KvTables::window_found(std::size_t group, std::size_t blocks,

@@ -363,10 +363,7 @@ void Scheduler::evict(SequenceId id) {
   ++counters_.preemptions;
   counters_.most_preemptions = std::max(counters_.most_preemptions, ++slots_[id].preemptions);
   wait_again(id);
-  slots_[id] = Sequence{};
-  slots_[id].ended = true;
-  free_ids_.push_back(id);
-  released_.push_back(id);
+  free_slot(id);
 }
 
 /// Moves a sequence that holds no blocks any more from its slot to the waiting ones.
@@ -378,6 +375,25 @@ void Scheduler::wait_again(SequenceId id) {
   sequence.drafts.clear();
   requests_[sequence.request].slot.reset();
   waiting_.emplace(sequence.rank, std::move(sequence));
+}
+
+void Scheduler::restart(std::uint32_t epoch) {
+  for (const SequenceId id : running_) {
+    kv_.release(slots_[id].blocks);
+    wait_again(id);
+  }
+  kv_ = KvTables(config_.kv_cache_blocks, config_.block_size, config_.windows,
+                 config_.prefix_caching);
+  for (Sequence& slot : slots_) {
+    slot = Sequence{};
+    slot.ended = true;
+  }
+  free_ids_ = all_ids(config_.max_num_seqs);
+  running_.clear();
+  released_.clear();
+  in_flight_.clear();
+  leaving_ = 0;
+  epoch_ = epoch;
 }
 
 }  // namespace troupe

@@ -166,26 +166,4 @@ void Scheduler::drop_from_running() {
   std::erase_if(running_, [this](SequenceId id) { return slots_[id].ended; });
 }
 
-void Scheduler::restart(std::uint32_t epoch) {
-  for (const SequenceId id : running_) {
-    kv_.release(slots_[id].blocks);
-    wait_again(id);
-  }
-  kv_ = KvTables(config_.kv_cache_blocks, config_.block_size, config_.windows,
-                 config_.prefix_caching);
-  for (Sequence& slot : slots_) {
-    slot = Sequence{};
-    slot.ended = true;
-  }
-  free_ids_.clear();
-  for (std::int32_t id = config_.max_num_seqs; id-- > 0;) {
-    free_ids_.push_back(static_cast<SequenceId>(id));
-  }
-  running_.clear();
-  released_.clear();
-  in_flight_.clear();
-  leaving_ = 0;
-  epoch_ = epoch;
-}
-
 }  // namespace troupe
