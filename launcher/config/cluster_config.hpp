@@ -59,6 +59,8 @@ struct Config {
     std::string input;   ///< empty only when loaded for Purpose::check
     std::string output;  ///< empty only when loaded for Purpose::check
     std::string resume;
+    double grace_seconds = 0;
+    std::optional<std::int64_t> max_failures = {};
     std::int64_t seed = 0;
   };
 

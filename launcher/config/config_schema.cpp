@@ -134,12 +134,27 @@ std::vector<KeySpec> job_wide_rows() {
            .type = text,
            .default_value = "",
            .doc = "where the answers go, in the order they finish; also --output"}),
-      row<&C::job, &C::Job::resume>({.key = "job.resume",
-                                     .type = text,
-                                     .default_value = "never",
-                                     .doc = "whether a job that broke off is taken up again",
-                                     .choices = {"never", "auto", "force"},
-                                     .this_version = {"never"}}),
+      row<&C::job, &C::Job::resume>(
+          {.key = "job.resume",
+           .type = text,
+           .default_value = "auto",
+           .doc = "whether an output that has answers is gone on with; also --resume",
+           .choices = {"auto", "never", "force"}}),
+      row<&C::job, &C::Job::grace_seconds>(
+          {.key = "job.grace_seconds",
+           .type = ValueType::number,
+           .default_value = "30",
+           .doc = "after a signal, how long requests that run may take to finish",
+           .minimum = 0,
+           .maximum = 86400}),
+      row<&C::job, &C::Job::max_failures>(
+          {.key = "job.max_failures",
+           .type = ValueType::integer,
+           .default_value = "auto",
+           .doc = "with more error lines than these the job stops; auto: it never does",
+           .allows_auto = true,
+           .minimum = 0,
+           .maximum = 9007199254740991.0}),
       row<&C::job, &C::Job::seed>({.key = "job.seed",
                                    .type = ValueType::integer,
                                    .default_value = "0",
@@ -349,8 +364,7 @@ std::span<const KeySpec> config_schema() {
 }
 
 std::span<const std::string_view> later_config_keys() {
-  static constexpr std::array<std::string_view, 5> keys = {"job.grace_seconds", "job.max_failures",
-                                                           "cluster.elastic", "metrics", "slo"};
+  static constexpr std::array<std::string_view, 3> keys = {"cluster.elastic", "metrics", "slo"};
   return keys;
 }
 

@@ -46,7 +46,9 @@ TEST(ClusterConfig, fills_in_the_defaults_of_this_version) {
   EXPECT_DOUBLE_EQ(config->engine.gpu_memory_utilization, 0.92);
   EXPECT_TRUE(config->engine.enable_chunked_prefill);
   EXPECT_TRUE(config->engine.enable_prefix_caching);
-  EXPECT_EQ(config->job.resume, "never");
+  EXPECT_EQ(config->job.resume, "auto");
+  EXPECT_DOUBLE_EQ(config->job.grace_seconds, 30);
+  EXPECT_FALSE(config->job.max_failures.has_value());
   EXPECT_EQ(config->job.seed, 0);
 }
 
@@ -307,7 +309,6 @@ TEST(ClusterConfig, refuses_what_a_later_version_runs) {
       {"cluster.network=eth0", "eth0 is not in this version; it runs auto"},
       {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
       {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},
-      {"job.resume=auto", "auto is not in this version; it runs never"},
   };
   for (const auto& [set, message] : table) {
     const auto config = parse(minimal, {set});
