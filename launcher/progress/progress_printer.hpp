@@ -1,23 +1,26 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/progress/progress_view.hpp"
 
 namespace troupe {
 
-/// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal one or
-/// two lines redrawn at most 4 times a second; elsewhere a line every 10 seconds. Whatever it has
-/// drawn is whole: each redraw is one write, and clear(), finish() and the destructor leave the
-/// cursor at the beginning of an empty line. Failing writes are ignored: progress never stops a
-/// job. One thread at a time.
+/// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal a few
+/// lines redrawn at most 4 times a second, as wide as it is at that moment; elsewhere a line every
+/// 10 seconds; for programs a JSON object every second. Whatever it has drawn is whole: each redraw
+/// is one write, and clear(), finish() and the destructor leave the cursor at the beginning of an
+/// empty line, also when a terminal that wraps its lines anew has become narrower. Failing writes
+/// are ignored: progress never stops a job. One thread at a time.
 class ProgressPrinter {
  public:
-  enum class Mode { terminal, lines, quiet };
+  enum class Mode { terminal, lines, json, quiet };
 
-  /// terminal if `fd` is one, else lines; quiet if so asked.
-  static Mode mode_for(int fd, bool quiet);
+  /// quiet or json if so asked; else terminal if `fd` is one, or lines.
+  static Mode mode_for(int fd, bool quiet, bool json = false);
 
   ProgressPrinter(int fd, Mode mode);
   ProgressPrinter(const ProgressPrinter&) = delete;
@@ -46,7 +49,7 @@ class ProgressPrinter {
   Mode mode_;
   ProgressView view_;
   double next_draw_seconds_ = 0;
-  int drawn_lines_ = 0;
+  std::vector<std::size_t> drawn_;  ///< how long the live lines are
   bool finished_ = false;
 };
 

@@ -2,13 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace troupe {
 namespace {
 
+using nlohmann::ordered_json;
+
 constexpr double speed_window_seconds = 5;
+constexpr int wide_columns = 100;
+constexpr std::size_t bar_cells = 30;
+constexpr std::size_t rank_bar_cells = 10;
+constexpr std::size_t most_rank_lines = 4;
 
 std::string plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -28,6 +37,23 @@ std::string fitted(const std::vector<std::string>& parts, std::size_t room) {
     line += part;
   }
   return line;
+}
+
+/// "######----": the share of `cells` that is full.
+std::string bar(double share, std::size_t cells) {
+  const double full = std::round(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells));
+  const auto count = static_cast<std::size_t>(full);
+  return std::string(count, '#') + std::string(cells - count, '-');
+}
+
+/// Thousandths are enough for whoever plots it.
+double rounded(double value) {
+  return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0.0;
+}
+
+/// On one line, whatever bytes the texts hold.
+std::string one_line(const ordered_json& object) {
+  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 std::string done_of_total(const ProgressState& state) {
@@ -60,6 +86,7 @@ void ProgressView::update(const ProgressState& state) {
   if (!began_ && state.phase.empty()) {
     began_ = true;
     began_seconds_ = state.seconds;
+    began_done_ = state.done;
   }
   samples_.push_back({state.seconds, state.prompt_tokens, state.output_tokens});
   // The first sample kept is the youngest that is at least a window old.
@@ -82,11 +109,39 @@ double ProgressView::prompt_speed() const {
   return std::max(0.0, ratio(tokens, samples_.back().seconds - samples_.front().seconds));
 }
 
-std::string ProgressView::remaining() const {
+std::optional<double> ProgressView::remaining_seconds() const {
   const double spent = state_.seconds - began_seconds_;
-  if (!began_ || state_.total == 0 || state_.done == 0 || state_.done >= state_.total) return {};
+  if (!began_ || state_.done <= began_done_ || state_.done >= state_.total) return std::nullopt;
   const double left = static_cast<double>(state_.total - state_.done);
-  return format_duration(spent * left / static_cast<double>(state_.done));
+  return spent * left / static_cast<double>(state_.done - began_done_);
+}
+
+std::string ProgressView::remaining() const {
+  const auto seconds = remaining_seconds();
+  return seconds ? format_duration(*seconds) : "";
+}
+
+std::vector<std::string> ProgressView::rank_lines(std::size_t room) const {
+  const std::vector<double>& busy = state_.rank_busy;
+  if (busy.empty()) return {};
+  std::vector<std::string> lines;
+  std::string line;
+  for (std::size_t rank = 0; rank < busy.size(); ++rank) {
+    const std::string part =
+        fmt::format("rank {:<3} {} {:>3.0f}%", rank, bar(busy[rank], rank_bar_cells),
+                    100 * std::clamp(busy[rank], 0.0, 1.0));
+    if (!line.empty() && line.size() + 3 + part.size() > room) {
+      lines.push_back(std::exchange(line, {}));
+    }
+    line += (line.empty() ? "" : "   ") + part;
+  }
+  lines.push_back(line);
+  if (lines.size() <= most_rank_lines) return lines;
+  const auto [least, most] = std::minmax_element(busy.begin(), busy.end());
+  const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
+  return {fmt::format("{} ranks  {} {:.0f}% busy on average, {:.0f}% to {:.0f}%", busy.size(),
+                      bar(sum / static_cast<double>(busy.size()), rank_bar_cells),
+                      100 * sum / static_cast<double>(busy.size()), 100 * *least, 100 * *most)};
 }
 
 std::vector<std::string> ProgressView::live_lines(int columns) const {
@@ -106,10 +161,44 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
       fmt::format("KV {:.0f}%", 100 * std::clamp(state_.kv_use, 0.0, 1.0)),
       fmt::format("prompts {} tok/s", format_count(prompt_speed())),
   };
+  const bool wide = columns >= wide_columns;
+  if (wide && state_.total > 0) {
+    const double share = static_cast<double>(state_.done) / static_cast<double>(state_.total);
+    first.insert(first.begin(), fmt::format("[{}]", bar(share, bar_cells)));
+  }
   std::vector<std::string> lines = {fitted(first, room)};
   if (std::string line = fitted(second, room); !line.empty()) lines.push_back(std::move(line));
   if (lines.front().empty()) lines.front() = done_of_total(state_).substr(0, room);
+  if (wide) {
+    for (std::string& line : rank_lines(room)) lines.push_back(std::move(line));
+  }
   return lines;
+}
+
+std::string ProgressView::json_line(bool finished) const {
+  ordered_json line;
+  line["type"] = "progress";
+  line["state"] = finished ? "finished" : state_.phase.empty() ? "running" : "loading";
+  line["seconds"] = rounded(state_.seconds);
+  line["done"] = state_.done;
+  line["total"] = state_.total > 0 ? ordered_json(state_.total) : ordered_json();
+  line["errors"] = state_.errors;
+  const auto left = remaining_seconds();
+  line["remaining_seconds"] = left ? ordered_json(rounded(*left)) : ordered_json();
+  line["running"] = state_.running;
+  line["waiting"] = state_.waiting;
+  line["kv_use"] = rounded(state_.kv_use);
+  line["output_tokens"] = state_.output_tokens;
+  line["output_tokens_per_second"] = rounded(output_speed());
+  line["prompt_tokens"] = state_.prompt_tokens;
+  line["prompt_tokens_per_second"] = rounded(prompt_speed());
+  line["prefix_tokens"] = state_.prefix_tokens;
+  line["preemptions"] = state_.preemptions;
+  return one_line(line);
+}
+
+std::string json_message(std::string_view text) {
+  return one_line({{"type", "message"}, {"text", text}});
 }
 
 std::string ProgressView::log_line() const {

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -24,21 +26,29 @@ struct ProgressState {
   std::uint64_t drafts = 0;            ///< guessed tokens
   std::uint64_t accepted_drafts = 0;
   double kv_use = 0;  ///< of the KV blocks, 0..1
+  /// The share of the last seconds that each rank spent in the model, 0..1; empty: not known.
+  std::vector<double> rank_busy = {};
 };
 
 /// Turns states into text. No clock and no terminal: time is in the states, the width an argument.
-/// Speeds are those of the last 5 seconds, the remaining time follows from the job's mean.
+/// Speeds are those of the last 5 seconds, the remaining time follows from the job's mean since its
+/// first request began; what was done before that counts for nothing.
 class ProgressView {
  public:
   /// Takes the newest state in; older than the last one is ignored.
   void update(const ProgressState& state);
 
   /// One or two lines for a terminal `columns` wide, none longer than columns - 1 (at least 1), the
-  /// most important first; what does not fit is left out whole.
+  /// most important first; what does not fit is left out whole. From 100 columns on with a bar, and
+  /// with up to four lines more of a bar per rank.
   std::vector<std::string> live_lines(int columns) const;
 
   /// One line for a log: everything, whatever its length.
   std::string log_line() const;
+
+  /// One JSON object on one line for programs: "type": "progress", "state": "loading", "running" or
+  /// "finished", and the fields that docs/operations.md lists. A number that is not known is null.
+  std::string json_line(bool finished) const;
 
   /// The sentence at the end: answers, errors, tokens, time and mean speeds.
   std::string summary() const;
@@ -51,13 +61,19 @@ class ProgressView {
   };
   double output_speed() const;
   double prompt_speed() const;
+  std::optional<double> remaining_seconds() const;
   std::string remaining() const;
+  std::vector<std::string> rank_lines(std::size_t room) const;
 
   ProgressState state_;
   std::deque<Sample> samples_;
   double began_seconds_ = 0;  ///< when the phases before the first request were over
+  std::uint64_t began_done_ = 0;
   bool began_ = false;
 };
+
+/// A message for people as a line of the same kind: {"type": "message", "text": ...}.
+std::string json_message(std::string_view text);
 
 /// 5 -> "5 s", 65 -> "1:05", 3700 -> "1:01:40".
 std::string format_duration(double seconds);

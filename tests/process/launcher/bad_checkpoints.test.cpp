@@ -76,6 +76,130 @@ TEST(BadCheckpoint, of_each_kind_is_refused_by_a_check_and_a_run_naming_file_and
   }
 }
 
+/// The demo's small files in a folder of their own, with the weights of a tiny model beside them.
+class ChangedCheckpoint {
+ public:
+  explicit ChangedCheckpoint(const std::string& name) : path_(root_.path() / name) {
+    std::filesystem::create_directory(path_);
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(good_folder() / file, path_ / file);
+    }
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+      std::filesystem::copy_file(demo_model() / file, path_ / file);
+    }
+  }
+  const std::filesystem::path& path() const { return path_; }
+  void write(const std::string& file, std::string_view bytes) const {
+    root_.write(path_.filename().string() + "/" + file, bytes);
+  }
+  void remove(const std::string& file) const { std::filesystem::remove(path_ / file); }
+
+ private:
+  golden::TemporaryFolder root_;
+  std::filesystem::path path_;
+};
+
+TEST(BadCheckpoint, with_a_config_that_contradicts_itself_or_the_weights_names_key_or_tensor) {
+  struct Case {
+    std::string key;
+    json value;
+    std::vector<std::string> words;
+  };
+  const std::vector<Case> cases = {
+      {"hidden_size", -64, {"config.json", "hidden_size", "-64"}},
+      {"hidden_size", "64", {"config.json", "hidden_size", "64"}},
+      {"num_hidden_layers", 0, {"config.json", "num_hidden_layers", "0"}},
+      {"num_key_value_heads", 3, {"config.json", "num_key_value_heads", "3"}},
+      {"head_dim", 31, {"config.json", "head_dim", "31"}},
+      {"num_experts_per_tok", 99, {"config.json", "num_experts_per_tok", "99"}},
+      {"num_hidden_layers", 9, {"missing tensor model.layers.3."}},
+      {"vocab_size", 513, {"model.embed_tokens.weight", "513", "512"}},
+      {"moe_intermediate_size", 128, {"mlp.experts.0.", "128"}},
+      {"hidden_act", "gelu", {"config.json", "hidden_act", "gelu"}},
+      {"quantization_config", {{"bits", 4}}, {"config.json", "quantization_config"}},
+  };
+  for (const Case& bad : cases) {
+    SCOPED_TRACE(bad.key + " " + bad.value.dump());
+    const ChangedCheckpoint model("changed");
+    auto config = json::parse(golden::file_bytes(good_folder() / "config.json"));
+    config[bad.key] = bad.value;
+    model.write("config.json", config.dump());
+    expect_refused(model.path(), bad.words);
+  }
+}
+
+TEST(BadCheckpoint, with_broken_weight_files_names_file_and_tensor) {
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(good_folder()));
+  const auto tensors = golden::read_all(checkpoint);
+  const std::string norm = "model.norm.weight";
+  {
+    const ChangedCheckpoint model("index-of-a-missing-file");
+    model.remove("model.safetensors");
+    model.write("model.safetensors.index.json",
+                R"({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})");
+    expect_refused(model.path(), {"model-00001-of-00002.safetensors", "no such file"});
+  }
+  {
+    const ChangedCheckpoint model("index-of-a-missing-tensor");
+    std::filesystem::rename(model.path() / "model.safetensors", model.path() / "one.safetensors");
+    model.write("model.safetensors.index.json",
+                R"({"weight_map": {"model.nrom.weight": "one.safetensors"}})");
+    expect_refused(model.path(), {"model.nrom.weight", "one.safetensors"});
+  }
+  {
+    const ChangedCheckpoint model("overlapping-tensors");
+    model.write("model.safetensors",
+                golden::safetensors_bytes(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
+                                          R"("b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+                                          "1234"));
+    expect_refused(model.path(), {"model.safetensors", "a and b overlap"});
+  }
+  for (const std::string dtype : {"I64", "F64", "X9"}) {
+    auto changed = tensors;
+    changed.at(norm).dtype = dtype;
+    if (dtype != "X9") changed.at(norm).bytes = std::string(64 * 8, 'x');
+    const ChangedCheckpoint model("norm-of-dtype-" + dtype);
+    model.write("model.safetensors", golden::safetensors_bytes(changed));
+    expect_refused(model.path(), {"model.safetensors", norm});
+  }
+  {
+    const ChangedCheckpoint model("empty-weight-file");
+    model.write("model.safetensors", "");
+    expect_refused(model.path(), {"model.safetensors", "not a safetensors file"});
+  }
+  {
+    const ChangedCheckpoint model("weights-that-are-a-web-page");
+    model.write("model.safetensors", "<!DOCTYPE html><html><body>404</body></html>");
+    expect_refused(model.path(), {"model.safetensors"});
+  }
+}
+
+TEST(BadCheckpoint, with_a_broken_tokenizer_or_template_names_the_file) {
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"tokenizer.json", "{\"model\": "},
+      {"tokenizer.json", "[]"},
+      {"tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})"},
+      {"tokenizer_config.json", "{"},
+      {"chat_template.jinja", "{% for message in messages %}{{ message.content }}"},
+      {"chat_template.jinja", "{{ messages | "},
+      {"generation_config.json", R"({"temperature": "hot"})"},
+  };
+  for (const auto& [file, content] : files) {
+    SCOPED_TRACE(content);
+    const ChangedCheckpoint model("changed");
+    model.write(file, content);
+    expect_refused(model.path(), {file});
+  }
+}
+
+TEST(BadCheckpoint, that_is_no_folder_of_a_model_says_what_was_looked_for) {
+  const golden::TemporaryFolder root;
+  std::filesystem::create_directory(root.path() / "empty");
+  expect_refused(root.path() / "empty", {"model.path", "config.json"});
+  expect_refused(root.write("a-file.gguf", "GGUF"), {"model.path"});
+  expect_refused(root.path() / "nowhere", {"model.path"});
+}
+
 TEST(BadCheckpoint, of_the_golden_folder_is_refused) {
   const auto folder = golden::outside_folder() / "golden" / "bad" / "checkpoints";
   if (!std::filesystem::exists(folder)) {
@@ -100,15 +224,6 @@ TEST(GoodCheckpoint, without_a_tokenizer_answers_token_ids_and_refuses_text) {
   EXPECT_EQ(answers.at("ids").choice().at("token_ids").size(), 4U);
   ASSERT_FALSE(answers.at("text").ok());
   EXPECT_THAT(answers.at("text").record.at("error").dump(), HasSubstr("tokenizer.json"));
-}
-
-TEST(BadCheckpoint, with_a_broken_tokenizer_is_refused_before_anything_starts) {
-  const golden::TemporaryFolder model;
-  for (const char* name : {"config.json", "model.safetensors"}) {
-    std::filesystem::create_symlink(good_folder() / name, model.path() / name);
-  }
-  model.write("tokenizer.json", "{\"model\": ");
-  expect_refused(model.path(), {"tokenizer.json"});
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -50,10 +52,79 @@ TEST(ProgressView, leaves_out_the_least_important_on_40_columns) {
   EXPECT_EQ(lines[1], "1.2k tok/s  12 running  34 waiting");
 }
 
+TEST(ProgressView, shows_bars_of_the_job_and_of_each_rank_from_100_columns_on) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(10, 250, 12345);
+  state.rank_busy = {0.84, 1.7, 0, 0.46};
+  view.update(state);
+  EXPECT_EQ(view.live_lines(99).size(), 2U);
+  const auto lines = view.live_lines(100);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0], "[########----------------------]  250/1000 (25%)  30 s left  10 s so far");
+  EXPECT_EQ(lines[2],
+            "rank 0   ########--  84%   rank 1   ########## 100%   rank 2   ----------   0%");
+  EXPECT_EQ(lines[3], "rank 3   #####-----  46%");
+}
+
+TEST(ProgressView, sums_many_ranks_up) {
+  ProgressView view;
+  ProgressState state = state_at(0, 0, 0);
+  state.rank_busy.assign(64, 0.5);
+  state.rank_busy[7] = 0.25;
+  view.update(state);
+  const auto lines = view.live_lines(120);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[2], "64 ranks  #####----- 50% busy on average, 25% to 50%");
+}
+
+TEST(ProgressView, does_not_count_what_was_done_before_it_began) {
+  ProgressView view;
+  view.update(state_at(0, 600, 0));
+  view.update(state_at(10, 700, 1000));
+  EXPECT_TRUE(view.log_line().ends_with(", 30 s left")) << view.log_line();
+}
+
+TEST(ProgressView, tells_programs_everything_on_a_line) {
+  ProgressView view;
+  ProgressState loading = state_at(0.5, 0, 0);
+  loading.phase = "loading \"a\nb\xff\"";
+  loading.total = 0;
+  view.update(loading);
+  auto line = nlohmann::json::parse(view.json_line(false));
+  EXPECT_EQ(line.at("type"), "progress");
+  EXPECT_EQ(line.at("state"), "loading");
+  EXPECT_TRUE(line.at("total").is_null()) << line;
+  EXPECT_TRUE(line.at("remaining_seconds").is_null()) << line;
+  view.update(state_at(1, 0, 0));
+  view.update(state_at(11, 250, 12345));
+  line = nlohmann::json::parse(view.json_line(false));
+  const nlohmann::json expected = {{"type", "progress"},
+                                   {"state", "running"},
+                                   {"seconds", 11.0},
+                                   {"done", 250},
+                                   {"total", 1000},
+                                   {"errors", 0},
+                                   {"remaining_seconds", 30.0},
+                                   {"running", 12},
+                                   {"waiting", 34},
+                                   {"kv_use", 0.56},
+                                   {"output_tokens", 12345},
+                                   {"output_tokens_per_second", 1234.5},
+                                   {"prompt_tokens", 24690},
+                                   {"prompt_tokens_per_second", 2469.0},
+                                   {"prefix_tokens", 0},
+                                   {"preemptions", 0}};
+  EXPECT_EQ(line, expected);
+  EXPECT_EQ(nlohmann::json::parse(view.json_line(true)).at("state"), "finished");
+  EXPECT_EQ(json_message("a \"b\"\n"), R"({"type":"message","text":"a \"b\"\n"})");
+}
+
 TEST(ProgressView, never_reaches_the_last_column) {
   ProgressView view;
   view.update(state_at(0, 0, 0));
   ProgressState state = state_at(1e6, 123456789, 1234567890123);
+  state.rank_busy.assign(9, 0.5);
   state.total = 987654321;
   state.errors = 123456;
   view.update(state);
@@ -154,10 +225,7 @@ class Channel {
     reader_ = ::posix_openpt(O_RDWR | O_NOCTTY);
     if (reader_ < 0 || ::grantpt(reader_) != 0 || ::unlockpt(reader_) != 0) return;
     writer_ = ::open(::ptsname(reader_), O_RDWR | O_NOCTTY);
-    winsize size{};
-    size.ws_col = 80;
-    size.ws_row = 24;
-    ::ioctl(writer_, TIOCSWINSZ, &size);
+    resize(80);
   }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -167,6 +235,13 @@ class Channel {
   }
 
   int writer() const { return writer_; }
+
+  void resize(unsigned short columns) const {
+    winsize size{};
+    size.ws_col = columns;
+    size.ws_row = 24;
+    ::ioctl(writer_, TIOCSWINSZ, &size);
+  }
 
   std::string read_all() const {
     std::string text;
@@ -206,6 +281,37 @@ TEST(ProgressPrinter, redraws_a_terminal_four_times_a_second_and_ends_with_the_s
   const std::string end = channel.read_all();
   EXPECT_NE(end.find("a worker says hello\r\n"), std::string::npos) << end;
   EXPECT_TRUE(end.ends_with("prompt tokens at 2 tok/s\r\n")) << end;
+}
+
+TEST(ProgressPrinter, takes_the_width_that_the_terminal_has_at_the_moment) {
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::terminal);
+  printer.update(state_at(0, 250, 0));
+  EXPECT_NE(channel.read_all().find("so far"), std::string::npos);
+  channel.resize(20);
+  printer.update(state_at(1, 250, 1000));
+  // What was 26 and 56 columns long now takes two rows and three.
+  const std::string narrow = channel.read_all();
+  EXPECT_TRUE(narrow.starts_with("\r\x1b[5A\x1b[J250/1000 (25%)\r\n")) << narrow;
+  EXPECT_EQ(narrow.find("so far"), std::string::npos) << narrow;
+}
+
+TEST(ProgressPrinter, writes_a_json_object_every_second_for_programs) {
+  const Channel channel(false);
+  ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::json);
+  for (int i = 0; i <= 30; ++i) printer.update(state_at(i * 0.1, 1, 1));
+  printer.print("a worker says hello");
+  printer.clear();
+  printer.finish(state_at(3, 1, 1));
+  std::istringstream lines(channel.read_all());
+  std::vector<std::string> states;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = nlohmann::json::parse(line);
+    states.push_back(object.value("state", object.at("type").get<std::string>()));
+  }
+  EXPECT_EQ(states, (std::vector<std::string>{"running", "running", "running", "running", "message",
+                                              "finished"}));
 }
 
 TEST(ProgressPrinter, leaves_no_live_lines_behind_when_it_is_destroyed) {
