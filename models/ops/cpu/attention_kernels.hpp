@@ -52,9 +52,15 @@ struct Chunk {
   const Stored* values[groups_per_chunk];  // [16, head_dim]
 };
 
-template <class Stored, int rows, int vectors>
+/// Asks for the line at `address` to be brought into the second-level cache.
+TROUPE_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }
+
+/// With `prefetches`, what is read next of each group is asked for as the keys go by: `upcoming`,
+/// [16, head_dim]. A block is a page of a few KiB somewhere, where the processor's own prefetching
+/// begins anew.
+template <class Stored, int rows, int vectors, bool prefetches>
 void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys,
-                std::int64_t block_size, float* scores) {
+                const Stored* const* upcoming, std::int64_t block_size, float* scores) {
   F16 sum[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
@@ -63,7 +69,10 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
   for (std::int64_t d = 0; d < head_dim; ++d) {
     F16 key[vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) key[v] = load(keys[v] + d * block_size);
+    for (int v = 0; v < vectors; ++v) {
+      key[v] = load(keys[v] + d * block_size);
+      if constexpr (prefetches) prefetch(upcoming[v] + d * 16);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       const F16 a = broadcast(q[r * head_dim + d]);
@@ -77,10 +86,12 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
     for (int v = 0; v < vectors; ++v) store(scores + r * attention_chunk + 16 * v, sum[r][v]);
 }
 
-/// sum = sum * alpha + scores . values over positions [begin, end) of the chunk.
-template <class Stored, int rows, int vectors>
+/// sum = sum * alpha + scores . values over positions [begin, end) of the chunk. `upcoming` as in
+/// score_tile: keys, [head_dim, block_size].
+template <class Stored, int rows, int vectors, bool prefetches>
 void value_tile(const float* scores, const float* alpha, const Stored* const* values,
-                std::int64_t value_dim, std::int64_t begin, std::int64_t end, float* out) {
+                const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
+                std::int64_t begin, std::int64_t end, float* out) {
   F16 sum[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
@@ -91,10 +102,16 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
   for (std::int64_t j = begin; j < end;) {
     const std::int64_t stop = (j / 16 + 1) * 16 < end ? (j / 16 + 1) * 16 : end;
     const Stored* value = values[j / 16] + (j % 16) * value_dim;
+    const Stored* next = nullptr;  // one element of the keys of 16 positions, for 16 of a value
+    if constexpr (prefetches) next = upcoming[j / 16] + (j % 16) * (value_dim / 16) * block_size;
     for (; j < stop; ++j, value += value_dim) {
       F16 b[vectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) b[v] = load(value + 16 * v);
+      for (int v = 0; v < vectors; ++v) {
+        b[v] = load(value + 16 * v);
+        if constexpr (prefetches) prefetch(next + v * block_size);
+      }
+      if constexpr (prefetches) next += value_dim / 16 * block_size;
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
         const F16 a = broadcast(scores[r * attention_chunk + j]);
@@ -109,43 +126,58 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
     for (int v = 0; v < vectors; ++v) store(out + r * value_dim + 16 * v, sum[r][v]);
 }
 
-/// Scores of `rows` rows, at most score_rows, against `groups` groups of positions.
-template <class Stored, int rows = score_rows>
+/// Scores of `count` rows, at most score_rows, against `groups` groups of positions.
+template <class Stored, bool prefetches, int rows = score_rows>
 void score_rows_of(int count, const float* q, std::int64_t head_dim, const Stored* const* keys,
-                   std::int64_t block_size, int groups, float* scores) {
+                   const Stored* const* upcoming, std::int64_t block_size, int groups,
+                   float* scores) {
   if constexpr (rows > 1) {
     if (count < rows) {
-      score_rows_of<Stored, rows - 1>(count, q, head_dim, keys, block_size, groups, scores);
+      score_rows_of<Stored, prefetches, rows - 1>(count, q, head_dim, keys, upcoming, block_size,
+                                                  groups, scores);
       return;
     }
   }
   int g = 0;
   for (; g + score_vectors <= groups; g += score_vectors) {
-    score_tile<Stored, rows, score_vectors>(q, head_dim, keys + g, block_size, scores + 16 * g);
+    score_tile<Stored, rows, score_vectors, prefetches>(q, head_dim, keys + g, upcoming + g,
+                                                        block_size, scores + 16 * g);
   }
   for (; g < groups; ++g) {
-    score_tile<Stored, rows, 1>(q, head_dim, keys + g, block_size, scores + 16 * g);
+    score_tile<Stored, rows, 1, prefetches>(q, head_dim, keys + g, upcoming + g, block_size,
+                                            scores + 16 * g);
   }
 }
 
-template <class Stored, int rows = value_rows>
+template <class Stored, bool prefetches, int rows = value_rows>
 void value_rows_of(int count, const float* scores, const float* alpha, const Stored* const* values,
-                   std::int64_t value_dim, std::int64_t begin, std::int64_t end, float* out) {
+                   const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
+                   std::int64_t begin, std::int64_t end, float* out) {
   if constexpr (rows > 1) {
     if (count < rows) {
-      value_rows_of<Stored, rows - 1>(count, scores, alpha, values, value_dim, begin, end, out);
+      value_rows_of<Stored, prefetches, rows - 1>(count, scores, alpha, values, upcoming, value_dim,
+                                                  block_size, begin, end, out);
       return;
     }
   }
-  const Stored* shifted[groups_per_chunk] = {};
+  const Stored* part[groups_per_chunk] = {};
+  const Stored* next[groups_per_chunk] = {};
+  const auto go_to = [&](std::int64_t d) {
+    for (std::int64_t g = begin / 16; 16 * g < end; ++g) {
+      part[g] = values[g] + d;
+      if constexpr (prefetches) next[g] = upcoming[g] + d / 16 * block_size;
+    }
+  };
   std::int64_t d = 0;
   for (; d + 16 * value_vectors <= value_dim; d += 16 * value_vectors) {
-    for (std::int64_t g = begin / 16; 16 * g < end; ++g) shifted[g] = values[g] + d;
-    value_tile<Stored, rows, value_vectors>(scores, alpha, shifted, value_dim, begin, end, out + d);
+    go_to(d);
+    value_tile<Stored, rows, value_vectors, prefetches>(scores, alpha, part, next, value_dim,
+                                                        block_size, begin, end, out + d);
   }
   for (; d < value_dim; d += 16) {
-    for (std::int64_t g = begin / 16; 16 * g < end; ++g) shifted[g] = values[g] + d;
-    value_tile<Stored, rows, 1>(scores, alpha, shifted, value_dim, begin, end, out + d);
+    go_to(d);
+    value_tile<Stored, rows, 1, prefetches>(scores, alpha, part, next, value_dim, block_size, begin,
+                                            end, out + d);
   }
 }
 
@@ -195,21 +227,31 @@ void transpose_values(const Stored* keys, std::int64_t block_size, std::int64_t 
   }
 }
 
+/// The place of a KV head's page in keys or values, in elements.
+TROUPE_INLINE std::int64_t page_of(const AttentionJob& job, std::int64_t position) {
+  const std::int64_t kv_heads = job.shape.kv_heads;
+  const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
+  return (job.blocks[position / job.block_size] * kv_heads + kv_head) * job.shape.head_dim *
+         job.block_size;
+}
+
+/// The keys of the 16 positions from `position`, [head_dim, block_size].
+template <class Stored>
+const Stored* keys_at(const AttentionJob& job, std::int64_t position) {
+  return static_cast<const Stored*>(job.keys) + page_of(job, position) + position % job.block_size;
+}
+
 /// The groups of 16 positions [begin, end) of the chunk from position `first`.
 template <class Stored>
 Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t first,
                            int begin, int end) {
   Chunk<Stored> chunk{};
-  const std::int64_t dim = job.shape.head_dim, kv_heads = job.shape.kv_heads;
-  const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
   for (int g = begin; g < end; ++g) {
     const std::int64_t position = first + 16 * g;
-    const std::int64_t block = job.blocks[position / job.block_size];
-    const std::int64_t offset = position % job.block_size;
-    const std::int64_t page = (block * kv_heads + kv_head) * dim * job.block_size;
-    chunk.keys[g] = static_cast<const Stored*>(job.keys) + page + offset;
+    chunk.keys[g] = keys_at<Stored>(job, position);
     if (job.shape.latent == 0) {
-      chunk.values[g] = static_cast<const Stored*>(job.values) + page + offset * dim;
+      chunk.values[g] = static_cast<const Stored*>(job.values) + page_of(job, position) +
+                        position % job.block_size * job.shape.head_dim;
       continue;
     }
     Stored* values = reinterpret_cast<Stored*>(tile.values) + 16 * g * job.shape.latent;
@@ -219,49 +261,61 @@ Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, s
   return chunk;
 }
 
-/// Starts to bring `bytes` from `from` on into the second-level cache.
-inline void prefetch(const void* from, std::int64_t bytes) {
-  const char* line = static_cast<const char*>(from);
-  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, 2);
+/// Where the first chunk begins that a row of the job sees.
+inline std::int64_t first_chunk_of(const AttentionJob& job) {
+  const std::int64_t oldest = job.first_position - job.shape.window + 1;
+  if (job.shape.window == 0 || oldest < 0) return 0;
+  return oldest / attention_chunk * attention_chunk;
 }
 
-/// The keys or values of the chunk from position `first` on, which few rows wait for: each block is
-/// a page of a few KiB somewhere else, where the processor's own prefetching begins anew.
+/// Sets `keys` to the groups that are read after the chunk from position `first`, of this job or
+/// the following one, and says how many there are.
 template <class Stored>
-void prefetch_chunk(const AttentionJob& job, const void* pages, std::int64_t first) {
-  const std::int64_t kv_heads = job.shape.kv_heads;
-  const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
-  const std::int64_t elements = job.shape.head_dim * job.block_size;
-  const std::int64_t end = std::min(job.first_position + job.rows, first + attention_chunk);
-  for (std::int64_t p = first; p < end; p += job.block_size) {
-    const std::int64_t page = (job.blocks[p / job.block_size] * kv_heads + kv_head) * elements;
-    prefetch(static_cast<const Stored*>(pages) + page,
-             elements * static_cast<std::int64_t>(sizeof(Stored)));
+int keys_after(const AttentionJob& job, std::int64_t first, const Stored** keys) {
+  const AttentionJob* next = &job;
+  first += attention_chunk;
+  if (first >= job.first_position + job.rows) {
+    if (job.following == nullptr) return 0;
+    next = job.following;
+    first = first_chunk_of(*next);
   }
+  int groups = 0;
+  for (; groups < groups_per_chunk; ++groups) {
+    const std::int64_t position = first + 16 * groups;
+    if (position >= next->first_position + next->rows) break;
+    keys[groups] = keys_at<Stored>(*next, position);
+  }
+  return groups;
 }
 
 /// Adds the values that rows [row, row + count) see, `seen` being the first one's.
 template <bool windowed, class Stored, class SeenBy>
-void add_values(const AttentionTile& tile, const Chunk<Stored>& chunk, std::int64_t row, int count,
-                std::int64_t value_dim, const SeenBy& seen_by) {
+void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<Stored>& chunk,
+                std::int64_t row, int count, const Stored* const* upcoming, const SeenBy& seen_by) {
   constexpr float unchanged[value_rows] = {1.0F};
-  const auto scores = [&](std::int64_t r) { return tile.scores + r * attention_chunk; };
-  const auto sum = [&](std::int64_t r) { return tile.sum + r * value_dim; };
+  const std::int64_t value_dim = value_dim_of(job.shape);
+  const auto add = [&]<bool prefetches>(std::int64_t r, int rows, const float* alpha,
+                                        std::int64_t begin, std::int64_t end) {
+    value_rows_of<Stored, prefetches>(rows, tile.scores + r * attention_chunk, alpha, chunk.values,
+                                      prefetches ? upcoming : chunk.values, value_dim,
+                                      job.block_size, begin, end, tile.sum + r * value_dim);
+  };
   const Seen common = seen_by(row);
   if (windowed &&
       seen_by(row + count - 1).begin != common.begin) {  // the window moves on within the chunk
     for (std::int64_t r = row; r < row + count; ++r) {
-      value_rows_of<Stored>(1, scores(r), tile.alpha + r, chunk.values, value_dim, seen_by(r).begin,
-                            seen_by(r).end, sum(r));
+      add.template operator()<false>(r, 1, tile.alpha + r, seen_by(r).begin, seen_by(r).end);
     }
     return;
   }
-  value_rows_of<Stored>(count, scores(row), tile.alpha + row, chunk.values, value_dim, common.begin,
-                        common.end, sum(row));
+  if (upcoming != nullptr) {
+    add.template operator()<true>(row, count, tile.alpha + row, common.begin, common.end);
+  } else {
+    add.template operator()<false>(row, count, tile.alpha + row, common.begin, common.end);
+  }
   for (std::int64_t r = row; r < row + count; ++r) {
     if (seen_by(r).end == common.end) continue;
-    value_rows_of<Stored>(1, scores(r), unchanged, chunk.values, value_dim, common.end,
-                          seen_by(r).end, sum(r));
+    add.template operator()<false>(r, 1, unchanged, common.end, seen_by(r).end);
   }
 }
 
@@ -284,19 +338,32 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   const int first_group = static_cast<int>(seen_by(begin).begin / 16);
   const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
   const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
-  const bool few_rows = end - begin <= score_rows && job.shape.latent == 0;
-  if (few_rows) prefetch_chunk<Stored>(job, job.values, first);
+  // Many rows are busy long enough with each chunk for the processor's own prefetching.
+  const bool prefetches = end - begin <= score_rows && job.shape.latent == 0;
+  const auto score = [&]<bool with_values>(std::int64_t r, int count) {
+    score_rows_of<Stored, with_values>(
+        count, tile.q + r * dim, dim, chunk.keys + first_group, chunk.values + first_group,
+        job.block_size, groups - first_group, tile.scores + r * attention_chunk + 16 * first_group);
+  };
   for (std::int64_t r = begin; r < end; r += score_rows) {
     const int count = static_cast<int>(end - r < score_rows ? end - r : score_rows);
-    score_rows_of<Stored>(count, tile.q + r * dim, dim, chunk.keys + first_group, job.block_size,
-                          groups - first_group,
-                          tile.scores + r * attention_chunk + 16 * first_group);
+    if (prefetches) {
+      score.template operator()<true>(r, count);
+    } else {
+      score.template operator()<false>(r, count);
+    }
   }
-  if (few_rows) prefetch_chunk<Stored>(job, job.keys, first + attention_chunk);
   for (std::int64_t r = begin; r < end; ++r) softmax_row<windowed>(tile, r, seen_by(r));
+  const Stored* upcoming[groups_per_chunk] = {};
+  const int upcoming_groups = prefetches ? keys_after<Stored>(job, first, upcoming) : 0;
+  for (int g = groups; g < upcoming_groups; ++g) {  // which no value goes by
+    for (std::int64_t d = 0; d < dim; ++d) prefetch(upcoming[g] + d * job.block_size);
+  }
+  for (int g = upcoming_groups; g < groups; ++g) upcoming[g] = chunk.keys[g];
   for (std::int64_t r = begin; r < end; r += value_rows) {
     const int count = static_cast<int>(end - r < value_rows ? end - r : value_rows);
-    add_values<windowed>(tile, chunk, r, count, value_dim_of(job.shape), seen_by);
+    const bool first_rows = upcoming_groups > 0 && r == begin;
+    add_values<windowed>(job, tile, chunk, r, count, first_rows ? upcoming : nullptr, seen_by);
   }
 }
 
@@ -330,11 +397,8 @@ void attend(const AttentionJob& job) {
     tile.maximum[r] = -3.0e38F;  // finite: inf - inf would be NaN
   }
   const std::int64_t positions = job.first_position + job.rows;
-  const std::int64_t window = job.shape.window;
-  const std::int64_t oldest = window == 0 ? 0 : job.first_position - window + 1;
-  const std::int64_t start = oldest < 0 ? 0 : oldest / attention_chunk * attention_chunk;
-  for (std::int64_t first = start; first < positions; first += attention_chunk) {
-    if (window == 0) {
+  for (std::int64_t first = first_chunk_of(job); first < positions; first += attention_chunk) {
+    if (job.shape.window == 0) {
       add_chunk<Stored, false>(job, tile, rows, per_row, first);
     } else {
       add_chunk<Stored, true>(job, tile, rows, per_row, first);

@@ -113,19 +113,18 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
   };
   std::atomic<std::int64_t> next{0};
   // Tiles are handed out one by one in a fixed numbering (sequence, heads, tile from the last,
-  // which is the longest); each member walks the spans along with its rising numbers.
+  // which is the longest); each member walks the spans along with its rising numbers. It takes one
+  // ahead, whose first keys are fetched while it works.
   const auto work = [&](int member) {
-    AttentionJob part = job;
-    part.scratch = scratch(member);
     std::int64_t first = 0;  // number of the current span's first tile
     std::size_t s = 0;
-    while (true) {
+    const auto take = [&](AttentionJob& part) {
       const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
       while (s < batch.sequences.size() && number >= first + tiles_of(batch.sequences[s]) * parts) {
         first += tiles_of(batch.sequences[s]) * parts;
         ++s;
       }
-      if (s == batch.sequences.size()) return;
+      if (s == batch.sequences.size()) return false;
       const SequenceSpan& span = batch.sequences[s];
       const std::int64_t tiles = tiles_of(span);
       const std::int64_t tile = tiles - 1 - (number - first) % tiles;
@@ -137,7 +136,14 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
       part.rows = std::min<std::int64_t>(tile_rows, span.rows - begin);
       part.first_position = span.first_position + begin;
       part.blocks = batch.block_tables.as<std::int32_t>() + span.block_offset;
-      kernels_.attention(part);
+      return true;
+    };
+    AttentionJob current = job, following = job;
+    current.scratch = following.scratch = scratch(member);
+    for (bool more = take(current); more; std::swap(current, following)) {
+      more = take(following);
+      current.following = more ? &following : nullptr;
+      kernels_.attention(current);
     }
   };
   std::int64_t positions = 0;

@@ -42,6 +42,12 @@ void CpuOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertB
   offsets[0] = 0;
 }
 
+void CpuOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {
+  const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
+  std::int64_t* count = counts.as<std::int64_t>();
+  for (std::int64_t e = 0; e < counts.elements(); ++e) count[e] += offsets[e + 1] - offsets[e];
+}
+
 void CpuOps::grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                             std::int64_t top_k, bool gather, bool scatter, const Tensor& out) {
   const PackedWeights& packed = static_cast<const CpuGroupedLinear&>(weights).packed();

@@ -85,6 +85,7 @@ class CpuOps final : public Ops {
   void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
              const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
+  void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;

@@ -49,7 +49,8 @@ struct AttentionJob {
   std::int64_t first_head = 0;  ///< of the query heads [first_head, first_head + heads)
   std::int64_t heads = 1;       ///< which all read the same KV head
   AttentionShape shape;
-  float* scratch = nullptr;  ///< attention_scratch_floats floats, 64-byte aligned
+  float* scratch = nullptr;                 ///< attention_scratch_floats floats, 64-byte aligned
+  const AttentionJob* following = nullptr;  ///< what this thread does next, if known: to prefetch
 };
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
 inline constexpr std::int64_t attention_max_head_dim = 576;

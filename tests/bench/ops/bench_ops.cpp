@@ -1,9 +1,14 @@
 // Figures of the CPU's Ops: products beside the machine's FMA ceiling and oneDNN, attention, and
 // the small operations. `bench_ops [threads]`; run with OMP_NUM_THREADS=threads for oneDNN. Every
 // figure is the best of several short runs, which is what a shared machine can repeat.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -105,39 +110,57 @@ void bench_products(Ops& ops, const Machine& machine) {
   }
 }
 
+/// Decoding meets caches that no other use has brought near: many layers, blocks anywhere.
 void bench_attention(Ops& ops, const Machine& machine) {
   const AttentionShape shape{4, 2, 64, 0.125F};
   struct Case {
     const char* what;
-    std::int32_t sequences, rows, context;
+    std::int32_t layers, sequences, rows, context;
   };
-  for (const Case& c :
-       {Case{"decode 64 x 128", 64, 1, 128}, Case{"decode 1 x 1024", 1, 1, 1024},
-        Case{"prefill 1 x 512", 1, 512, 512}, Case{"prefill 4 x 512", 4, 512, 512}}) {
+  const Case cases[] = {{"decode 64 x 160, cold", 8, 64, 1, 160},
+                        {"decode 64 x 128, near", 1, 64, 1, 128},
+                        {"decode 1 x 1024", 1, 1, 1, 1024},
+                        {"prefill 1 x 512", 1, 1, 512, 512},
+                        {"prefill 4 x 512", 1, 4, 512, 512}};
+  const double pages = page_ceiling(machine.threads, std::size_t{84} << 20);
+  fmt::print("reading 84 MiB by pages: {:.1f} GB/s\n", pages);
+  for (const Case& c : cases) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const std::int32_t per_sequence = (c.context + 15) / 16;
-      auto cache = ops.allocate_kv(c.sequences * per_sequence, 16, shape, dtype);
-      if (!cache.ok()) std::exit(1);
-      const HostTensor table(DType::i32, {c.sequences * per_sequence});
+      const std::int32_t blocks = c.sequences * per_sequence;
+      std::vector<std::pair<DeviceTensor, DeviceTensor>> layers;
+      for (std::int32_t i = 0; i < c.layers; ++i) {
+        auto cache = ops.allocate_kv(blocks, 16, shape, dtype);
+        if (!cache.ok()) std::exit(1);
+        for (const Tensor& part : {Tensor(cache->first), Tensor(cache->second)}) {
+          std::memset(part.data(), 0, part.bytes());  // or all pages are one page of zeros
+        }
+        layers.push_back(*std::move(cache));
+      }
+      const HostTensor table(DType::i32, {blocks});
+      std::iota(table->as<std::int32_t>(), table->as<std::int32_t>() + blocks, 0);
+      std::shuffle(table->as<std::int32_t>(), table->as<std::int32_t>() + blocks, std::mt19937(1));
       std::vector<SequenceSpan> spans;
-      for (std::int32_t i = 0; i < table->elements(); ++i) table->as<std::int32_t>()[i] = i;
       for (std::int32_t s = 0; s < c.sequences; ++s) {
         spans.push_back({s * c.rows, c.rows, c.context - c.rows, s * per_sequence});
       }
       const HostTensor q = filled({c.sequences * c.rows, 4 * 64}), out(DType::f32, q->shape());
       const AttentionBatch batch{{}, {}, table, spans, 16};
-      const KvLayer layer{cache->first, cache->second};
-      const double seconds =
-          machine.seconds_of([&] { ops.attention(q, shape, batch, layer, out); });
+      const double seconds = machine.seconds_of([&] {
+        for (const auto& [keys, values] : layers) {
+          ops.attention(q, shape, batch, KvLayer{keys, values}, out);
+        }
+      });
       double pairs = 0;  // of query and key
       for (std::int32_t r = 0; r < c.rows; ++r) pairs += c.context - c.rows + r + 1;
-      const double flops = 4.0 * pairs * c.sequences * shape.heads * shape.head_dim;
-      const double bytes = 2.0 * cache->first->bytes();
+      const double flops = 4.0 * pairs * c.sequences * shape.heads * shape.head_dim * c.layers;
+      const double bytes = 2.0 * static_cast<double>(layers.front().first->bytes()) * c.layers;
       fmt::print(
-          "attention {:16} {:5}: {:8.1f} us  {:6.1f} GFLOP/s ({:.2f} of ceiling)  {:6.1f} "
-          "GB/s of cache\n",
+          "attention {:21} {:4}: {:8.1f} us  {:6.1f} GFLOP/s ({:.2f} of ceiling)  {:6.1f} "
+          "GB/s of cache ({:.2f})\n",
           c.what, to_string(dtype), seconds * 1e6, flops / seconds / 1e9,
-          flops / seconds / 1e9 / machine.ceiling, bytes / seconds / 1e9);
+          flops / seconds / 1e9 / machine.ceiling, bytes / seconds / 1e9,
+          bytes / seconds / 1e9 / pages);
     }
   }
 }

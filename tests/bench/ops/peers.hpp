@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -7,6 +8,10 @@ namespace troupe::bench {
 
 /// fp32 multiply-adds on registers alone, on `threads` threads for about `seconds`: GFLOP/s.
 double fma_ceiling(int threads, bool avx512, double seconds);
+
+/// Reading `bytes` of memory by pages of 4 KiB in random order, each page prefetched while the one
+/// before is read, on `threads` threads: GB/s.
+double page_ceiling(int threads, std::size_t bytes);
 
 /// oneDNN's fp32 matmul of x [m, k] with a weight [k, n] packed beforehand, as a function that does
 /// it once; empty where oneDNN is not built in. Runs on OMP_NUM_THREADS threads.
