@@ -71,7 +71,7 @@ std::string advice(std::string_view key) {
     if (i > 0 && siblings[i] == siblings[i - 1]) continue;
     known += (known.empty() ? "" : ", ") + std::string(siblings[i]);
   }
-  if (known.empty()) return "the sections are name, model, cluster, parallel, engine, job";
+  if (known.empty()) return "the sections are name, model, cluster, parallel, engine, job, metrics";
   return fmt::format("known here: {}", known);
 }
 
@@ -337,7 +337,7 @@ std::string to_yaml(const Config& config) {
   std::string result;
   std::string_view section;
   for (const KeySpec& spec : config_schema()) {
-    const std::string value = spec.get(config);
+    const std::string value = value_of(spec, config);
     // A text that is absent has no spelling that would be read again.
     if (spec.type == ValueType::text && value == "\"\"") continue;
     if (section_of(spec.key) != section) {

@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// What a cluster YAML says, validated and with defaults filled in. One member per key, the names
-/// are the YAML's; an absent optional is `auto`. What each key means, its default and its limits
-/// stand in the table of config_schema.hpp, which is the only place that knows them.
+/// are the YAML's; an absent optional is `auto`, or `off`. What each key means, its default and its
+/// limits stand in the table of config_schema.hpp, which is the only place that knows them.
 struct Config {
   struct Model {
     std::string path;
@@ -63,6 +63,10 @@ struct Config {
     std::optional<std::int64_t> max_failures = {};
     std::int64_t seed = 0;
   };
+  struct Metrics {
+    std::optional<std::int64_t> port;  ///< absent: off; 0: the kernel chooses
+    std::string address;
+  };
 
   std::string name;
   Model model;
@@ -70,6 +74,7 @@ struct Config {
   Parallel parallel;
   Engine engine;
   Job job;
+  Metrics metrics;
 };
 
 /// A value from the command line that goes before the file's.

@@ -18,7 +18,7 @@ enum class ValueType { text, integer, number, boolean, text_list };
 std::string_view to_string(ValueType type);
 
 /// A value in the form its key's type asks for; the other members are unset. `automatic` is the
-/// word auto of a key that allows it.
+/// auto_word of a key that allows it.
 struct ConfigValue {
   bool automatic = false;
   std::string text;
@@ -34,7 +34,9 @@ struct KeySpec {
   ValueType type;
   std::string_view default_value;  ///< as the YAML would write it; empty: none
   std::string_view doc;            ///< one line
+  std::string_view reference;      ///< a paragraph of Markdown, for docs/configuration.md
   bool allows_auto = false;
+  std::string_view auto_word = "auto";  ///< how "none of these" is written: auto, or off
   double minimum = std::numeric_limits<double>::lowest();  ///< of integers and numbers
   double maximum = std::numeric_limits<double>::max();
   std::vector<std::string_view> choices = {};  ///< every value there will be; empty: any
@@ -42,11 +44,14 @@ struct KeySpec {
   /// is valid is refused with "not in this version".
   std::vector<std::string_view> this_version = {};
   void (*set)(Config&, const ConfigValue&) = nullptr;
-  std::string (*get)(const Config&) = nullptr;  ///< as the YAML writes it
+  std::string (*get)(const Config&) = nullptr;  ///< for value_of; "auto" whatever auto_word is
 };
 
 /// All keys, in the order of the reference, sections together.
 std::span<const KeySpec> config_schema();
+
+/// The value of a key as the YAML writes it.
+std::string value_of(const KeySpec& spec, const Config& config);
 
 /// Keys that a later version knows, alone or as a whole section ("metrics"): refused whatever their
 /// value.

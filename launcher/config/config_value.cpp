@@ -49,7 +49,7 @@ std::string joined(const std::vector<std::string_view>& words) {
 std::string expected(const KeySpec& spec) {
   std::string what(to_string(spec.type));
   if (!spec.choices.empty()) what = "one of " + joined(spec.choices);
-  return spec.allows_auto ? what + " or auto" : what;
+  return spec.allows_auto ? fmt::format("{} or {}", what, spec.auto_word) : what;
 }
 
 Error wrong(const KeySpec& spec, const YAML::Node& node) {
@@ -96,7 +96,7 @@ bool fill(ConfigValue& value, ValueType type, const YAML::Node& node) {
 
 /// The value as the table's choices and this_version write it.
 std::string canonical(const KeySpec& spec, const ConfigValue& value) {
-  if (value.automatic) return "auto";
+  if (value.automatic) return std::string(spec.auto_word);
   switch (spec.type) {
     case ValueType::text:
       return value.text;
@@ -145,7 +145,7 @@ std::string kind_of(const YAML::Node& node) {
 
 Result<ConfigValue> read_value(const KeySpec& spec, const YAML::Node& node) {
   ConfigValue value;
-  if (spec.allows_auto && node.IsScalar() && node.Scalar() == "auto") {
+  if (spec.allows_auto && node.IsScalar() && node.Scalar() == spec.auto_word) {
     value.automatic = true;
   } else if (!fill(value, spec.type, node)) {
     return wrong(spec, node);

@@ -322,8 +322,23 @@ TEST(ClusterConfig, refuses_what_a_later_version_runs) {
     EXPECT_EQ(config.error().message,
               fmt::format("--set {}=1: {} is not in this version", key, key));
   }
-  EXPECT_EQ(parse(with("metrics: {port: 0}\n")).error().message,
-            "c.yaml:3: metrics is not in this version");
+  EXPECT_EQ(parse(with("slo: {ttft_ms: 200}\n")).error().message,
+            "c.yaml:3: slo is not in this version");
+}
+
+TEST(ClusterConfig, opens_a_port_for_metrics_only_where_one_is_given) {
+  EXPECT_FALSE(parse(minimal)->metrics.port.has_value());
+  EXPECT_FALSE(parse(with("metrics: {port: off}\n"))->metrics.port.has_value());
+  EXPECT_EQ(parse(with("metrics: {port: 0}\n"))->metrics.port, 0);
+  const auto config = parse(with("metrics: {port: 9100, address: 0.0.0.0}\n"));
+  EXPECT_EQ(config->metrics.port, 9100);
+  EXPECT_EQ(config->metrics.address, "0.0.0.0");
+  EXPECT_NE(to_yaml(*config).find("metrics:\n  port: 9100\n"), std::string::npos);
+  EXPECT_NE(to_yaml(*parse(minimal)).find("metrics:\n  port: off\n"), std::string::npos);
+  EXPECT_EQ(parse(with("metrics: {port: 65536}\n")).error().message,
+            "c.yaml:3: metrics.port: expected an integer or off from 0 to 65535, found 65536");
+  EXPECT_EQ(parse(with("metrics: {port: auto}\n")).error().message,
+            "c.yaml:3: metrics.port: expected an integer or off, found the text \"auto\"");
 }
 
 TEST(ClusterConfig, tells_ten_mistakes_and_counts_the_rest) {
@@ -449,7 +464,7 @@ TEST(ConfigSchema, has_a_line_of_explanation_and_an_allowed_default_for_every_ke
     if (spec.default_value.empty()) continue;
     EXPECT_TRUE(parse(minimal, {fmt::format("{}={}", spec.key, spec.default_value)}).ok())
         << spec.key;
-    EXPECT_EQ(spec.get(*parse(minimal)), spec.default_value) << spec.key;
+    EXPECT_EQ(value_of(spec, *parse(minimal)), spec.default_value) << spec.key;
   }
 }
 

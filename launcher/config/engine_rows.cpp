@@ -1,0 +1,159 @@
+#include "launcher/config/schema_rows.hpp"
+
+namespace troupe::schema {
+
+std::vector<KeySpec> engine_rows() {
+  constexpr auto integer = ValueType::integer;
+  constexpr auto boolean = ValueType::boolean;
+  using E = C::Engine;
+  return {
+      row<&C::engine, &E::max_model_len>(
+          {.key = "engine.max_model_len",
+           .type = integer,
+           .default_value = "auto",
+           .doc =
+               "the most tokens of prompt and answer together; auto: what the model was made for",
+           .reference = "The most tokens of prompt and answer together. `auto`: "
+                        "`max_position_embeddings` of the model, where its rotary embedding "
+                        "stretches it ([models](models.md#rotary-embeddings)) times that factor; "
+                        "more than that is refused.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = 1 << 30}),
+      row<&C::engine, &E::max_num_seqs>({.key = "engine.max_num_seqs",
+                                         .type = integer,
+                                         .default_value = "256",
+                                         .doc = "the most requests in one step",
+                                         .reference = "The most requests in one step.",
+                                         .minimum = 1,
+                                         .maximum = 65536}),
+      row<&C::engine, &E::max_num_batched_tokens>(
+          {.key = "engine.max_num_batched_tokens",
+           .type = integer,
+           .default_value = "auto",
+           .doc = "the most tokens in one step; auto: 2048",
+           .reference =
+               "The most tokens in one step. `auto`: 2048. At least `engine.max_num_seqs`.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = largest_size}),
+      row<&C::engine, &E::block_size>({.key = "engine.block_size",
+                                       .type = integer,
+                                       .default_value = "16",
+                                       .doc = "tokens in a block of the KV cache",
+                                       .reference = "Tokens in a block of the KV cache.",
+                                       .choices = {"8", "16", "32", "64", "128"},
+                                       .this_version = {"16", "32", "64", "128"}}),
+      row<&C::engine, &E::kv_cache_blocks>(
+          {.key = "engine.kv_cache_blocks",
+           .type = integer,
+           .default_value = "auto",
+           .doc = "blocks of the KV cache; auto: from the memory there is",
+           .reference =
+               "Blocks of the KV cache. `auto`: as many as `max_num_seqs` requests of "
+               "`max_model_len` tokens can use, within half of the memory that is free "
+               "(`MemAvailable`) when the model is loaded. A request starts when there are blocks "
+               "for its prompt and all the tokens that it may generate; until then it waits.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = 1 << 30}),
+      row<&C::engine, &E::gpu_memory_utilization>(
+          {.key = "engine.gpu_memory_utilization",
+           .type = ValueType::number,
+           .default_value = "0.92",
+           .doc = "the share of a GPU's memory to use; no effect on CPU",
+           .reference = "The share of a GPU's memory to use. No effect: this version runs on CPUs.",
+           .minimum = 0.01,
+           .maximum = 1}),
+      row<&C::engine, &E::enable_prefix_caching>(
+          {.key = "engine.enable_prefix_caching",
+           .type = boolean,
+           .default_value = "true",
+           .doc = "prompts that begin alike share their KV blocks",
+           .reference = "Prompts that begin alike share the KV blocks of their common beginning: "
+                        "each full block is computed once and stays findable until its memory is "
+                        "needed. Answers are the same with and without."}),
+      row<&C::engine, &E::enable_chunked_prefill>(
+          {.key = "engine.enable_chunked_prefill",
+           .type = boolean,
+           .default_value = "true",
+           .doc = "a long prompt is read over several steps",
+           .reference = "A long prompt is read over several steps. Without, "
+                        "`engine.max_num_batched_tokens` must hold `engine.max_model_len`."}),
+      row<&C::engine, &E::async_scheduling>(
+          {.key = "engine.async_scheduling",
+           .type = boolean,
+           .default_value = "true",
+           .doc = "a step is planned while the one before it runs",
+           .reference = "A step is planned while the one before it runs, before its tokens are "
+                        "known to the executor. Answers are the same; a request that ends by a "
+                        "stop token costs one step that is thrown away."}),
+      row<&C::engine, &E::scheduling_policy>(
+          {.key = "engine.scheduling_policy",
+           .type = ValueType::text,
+           .default_value = "fcfs",
+           .doc = "who is served first",
+           .reference = "Who is served first, and whose blocks are taken last when there are too "
+                        "few. `fcfs`: first come, first served. `priority`: the lowest `priority` "
+                        "of the requests first. `sjf`: the fewest tokens of prompt and "
+                        "`max_tokens` first; a token weighs as much as one later arrival, so that "
+                        "nobody waits for ever. `deadline`: who must begin first to be in time for "
+                        "its `deadline_ms`, then who has none, then who is too late.",
+           .choices = {"fcfs", "priority", "sjf", "deadline"}}),
+      row<&C::engine, &E::speculative_method>(
+          {.key = "engine.speculative_method",
+           .type = ValueType::text,
+           .default_value = "none",
+           .doc = "how next tokens are guessed, so that a step may bring several",
+           .reference =
+               "How next tokens are guessed, so that one step may bring several. `ngram`: what "
+               "followed the last tokens where they occurred before. `draft_model`: what the small "
+               "model `engine.speculative_model` says; it must have the same vocabulary, and is "
+               "held whole by one worker. A guess counts only if it is the token that would have "
+               "been sampled: answers are the same as without, greedy or not.",
+           .choices = {"none", "ngram", "draft_model"}}),
+      row<&C::engine, &E::speculative_model>(
+          {.key = "engine.speculative_model",
+           .type = ValueType::text,
+           .default_value = "none",
+           .doc = "of draft_model: the folder of that model",
+           .reference = "Of `draft_model`: the folder of that model's checkpoint."}),
+      row<&C::engine, &E::num_speculative_tokens>({.key = "engine.num_speculative_tokens",
+                                                   .type = integer,
+                                                   .default_value = "3",
+                                                   .doc = "tokens guessed in a step at most",
+                                                   .reference = "Tokens guessed in a step at most.",
+                                                   .minimum = 1,
+                                                   .maximum = 16}),
+      row<&C::engine, &E::prompt_lookup_max>(
+          {.key = "engine.prompt_lookup_max",
+           .type = integer,
+           .default_value = "3",
+           .doc = "of ngram: how many last tokens are looked for in what came before",
+           .reference =
+               "Of `ngram`: how many last tokens, at most, are looked for in what came before.",
+           .minimum = 1,
+           .maximum = 64}),
+      row<&C::engine, &E::threads_per_worker>(
+          {.key = "engine.threads_per_worker",
+           .type = integer,
+           .default_value = "auto",
+           .doc = "CPU threads of a worker; auto: cores / workers, at least 1",
+           .reference = "CPU threads of a worker's model. `auto`: the machine's cores divided by "
+                        "the workers, at least 1. With more threads than cores, `launcher check` "
+                        "prints a warning.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = 1024}),
+      row<&C::engine, &E::deterministic>(
+          {.key = "engine.deterministic",
+           .type = boolean,
+           .default_value = "auto",
+           .doc = "the same bytes whoever shares the batch; on CPU always",
+           .reference = "The same bytes whoever shares the batch. On CPU always so.",
+           .allows_auto = true,
+           .this_version = {"auto", "true"}}),
+  };
+}
+
+}  // namespace troupe::schema

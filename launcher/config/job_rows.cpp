@@ -1,0 +1,173 @@
+#include "launcher/config/schema_rows.hpp"
+
+namespace troupe::schema {
+
+std::vector<KeySpec> model_and_cluster_rows() {
+  constexpr auto text = ValueType::text;
+  return {
+      row<&C::name>({.key = "name",
+                     .type = text,
+                     .default_value = "batch",
+                     .doc = "what the job is called in messages and answer ids",
+                     .reference = "What the job is called. With the path of the input it gives the "
+                                  "job's part of the answers' ids."}),
+      row<&C::model, &C::Model::path>(
+          {.key = "model.path",
+           .type = text,
+           .default_value = "",
+           .doc = "a Hugging Face folder: config.json, safetensors, tokenizer.json",
+           .reference = "The folder of the checkpoint in Hugging Face's layout: `config.json`, "
+                        "`model.safetensors` or shards with `model.safetensors.index.json`, and "
+                        "optionally `generation_config.json`, `tokenizer.json`, "
+                        "`tokenizer_config.json` and `chat_template.jinja`. Required. "
+                        "Architectures of this version: `LlamaForCausalLM`, `MistralForCausalLM`, "
+                        "`MixtralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`, "
+                        "`Qwen3MoeForCausalLM`, `DeepseekV3ForCausalLM` ([models](models.md)). "
+                        "Without a tokenizer, prompts must be token ids and answers have no text; "
+                        "without a chat template there are no chats."}),
+      row<&C::model, &C::Model::served_model_name>(
+          {.key = "model.served_model_name",
+           .type = ValueType::text_list,
+           .default_value = "",
+           .doc = "the names requests may use for it; default: the folder's name",
+           .reference = "The names that requests may use in `model`; another name is an error "
+                        "line. If the key is absent, the name of the folder. A request without "
+                        "`model` is answered under the first name."}),
+      row<&C::model, &C::Model::dtype>(
+          {.key = "model.dtype",
+           .type = text,
+           .default_value = "auto",
+           .doc = "what weights are computed in; auto: float32 on CPU",
+           .reference =
+               "What the model computes with. `auto` is `float32`. With `float32`, weights keep "
+               "the values that the checkpoint has (those stored as bf16 stay bf16 in memory) and "
+               "the KV cache is fp32. With `bfloat16`, matrices and the KV cache are rounded to "
+               "bf16. Activations and sums are fp32 in both.",
+           .choices = {"auto", "float32", "bfloat16", "float16"},
+           .this_version = {"auto", "float32", "bfloat16"}}),
+      row<&C::model, &C::Model::load_format>(
+          {.key = "model.load_format",
+           .type = text,
+           .default_value = "auto",
+           .doc = "where weights come from; auto: safetensors",
+           .reference =
+               "Where weights come from. `auto` is `safetensors`. With `dummy`, nothing but "
+               "`config.json` is read: weights, those of a draft model too, are small fixed "
+               "pseudo-random values, the same in every arrangement. For measuring a model whose "
+               "weights are not there; without a `tokenizer.json` prompts are given as token ids.",
+           .choices = {"auto", "safetensors", "dummy"}}),
+      row<&C::cluster, &C::Cluster::launch>(
+          {.key = "cluster.launch",
+           .type = text,
+           .default_value = "local",
+           .doc = "how nodes are started: on this machine, by ssh, or by Slurm",
+           .reference = "How nodes are started. `local`: one node, on this machine.",
+           .choices = {"local", "ssh", "slurm"},
+           .this_version = {"local"}}),
+      row<&C::cluster, &C::Cluster::hosts>(
+          {.key = "cluster.hosts",
+           .type = ValueType::text_list,
+           .default_value = "[]",
+           .doc = "the machines that ssh reaches: gpu01, user@gpu02:2222, ...",
+           .reference = "The machines to reach by ssh.",
+           .this_version = {"[]"}}),
+      row<&C::cluster, &C::Cluster::devices_per_node>(
+          {.key = "cluster.devices_per_node",
+           .type = ValueType::integer,
+           .default_value = "auto",
+           .doc = "workers a node takes; auto: as many as the parallel sizes need",
+           .reference = "How many workers a node takes. `auto`: as many as the parallel sizes "
+                        "need. A smaller number than that is refused.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = 1024}),
+      row<&C::cluster, &C::Cluster::network>(
+          {.key = "cluster.network",
+           .type = text,
+           .default_value = "auto",
+           .doc = "the interface or subnet that nodes talk over",
+           .reference = "The interface or subnet that nodes talk over.",
+           .this_version = {"auto"}}),
+  };
+}
+
+std::vector<KeySpec> job_rows() {
+  constexpr auto text = ValueType::text;
+  return {
+      row<&C::job, &C::Job::input>(
+          {.key = "job.input",
+           .type = text,
+           .default_value = "",
+           .doc = "the requests, OpenAI batch format (JSON lines); also --input",
+           .reference = "The requests, one JSON object a line ([operations](operations.md#input)). "
+                        "Required for a run."}),
+      row<&C::job, &C::Job::output>(
+          {.key = "job.output",
+           .type = text,
+           .default_value = "",
+           .doc = "where the answers go, in the order they finish; also --output",
+           .reference = "The file of the answers. Logs go to the folder of the same name with "
+                        "`.job` behind it. Required for a run."}),
+      row<&C::job, &C::Job::resume>(
+          {.key = "job.resume",
+           .type = text,
+           .default_value = "auto",
+           .doc = "whether an output that has answers is gone on with; also --resume",
+           .reference = "Whether an output that has answers is gone on with "
+                        "([operations](operations.md#resuming)). `auto`: if nothing that changes "
+                        "answers has changed since; `force`: whatever has changed; `never`: such "
+                        "an output is refused.",
+           .choices = {"auto", "never", "force"}}),
+      row<&C::job, &C::Job::grace_seconds>(
+          {.key = "job.grace_seconds",
+           .type = ValueType::number,
+           .default_value = "30",
+           .doc = "after a signal, how long requests that run may take to finish",
+           .reference = "After a signal, how long requests that run may take to finish. Then they "
+                        "are given up: not written, and run again by the job that resumes.",
+           .minimum = 0,
+           .maximum = 86400}),
+      row<&C::job, &C::Job::max_failures>(
+          {.key = "job.max_failures",
+           .type = ValueType::integer,
+           .default_value = "auto",
+           .doc = "with more error lines than these the job stops; auto: it never does",
+           .reference = "With more error lines than these in the output the job stops, exit 3. "
+                        "`auto`: it never does.",
+           .allows_auto = true,
+           .minimum = 0,
+           .maximum = 9007199254740991.0}),
+      row<&C::job, &C::Job::seed>(
+          {.key = "job.seed",
+           .type = ValueType::integer,
+           .default_value = "0",
+           .doc = "with the custom_id, the seed of requests that name none",
+           .reference = "With a request's `custom_id` it gives the seed of a request that names "
+                        "none, so a job run twice gives the same answers.",
+           .minimum = 0,
+           .maximum = 9007199254740991.0}),
+      row<&C::metrics, &C::Metrics::port>(
+          {.key = "metrics.port",
+           .type = ValueType::integer,
+           .default_value = "off",
+           .doc = "where Prometheus finds the job's metrics; 0: a port of the kernel's choice",
+           .reference = "The port at which the job tells its metrics while it runs, in Prometheus' "
+                        "text form, at `/metrics` ([operations](operations.md#metrics)). `off`: "
+                        "nowhere. With `0` the kernel chooses a port; the address that came of it "
+                        "stands in the log and in `OUTPUT.job/metrics.txt`.",
+           .allows_auto = true,
+           .auto_word = "off",
+           .minimum = 0,
+           .maximum = 65535}),
+      row<&C::metrics, &C::Metrics::address>(
+          {.key = "metrics.address",
+           .type = text,
+           .default_value = "127.0.0.1",
+           .doc = "the address of this machine that metrics are given at; 0.0.0.0: all",
+           .reference = "The address of this machine that the port is opened at. Nobody is asked "
+                        "for a password: an address that others reach gives them the metrics, "
+                        "among them the model's name, but no text of any request."}),
+  };
+}
+
+}  // namespace troupe::schema
