@@ -1,0 +1,176 @@
+#include "launcher/init/init.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <variant>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "launcher/cli/init_options.hpp"
+#include "launcher/config/cluster_config.hpp"
+#include "launcher/config/config_schema.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "launcher/job/mesh_table.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t columns = 80;
+constexpr std::size_t comment_column = 34;
+constexpr const char* demo_model = "configs/demo/fable-moe";
+
+/// The words as comment lines that begin with `indent` and '#'.
+std::string comment(std::string_view indent, const std::string& text) {
+  std::istringstream words(text);
+  std::string result;
+  std::string line = fmt::format("{}#", indent);
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > columns) {
+      result += line + "\n";
+      line = fmt::format("{}#", indent);
+    }
+    line += " " + word;
+  }
+  return result + line + "\n";
+}
+
+/// "  key: value   # what the schema says of the key", the comment above where it does not fit.
+std::string entry(std::string_view key, const std::string& value) {
+  const KeySpec* spec = find_key(key);
+  const auto dot = key.find('.');
+  const std::string_view indent = dot == key.npos ? "" : "  ";
+  std::string line = fmt::format("{}{}: {}", indent, key.substr(dot + 1), value);
+  const std::string doc(spec == nullptr ? "" : spec->doc);
+  const std::size_t gap = line.size() < comment_column ? comment_column - line.size() : 2;
+  if (line.size() + gap + 2 + doc.size() > columns) return comment(indent, doc) + line + "\n";
+  return fmt::format("{}{:{}}# {}\n", line, "", gap, doc);
+}
+
+std::string quoted(const std::string& text) {
+  // A key that holds text writes it as the YAML needs it.
+  Config config;
+  config.name = text;
+  return value_of(*find_key("name"), config);
+}
+
+std::string folder_name(const std::string& path) {
+  const auto normal = std::filesystem::path(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+}
+
+std::string introduction(const std::string& path, const ModelConfig& model,
+                         std::uint64_t weight_bytes, const Machine& machine) {
+  std::string text = fmt::format("Written by launcher init for {} cores", machine.cores);
+  if (machine.numa_nodes > 1) text += fmt::format(" on {} NUMA nodes", machine.numa_nodes);
+  if (machine.free_memory_bytes > 0) {
+    text += fmt::format(" with {} of free memory", format_bytes(machine.free_memory_bytes));
+  }
+  text += fmt::format(", and for {}: {}, {} layers", folder_name(path),
+                      to_string(model.architecture), model.layers);
+  if (model.moe) text += fmt::format(", {} experts", model.moe->experts);
+  return text + fmt::format(", {} of weights.", format_bytes(weight_bytes));
+}
+
+Result<void> write_new_file(const std::string& path, const std::string& text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd && errno == EEXIST) {
+    return fail(ErrorCode::invalid_argument,
+                "{} is there already and stays as it is; give another name with --output", path);
+  }
+  if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
+  const ssize_t written = ::write(fd.get(), text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return {};
+  const int why = written < 0 ? errno : ENOSPC;
+  ::unlink(path.c_str());
+  return fail_errno(why, fmt::format("cannot write {}", path));
+}
+
+/// The YAML for the model, tried out.
+Result<std::string> make_config(const std::string& path, std::string_view file_name) {
+  // A first plan, of one worker, tells the model's sizes or what is wrong with it.
+  Config first;
+  TROUPE_TRY(first, parse_config(fmt::format("model: {{path: {}}}", quoted(path)), file_name, {},
+                                 Purpose::check));
+  TROUPE_TRY(const JobPlan plan, plan_job(std::move(first)));
+  const std::string text =
+      starting_config(path, plan.model, plan.ranks.front().weight_bytes, this_machine());
+  TROUPE_TRY(Config config, parse_config(text, file_name, {}, Purpose::check));
+  TROUPE_CHECK(plan_job(std::move(config)));
+  return text;
+}
+
+Result<void> init(const InitOptions& options) {
+  std::string model = options.model;
+  std::error_code ignored;
+  if (model.empty()) {
+    if (!std::filesystem::exists(demo_model, ignored)) {
+      return fail(
+          ErrorCode::invalid_argument,
+          "which model? Give --model FOLDER, a checkpoint with config.json and safetensors");
+    }
+    model = demo_model;
+  }
+  const bool to_stdout = options.output == "-";
+  TROUPE_TRY(const std::string text,
+             make_config(model, to_stdout ? "cluster.yaml" : options.output));
+  if (to_stdout) {
+    std::fputs(text.c_str(), stdout);
+    return {};
+  }
+  TROUPE_CHECK(write_new_file(options.output, text));
+  std::printf("wrote %s\nnext: launcher check --config %s\n", options.output.c_str(),
+              options.output.c_str());
+  return {};
+}
+
+}  // namespace
+
+std::string starting_config(const std::string& path, const ModelConfig& model,
+                            std::uint64_t weight_bytes, const Machine& machine) {
+  const Arrangement arrangement = arrange(machine, model, weight_bytes);
+  const std::string name = quoted(folder_name(path));
+  std::string text = comment("", introduction(path, model, weight_bytes, machine));
+  text +=
+      "#\n"
+      "#   launcher check --config FILE    what would run, and what it would take\n"
+      "#   launcher --config FILE          run it\n"
+      "#   launcher reference              every key, and what it means\n"
+      "#\n"
+      "# Paths count from the folder that the launcher is started in.\n";
+  text += entry("name", name);
+  text += "\nmodel:\n" + entry("model.path", quoted(path)) +
+          entry("model.served_model_name", "[" + name + "]") + entry("model.dtype", "auto");
+  text += "\nparallel:\n" + comment("  ", arrangement.reason) +
+          entry("parallel.data_parallel_size", fmt::format("{}", arrangement.data)) +
+          entry("parallel.tensor_parallel_size", fmt::format("{}", arrangement.tensor)) +
+          entry("parallel.pipeline_parallel_size", "1");
+  if (model.moe) text += entry("parallel.expert_parallel_size", "auto");
+  text += "\nengine:\n" +
+          entry("engine.max_model_len", fmt::format("{}", model.max_position_embeddings)) +
+          entry("engine.max_num_seqs", "256") + entry("engine.kv_cache_blocks", "auto") +
+          entry("engine.enable_prefix_caching", "true") +
+          entry("engine.threads_per_worker", "auto");
+  text += "\njob:\n" + entry("job.input", "requests.jsonl") + entry("job.output", "answers.jsonl") +
+          entry("job.seed", "0");
+  text += "\nmetrics:\n" + entry("metrics.port", "off");
+  return text;
+}
+
+ExitCode run_init(std::span<const std::string> arguments) {
+  const auto parsed = parse_init_options(arguments);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
+    return early->code;
+  }
+  const auto done = init(std::get<InitOptions>(parsed));
+  if (done.ok()) return ExitCode::all_answered;
+  std::fprintf(stderr, "launcher: %s\n", done.error().message.c_str());
+  return ExitCode::refused;
+}
+
+}  // namespace troupe

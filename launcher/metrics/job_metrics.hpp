@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/engine/report.hpp"
+#include "launcher/metrics/exposition.hpp"
+
+namespace troupe {
+
+/// What a running job tells Prometheus. Names that begin with vllm: mean what vLLM means by them
+/// (vllm/v1/metrics/loggers.py), with its labels model_name and engine and its buckets; those that
+/// begin with troupe: are ours. docs/operations.md lists them. Callable from any thread.
+class JobMetrics {
+ public:
+  /// `max_model_len`: of the engine, where the buckets of token counts end.
+  JobMetrics(std::string model_name, std::int64_t max_model_len);
+
+  /// Takes in what the engine reports: its load, and its completions.
+  void observe(const EngineReport& report);
+
+  /// A line of the input that never reached the engine, with the code of its error line.
+  void count_line_error(std::string_view code);
+
+  /// Lines with an answer or an error in the output; all lines, 0 if not known.
+  void set_lines(std::uint64_t done, std::uint64_t total);
+
+  /// Everything in Prometheus' text format.
+  std::string text() const;
+
+ private:
+  void take(const Completion& completion);
+  void write_engine(Exposition& out) const;
+  void write_requests(Exposition& out) const;
+  void write_job(Exposition& out) const;
+
+  const std::string model_name_;
+  const std::vector<double> token_bounds_;
+  mutable std::mutex mutex_;  // guards everything below
+  EngineStats stats_;
+  std::uint64_t lines_done_ = 0;
+  std::uint64_t lines_total_ = 0;
+  std::map<std::string, std::uint64_t> successes_ = {{"stop", 0}, {"length", 0}};
+  std::map<std::string, std::uint64_t, std::less<>> errors_;  // by code
+  Histogram first_token_seconds_;
+  Histogram end_to_end_seconds_;
+  Histogram per_token_seconds_;
+  Histogram prompt_tokens_;
+  Histogram generation_tokens_;
+};
+
+}  // namespace troupe
