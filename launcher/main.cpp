@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "actors/engine/engine.hpp"
-#include "launcher/batch/batch_writer.hpp"
 #include "launcher/bench/bench.hpp"
 #include "launcher/bench/schedule_bench.hpp"
 #include "launcher/cli/command_line.hpp"
+#include "launcher/init/init.hpp"
 #include "launcher/job/batch_job.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
@@ -29,9 +29,8 @@ ExitCode execute(const CommandLine& line) {
   if (!config.ok()) return refuse(config.error());
   if (line.command == CommandLine::Command::bench) return run_bench(*config, line, *signals);
   if (!check) {
-    const auto output = check_output(
-        config->job.output, {.overwrite = line.overwrite, .input_path = config->job.input});
-    if (!output.ok()) return refuse(output.error());
+    const auto journal = check_journal(journal_options(*config, line));
+    if (!journal.ok()) return refuse(journal.error());
   }
   const auto plan = plan_job(*std::move(config));
   if (!plan.ok()) return refuse(plan.error());
@@ -45,6 +44,9 @@ ExitCode execute(const CommandLine& line) {
 ExitCode launch(const std::vector<std::string>& arguments) {
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "schedule") {
     return run_schedule_bench(std::span(arguments).subspan(2));
+  }
+  if (!arguments.empty() && arguments[0] == "init") {
+    return run_init(std::span(arguments).subspan(1));
   }
   const auto parsed = parse_command_line(arguments);
   if (const auto* early = std::get_if<EarlyExit>(&parsed)) {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <optional>
+#include <chrono>
 #include <string>
 #include <variant>
 
-#include "launcher/batch/duplicate_ids.hpp"
+#include "launcher/batch/line_ids.hpp"
 #include "launcher/batch/line_reader.hpp"
 #include "launcher/batch/request_parser.hpp"
 
@@ -14,18 +14,26 @@ namespace troupe {
 /// that was there before (also on a line that was itself an error). One thread at a time.
 class BatchReader {
  public:
-  /// Errors as LineReader::open.
-  static Result<BatchReader> open(const std::string& path, ParseContext context);
+  struct End {};
+  struct NotYet {};          ///< a pipe had no whole line in time
+  struct AnsweredBefore {};  ///< a line that an earlier run has answered
+  using Item = std::variant<End, NotYet, AnsweredBefore, LineError, BatchRequest>;
 
-  /// The next line as a request or as the error it is; nullopt at the end of the file. Errors: io.
-  Result<std::optional<std::variant<BatchRequest, LineError>>> next();
+  /// `answered` are the lines that an earlier run has answered. Errors as LineReader::open.
+  static Result<BatchReader> open(const std::string& path, ParseContext context,
+                                  LineIds answered = {});
+
+  /// What the next line is; waits for a pipe at most `timeout` for each piece of it. Errors: as
+  /// ByteSource::read.
+  Result<Item> next(std::chrono::milliseconds timeout = std::chrono::hours(1));
 
  private:
-  BatchReader(LineReader lines, ParseContext context);
+  BatchReader(LineReader lines, ParseContext context, LineIds ids);
+  Item judge(const LineReader::Line& line);
 
   LineReader lines_;
   ParseContext context_;
-  DuplicateIds seen_;
+  LineIds ids_;
 };
 
 }  // namespace troupe

@@ -1,11 +1,15 @@
 #include "launcher/batch/batch_writer.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +18,10 @@ namespace troupe {
 namespace {
 
 constexpr auto sync_interval = std::chrono::seconds(1);
+constexpr auto look_interval = std::chrono::milliseconds(50);
+/// Text of one packed member, about.
+constexpr std::size_t member_bytes = std::size_t{4} << 20;
+constexpr std::string_view standard_stream = "-";
 
 Error write_error(int why, const std::string& path) {
   const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
@@ -41,12 +49,6 @@ Result<void> check_existing(const std::string& path, const struct stat& status,
   if (S_ISREG(status.st_mode) && same_file(status, options.input_path)) {
     return fail(ErrorCode::invalid_argument, "the output {} is the input file itself", path);
   }
-  if (S_ISREG(status.st_mode) && status.st_size > 0 && !options.overwrite) {
-    return fail(ErrorCode::already_exists,
-                "the output {} exists and has content; give another --output, move it away, or "
-                "replace it with --overwrite",
-                path);
-  }
   return {};
 }
 
@@ -73,6 +75,7 @@ Result<void> check_folder(const std::string& path) {
 }  // namespace
 
 Result<void> check_output(const std::string& path, const OutputOptions& options) {
+  if (path == standard_stream) return {};
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) return open_error(errno, path);
@@ -83,80 +86,95 @@ Result<void> check_output(const std::string& path, const OutputOptions& options)
   return {};
 }
 
-Result<BatchWriter> BatchWriter::open(const std::string& path, const OutputOptions& options) {
+Result<BatchWriter> BatchWriter::open(const std::string& path, OutputOptions options) {
   TROUPE_CHECK(check_output(path, options));
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return open_error(errno, path);
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  const bool standard = path == standard_stream;
+  UniqueFd fd(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                       : ::open(path.c_str(), flags, 0644));
+  while (!fd && errno == ENXIO) {  // a FIFO that nobody reads yet
+    if (options.keep_waiting && !options.keep_waiting()) {
+      return fail(ErrorCode::cancelled, "nobody reads the output {}", path);
+    }
+    std::this_thread::sleep_for(look_interval);
+    fd.reset(::open(path.c_str(), flags, 0644));
+  }
+  if (!fd) return open_error(errno, path);
   struct stat status{};
-  const bool known = ::fstat(fd, &status) == 0;
-  BatchWriter writer(fd, path, known && S_ISREG(status.st_mode));
-  if (!known) return open_error(errno, path);
-  if (!writer.is_regular_) return writer;
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  if (::fstat(fd.get(), &status) != 0) return open_error(errno, path);
+  const bool regular = !standard && S_ISREG(status.st_mode);
+  const auto keep = static_cast<off_t>(options.keep_bytes);
+  BatchWriter writer(std::move(fd), standard ? "standard output" : path, regular,
+                     std::move(options));
+  if (!regular) return writer;
+  if (::flock(writer.fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::already_exists, "another process is writing the output {}", path);
   }
-  // Again under the lock: another job may have finished between the look and the lock.
-  if (::fstat(fd, &status) != 0) return open_error(errno, path);
-  TROUPE_CHECK(check_existing(path, status, options));
-  if (status.st_size > 0 && ::ftruncate(fd, 0) != 0) return open_error(errno, path);
+  if (status.st_size > keep && ::ftruncate(writer.fd_.get(), keep) != 0) {
+    return open_error(errno, path);
+  }
   return writer;
 }
 
-BatchWriter::BatchWriter(int fd, std::string path, bool is_regular)
-    : fd_(fd),
+BatchWriter::BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options)
+    : fd_(std::move(fd)),
       path_(std::move(path)),
       is_regular_(is_regular),
+      options_(std::move(options)),
+      compression_(compression_of_name(path_)),
       last_sync_(std::chrono::steady_clock::now()) {}
 
-BatchWriter::BatchWriter(BatchWriter&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      path_(std::move(other.path_)),
-      is_regular_(other.is_regular_),
-      unsynced_(other.unsynced_),
-      last_sync_(other.last_sync_),
-      lines_(other.lines_),
-      scratch_(std::move(other.scratch_)) {}
-
-BatchWriter& BatchWriter::operator=(BatchWriter&& other) noexcept {
-  if (this == &other) return *this;
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = std::exchange(other.fd_, -1);
-  path_ = std::move(other.path_);
-  is_regular_ = other.is_regular_;
-  unsynced_ = other.unsynced_;
-  last_sync_ = other.last_sync_;
-  lines_ = other.lines_;
-  scratch_ = std::move(other.scratch_);
-  return *this;
-}
-
-BatchWriter::~BatchWriter() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Result<void> BatchWriter::append(std::string_view line) {
-  scratch_.assign(line);
-  scratch_ += '\n';
+  if (compression_ == Compression::none) pending_.clear();
+  pending_ += line;
+  pending_ += '\n';
+  unsynced_ = true;
+  const auto now = std::chrono::steady_clock::now();
+  if (compression_ == Compression::none) {
+    TROUPE_CHECK(write(pending_));
+  } else if (pending_.size() >= member_bytes) {
+    last_sync_ = now;
+    return sync();
+  }
+  return sync_if_due(now);
+}
+
+Result<void> BatchWriter::write(std::string_view bytes) {
   std::size_t written = 0;
-  while (written < scratch_.size()) {
-    const ssize_t count = ::write(fd_, scratch_.data() + written, scratch_.size() - written);
-    if (count >= 0) {
-      written += static_cast<std::size_t>(count);
+  while (written < bytes.size()) {
+    std::size_t count = bytes.size() - written;
+    if (!is_regular_) {
+      TROUPE_CHECK(wait_for_room());
+      count = std::min<std::size_t>(count, PIPE_BUF);  // so much fits if anything does
+    }
+    const ssize_t done = ::write(fd_.get(), bytes.data() + written, count);
+    if (done >= 0) {
+      written += static_cast<std::size_t>(done);
       continue;
     }
-    if (errno == EINTR) continue;
+    if (errno == EINTR || errno == EAGAIN) continue;
     const int why = errno;
-    const off_t size = is_regular_ ? ::lseek(fd_, 0, SEEK_END) : -1;
+    const off_t size = is_regular_ ? ::lseek(fd_.get(), 0, SEEK_END) : -1;
     if (written > 0 && size >= static_cast<off_t>(written)) {
-      if (::ftruncate(fd_, size - static_cast<off_t>(written)) != 0) {
+      if (::ftruncate(fd_.get(), size - static_cast<off_t>(written)) != 0) {
         return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
       }
     }
     return write_error(why, path_);
   }
-  ++lines_;
-  unsynced_ = true;
-  return sync_if_due(std::chrono::steady_clock::now());
+  return {};
+}
+
+Result<void> BatchWriter::wait_for_room() {
+  for (;;) {
+    pollfd descriptor{fd_.get(), POLLOUT, 0};
+    const int ready = ::poll(&descriptor, 1, static_cast<int>(look_interval.count()));
+    if (ready > 0) return {};  // or broken: the write tells how
+    if (ready < 0 && errno != EINTR) return write_error(errno, path_);
+    if (options_.keep_waiting && !options_.keep_waiting()) {
+      return fail(ErrorCode::cancelled, "nobody reads the output {}", path_);
+    }
+  }
 }
 
 Result<void> BatchWriter::sync_if_due(std::chrono::steady_clock::time_point now) {
@@ -169,8 +187,14 @@ Result<void> BatchWriter::finish() { return unsynced_ ? sync() : Result<void>{};
 
 Result<void> BatchWriter::sync() {
   unsynced_ = false;
+  if (compression_ != Compression::none) {
+    packed_.clear();
+    TROUPE_CHECK(append_member(compression_, pending_, packed_));
+    pending_.clear();
+    TROUPE_CHECK(write(packed_));
+  }
   if (!is_regular_) return {};
-  if (::fsync(fd_) != 0) return write_error(errno, path_);
+  if (::fsync(fd_.get()) != 0) return write_error(errno, path_);
   return {};
 }
 

@@ -2,61 +2,66 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
-#include <sys/types.h>
-
+#include "launcher/compression/compression.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 
 struct OutputOptions {
-  bool overwrite = false;  ///< a file with content is emptied instead of refused
-  std::string input_path;  ///< refused as output; empty: not compared
+  std::string input_path;        ///< refused as output; empty: not compared
+  std::uint64_t keep_bytes = 0;  ///< of a file with content; the rest is cut off
+  /// Asked about every 50 ms while a pipe has no room or no reader; false gives up. Null: waits.
+  std::function<bool()> keep_waiting = nullptr;
 };
 
 /// Whether a BatchWriter could open `path` now; changes nothing. Errors: not_found (its folder),
-/// already_exists (has content and no overwrite), permission_denied, invalid_argument (a folder, or
-/// the input itself), each saying what to do.
+/// permission_denied, invalid_argument (a folder, or the input itself), each saying what to do.
 Result<void> check_output(const std::string& path, const OutputOptions& options);
 
-/// The output file: whole lines only, each appended by one write(2). One thread at a time.
+/// The output: whole lines only. In a file each line is appended by one write(2) and synced within
+/// a second. A file whose name ends in .gz or .zst gets the lines of about a second as one member
+/// (compression.hpp), by one write. "-" is standard output. One thread at a time.
 class BatchWriter {
  public:
-  /// Errors: those of check_output; already_exists also while another process writes the file.
-  static Result<BatchWriter> open(const std::string& path, const OutputOptions& options);
+  /// Errors: those of check_output; already_exists while another process writes the file; cancelled
+  /// by keep_waiting (a FIFO has no reader).
+  static Result<BatchWriter> open(const std::string& path, OutputOptions options);
 
-  BatchWriter(BatchWriter&& other) noexcept;
-  BatchWriter& operator=(BatchWriter&& other) noexcept;
-  BatchWriter(const BatchWriter&) = delete;
-  BatchWriter& operator=(const BatchWriter&) = delete;
-  /// Closes without syncing; call finish() to know that the answers are on the disk.
-  ~BatchWriter();
+  BatchWriter(BatchWriter&&) noexcept = default;
+  BatchWriter& operator=(BatchWriter&&) noexcept = default;
 
   /// Appends `line` and a newline. `line` holds no newline. Errors: io, resource_exhausted (disk
-  /// full or quota); a line that went in only partly has been cut off again.
+  /// full or quota); cancelled by keep_waiting. What went into a file only partly has been cut off
+  /// again.
   Result<void> append(std::string_view line);
 
-  /// fsync if lines were appended and the last one is a second ago. Call it while idle too.
+  /// Writes what is to be packed and syncs, if lines were appended and the last time is a second
+  /// ago. Call it while idle too. Errors: as append.
   Result<void> sync_if_due(std::chrono::steady_clock::time_point now);
 
-  /// Syncs what is left. Errors: io.
+  /// Writes and syncs what is left. The destructor does not. Errors: as append.
   Result<void> finish();
 
-  std::uint64_t lines_written() const { return lines_; }
-
  private:
-  BatchWriter(int fd, std::string path, bool is_regular);
+  BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options);
   Result<void> sync();
+  Result<void> write(std::string_view bytes);
+  Result<void> wait_for_room();
 
-  int fd_ = -1;
+  UniqueFd fd_;
   std::string path_;
   bool is_regular_ = true;
+  OutputOptions options_;
+  Compression compression_ = Compression::none;
   bool unsynced_ = false;
   std::chrono::steady_clock::time_point last_sync_;
-  std::uint64_t lines_ = 0;
-  std::string scratch_;
+  std::string pending_;  ///< the line being written, or lines to be packed
+  std::string packed_;
 };
 
 }  // namespace troupe

@@ -101,12 +101,14 @@ Result<Workload> batch_requests(const BenchOptions& options, const Config& confi
   Workload workload;
   while (workload.requests.size() < most) {
     TROUPE_TRY(auto next, reader.next());
-    if (!next) break;
-    if (const auto* error = std::get_if<LineError>(&*next)) {
+    if (std::holds_alternative<BatchReader::End>(next)) break;
+    if (const auto* error = std::get_if<LineError>(&next)) {
       return fail(ErrorCode::invalid_argument, "{}:{}: {}", options.workload, error->line,
                   error->message);
     }
-    workload.requests.push_back(std::move(std::get<BatchRequest>(*next).request));
+    if (auto* request = std::get_if<BatchRequest>(&next)) {
+      workload.requests.push_back(std::move(request->request));
+    }
   }
   workload.description = fmt::format("requests of {}", options.workload);
   return workload;

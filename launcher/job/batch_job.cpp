@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -13,53 +12,58 @@
 
 #include "launcher/batch/answer_format.hpp"
 #include "launcher/batch/batch_reader.hpp"
-#include "launcher/batch/batch_writer.hpp"
 #include "launcher/job/engine_session.hpp"
+#include "launcher/job/job_fingerprint.hpp"
+#include "launcher/job/last_words.hpp"
+#include "launcher/job/pending_requests.hpp"
+#include "launcher/job/stop_request.hpp"
+#include "launcher/journal/journal.hpp"
+#include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
 
 namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto tick = std::chrono::milliseconds(50);
-/// Text of requests handed to the engine and not answered, at most, and of one hand-over.
-constexpr std::size_t window_bytes = std::size_t{64} << 20;
+using std::chrono::milliseconds;
+
+constexpr auto tick = milliseconds(50);
+/// A pipe that has nothing now is looked at again after this time.
+constexpr auto input_tick = milliseconds(2);
+/// Text of one hand-over to the engine, about.
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 /// Lines read before signals, answers and progress have their turn: a file may be all mistakes.
 constexpr int lines_per_turn = 1024;
-
-std::size_t size_in_bytes(const Request& request) {
-  std::size_t bytes = request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t) +
-                      request.stop_token_ids.size() * sizeof(std::int32_t) +
-                      request.allowed_token_ids.size() * sizeof(std::int32_t) +
-                      request.logit_bias.size() * sizeof(TokenBias);
-  for (const auto* texts : {&request.stop, &request.bad_words}) {
-    for (const std::string& text : *texts) bytes += text.size() + sizeof(std::string);
-  }
-  return bytes;
-}
 
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
  public:
   BatchJob(const JobPlan& plan, const CommandLine& line, StopSignals& signals)
       : plan_(plan),
+        config_(plan.config.job),
         line_(line),
         signals_(signals),
-        progress_(STDERR_FILENO, ProgressPrinter::mode_for(STDERR_FILENO, line.quiet)),
-        window_(request_window(plan.engine)) {}
+        stop_(std::chrono::duration<double>(config_.grace_seconds)),
+        progress_(STDERR_FILENO, ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
+        job_folder_(job_folder_of(config_.output)),
+        pending_(request_window(plan.engine)) {}
 
   ExitCode run();
 
  private:
+  enum class Input { flows, silent, full, ended };
+
   Result<void> open_files();
+  Result<void> open_journal();
+  bool nothing_left() const;
+  ExitCode answer_the_rest();
   std::optional<ExitCode> start_engine();
   ExitCode serve();
-  std::optional<ExitCode> stop_asked();
-  bool wants_input() const {
-    return !input_ended_ && pending_.size() < window_ && pending_bytes_ < window_bytes;
-  }
+  std::optional<ExitCode> heed_signals();
+  StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
+  bool may_wait();
   Result<void> read_ahead();
+  Result<void> check_failures() const;
   Result<void> take_report(const EngineReport& report);
   Result<void> write(const std::string& line);
   void show(const RequestHeader& header, const Completion& completion);
@@ -67,30 +71,26 @@ class BatchJob {
   ExitCode failed(const Error& error);
   ExitCode actor_down(std::vector<ActorDown> downs);
   ExitCode finished();
+  JobStanding standing() const;
   void say(std::string_view text);
 
   const JobPlan& plan_;
+  const Config::Job& config_;
   const CommandLine& line_;
   StopSignals& signals_;
+  StopRequest stop_;
   ProgressPrinter progress_;
   ProgressState state_;
-  const std::size_t window_;  ///< requests handed to the engine and not answered, at most
+  const std::string job_folder_;
   const Clock::time_point began_ = Clock::now();
 
+  std::optional<Journal> journal_;
   std::optional<BatchReader> reader_;
-  std::optional<BatchWriter> writer_;
-  std::string job_folder_;
-  JobIdentity identity_;
+  std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
   std::unique_ptr<EngineSession> session_;
 
-  struct Pending {
-    RequestHeader header;
-    std::size_t bytes = 0;  ///< of its prompt
-  };
-  std::unordered_map<std::uint64_t, Pending> pending_;
-  std::size_t pending_bytes_ = 0;
-  std::uint64_t next_id_ = 1;
-  bool input_ended_ = false;
+  PendingRequests pending_;
+  Input input_ = Input::flows;
   bool draining_ = false;
   bool first_token_seen_ = false;  // replicas report theirs each
   std::uint64_t dropped_ = 0;
@@ -102,31 +102,94 @@ void BatchJob::say(std::string_view text) {
   std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
 }
 
-Result<void> BatchJob::open_files() {
-  const Config& config = plan_.config;
-  ParseContext context{config.model.served_model_name, static_cast<std::uint64_t>(config.job.seed)};
-  TROUPE_TRY(reader_, BatchReader::open(config.job.input, std::move(context)));
-  TROUPE_TRY(state_.total, count_lines(config.job.input));
-  // Before the output, which is not left behind empty when this fails.
-  job_folder_ = config.job.output + ".job";
+JobStanding BatchJob::standing() const {
+  return {.done = state_.done,
+          .before = journal_ ? journal_->lines_before() : 0,
+          .total = state_.total,
+          .output = config_.output,
+          .folder = job_folder_,
+          .mode = resume_mode(plan_.config, line_),
+          .resumable = is_rereadable(config_.input) && is_rereadable(config_.output)};
+}
+
+bool BatchJob::may_wait() {
+  update_progress();
+  const StopRequest::Wish wished = wish();
+  return wished == StopRequest::Wish::none || wished == StopRequest::Wish::drain;
+}
+
+Result<void> BatchJob::open_journal() {
   std::error_code problem;
   std::filesystem::create_directories(job_folder_, problem);
   if (problem) {
     return fail(ErrorCode::io, "cannot make the job's folder {}: {}", job_folder_,
                 problem.message());
   }
-  TROUPE_TRY(writer_, BatchWriter::open(config.job.output, {.overwrite = line_.overwrite,
-                                                            .input_path = config.job.input}));
-  identity_ = {make_job_id(config.name, config.job.input),
-               std::chrono::duration_cast<std::chrono::seconds>(
-                   std::chrono::system_clock::now().time_since_epoch())
-                   .count()};
+  TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan_));
+  JournalOptions options = journal_options(plan_.config, line_);
+  options.keep_waiting = [this] { return may_wait(); };
+  TROUPE_TRY(journal_, Journal::open(std::move(options), std::move(fingerprint)));
+  state_.done = journal_->lines_before();
+  state_.errors = journal_->errors_before();
+  return {};
+}
+
+Result<void> BatchJob::open_files() {
+  TROUPE_TRY(state_.total, count_lines(config_.input));
+  TROUPE_CHECK(open_journal());
+  LineIds ids = journal_->take_ids();
+  ids.reserve(state_.total + 2 * journal_->errors_before());
+  ParseContext context{plan_.config.model.served_model_name,
+                       static_cast<std::uint64_t>(config_.seed)};
+  TROUPE_TRY(reader_, BatchReader::open(config_.input, std::move(context), std::move(ids)));
 
   // Logs of an earlier run would be taken for this one's.
+  std::error_code problem;
   for (const auto& entry : std::filesystem::directory_iterator(job_folder_, problem)) {
     if (entry.path().extension() == ".log") std::filesystem::remove(entry.path(), problem);
   }
-  return log::open("launcher", job_folder_ + "/launcher.log", line_.log_level);
+  TROUPE_CHECK(log::open("launcher", job_folder_ + "/launcher.log", line_.log_level));
+  TROUPE_TRY(metrics_,
+             MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, job_folder_));
+  if (journal_->lines_before() > 0) {
+    const std::string before =
+        fmt::format("{} of {} lines were answered before", state_.done, state_.total);
+    log::info("{}", before);
+    progress_.print(before);
+  }
+  return {};
+}
+
+/// Each line of the output is of one of the input, if both are of the same job.
+bool BatchJob::nothing_left() const {
+  return is_rereadable(config_.input) && journal_->same_job() && state_.done == state_.total;
+}
+
+ExitCode BatchJob::run() {
+  if (const auto opened = open_files(); !opened.ok()) {
+    say("launcher: " + opened.error().message);
+    return ExitCode::refused;
+  }
+  if (!line_.quiet) {
+    for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
+  }
+  ExitCode code = ExitCode::all_answered;
+  if (!nothing_left()) {
+    code = answer_the_rest();
+  } else if (const auto begun = journal_->begin(); !begun.ok()) {
+    code = failed(begun.error());
+  }
+  // Shut down before the last word, so that whoever reads it finds no process of the job.
+  if (session_) session_->shutdown();
+  if (code == ExitCode::all_answered) code = finished();
+  return code;
+}
+
+ExitCode BatchJob::answer_the_rest() {
+  if (const auto ended = start_engine()) return *ended;
+  // Not before the model is there: a start that fails leaves no empty output, and an old one alone.
+  if (const auto begun = journal_->begin(); !begun.ok()) return failed(begun.error());
+  return serve();
 }
 
 std::optional<ExitCode> BatchJob::start_engine() {
@@ -139,7 +202,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
     return signals_.count() == 0;
   });
   if (!info.ok() && info.error().code == ErrorCode::cancelled && signals_.count() > 0) {
-    say("launcher: stopped before the model was loaded; nothing was answered");
+    say(stopped_text("the model was not loaded yet", standing()));
     return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
   }
   if (!info.ok()) return failed(info.error());
@@ -149,73 +212,60 @@ std::optional<ExitCode> BatchJob::start_engine() {
   return std::nullopt;
 }
 
-ExitCode BatchJob::run() {
-  if (const auto opened = open_files(); !opened.ok()) {
-    say("launcher: " + opened.error().message);
-    return ExitCode::refused;
-  }
-  if (!line_.quiet) {
-    for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
-  }
-  ExitCode code = ExitCode::failed;
-  if (const auto ended = start_engine()) {
-    code = *ended;
-  } else {
-    code = serve();
-  }
-  // Shut down before the last word, so that whoever reads it finds no process of the job.
-  if (session_) session_->shutdown();
-  if (code == ExitCode::all_answered) code = finished();
-  return code;
-}
-
 ExitCode BatchJob::serve() {
   while (true) {
-    if (const auto stop = stop_asked()) return *stop;
+    if (const auto ended = heed_signals()) return *ended;
     if (!draining_) {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
-    if (pending_.empty() && (input_ended_ || draining_)) break;
-    const bool reads_on = wants_input() && !draining_;
-    Mailbox::Content content = session_->take(reads_on ? std::chrono::milliseconds(0) : tick);
+    if (pending_.empty() && (input_ == Input::ended || draining_)) break;
+    auto wait = tick;
+    if (!draining_ && input_ == Input::silent) wait = input_tick;
+    if (!draining_ && input_ == Input::flows) wait = milliseconds(0);
+    Mailbox::Content content = session_->take(wait);
     for (const EngineReport& report : content.reports) {
-      if (const auto taken = take_report(report); !taken.ok()) {
-        return failed(taken.error());
-      }
+      if (const auto taken = take_report(report); !taken.ok()) return failed(taken.error());
     }
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
-    if (const auto synced = writer_->sync_if_due(Clock::now()); !synced.ok()) {
+    if (const auto synced = journal_->sync_if_due(Clock::now()); !synced.ok()) {
       return failed(synced.error());
     }
+    if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
   }
-  if (const auto synced = writer_->finish(); !synced.ok()) return failed(synced.error());
-  if (draining_ && !(input_ended_ && dropped_ == 0)) {
+  if (const auto synced = journal_->finish(); !synced.ok()) return failed(synced.error());
+  if (draining_ && !(input_ == Input::ended && dropped_ == 0)) {
     progress_.finish(state_);
-    say(
-        fmt::format("launcher: stopped by a signal after {} answers; {} has whole lines only. The "
-                    "rest was not begun: run again with --overwrite for all of them",
-                    state_.done, plan_.config.job.output));
+    say(stopped_text("the requests that ran are finished", standing()));
     return ExitCode::drained;
   }
   return ExitCode::all_answered;
 }
 
-std::optional<ExitCode> BatchJob::stop_asked() {
-  const int asked = signals_.count();
-  if (asked >= 2) {
-    (void)writer_->finish();
-    say("launcher: stopped at once; the answers written so far are whole");
+std::optional<ExitCode> BatchJob::heed_signals() {
+  const StopRequest::Wish wished = wish();
+  if (wished == StopRequest::Wish::none) return std::nullopt;
+  if (wished == StopRequest::Wish::at_once) {
+    (void)journal_->finish();
+    say(stopped_text("it came twice, so the requests that ran are given up", standing()));
     return ExitCode::interrupted;
   }
-  if (asked == 1 && !draining_) {
+  if (!draining_) {
     draining_ = true;
     progress_.print("finishing the requests that run; Ctrl-C again to stop at once");
-    if (const auto drained = session_->engine().drain(); !drained.ok())
+    if (const auto drained = session_->engine().drain(); !drained.ok()) {
       return failed(drained.error());
+    }
   }
-  return std::nullopt;
+  if (wished == StopRequest::Wish::drain || pending_.empty()) return std::nullopt;
+  if (const auto synced = journal_->finish(); !synced.ok()) return failed(synced.error());
+  progress_.finish(state_);
+  say(stopped_text(
+      fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
+                  pending_.size(), config_.grace_seconds),
+      standing()));
+  return ExitCode::drained;
 }
 
 Result<void> BatchJob::read_ahead() {
@@ -226,41 +276,53 @@ Result<void> BatchJob::read_ahead() {
     return requests.empty() ? Result<void>()
                             : session_->engine().submit(std::exchange(requests, {}));
   };
-  for (int lines = 0; wants_input() && lines < lines_per_turn; ++lines) {
-    TROUPE_TRY(auto next, reader_->next());
-    if (!next) {
-      input_ended_ = true;
-    } else if (auto* error = std::get_if<LineError>(&*next)) {
+  if (input_ != Input::ended) input_ = Input::flows;
+  for (int lines = 0; input_ == Input::flows && lines < lines_per_turn; ++lines) {
+    if (!pending_.has_room()) {
+      input_ = Input::full;
+      break;
+    }
+    TROUPE_TRY(BatchReader::Item item, reader_->next(milliseconds(0)));
+    if (std::holds_alternative<BatchReader::End>(item)) {
+      input_ = Input::ended;
+    } else if (std::holds_alternative<BatchReader::NotYet>(item)) {
+      input_ = Input::silent;
+    } else if (const auto* error = std::get_if<LineError>(&item)) {
       ++state_.errors;
-      TROUPE_CHECK(write(format_error(*error, identity_)));
-    } else {
-      auto& [header, request] = std::get<BatchRequest>(*next);
-      request.id = next_id_++;
-      const std::size_t size = size_in_bytes(request);
-      pending_.emplace(request.id, Pending{std::move(header), size});
-      pending_bytes_ += size;
-      requests.push_back(std::move(request));
-      bytes += size;
+      if (metrics_) metrics_->metrics().count_line_error(error->code);
+      TROUPE_CHECK(write(format_error(*error, journal_->identity())));
+    } else if (auto* request = std::get_if<BatchRequest>(&item)) {
+      bytes += pending_.add(*request);
+      requests.push_back(std::move(request->request));
       if (bytes >= submission_bytes) TROUPE_CHECK(submit());
     }
   }
   return submit();
 }
 
+Result<void> BatchJob::check_failures() const {
+  const auto most = config_.max_failures;
+  if (!most || state_.errors <= static_cast<std::uint64_t>(*most)) return {};
+  return fail(
+      ErrorCode::invalid_argument,
+      "{} error lines are more than job.max_failures ({}) allows; see them in {}, and give a "
+      "larger number to go on",
+      state_.errors, *most, config_.output);
+}
+
 Result<void> BatchJob::take_report(const EngineReport& report) {
+  if (metrics_) metrics_->metrics().observe(report);
   for (const Completion& completion : report.completions) {
-    const auto found = pending_.find(completion.id);
-    if (found == pending_.end()) continue;
+    const auto header = pending_.take(completion.id);
+    if (!header) continue;
     if (completion.failed()) ++state_.errors;
-    TROUPE_CHECK(write(format_answer(found->second.header, completion, identity_)));
-    show(found->second.header, completion);
-    pending_bytes_ -= found->second.bytes;
-    pending_.erase(found);
+    TROUPE_CHECK(write(format_answer(*header, completion, journal_->identity())));
+    show(*header, completion);
   }
-  for (const std::uint64_t id : report.dropped) dropped_ += pending_.erase(id);
+  for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
   if (report.first_token && !std::exchange(first_token_seen_, true)) {
     log::info("first token {} ms after the start",
-              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began_).count());
+              std::chrono::duration_cast<milliseconds>(Clock::now() - began_).count());
   }
   state_.running = report.stats.running;
   state_.waiting = report.stats.waiting;
@@ -276,7 +338,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
 }
 
 Result<void> BatchJob::write(const std::string& line) {
-  TROUPE_CHECK(writer_->append(line));
+  TROUPE_CHECK(journal_->append(line));
   ++state_.done;
   return {};
 }
@@ -292,35 +354,54 @@ void BatchJob::show(const RequestHeader& header, const Completion& completion) {
 void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   progress_.update(state_);
+  if (metrics_) metrics_->metrics().set_lines(state_.done, state_.total);
 }
 
 ExitCode BatchJob::failed(const Error& error) {
+  (void)journal_->finish();
+  const int signals = signals_.count();
+  if (error.code == ErrorCode::cancelled && signals > 0) {
+    say(stopped_text(error.message, standing()));
+    return signals > 1 ? ExitCode::interrupted : ExitCode::drained;
+  }
   log::error("{}", error.message);
-  say(fmt::format("launcher: {}\n{} of {} lines are answered in {}\nlogs: {}/", error.message,
-                  state_.done, state_.total, plan_.config.job.output, job_folder_));
+  say(failed_text(error.message, standing()));
   return ExitCode::failed;
 }
 
 ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
   const Error cause = session_->cause_of(
       std::move(downs), [this](const EngineReport& report) { (void)take_report(report); });
-  (void)writer_->finish();
   return failed(cause);
 }
 
 ExitCode BatchJob::finished() {
   update_progress();
   progress_.finish(state_);
-  for (const std::string& text : shown_) std::printf("\n%s\n", text.c_str());
-  if (!shown_.empty()) std::printf("\n");
-  if (!line_.quiet) {
-    std::printf("answers: %s\nlogs:    %s/\n", plan_.config.job.output.c_str(),
-                job_folder_.c_str());
+  const bool stdout_has_answers = config_.output == "-";
+  std::FILE* const terminal = stdout_has_answers ? stderr : stdout;
+  for (const std::string& text : shown_) std::fprintf(terminal, "\n%s\n", text.c_str());
+  if (!shown_.empty()) std::fprintf(terminal, "\n");
+  if (!line_.quiet && !stdout_has_answers) {
+    std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), job_folder_.c_str());
   }
   return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
 }
 
 }  // namespace
+
+ResumeMode resume_mode(const Config& config, const CommandLine& line) {
+  if (line.overwrite) return ResumeMode::overwrite;
+  if (config.job.resume == "never") return ResumeMode::never;
+  return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
+}
+
+JournalOptions journal_options(const Config& config, const CommandLine& line) {
+  return {.output = config.job.output,
+          .input = config.job.input,
+          .mode = resume_mode(config, line),
+          .must_be_resumable = line.resume_asked};
+}
 
 ExitCode run_batch_job(const JobPlan& plan, const CommandLine& line, StopSignals& signals) {
   return BatchJob(plan, line, signals).run();

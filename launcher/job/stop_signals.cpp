@@ -14,6 +14,7 @@ Result<StopSignals> StopSignals::block() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
   UniqueFd fd(::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (fd.get() < 0) return fail_errno(errno, "signalfd");
   return StopSignals(std::move(fd));

@@ -7,7 +7,8 @@ namespace troupe {
 
 /// Counts the signals that ask the job to end: SIGINT, SIGTERM and SIGHUP. Make it in main before
 /// any thread: the signals are blocked from then on, in this thread and those it starts. SIGPIPE is
-/// ignored, so that a reader of the terminal output who goes (`| head`) does not end the job.
+/// ignored, so that a reader of the terminal output who goes (`| head`) does not end the job, and
+/// so is SIGXFSZ: a file size limit (ulimit -f) is told by the write.
 class StopSignals {
  public:
   static Result<StopSignals> block();

@@ -1,3 +1,4 @@
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -9,10 +10,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/batch/batch_reader.hpp"
 #include "launcher/batch/batch_writer.hpp"
+#include "launcher/compression/compression.hpp"
+#include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 namespace {
@@ -120,18 +124,20 @@ TEST_F(LineReading, says_what_cannot_be_read) {
 }
 
 /// Reads a whole batch: custom_id (or "line N") -> "ok" or the error's code.
-std::multimap<std::string, std::string> outcome(const std::string& path) {
+std::multimap<std::string, std::string> outcome(const std::string& path, LineIds answered = {}) {
   std::multimap<std::string, std::string> result;
-  auto reader = BatchReader::open(path, {{"fable-moe"}, 0});
+  auto reader = BatchReader::open(path, {{"fable-moe"}, 0}, std::move(answered));
   if (!reader) return {{"open", reader.error().message}};
   for (;;) {
     auto item = reader->next();
     if (!item) return {{"read", item.error().message}};
-    if (!*item) return result;
-    if (const auto* error = std::get_if<LineError>(&**item)) {
+    if (std::holds_alternative<BatchReader::End>(*item)) return result;
+    if (const auto* error = std::get_if<LineError>(&*item)) {
       result.emplace(error->custom_id.value_or(fmt::format("line {}", error->line)), error->code);
+    } else if (const auto* request = std::get_if<BatchRequest>(&*item)) {
+      result.emplace(request->header.custom_id, "ok");
     } else {
-      result.emplace(std::get<BatchRequest>(**item).header.custom_id, "ok");
+      result.emplace("somewhere", "answered before");
     }
   }
 }
@@ -206,16 +212,129 @@ TEST_F(BatchReading, refuses_a_custom_id_that_was_there_before_even_on_a_broken_
                                                  {"A", "ok"}}));
 }
 
-TEST(DuplicateIds, tells_a_hundred_thousand_names_apart) {
-  DuplicateIds ids;
-  for (int i = 0; i < 100'000; ++i) ASSERT_TRUE(ids.insert(fmt::format("request-{}", i))) << i;
-  for (int i = 0; i < 100'000; ++i) ASSERT_FALSE(ids.insert(fmt::format("request-{}", i))) << i;
+TEST_F(BatchReading, leaves_out_what_an_earlier_run_has_answered_and_knows_duplicates_of_it) {
+  const std::string text = request_line("a", "x") + "\n" + request_line("b", "x") + "\n" +
+                           request_line("a", "y") + "\n{\n" + request_line("c", "") + "\n{\n" +
+                           request_line("b", "z") + "\n";
+  LineIds answered;
+  answered.add_answer("a");
+  answered.add_error(4, std::nullopt);
+  answered.add_error(5, "c");
+  answered.add_error(7, "b");
+  EXPECT_EQ(outcome(write("in", text), std::move(answered)),
+            (Outcome{{"somewhere", "answered before"},
+                     {"b", "ok"},
+                     {"a", "duplicate_custom_id"},
+                     {"somewhere", "answered before"},
+                     {"somewhere", "answered before"},
+                     {"line 6", "invalid_json"},
+                     {"somewhere", "answered before"}}));
+}
+
+TEST(LineIds, tell_a_hundred_thousand_names_apart) {
+  LineIds ids;
+  using Met = LineIds::Met;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string name = fmt::format("request-{}", i);
+    if (i % 3 == 0) ids.add_answer(name);
+    ASSERT_EQ(ids.meet(name), i % 3 == 0 ? Met::answered : Met::first) << name;
+  }
+  for (int i = 0; i < 100'000; ++i) {
+    ASSERT_EQ(ids.meet(fmt::format("request-{}", i)), Met::duplicate) << i;
+  }
   EXPECT_EQ(ids.size(), 100'000U);
-  EXPECT_TRUE(ids.insert(""));
-  EXPECT_TRUE(ids.insert(std::string(1, '\0')));
-  EXPECT_TRUE(ids.insert(std::string(2, '\0')));
-  EXPECT_TRUE(ids.insert(std::string(8, '\0')));
-  EXPECT_TRUE(ids.insert(std::string(9, '\0')));
+  for (const std::size_t zeros : {0, 1, 2, 8, 9}) {
+    EXPECT_EQ(ids.meet(std::string(zeros, '\0')), Met::first) << zeros << " zero bytes";
+  }
+}
+
+TEST(LineIds, keep_lines_with_errors_apart_from_names) {
+  LineIds ids;
+  ids.reserve(10);
+  ids.add_error(3, "a");
+  ids.add_error(4, std::nullopt);
+  EXPECT_TRUE(ids.has_error(3, "a"));
+  EXPECT_TRUE(ids.has_error(4, std::nullopt));
+  EXPECT_FALSE(ids.has_error(4, "a"));
+  EXPECT_FALSE(ids.has_error(3, "b"));
+  EXPECT_FALSE(ids.has_error(3, std::nullopt));
+  EXPECT_EQ(ids.meet("a"), LineIds::Met::first) << "an error's custom_id is no answer";
+  EXPECT_EQ(ids.size(), 3U);
+}
+
+/// A pipe with a writer of the test's.
+class PipeReading : public TempFolder {
+ protected:
+  void SetUp() override {
+    TempFolder::SetUp();
+    ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  }
+  int open_writer() const { return ::open(path("fifo").c_str(), O_WRONLY | O_NONBLOCK); }
+};
+
+TEST_F(PipeReading, does_not_wait_longer_than_it_may_and_joins_what_comes_in_pieces) {
+  using State = LineReader::State;
+  auto reader = LineReader::open(path("fifo"), "input", 100);  // before there is a writer
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  constexpr auto at_once = std::chrono::milliseconds(0);
+  EXPECT_EQ(reader->take(at_once)->state, State::not_yet) << "a FIFO without a writer is no end";
+  const UniqueFd writer(open_writer());
+  ASSERT_GE(writer.get(), 0);
+  const auto send = [&](std::string_view text) {
+    ASSERT_EQ(::write(writer.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  };
+  send("one\ntw");
+  EXPECT_EQ(reader->take(at_once)->line.text, "one");
+  EXPECT_EQ(reader->take(at_once)->state, State::not_yet);
+  send("o\n");
+  const auto second = reader->take(at_once);
+  EXPECT_EQ(second->line.text, "two");
+  EXPECT_EQ(second->line.number, 2U);
+  EXPECT_EQ(reader->take(at_once)->state, State::not_yet);
+}
+
+TEST_F(PipeReading, ends_with_its_writer_and_unpacks) {
+  std::string packed;
+  ASSERT_TRUE(append_member(Compression::gzip, "one\ntwo", packed).ok());
+  auto reader = LineReader::open(path("fifo"), "input", 100);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  UniqueFd writer(open_writer());
+  ASSERT_EQ(::write(writer.get(), packed.data(), packed.size()),
+            static_cast<ssize_t>(packed.size()));
+  writer.reset();
+  EXPECT_EQ((*reader->next())->text, "one");
+  EXPECT_EQ((*reader->next())->text, "two");
+  EXPECT_FALSE(reader->next()->has_value());
+}
+
+TEST_F(LineReading, unpacks_gzip_and_zstd_in_several_members_whatever_the_name) {
+  for (const Compression packing : {Compression::gzip, Compression::zstd}) {
+    std::string packed;
+    const std::string large(300'000, 'y');
+    for (const std::string& text : {std::string("one\ntw"), std::string(), "o\n" + large}) {
+      ASSERT_TRUE(append_member(packing, text, packed).ok());
+    }
+    EXPECT_EQ(lines_of(write("in", packed), 1'000'000), (Lines{{1, "one"}, {2, "two"}, {3, large}}));
+    EXPECT_EQ(*count_lines(path("in")), 3U);
+    const Lines torn = lines_of(write("in", packed.substr(0, packed.size() - 5)), 1'000'000);
+    ASSERT_EQ(torn.size(), 1U);
+    EXPECT_EQ(torn[0].second, fmt::format("{} ends in the middle of packed data", path("in")));
+    const Lines broken = lines_of(write("in", packed + "rubbish"), 1'000'000);
+    ASSERT_EQ(broken.size(), 1U);
+    EXPECT_NE(broken[0].second.find("not valid"), std::string::npos) << broken[0].second;
+  }
+}
+
+TEST_F(LineReading, tells_where_lines_end) {
+  auto reader = LineReader::open(write("in", "ab\r\n\ncdefghijklmnop\nq"), "input", 10);
+  ASSERT_TRUE(reader.ok());
+  const std::vector<std::pair<std::uint64_t, bool>> expected = {{4, true}, {20, true}, {21, false}};
+  for (const auto& [end, has_newline] : expected) {
+    const auto line = reader->next();
+    ASSERT_TRUE(line.ok() && line->has_value());
+    EXPECT_EQ((*line)->end, end);
+    EXPECT_EQ((*line)->has_newline, has_newline);
+  }
 }
 
 TEST_F(BatchWriting, appends_whole_lines_to_a_new_file) {
@@ -226,27 +345,58 @@ TEST_F(BatchWriting, appends_whole_lines_to_a_new_file) {
   EXPECT_TRUE(writer->append("two").ok());
   EXPECT_TRUE(writer->finish().ok());
   EXPECT_EQ(read(path("out")), "one\ntwo\n");
-  EXPECT_EQ(writer->lines_written(), 2U);
 }
 
-TEST_F(BatchWriting, refuses_a_file_with_content_unless_told_to_overwrite) {
-  write("out", "precious\n");
-  for (const auto& result : {check_output(path("out"), {}), [&]() -> Result<void> {
-                               auto writer = BatchWriter::open(path("out"), {});
-                               return writer ? Result<void>{} : writer.error();
-                             }()}) {
-    ASSERT_FALSE(result.ok());
-    EXPECT_EQ(result.error().code, ErrorCode::already_exists);
-    EXPECT_NE(result.error().message.find("--overwrite"), std::string::npos);
+TEST_F(BatchWriting, keeps_so_much_of_a_file_and_cuts_the_rest_off) {
+  write("out", "precious\ntorn");
+  ASSERT_TRUE(check_output(path("out"), {}).ok());
+  EXPECT_EQ(read(path("out")), "precious\ntorn") << "looking must not change the file";
+  {
+    auto writer = BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 9});
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    EXPECT_TRUE(writer->append("new").ok());
   }
-  EXPECT_EQ(read(path("out")), "precious\n");
-  EXPECT_TRUE(check_output(path("out"), {.overwrite = true, .input_path = {}}).ok());
-  EXPECT_EQ(read(path("out")), "precious\n");
-  auto writer = BatchWriter::open(path("out"), {.overwrite = true, .input_path = {}});
-  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  EXPECT_EQ(read(path("out")), "precious\nnew\n");
+  ASSERT_TRUE(BatchWriter::open(path("out"), {}).ok());
   EXPECT_EQ(read(path("out")), "");
-  write("empty", "");
-  EXPECT_TRUE(BatchWriter::open(path("empty"), {}).ok());
+}
+
+TEST_F(BatchWriting, packs_the_lines_between_two_syncs_into_a_member) {
+  for (const char* name : {"out.gz", "out.zst"}) {
+    auto writer = BatchWriter::open(path(name), {});
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    EXPECT_TRUE(writer->append("one").ok());
+    EXPECT_TRUE(writer->append("two").ok());
+    EXPECT_EQ(read(path(name)), "") << "nothing was synced yet";
+    const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+    EXPECT_TRUE(writer->sync_if_due(later).ok());
+    EXPECT_EQ(lines_of(path(name), 100), (Lines{{1, "one"}, {2, "two"}}));
+    const auto first_member = read(path(name)).size();
+    EXPECT_EQ(*whole_member_bytes(path(name), compression_of_name(name)), first_member);
+    EXPECT_TRUE(writer->append("three").ok());
+    EXPECT_TRUE(writer->finish().ok());
+    EXPECT_EQ(lines_of(path(name), 100), (Lines{{1, "one"}, {2, "two"}, {3, "three"}}));
+  }
+}
+
+TEST_F(BatchWriting, gives_a_pipe_that_nobody_reads_up_when_it_is_told_to) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  bool waits = true;
+  const OutputOptions options{.input_path = {}, .keep_bytes = 0, .keep_waiting = [&] {
+                                return std::exchange(waits, false);
+                              }};
+  const auto lonely = BatchWriter::open(path("fifo"), options);
+  ASSERT_FALSE(lonely.ok());
+  EXPECT_EQ(lonely.error().code, ErrorCode::cancelled);
+  const UniqueFd reader(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK));
+  auto writer = BatchWriter::open(path("fifo"), options);
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  EXPECT_TRUE(writer->append("one").ok());
+  std::array<char, 8> got{};
+  EXPECT_EQ(::read(reader.get(), got.data(), got.size()), 4);
+  const auto stuck = writer->append(std::string(1 << 20, 'x'));
+  ASSERT_FALSE(stuck.ok());
+  EXPECT_EQ(stuck.error().code, ErrorCode::cancelled);
 }
 
 TEST_F(BatchWriting, never_overwrites_its_own_input) {
@@ -254,7 +404,7 @@ TEST_F(BatchWriting, never_overwrites_its_own_input) {
   fs::create_symlink(path("in"), path("link"));
   for (const char* name : {"in", "link"}) {
     const auto writer =
-        BatchWriter::open(path(name), {.overwrite = true, .input_path = path("in")});
+        BatchWriter::open(path(name), {.input_path = path("in")});
     ASSERT_FALSE(writer.ok());
     EXPECT_EQ(writer.error().message,
               fmt::format("the output {} is the input file itself", path(name)));
@@ -283,7 +433,7 @@ TEST_F(BatchWriting, says_before_the_start_what_cannot_be_written) {
 TEST_F(BatchWriting, keeps_a_second_job_off) {
   const auto first = BatchWriter::open(path("out"), {});
   ASSERT_TRUE(first.ok());
-  const auto second = BatchWriter::open(path("out"), {.overwrite = true, .input_path = {}});
+  const auto second = BatchWriter::open(path("out"), {});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().message,
             fmt::format("another process is writing the output {}", path("out")));

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/compression/compression.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// The bytes of a file, a pipe or standard input, unpacked if they are gzip or zstd: what they
+/// begin with decides. One thread at a time.
+class ByteSource {
+ public:
+  /// Opens `path`; "-" is standard input. A FIFO is opened without waiting for its writer. Of a
+  /// regular file at most `most_bytes` (as packed) are read. Errors: not_found, permission_denied,
+  /// invalid_argument (a folder), io, with a message that names the file and `role`, e.g. "input".
+  static Result<ByteSource> open(const std::string& path, std::string_view role,
+                                 std::uint64_t most_bytes = UINT64_MAX);
+
+  /// Waits at most `timeout` for bytes; only what is no regular file makes one wait. The number of
+  /// bytes put into `out` (not empty), 0 at the end, nullopt if none came in time. Errors: io;
+  /// corrupt_data, also for packed data that ends in the middle.
+  Result<std::optional<std::size_t>> read(std::span<char> out, std::chrono::milliseconds timeout);
+
+ private:
+  enum class Filled { some, end, not_yet };
+
+  ByteSource(UniqueFd fd, std::string path, bool is_regular, std::uint64_t most_bytes);
+  /// Reads packed bytes, to which it appends if the kind of packing is not known yet.
+  Result<Filled> fill(std::chrono::milliseconds timeout);
+  Result<void> decide_packing();
+
+  UniqueFd fd_;
+  std::string path_;
+  bool is_regular_ = true;
+  std::uint64_t bytes_left_ = 0;
+  bool decided_ = false;
+  bool at_end_ = false;          ///< of the packed bytes
+  bool between_members_ = true;  ///< where packed data may end
+  std::optional<Decompressor> unpacker_;
+  std::vector<char> buffer_;  ///< packed bytes, or the first ones of what is not packed
+  std::size_t begin_ = 0;     ///< of what is unread in buffer_
+  std::size_t end_ = 0;
+};
+
+/// Whether `path` can be read or written a second time: a regular file, or nothing yet.
+bool is_rereadable(const std::string& path);
+
+}  // namespace troupe

@@ -1,0 +1,169 @@
+#include "launcher/compression/compression.hpp"
+
+#include <fstream>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <zlib.h>
+#include <zstd.h>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t chunk_bytes = 64 << 10;
+constexpr int gzip_framing =
+    16 + MAX_WBITS;  // zlib's way to ask for gzip instead of its own format
+constexpr std::string_view gzip_magic = "\x1f\x8b";
+constexpr std::string_view zstd_magic = "\x28\xb5\x2f\xfd";
+
+Bytef* zlib_bytes(const char* bytes) {
+  return reinterpret_cast<Bytef*>(const_cast<char*>(bytes));  // zlib's input pointer lacks const
+}
+
+Result<void> append_gzip(std::string_view text, std::string& out) {
+  z_stream stream{};
+  constexpr int memory_level = 8;
+  if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip_framing, memory_level,
+                     Z_DEFAULT_STRATEGY) != Z_OK) {
+    return fail(ErrorCode::internal, "no memory to pack with gzip");
+  }
+  const std::size_t begin = out.size();
+  out.resize(begin + ::deflateBound(&stream, text.size()));
+  stream.next_in = zlib_bytes(text.data());
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = zlib_bytes(out.data() + begin);
+  stream.avail_out = static_cast<uInt>(out.size() - begin);
+  const int status = ::deflate(&stream, Z_FINISH);
+  out.resize(begin + stream.total_out);
+  ::deflateEnd(&stream);
+  if (status != Z_STREAM_END) return fail(ErrorCode::internal, "gzip packed only a part");
+  return {};
+}
+
+Result<void> append_zstd(std::string_view text, std::string& out) {
+  const std::size_t begin = out.size();
+  out.resize(begin + ::ZSTD_compressBound(text.size()));
+  const std::size_t size = ::ZSTD_compress(out.data() + begin, out.size() - begin, text.data(),
+                                           text.size(), ZSTD_CLEVEL_DEFAULT);
+  out.resize(begin + (::ZSTD_isError(size) != 0 ? 0 : size));
+  if (::ZSTD_isError(size) != 0) {
+    return fail(ErrorCode::internal, "cannot pack with zstd: {}", ::ZSTD_getErrorName(size));
+  }
+  return {};
+}
+
+}  // namespace
+
+Compression compression_of_name(std::string_view path) {
+  if (path.ends_with(".gz")) return Compression::gzip;
+  return path.ends_with(".zst") ? Compression::zstd : Compression::none;
+}
+
+Compression compression_of_content(std::string_view first_bytes) {
+  if (first_bytes.starts_with(gzip_magic)) return Compression::gzip;
+  return first_bytes.starts_with(zstd_magic) ? Compression::zstd : Compression::none;
+}
+
+Result<void> append_member(Compression compression, std::string_view text, std::string& out) {
+  switch (compression) {
+    case Compression::none:
+      out += text;
+      return {};
+    case Compression::gzip:
+      return append_gzip(text, out);
+    case Compression::zstd:
+      return append_zstd(text, out);
+  }
+  return {};
+}
+
+struct Decompressor::State {
+  z_stream gzip{};
+  ZSTD_DStream* zstd = nullptr;
+};
+
+Result<Decompressor> Decompressor::make(Compression compression) {
+  auto state = std::make_unique<State>();
+  if (compression == Compression::zstd) {
+    state->zstd = ::ZSTD_createDStream();
+    if (state->zstd == nullptr) return fail(ErrorCode::internal, "no memory to unpack zstd");
+  } else if (::inflateInit2(&state->gzip, gzip_framing) != Z_OK) {
+    return fail(ErrorCode::internal, "no memory to unpack gzip");
+  }
+  return Decompressor(state.release());
+}
+
+Decompressor::Decompressor(Decompressor&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)) {}
+
+Decompressor& Decompressor::operator=(Decompressor&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+Decompressor::~Decompressor() {
+  if (state_ == nullptr) return;
+  if (state_->zstd != nullptr) {
+    ::ZSTD_freeDStream(state_->zstd);
+  } else {
+    ::inflateEnd(&state_->gzip);
+  }
+  delete state_;
+}
+
+Result<Decompressor::Piece> Decompressor::unpack(std::span<const char> in, std::span<char> out) {
+  if (state_->zstd != nullptr) {
+    ZSTD_inBuffer from{in.data(), in.size(), 0};
+    ZSTD_outBuffer to{out.data(), out.size(), 0};
+    const std::size_t left = ::ZSTD_decompressStream(state_->zstd, &to, &from);
+    if (::ZSTD_isError(left) != 0) {
+      return fail(ErrorCode::corrupt_data, "not valid zstd: {}", ::ZSTD_getErrorName(left));
+    }
+    return Piece{from.pos, to.pos, left == 0};
+  }
+  z_stream& stream = state_->gzip;
+  stream.next_in = zlib_bytes(in.data());
+  stream.avail_in = static_cast<uInt>(in.size());
+  stream.next_out = zlib_bytes(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const int status = ::inflate(&stream, Z_NO_FLUSH);
+  if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {
+    return fail(ErrorCode::corrupt_data, "not valid gzip: {}",
+                stream.msg == nullptr ? "no more is known" : stream.msg);
+  }
+  const Piece piece{in.size() - stream.avail_in, out.size() - stream.avail_out,
+                    status == Z_STREAM_END};
+  if (piece.member_ended) ::inflateReset(&stream);
+  return piece;
+}
+
+Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(ErrorCode::io, "cannot read {}", path);
+  TROUPE_TRY(Decompressor unpacker, Decompressor::make(compression));
+  std::vector<char> packed(chunk_bytes);
+  std::vector<char> ignored(chunk_bytes);
+  std::uint64_t whole = 0;
+  std::uint64_t at = 0;
+  while (file) {
+    file.read(packed.data(), static_cast<std::streamsize>(packed.size()));
+    std::span<const char> rest(packed.data(), static_cast<std::size_t>(file.gcount()));
+    // With a full output there may be more of what was consumed already.
+    for (bool full = false; full || !rest.empty();) {
+      const auto piece = unpacker.unpack(rest, ignored);
+      if (!piece.ok()) {
+        return fail(ErrorCode::corrupt_data, "{} is damaged behind its byte {}: {}", path, whole,
+                    piece.error().message);
+      }
+      at += piece->consumed;
+      rest = rest.subspan(piece->consumed);
+      full = piece->produced == ignored.size();
+      if (piece->member_ended) whole = at;
+    }
+  }
+  if (file.bad()) return fail(ErrorCode::io, "cannot read {}", path);
+  return whole;
+}
+
+}  // namespace troupe

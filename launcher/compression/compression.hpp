@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// How a file is packed. gzip files (RFC 1952) are members and Zstandard files (RFC 8878) frames
+/// one after another, each of which can be unpacked alone; both are called members here.
+enum class Compression { none, gzip, zstd };
+
+/// By the end of a file's name: .gz, .zst, else none.
+Compression compression_of_name(std::string_view path);
+
+/// By the first bytes of a file; fewer than compression_magic_bytes of them tell less.
+Compression compression_of_content(std::string_view first_bytes);
+inline constexpr std::size_t compression_magic_bytes = 4;
+
+/// Packs `text` into one member, which is appended to `out`; with Compression::none `text` is.
+/// Levels are the formats' own defaults. Errors: internal (no memory for the packer).
+Result<void> append_member(Compression compression, std::string_view text, std::string& out);
+
+/// Unpacks members piece by piece. One thread at a time.
+class Decompressor {
+ public:
+  /// `compression` is not none. Errors: internal (no memory).
+  static Result<Decompressor> make(Compression compression);
+  Decompressor(Decompressor&& other) noexcept;
+  Decompressor& operator=(Decompressor&& other) noexcept;
+  Decompressor(const Decompressor&) = delete;
+  Decompressor& operator=(const Decompressor&) = delete;
+  ~Decompressor();
+
+  struct Piece {
+    std::size_t consumed = 0;
+    std::size_t produced = 0;
+    bool member_ended = false;  ///< just behind what was consumed
+  };
+  /// Unpacks from `in` into `out` until one of them is at its end, or a member is. Errors:
+  /// corrupt_data; a window of more than 128 MiB (zstd --long) is one.
+  Result<Piece> unpack(std::span<const char> in, std::span<char> out);
+
+ private:
+  struct State;
+  explicit Decompressor(State* state) : state_(state) {}
+  State* state_ = nullptr;
+};
+
+/// How many bytes from the beginning of the file at `path` are whole members: what follows was torn
+/// off while it was written, and can be cut. Errors: io; corrupt_data for bytes that belong to no
+/// member, with their place.
+Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression);
+
+}  // namespace troupe

@@ -1,0 +1,118 @@
+#include "launcher/journal/fingerprint.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "runtime/base/hash.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view absent = "nothing";
+
+std::string_view value_of(const Fingerprint& fingerprint, std::string_view name) {
+  for (const auto& part : fingerprint.parts) {
+    if (part.name == name) return part.value;
+  }
+  return absent;
+}
+
+Result<void> write_all(const std::string& path, std::string_view text) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd.get(), text.data(), text.size());
+    if (count < 0 && errno != EINTR) return fail_errno(errno, fmt::format("cannot write {}", path));
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (::fsync(fd.get()) != 0) return fail_errno(errno, fmt::format("cannot write {}", path));
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const Fingerprint& before, const Fingerprint& now) {
+  std::vector<std::string> sentences;
+  const auto compare = [&](std::string_view name) {
+    const std::string_view was = value_of(before, name);
+    const std::string_view is = value_of(now, name);
+    if (was != is) sentences.push_back(fmt::format("{} was {}, is {}", name, was, is));
+  };
+  for (const auto& part : now.parts) compare(part.name);
+  for (const auto& part : before.parts) {
+    if (value_of(now, part.name) == absent) compare(part.name);
+  }
+  return sentences;
+}
+
+Result<Fingerprint> read_fingerprint(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(ErrorCode::not_found, "there is no {}", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto json = nlohmann::ordered_json::parse(text.str(), nullptr, false);
+  Fingerprint fingerprint;
+  try {
+    fingerprint.identity = {std::stoull(json.at("job_id").get<std::string>(), nullptr, 16),
+                            json.at("created").get<std::int64_t>()};
+    for (const auto& [name, value] : json.at("answers_depend_on").items()) {
+      fingerprint.parts.push_back({name, value.get<std::string>()});
+    }
+  } catch (const std::exception&) {
+    return fail(ErrorCode::corrupt_data, "{} is no fingerprint of a job", path);
+  }
+  return fingerprint;
+}
+
+Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint) {
+  ordered_json parts = ordered_json::object();
+  for (const auto& part : fingerprint.parts) parts[part.name] = part.value;
+  const ordered_json json = {{"job_id", fmt::format("{:016x}", fingerprint.identity.id)},
+                             {"created", fingerprint.identity.created},
+                             {"answers_depend_on", std::move(parts)}};
+  const std::string fresh = path + ".new";
+  // Paths may hold any bytes; a fingerprint is compared, not parsed for them.
+  TROUPE_CHECK(
+      write_all(fresh, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
+    return fail_errno(errno, fmt::format("cannot write {}", path));
+  }
+  const auto folder = std::filesystem::path(path).parent_path();
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0) {
+    return fail_errno(errno, fmt::format("cannot write {}", path));
+  }
+  return {};
+}
+
+Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code problem;
+  const auto size = std::filesystem::file_size(path, problem);
+  if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
+  std::string chunk(std::size_t{1} << 20, '\0');
+  std::pair<std::uint64_t, std::uint64_t> hash{0, 0};
+  for (std::uint64_t left = most_bytes; left > 0 && file;) {
+    file.read(chunk.data(),
+              static_cast<std::streamsize>(std::min<std::uint64_t>(chunk.size(), left)));
+    const auto got = static_cast<std::size_t>(file.gcount());
+    left -= got;
+    const auto next = hash_128(std::string_view(chunk).substr(0, got), hash.first ^ hash.second);
+    hash = {next.first, next.second ^ (hash.second << 1 | hash.second >> 63)};
+    if (got == 0) break;
+  }
+  if (file.bad()) return fail(ErrorCode::io, "cannot read {}", path);
+  return fmt::format("{} bytes, hash {:016x}{:016x}", size, hash.first, hash.second);
+}
+
+}  // namespace troupe

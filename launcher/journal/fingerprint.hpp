@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/batch/answer_format.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What the answers of a job depend on, in words that can be compared and shown: its input, model,
+/// seed, limits. Topology and hosts are no part of it. Kept beside the output, so that a job that
+/// is gone on with gives its answers the same ids and times, and a changed one is noticed.
+struct Fingerprint {
+  struct Part {
+    std::string name;   ///< how messages call it, e.g. "job.seed"
+    std::string value;  ///< e.g. "0"
+    bool operator==(const Part&) const = default;
+  };
+  JobIdentity identity;
+  std::vector<Part> parts;  ///< names occur once
+};
+
+/// A sentence for each part that is not the same: "job.seed was 0, is 1".
+std::vector<std::string> differences(const Fingerprint& before, const Fingerprint& now);
+
+/// Reads the file at `path`. Errors: not_found; corrupt_data.
+Result<Fingerprint> read_fingerprint(const std::string& path);
+
+/// Replaces the file at `path` as a whole, on the disk when this returns. Errors: io.
+Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint);
+
+/// "SIZE bytes, hash HASH" of a file's content (128-bit, not cryptographic); `most_bytes` of it are
+/// looked at. Errors: io.
+Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes = UINT64_MAX);
+
+}  // namespace troupe

@@ -1,0 +1,112 @@
+#include "launcher/journal/journal.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "launcher/batch/byte_source.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::string_view standard_stream = "-";
+
+std::string fingerprint_file(const std::string& output) {
+  return job_folder_of(output) + "/fingerprint.json";
+}
+
+bool has_content(const std::string& output) {
+  std::error_code problem;
+  return is_rereadable(output) && std::filesystem::file_size(output, problem) > 0 && !problem;
+}
+
+Result<void> check_resumable(const JournalOptions& options) {
+  for (const auto* path : {&options.input, &options.output}) {
+    if (is_rereadable(*path)) continue;
+    const bool input = path == &options.input;
+    return fail(ErrorCode::unsupported,
+                "--resume: the {} {} is no file that can be read again, so this job cannot be gone "
+                "on with. Leave --resume away, or give files",
+                input ? "input" : "output", *path == standard_stream ? "- (a pipe)" : *path);
+  }
+  return {};
+}
+
+Error refuse_content(const std::string& output, std::string_view why) {
+  return fail(ErrorCode::already_exists,
+              "the output {} exists and has content{}; give another --output, move it away, or "
+              "replace it with --overwrite",
+              output, why);
+}
+
+}  // namespace
+
+std::string job_folder_of(const std::string& output) {
+  return (output == standard_stream ? std::string("stdout") : output) + ".job";
+}
+
+Result<void> check_journal(const JournalOptions& options) {
+  const OutputOptions output{.input_path = options.input};
+  TROUPE_CHECK(check_output(options.output, output));
+  if (options.must_be_resumable) TROUPE_CHECK(check_resumable(options));
+  if (options.mode == ResumeMode::overwrite || !has_content(options.output)) return {};
+  if (options.mode == ResumeMode::never) return refuse_content(options.output, "");
+  if (options.mode == ResumeMode::force) return {};
+  if (!is_rereadable(options.input)) {
+    return refuse_content(options.output, ", and an input that is no file cannot be gone on with");
+  }
+  if (!std::filesystem::exists(fingerprint_file(options.output))) {
+    return refuse_content(options.output, fmt::format(", but no {} says which job it is of",
+                                                      fingerprint_file(options.output)));
+  }
+  return {};
+}
+
+Result<Journal> Journal::open(JournalOptions options, Fingerprint now) {
+  TROUPE_TRY(JobLock lock, JobLock::take(job_folder_of(options.output) + "/lock",
+                                         fmt::format("the output {}", options.output)));
+  TROUPE_CHECK(check_journal(options));  // under the lock: another job may have just ended
+  Journal journal(std::move(options), std::move(now), std::move(lock));
+  const bool goes_on = journal.options_.mode != ResumeMode::overwrite;
+  if (goes_on && has_content(journal.options_.output)) TROUPE_CHECK(journal.read_past());
+  return journal;
+}
+
+Journal::Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock)
+    : options_(std::move(options)), fingerprint_(std::move(fingerprint)), lock_(std::move(lock)) {}
+
+Result<void> Journal::read_past() {
+  const std::string& output = options_.output;
+  const bool force = options_.mode == ResumeMode::force;
+  auto before = read_fingerprint(fingerprint_file(output));
+  if (!before.ok() && !force) {
+    return fail(before.error().code,
+                "{}; to go on with {} nevertheless: --resume=force; to begin anew: --overwrite",
+                before.error().message, output);
+  }
+  same_job_ = before.ok() && before->parts == fingerprint_.parts;
+  if (before.ok()) {
+    const auto changes = differences(*before, fingerprint_);
+    if (!changes.empty() && !force) {
+      return fail(ErrorCode::invalid_argument,
+                  "the output {} has answers of another job:\n  {}\nTo go on with it nevertheless: "
+                  "--resume=force; to begin anew: --overwrite, or another --output",
+                  output, fmt::join(changes, "\n  "));
+    }
+    fingerprint_.identity = before->identity;
+  }
+  TROUPE_TRY(past_, read_past_answers(output));
+  return {};
+}
+
+Result<void> Journal::begin() {
+  TROUPE_TRY(writer_, BatchWriter::open(options_.output, {.input_path = options_.input,
+                                                          .keep_bytes = past_.whole_bytes,
+                                                          .keep_waiting = options_.keep_waiting}));
+  if (!is_rereadable(options_.output)) return {};
+  // After the output is emptied: with the old answers it would vouch for them.
+  return write_fingerprint(fingerprint_file(options_.output), fingerprint_);
+}
+
+}  // namespace troupe

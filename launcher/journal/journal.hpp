@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/batch/batch_writer.hpp"
+#include "launcher/journal/fingerprint.hpp"
+#include "launcher/journal/job_lock.hpp"
+#include "launcher/journal/past_answers.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What is to become of an output that has content.
+enum class ResumeMode {
+  automatic,  ///< gone on with, if its fingerprint is that of this job
+  force,      ///< gone on with in any case
+  never,      ///< refused
+  overwrite,  ///< replaced
+};
+
+struct JournalOptions {
+  std::string output;  ///< a file, a FIFO, or "-" for standard output
+  std::string input;
+  ResumeMode mode = ResumeMode::automatic;
+  bool must_be_resumable = false;  ///< refused if output or input cannot be read again
+  std::function<bool()> keep_waiting = nullptr;  ///< as OutputOptions
+};
+
+/// The folder of a job's logs, lock and fingerprint: beside its output, with ".job" behind its
+/// name; "stdout.job" for standard output.
+std::string job_folder_of(const std::string& output);
+
+/// Whether a Journal would refuse `options` for what can be seen without the model; changes
+/// nothing. Errors: those of check_output; already_exists for content that is not to be gone on
+/// with; unsupported for what must_be_resumable and is not.
+Result<void> check_journal(const JournalOptions& options);
+
+/// The output file as the record of what is done: an answer that is in it is not asked for again. A
+/// job's folder holds beside the logs `lock`, which keeps other jobs off, and `fingerprint.json`.
+/// An answer counts when its line is whole; so any end of the process leaves a job that can be gone
+/// on with. One thread at a time.
+class Journal {
+ public:
+  /// Takes the lock and reads what is answered; changes neither output nor fingerprint. `now` is
+  /// this job's fingerprint; its identity is that of the job that is gone on with, if one is. The
+  /// job's folder exists. Errors: those of check_journal; already_exists while another job has the
+  /// lock; invalid_argument for a fingerprint that differs, with what does; corrupt_data for an
+  /// output that is none.
+  static Result<Journal> open(JournalOptions options, Fingerprint now);
+
+  const JobIdentity& identity() const { return fingerprint_.identity; }
+  /// Lines of the output from earlier runs, and the errors among them.
+  std::uint64_t lines_before() const { return past_.lines; }
+  std::uint64_t errors_before() const { return past_.errors; }
+  /// The fingerprint is the one that the earlier lines were made with.
+  bool same_job() const { return same_job_; }
+  /// Gives the ids of what is answered away, for the reader of the input.
+  LineIds take_ids() { return std::move(past_.ids); }
+
+  /// Makes the output ready: cut to its whole lines, or emptied, and the fingerprint beside it.
+  /// Call it once, before the first append. Errors: as BatchWriter::open; io.
+  Result<void> begin();
+  bool has_begun() const { return writer_.has_value(); }
+
+  /// As BatchWriter.
+  Result<void> append(std::string_view line) { return writer_->append(line); }
+  Result<void> sync_if_due(std::chrono::steady_clock::time_point now) {
+    return writer_->sync_if_due(now);
+  }
+  /// Also before begin(): then it does nothing.
+  Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
+
+ private:
+  Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock);
+  Result<void> read_past();
+
+  JournalOptions options_;
+  Fingerprint fingerprint_;
+  JobLock lock_;
+  PastAnswers past_;
+  bool same_job_ = true;
+  std::optional<BatchWriter> writer_;
+};
+
+}  // namespace troupe
