@@ -7,14 +7,16 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "launcher/config/config_reference.hpp"
 #include "launcher/config/nearest.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, 12> known_options = {
-    "--config", "--input",     "--output", "--set",     "--overwrite",    "--quiet",
-    "--help",   "--log-level", "check",    "--version", "--show-answers", "bench"};
+constexpr auto known_options = std::to_array<std::string_view>(
+    {"--config", "--input", "--output", "--set", "--overwrite", "--resume", "--quiet",
+     "--json-progress", "--help", "--log-level", "--version", "--show-answers", "check", "bench",
+     "init", "reference"});
 
 constexpr auto& bench_names = RawBenchOptions::names;
 
@@ -30,7 +32,9 @@ struct RawOptions {
   std::vector<std::string> sets;
   std::string log_level = "info";
   bool overwrite = false;
+  std::string resume;
   bool quiet = false;
+  bool json_progress = false;
   std::int64_t show_answers = 0;
   RawBenchOptions bench;
 };
@@ -49,6 +53,8 @@ void declare(CLI::App& app, CommandLine::Command command, RawOptions& raw) {
   app.add_option("--input", raw.inputs)->allow_extra_args(false);
   app.add_option("--output", raw.outputs)->allow_extra_args(false);
   app.add_flag("--overwrite", raw.overwrite);
+  app.add_flag("--resume{auto}", raw.resume);
+  app.add_flag("--json-progress", raw.json_progress);
   app.add_option("--show-answers", raw.show_answers)->expected(1)->check(CLI::NonNegativeNumber);
 }
 
@@ -104,11 +110,18 @@ std::variant<CommandLine, EarlyExit> judge(CommandLine::Command command, const R
   for (const std::string& path : raw.outputs) {
     line.overrides.push_back({fmt::format("--output {}", path), "job.output", path});
   }
+  if (!raw.resume.empty()) {
+    if (raw.overwrite) return refuse("give --resume or --overwrite, not both");
+    line.overrides.push_back({fmt::format("--resume={}", raw.resume), "job.resume", raw.resume});
+    line.resume_asked = raw.resume != "never";
+  }
   const auto level = log::parse_level(raw.log_level);
   if (!level) return refuse(fmt::format("--log-level: {}", level.error().message));
   line.log_level = *level;
   line.overwrite = raw.overwrite;
+  if (raw.quiet && raw.json_progress) return refuse("give --quiet or --json-progress, not both");
   line.quiet = raw.quiet;
+  line.json_progress = raw.json_progress;
   line.show_answers = raw.show_answers;
   return line;
 }
@@ -130,6 +143,12 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
   }
   if (has("--version", "--version")) {
     return EarlyExit{ExitCode::all_answered, version_text(), false};
+  }
+  if (first == "reference") {
+    if (arguments.size() == 1) {
+      return EarlyExit{ExitCode::all_answered, configuration_reference(), false};
+    }
+    return refuse(fmt::format("reference takes no arguments, found {}", arguments[1]));
   }
   std::vector<std::string> rest(arguments.begin(), arguments.end());
   if (command != CommandLine::Command::run) rest.erase(rest.begin());
@@ -170,10 +189,14 @@ several worker processes.
 
   launcher --config FILE [options]         run the job
   launcher check --config FILE [options]   say what would run, start nothing
+  launcher init [options]                  write a YAML for this machine: see
+                                           launcher init --help
   launcher bench KIND --config FILE ...    measure: see launcher bench --help
+  launcher reference                       print the reference of all YAML keys
 
 Examples
   launcher --config configs/demo/cluster.yaml
+  launcher init --model ~/models/qwen3 && launcher check --config cluster.yaml
   launcher --config c.yaml --input in.jsonl --output answers.jsonl
   launcher --config c.yaml --set parallel.tensor_parallel_size=2
   launcher check --config c.yaml
@@ -184,8 +207,13 @@ Options
   --output FILE      the answers; instead of job.output
   --set KEY=VALUE    a key of the YAML by its dotted name, e.g.
                      engine.max_num_seqs=64; may be given several times
+  --resume[=HOW]     go on with the output of a job that broke off, which happens
+                     anyway if it is of the same job; refuses a job
+                     that cannot be gone on with. =force: whatever has changed;
+                     =never: refuse an output that has content
   --overwrite        replace an output file that has content
   -q, --quiet        no progress; errors are still told
+  --json-progress    progress as JSON, a line a second on stderr, for programs
   --show-answers N   print the texts of the first N answers at the end
   --log-level LEVEL  debug, info (default), warning or error
   --version          print the version
@@ -193,23 +221,26 @@ Options
 
 Files
   input     OpenAI batch format, a JSON object a line: custom_id, method
-            "POST", url "/v1/chat/completions" or "/v1/completions", body
+            "POST", url "/v1/chat/completions" or "/v1/completions", body;
+            gzip and zstd are unpacked; "-" is standard input
   output    an answer or an error a line, whole lines only, in the order the
-            requests finish; custom_id says whose it is
-  OUTPUT.job/   logs of all processes of the job
+            requests finish; custom_id says whose it is. What is in it is not
+            asked again: the same command goes on where a job broke off.
+            Packed if it ends in .gz or .zst; "-" is standard output
+  OUTPUT.job/   logs of all processes of the job, its lock and fingerprint
   Relative paths count from the folder the launcher is started in.
 
 Signals
   Ctrl-C once (or SIGTERM, SIGHUP): take no new requests, finish those that
-  run, exit 4
+  run within job.grace_seconds, exit 4
   Ctrl-C twice: stop at once, exit 130
 
 Exit codes
   0    every request was answered
   1    finished; the output has error lines
   2    refused before anything started (command line, YAML, checkpoint, files)
-  3    failed; the answers written so far are whole
-  4    ended early by a signal; the answers written so far are whole
+  3    failed; the same command goes on
+  4    ended early by a signal; the same command goes on
   130  stopped by a second Ctrl-C
 )";
 }

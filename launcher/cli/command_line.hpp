@@ -23,10 +23,12 @@ struct CommandLine {
   };
   Command command = Command::run;
   std::string config_path;
-  /// --set, --input and --output, in the order given: pass them to load_config.
+  /// --set, --input, --output and --resume, in the order given: pass them to load_config.
   std::vector<Override> overrides;
   bool overwrite = false;         ///< an output file that has content may be replaced
+  bool resume_asked = false;      ///< a job that cannot be gone on with is refused
   bool quiet = false;             ///< no progress; errors still go to stderr
+  bool json_progress = false;     ///< progress as JSON lines, for programs
   std::int64_t show_answers = 0;  ///< how many answers to print on stdout at the end
   log::Level log_level = log::Level::info;
   BenchOptions bench;  ///< of Command::bench
