@@ -199,4 +199,12 @@ void Domain::drain() {
   });
 }
 
+std::int32_t Domain::ask_telemetry(bool all, const EngineEvents& events) {
+  executor_.call<&Executor::telemetry>(all).then(events.on_telemetry);
+  for (const auto& worker : workers_) {
+    worker.call<&Worker::telemetry>(all).then(events.on_telemetry);
+  }
+  return 1 + static_cast<std::int32_t>(workers_.size());
+}
+
 }  // namespace troupe

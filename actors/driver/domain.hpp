@@ -46,6 +46,9 @@ class Domain {
   void submit(std::int32_t replica, std::vector<Request> requests,
               const ActorHandle<Driver>& driver);
   void drain();
+  /// Has the executor and every worker tell `events.on_telemetry` of themselves
+  /// (Worker::telemetry); returns how many will, each once.
+  std::int32_t ask_telemetry(bool all, const EngineEvents& events);
 
   const EngineStats& stats() const { return stats_; }
   void set_stats(const EngineStats& stats) { stats_ = stats; }

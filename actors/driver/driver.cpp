@@ -49,10 +49,12 @@ Result<EngineInfo> Driver::start() {
   log::info("serving {} on {} replicas of {} workers with {} KV blocks each", spec_.model_path,
             spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
             info.kv_cache_blocks);
+  since_ns_ = monotonic_ns();
   return info;
 }
 
 Result<void> Driver::submit(std::vector<Request> requests) {
+  const SpanScope scope(&recorder_, SpanKind::route);
   std::vector<std::vector<Request>> parts(static_cast<std::size_t>(spec_.data_parallel_size));
   for (Request& request : requests) {
     const int replica = router_->choose(request);
@@ -70,6 +72,21 @@ Result<void> Driver::submit(std::vector<Request> requests) {
 Result<void> Driver::drain() {
   for (auto& domain : domains_) domain->drain();
   return {};
+}
+
+std::int32_t Driver::ask_telemetry(bool all) {
+  if (!events_.on_telemetry) return 0;
+  std::int32_t asked = 1;
+  for (auto& domain : domains_) asked += domain->ask_telemetry(all, events_);
+  ProcessTelemetry own;
+  own.process = context_.name();
+  own.role = ProcessRole::driver;
+  own.since_ns = since_ns_;
+  own.totals = recorder_.totals();
+  if (all) own.kept = recorder_.spans();
+  own.now_ns = monotonic_ns();
+  events_.on_telemetry(std::move(own));
+  return asked;
 }
 
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,

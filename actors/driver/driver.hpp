@@ -36,6 +36,9 @@ class Driver {
   Result<void> submit(std::vector<Request> requests);
   /// As Executor::drain.
   Result<void> drain();
+  /// Has every process of the engine tell EngineEvents::on_telemetry of itself: totals, and with
+  /// `all` everything. Returns how many will, each once.
+  std::int32_t ask_telemetry(bool all);
   /// From the executor.
   void report(EngineReport report);
   /// Answers requests that did not reach a domain's executor. From submit, when it hears of that.
@@ -43,8 +46,8 @@ class Driver {
               const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::report,
-                                  &Driver::refuse>;
+  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain,
+                                  &Driver::ask_telemetry, &Driver::report, &Driver::refuse>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
@@ -53,6 +56,8 @@ class Driver {
   EngineSpec spec_;
   EngineEvents events_;
   std::uint32_t epoch_ = 1;
+  SpanRecorder recorder_;
+  std::int64_t since_ns_ = 0;  ///< when start() was done
   Mesh mesh_;
   std::optional<Router> router_;
   std::vector<std::unique_ptr<Domain>> domains_;

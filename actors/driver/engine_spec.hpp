@@ -6,6 +6,7 @@
 
 #include "actors/engine/report.hpp"
 #include "actors/scheduler/scheduler.hpp"
+#include "actors/telemetry/process_telemetry.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "runtime/actor/actor_down.hpp"
 
@@ -55,6 +56,9 @@ struct EngineEvents {
   /// A worker, the executor or their node is gone; the engine answers nothing more. May come more
   /// than once, as one death brings others.
   std::function<void(const ActorDown&)> on_down;
+  /// What a process says of itself when it was asked for its telemetry, or why it did not. May be
+  /// empty: then nobody is asked.
+  std::function<void(Result<ProcessTelemetry>)> on_telemetry = {};
 };
 
 }  // namespace troupe

@@ -34,6 +34,10 @@ Result<void> Engine::submit(std::vector<Request> requests) {
   return driver_.call<&Driver::submit>(std::move(requests)).get(local_timeout);
 }
 
+Future<std::int32_t> Engine::ask_telemetry(bool all) {
+  return driver_.call<&Driver::ask_telemetry>(all);
+}
+
 Result<void> Engine::drain() { return driver_.call<&Driver::drain>().get(local_timeout); }
 
 }  // namespace troupe

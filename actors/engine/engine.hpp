@@ -32,6 +32,10 @@ class Engine {
   /// drops it. Errors: resource_exhausted, peer_died.
   Result<void> submit(std::vector<Request> requests);
 
+  /// Has every process tell EngineEvents::on_telemetry of itself: totals, and with `all`
+  /// everything. The future says how many will, each once. Errors: those of ActorHandle::call.
+  Future<std::int32_t> ask_telemetry(bool all);
+
   /// Requests that have not begun are dropped and reported; those that run are finished.
   Result<void> drain();
 

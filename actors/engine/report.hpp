@@ -6,6 +6,7 @@
 
 #include "actors/engine/request.hpp"
 #include "actors/scheduler/scheduler.hpp"
+#include "actors/telemetry/step_record.hpp"
 
 namespace troupe {
 
@@ -15,8 +16,11 @@ struct EngineStats {
   std::uint64_t waiting = 0;        ///< admitted by nobody yet
   std::uint64_t output_tokens = 0;  ///< generated
   std::uint64_t steps = 0;
-  std::uint64_t step_us = 0;    ///< time from a plan's sending to its result, all steps
-  std::uint64_t model_us = 0;   ///< of it in the model, on the answering worker
+  std::uint64_t step_us = 0;  ///< time from a plan's sending to its result, all steps
+  /// Inside steps on the answering worker. It runs one at a time, so steps in flight together do
+  /// not count twice: of active_us, the rest is time outside the model.
+  std::uint64_t model_us = 0;
+  std::uint64_t active_us = 0;  ///< while any request was live
   double kv_use = 0.0;          ///< of the KV blocks, 0..1
   SchedulerCounters scheduler;  ///< of all replicas
 
@@ -28,13 +32,15 @@ struct EngineStats {
     steps += other.steps;
     step_us += other.step_us;
     model_us += other.model_us;
+    active_us += other.active_us;
     kv_use += other.kv_use;
     scheduler.add(other.scheduler);
   }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(running, waiting, output_tokens, steps, step_us, model_us, kv_use, scheduler);
+    archive(running, waiting, output_tokens, steps, step_us, model_us, active_us, kv_use,
+            scheduler);
   }
 };
 
@@ -44,11 +50,12 @@ struct EngineReport {
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
-  bool first_token = false;  ///< the first token of the engine's life is there
+  std::vector<StepRecord> steps;  ///< of the domain, since its last report
+  bool first_token = false;       ///< the first token of the engine's life is there
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, completions, dropped, stats, first_token);
+    archive(domain, completions, dropped, stats, steps, first_token);
   }
 };
 

@@ -56,15 +56,13 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point no
                 "the model's logits were not finite numbers for this request, or its masks left "
                 "no token to choose");
   }
-  const auto [request, place] = found->second;
+  const std::uint64_t request = found->second.request;
+  const std::size_t place = found->second.place;
   Entry& entry = answers_.at(request);
   Outcome outcome{.known = true};
   const bool ended_by_scheduler = update.end.has_value();
   entry.begun = true;
-  if (!update.tokens.empty()) {
-    if (!entry.first_token) entry.first_token = now;
-    entry.last_token = now;
-  }
+  if (!update.tokens.empty()) note_tokens(entry, found->second, update.tokens.size(), now);
   Answer::Step step = entry.answer->take(place, std::move(update));
   if (step.ended) {
     forget(entry, name);
@@ -80,6 +78,16 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point no
     answers_.erase(request);
   }
   return outcome;
+}
+
+void AnswerBook::note_tokens(Entry& entry, Place& place, std::size_t tokens,
+                             Clock::time_point now) {
+  if (!entry.first_token) entry.first_token = now;
+  entry.last_token = now;
+  if (place.last_token) {
+    inter_token_us_.add(microseconds(now - *place.last_token) / tokens, tokens);
+  }
+  place.last_token = now;
 }
 
 AnswerBook::Outcome AnswerBook::fail(std::uint64_t name, std::string code, std::string message) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/executor/answer.hpp"
+#include "actors/telemetry/distribution_sketch.hpp"
 
 namespace troupe {
 
@@ -63,6 +64,10 @@ class AnswerBook {
 
   std::size_t size() const { return answers_.size(); }
 
+  /// The times between the tokens of a sequence, of all sequences so far. Tokens that come together
+  /// share the time since those before them.
+  const DistributionSketch& inter_token_us() const { return inter_token_us_; }
+
  private:
   struct Entry {
     std::size_t replica = 0;
@@ -77,6 +82,7 @@ class AnswerBook {
   struct Place {
     std::uint64_t request = 0;
     std::size_t place = 0;
+    std::optional<Clock::time_point> last_token = {};
   };
 
   std::vector<PlacedSequence> name(std::uint64_t request, Entry& entry,
@@ -84,9 +90,11 @@ class AnswerBook {
   PlacedSequence name_one(std::uint64_t request, Entry& entry, std::size_t place,
                           SequenceSpec spec);
   void forget(Entry& entry, std::uint64_t name);
+  void note_tokens(Entry& entry, Place& place, std::size_t tokens, Clock::time_point now);
 
   const Tokenizer* tokenizer_;
   std::uint64_t next_name_ = 0;
+  DistributionSketch inter_token_us_;
   std::unordered_map<std::uint64_t, Entry> answers_;  ///< by request
   std::unordered_map<std::uint64_t, Place> places_;   ///< of live sequences, by name
 };

@@ -49,6 +49,7 @@ Result<void> Executor::start(const ExecutorStart& start) {
   }
   steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
                                       inbox_, spec_.domain, intake_->tokenizer(), spec_.driver);
+  since_ns_ = monotonic_ns();
   loop_ = std::thread([this] {
     const Result<void> ended = steps_->run();
     if (ended.ok()) return;
@@ -88,6 +89,14 @@ void Executor::submit(std::int32_t replica, std::vector<Request> requests) {
     for (auto& entry : prepared) inbox_.submitted.push_back(std::move(entry));
   }
   inbox_.changed.notify_all();
+}
+
+ProcessTelemetry Executor::telemetry(bool all) {
+  ProcessTelemetry seen = steps_ ? steps_->telemetry(all) : ProcessTelemetry();
+  seen.process = context_.name();
+  seen.role = ProcessRole::executor;
+  seen.since_ns = since_ns_;
+  return seen;
 }
 
 void Executor::drain() {

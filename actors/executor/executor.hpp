@@ -13,6 +13,7 @@
 #include "actors/engine/request.hpp"
 #include "actors/executor/request_intake.hpp"
 #include "actors/scheduler/scheduler.hpp"
+#include "actors/telemetry/process_telemetry.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_handle.hpp"
@@ -81,10 +82,12 @@ class Executor {
   void submit(std::int32_t replica, std::vector<Request> requests);
   /// Ends requests that have not begun; they are reported as dropped.
   void drain();
+  /// How the loop has spent its time. With `all`, spans and the times between tokens too.
+  ProcessTelemetry telemetry(bool all);
 
   using Arguments = troupe::Arguments<ExecutorSpec>;
-  using Methods =
-      troupe::Methods<&Executor::load, &Executor::start, &Executor::submit, &Executor::drain>;
+  using Methods = troupe::Methods<&Executor::load, &Executor::start, &Executor::submit,
+                                  &Executor::drain, &Executor::telemetry>;
   static constexpr std::string_view actor_type = "Executor";
 
  private:
@@ -96,6 +99,7 @@ class Executor {
   std::unique_ptr<RequestIntake> intake_;
   ExecutorInbox inbox_;
   std::unique_ptr<StepLoop> steps_;
+  std::int64_t since_ns_ = 0;  ///< when the loop began
   std::thread loop_;
 };
 

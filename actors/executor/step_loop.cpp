@@ -26,6 +26,7 @@ StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, Execut
       driver_(std::move(driver)) {}
 
 Result<void> StepLoop::run() {
+  began_us_ = now_us();
   while (take_inbox()) {
     Result<void> stepped = send_plans();
     if (stepped.ok() && domain_.in_flight() > 0) {
@@ -56,12 +57,17 @@ bool StepLoop::take_inbox() {
   std::vector<ExecutorInbox::Entry> submitted;
   bool begins_to_drain = false;
   {
+    SpanScope idle(&recorder_, SpanKind::idle);
+    const bool was_live = domain_.live() > 0 || domain_.in_flight() > 0;
+    const std::int64_t asleep_us = now_us();
+    if (was_live) idle.forget();
     std::unique_lock lock(inbox_.mutex);
     // Reports are on their way when the loop gets here, so it can sleep until somebody calls.
     inbox_.changed.wait(lock, [this] {
       return inbox_.stopping || !inbox_.submitted.empty() || inbox_.draining != draining_ ||
              domain_.live() > 0 || domain_.in_flight() > 0;
     });
+    if (!was_live) idle_us_ += now_us() - asleep_us;
     if (inbox_.stopping) return false;
     submitted.swap(inbox_.submitted);
     begins_to_drain = inbox_.draining && !draining_;
@@ -112,38 +118,91 @@ std::int64_t StepLoop::now_us() {
 
 Result<void> StepLoop::send_plans() {
   while (true) {
+    SpanScope planning(&recorder_, SpanKind::plan);
     const std::vector<StepPlan> plans = domain_.plan(now_us());
-    if (plans.empty()) return {};
+    if (plans.empty()) {
+      planning.forget();
+      return {};
+    }
+    planning.set_step(plans.front().step);
+    planning.end();
+    recorder_.set_step(plans.front().step);
+    const SpanScope sending(&recorder_, SpanKind::send_plan);
     for (std::size_t i = 0; i < plans.size(); ++i) {
       TROUPE_TRY(const auto bytes, encoder_.encode(plans[i]));
       TROUPE_CHECK(channels_[i].plans.send(bytes, deadline_in(step_timeout)));
     }
-    sent_at_.push_back(Clock::now());
+    sent_at_us_.push_back(now_us());
   }
 }
 
 Result<void> StepLoop::take_results() {
   std::vector<StepResult> results;
   std::uint32_t model_us = 0;
+  SpanScope waiting(&recorder_, SpanKind::wait_result);
   for (StepChannels& replica : channels_) {
     TROUPE_TRY(const Message message, replica.answering().receive(deadline_in(step_timeout)));
     TROUPE_TRY(StepResult result, decode_result(message.bytes()));
     model_us = std::max(model_us, result.model_us);
     results.push_back(std::move(result));
   }
-  const Clock::time_point sent_at = sent_at_.front();
-  sent_at_.pop_front();
-  ++stats_.steps;
-  stats_.model_us += model_us;
-  stats_.step_us += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - sent_at).count());
+  const std::int64_t answered_us = now_us();
+  recorder_.set_step(results.front().step);
+  waiting.set_step(results.front().step);
+  waiting.end();
+  std::uint64_t sequences = 0;
+  for (const StepResult& result : results) sequences += result.results.size();
+  const std::int64_t planned_us = sent_at_us_.front();
+  sent_at_us_.pop_front();
+  SpanScope applying(&recorder_, SpanKind::apply);
   TROUPE_TRY(auto updates, domain_.apply(std::move(results)));
+  applying.end();
   take_updates(std::move(updates));
+  note_step(planned_us, answered_us, model_us, sequences);
   return {};
+}
+
+void StepLoop::note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
+                         std::uint64_t sequences) {
+  const SchedulerCounters counters = domain_.counters();
+  StepRecord record;
+  record.planned_us = planned_us;
+  record.answered_us = answered_us;
+  record.step_us = static_cast<std::uint64_t>(answered_us - planned_us);
+  record.model_us = model_us;
+  record.prompt_tokens = counters.prompt_tokens - counted_.prompt_tokens;
+  record.prefix_tokens = counters.prefix_tokens - counted_.prefix_tokens;
+  record.output_tokens = stats_.output_tokens - counted_output_tokens_;
+  record.sequences = sequences;
+  record.running = domain_.running();
+  record.waiting = domain_.waiting();
+  record.kv_use = record.most_kv_use = domain_.kv_use();
+  step_records_.add(record);
+  counted_ = counters;
+  counted_output_tokens_ = stats_.output_tokens;
+  ++stats_.steps;
+  stats_.model_us += record.model_us;
+  stats_.step_us += record.step_us;
+}
+
+ProcessTelemetry StepLoop::telemetry(bool all) const {
+  ProcessTelemetry seen;
+  seen.role = ProcessRole::executor;
+  seen.index = index_;
+  seen.totals = recorder_.totals();
+  if (all) {
+    seen.kept = recorder_.spans();
+    const std::lock_guard lock(answers_mutex_);
+    seen.inter_token_us = answers_.inter_token_us();
+  }
+  seen.now_ns = monotonic_ns();
+  return seen;
 }
 
 void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
   const auto now = Clock::now();
+  const SpanScope scope(&recorder_, SpanKind::answer);
+  const std::lock_guard lock(answers_mutex_);
   for (SequenceUpdate& update : updates) {
     const std::size_t tokens = update.tokens.size();
     AnswerBook::Outcome outcome = answers_.take(std::move(update), now);
@@ -157,6 +216,7 @@ void StepLoop::update_stats() {
   stats_.running = domain_.running();
   stats_.waiting = domain_.waiting();
   stats_.kv_use = domain_.kv_use();
+  stats_.active_us = static_cast<std::uint64_t>(now_us() - began_us_ - idle_us_);
   stats_.scheduler = domain_.counters();
 }
 
@@ -167,8 +227,10 @@ Result<void> StepLoop::report_if_due() {
       now - last_report_ < report_interval) {
     return {};
   }
+  const SpanScope scope(&recorder_, SpanKind::report);
   update_stats();
   report_.domain = index_;
+  report_.steps = step_records_.take();
   report_.stats = stats_;
   report_.first_token = first;
   first_token_reported_ |= first;

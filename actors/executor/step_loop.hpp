@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "actors/executor/executor.hpp"
 #include "actors/scheduler/step_domain.hpp"
 #include "actors/step/step_codec.hpp"
+#include "actors/telemetry/process_telemetry.hpp"
+#include "actors/telemetry/span_recorder.hpp"
+#include "actors/telemetry/step_record.hpp"
 #include "models/text/tokenizer.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/channel/channel.hpp"
@@ -26,7 +30,7 @@ struct StepChannels {
 };
 
 /// The executor's loop: plan and send as many steps as may be in flight, receive the oldest one's
-/// results, apply, report. Runs on one thread; interrupt() may come from another.
+/// results, apply, report. Runs on one thread; interrupt() and telemetry() may come from others.
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
@@ -44,6 +48,9 @@ class StepLoop {
   /// Makes a wait for the workers end; set inbox.stopping first.
   void interrupt();
 
+  /// How the loop has spent its time. With `all`, spans and the times between tokens too.
+  ProcessTelemetry telemetry(bool all) const;
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -56,6 +63,8 @@ class StepLoop {
   Result<void> send_plans();
   Result<void> take_results();
   void take_updates(std::vector<SequenceUpdate> updates);
+  void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
+                 std::uint64_t sequences);
   /// Errors: a report that the driver could not be given; its answers would be lost.
   Result<void> report_if_due();
   void update_stats();
@@ -67,9 +76,16 @@ class StepLoop {
   AnswerBook answers_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;
-  std::deque<Clock::time_point> sent_at_;  ///< of the steps in flight, oldest first
+  std::deque<std::int64_t> sent_at_us_;  ///< of the steps in flight, oldest first
   EngineReport report_;
   EngineStats stats_;
+  StepBatch step_records_;
+  SchedulerCounters counted_;  ///< when the last step was noted
+  std::uint64_t counted_output_tokens_ = 0;
+  std::int64_t began_us_ = 0;  ///< the loop
+  std::int64_t idle_us_ = 0;   ///< of the time since then
+  SpanRecorder recorder_;
+  mutable std::mutex answers_mutex_;  ///< for what telemetry() reads of answers_
   bool first_token_reported_ = false;
   bool draining_ = false;
   Clock::time_point last_report_{};

@@ -1,7 +1,6 @@
 #include "actors/worker/model_runner.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -227,7 +226,7 @@ Result<void> ModelRunner::take_sampled_ids_here(const StepPlan& plan, const Step
 }
 
 Result<StepResult> ModelRunner::run(const StepPlan& plan) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin_ns = monotonic_ns();
   if (stages_ > 1 && is_first_stage()) TROUPE_CHECK(take_sampled_ids(plan));
   TROUPE_CHECK(apply_deltas(plan));
   StepResult result;
@@ -257,10 +256,9 @@ Result<StepResult> ModelRunner::run(const StepPlan& plan) {
   } else {
     await_sampled_ids(plan);
   }
-  result.model_us =
-      static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                     std::chrono::steady_clock::now() - begin)
-                                     .count());
+  const std::int64_t end_ns = monotonic_ns();
+  result.model_us = static_cast<std::uint32_t>((end_ns - begin_ns) / 1000);
+  if (recorder_ != nullptr) recorder_->record(SpanKind::step, begin_ns, end_ns);
   return result;
 }
 
@@ -277,6 +275,7 @@ Result<void> ModelRunner::add_drafts(const StepPlan& plan, StepResult& result) {
                      .drafts = {}});
     results.push_back(i);
   }
+  const SpanScope scope(recorder_, SpanKind::draft);
   TROUPE_CHECK(drafter_->propose(tasks, most_drafts_));
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     result.results[results[i]].drafts = std::move(tasks[i].drafts);
@@ -288,6 +287,7 @@ Result<void> ModelRunner::join_passes_of_others() {
   while (true) {
     TROUPE_TRY(const bool others_have, any_has_tokens(false));
     if (!others_have) return {};
+    const SpanScope scope(recorder_, SpanKind::forward);
     TROUPE_CHECK(model_->forward({}, {}));
   }
 }
@@ -343,9 +343,19 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   const ForwardBatch batch = pass_->upload();
   Tensor logits;
   if (is_last_stage()) logits = logits_.view().rows(0, pass_->head_rows());
-  TROUPE_CHECK(model_->forward(batch, logits));
-  if (is_last_stage() && !heads_.empty()) TROUPE_CHECK(read_logits(logits, result));
-  if (drafter_ != nullptr) TROUPE_CHECK(drafter_->follow(batch));
+  rows_ += static_cast<std::uint64_t>(batch.token_ids.elements());
+  {
+    const SpanScope scope(recorder_, SpanKind::forward);
+    TROUPE_CHECK(model_->forward(batch, logits));
+  }
+  if (is_last_stage() && !heads_.empty()) {
+    const SpanScope scope(recorder_, SpanKind::sample);
+    TROUPE_CHECK(read_logits(logits, result));
+  }
+  if (drafter_ != nullptr) {
+    const SpanScope scope(recorder_, SpanKind::draft);
+    TROUPE_CHECK(drafter_->follow(batch));
+  }
   pass_->clear();
   heads_.clear();
   return {};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/step/step_plan.hpp"
+#include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/drafter.hpp"
 #include "actors/worker/pass.hpp"
 #include "actors/worker/row_choice.hpp"
@@ -41,6 +42,12 @@ class ModelRunner {
     drafter_ = &drafter;
     most_drafts_ = most;
   }
+
+  /// From now on notes what it does in `recorder`, which outlives the runner.
+  void record_spans(SpanRecorder& recorder) { recorder_ = &recorder; }
+
+  /// Tokens that have passed this rank's layers.
+  std::uint64_t rows() const { return rows_; }
 
   /// Runs one step; the result says what was sampled on the last stage only. Errors: corrupt_data
   /// for a plan that does not fit the state (unknown sequence, positions out of order, a block or
@@ -123,6 +130,8 @@ class ModelRunner {
   std::vector<CacheSpec> groups_;
   Drafter* drafter_ = nullptr;
   std::int32_t most_drafts_ = 0;
+  SpanRecorder* recorder_ = nullptr;
+  std::uint64_t rows_ = 0;
   std::unordered_map<SequenceId, Sequence> sequences_;
   /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
   std::deque<std::vector<Awaited>> awaited_;

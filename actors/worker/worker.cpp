@@ -12,6 +12,8 @@ namespace {
 
 constexpr auto answer_timeout = std::chrono::seconds(30);
 constexpr auto idle_wait = std::chrono::seconds(1);
+/// How long counts are waited for that a step is changing.
+constexpr auto counts_wait = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -36,7 +38,7 @@ Result<GroupAddresses> Worker::announce() {
 Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   const auto began = std::chrono::steady_clock::now();
   if (!groups_) return fail(ErrorCode::invalid_argument, "load() before announce()");
-  TROUPE_CHECK(groups_->connect(peers));
+  TROUPE_CHECK(groups_->connect(peers, recorder_));
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
@@ -74,12 +76,14 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
+  runner_->record_spans(recorder_);
   if (drafter_) {
     TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
     runner_->guess_with(*drafter_, spec_.draft_tokens);
   }
   TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
+  since_ns_ = monotonic_ns();
   loop_ = std::thread([this] { serve(); });
   return step_plane_->addresses();
 }
@@ -99,8 +103,47 @@ void Worker::serve() {
   }
 }
 
+ProcessTelemetry Worker::telemetry(bool all) {
+  ProcessTelemetry seen;
+  seen.process = context_.name();
+  seen.role = ProcessRole::worker;
+  seen.index = spec_.rank;
+  seen.since_ns = since_ns_;
+  if (!runner_) return seen;
+  const MeshCoordinates at = groups_->mesh().coordinates(spec_.rank);
+  seen.replica = at.data;
+  seen.stage = at.stage;
+  seen.place = place();
+  if (all) {
+    const std::unique_lock between_steps(step_mutex_, counts_wait);
+    seen.kept = recorder_.spans();
+    if (between_steps.owns_lock()) {
+      seen.rows = runner_->rows();
+      seen.expert_rows = expert_rows();
+    }
+  }
+  seen.totals = recorder_.totals();
+  seen.now_ns = monotonic_ns();
+  return seen;
+}
+
+ExpertRows Worker::expert_rows() const {
+  ExpertLoad load = model_->expert_load();
+  return {.first_layer = load.first_layer,
+          .layers = load.layers,
+          .first_expert = load.first_expert,
+          .experts = load.experts,
+          .rows = std::move(load.rows)};
+}
+
 Result<void> Worker::serve_step() {
+  SpanScope waiting(&recorder_, SpanKind::wait_plan);
   Result<StepPlan> plan = step_plane_->receive(deadline_in(idle_wait));
+  if (plan.ok()) {
+    waiting.set_step(plan->step);
+    recorder_.set_step(plan->step);
+  }
+  waiting.end();
   if (!plan.ok()) {
     if (plan.error().code == ErrorCode::timeout) return {};  // nothing to do is no failure
     return std::move(plan).error();
@@ -109,8 +152,14 @@ Result<void> Worker::serve_step() {
     log::warning("dropped a plan of epoch {}; this is epoch {}", plan->epoch, spec_.epoch);
     return {};
   }
-  TROUPE_TRY(const StepResult result, runner_->run(*plan));
+  TROUPE_TRY(const StepResult result, run(*plan));
+  const SpanScope scope(&recorder_, SpanKind::reply);
   return step_plane_->answer(result, deadline_in(answer_timeout));
+}
+
+Result<StepResult> Worker::run(const StepPlan& plan) {
+  const std::lock_guard lock(step_mutex_);
+  return runner_->run(plan);
 }
 
 }  // namespace troupe

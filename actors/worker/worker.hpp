@@ -3,10 +3,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "actors/telemetry/process_telemetry.hpp"
+#include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/model_runner.hpp"
 #include "actors/worker/worker_groups.hpp"
 #include "actors/worker/worker_spec.hpp"
@@ -37,18 +40,28 @@ class Worker {
   /// Allocates the KV cache and begins to serve steps. Says what the executor must connect to.
   Result<StepAddresses> start(std::int64_t kv_blocks);
 
+  /// How it has spent its time. With `all`, spans and counts too, as they are when the step that
+  /// runs is over, or without the counts if it is not over soon.
+  ProcessTelemetry telemetry(bool all);
+
   using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods = troupe::Methods<&Worker::announce, &Worker::load, &Worker::start>;
+  using Methods =
+      troupe::Methods<&Worker::announce, &Worker::load, &Worker::start, &Worker::telemetry>;
   static constexpr std::string_view actor_type = "Worker";
 
  private:
   std::string place() const;
   void serve();
   Result<void> serve_step();
+  Result<StepResult> run(const StepPlan& plan);
+  ExpertRows expert_rows() const;
 
   ActorContext& context_;
   WorkerSpec spec_;
   ModelConfig config_;  ///< from announce() on
+  SpanRecorder recorder_;
+  std::int64_t since_ns_ = 0;    ///< when start() was done
+  std::timed_mutex step_mutex_;  ///< held while a step runs
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/worker/timed_collectives.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
@@ -81,7 +82,7 @@ GroupAddresses WorkerGroups::addresses() const {
   return {.tensor = of(tensor_), .pipeline = of(pipeline_), .experts = of(experts_)};
 }
 
-Result<void> WorkerGroups::connect(const GroupPeers& peers) {
+Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& recorder) {
   // Every rank connects its groups in this order, so that none waits for one that waits for it.
   const std::pair<Group*, const std::vector<std::string>*> groups[] = {
       {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
@@ -92,6 +93,9 @@ Result<void> WorkerGroups::connect(const GroupPeers& peers) {
     }
     if (group->collectives) {
       group->collectives->set_timeout(group == &tensor_ ? tensor_timeout : step_timeout);
+      const SpanKind kind = group == &pipeline_ ? SpanKind::stage : SpanKind::exchange;
+      group->collectives =
+          std::make_unique<TimedCollectives>(std::move(group->collectives), recorder, kind);
     }
   }
   return {};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/layers/parallel_context.hpp"
 #include "parallel/collectives/collectives.hpp"
@@ -27,8 +28,9 @@ class WorkerGroups {
 
   /// Where this rank listens in each of its groups.
   GroupAddresses addresses() const;
-  /// Completes the groups with the addresses of all members.
-  Result<void> connect(const GroupPeers& peers);
+  /// Completes the groups with the addresses of all members. What this rank does in them from then
+  /// on is noted in `recorder`, which outlives the object.
+  Result<void> connect(const GroupPeers& peers, SpanRecorder& recorder);
 
   /// What the model needs to know; valid as long as this object.
   ParallelContext context() const;

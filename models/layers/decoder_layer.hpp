@@ -18,6 +18,8 @@ class DecoderLayer {
   /// replicas, whose tokens this rank's experts may get. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, const AttentionBatch& batch, const Tensor& rope,
                        const KvLayer& cache) const;
+  /// As FeedForward's.
+  Tensor rows_per_expert() const { return feed_forward_->rows_per_expert(); }
   std::size_t bytes() const;
 
  private:

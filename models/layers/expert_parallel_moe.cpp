@@ -22,6 +22,7 @@ Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContex
   TROUPE_TRY(moe->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
+  TROUPE_TRY(moe->rows_per_expert_, context.ops.allocate(DType::i64, Shape{moe->down_->experts()}));
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
@@ -70,6 +71,7 @@ void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) c
   const Tensor activated = first_rows(space_.activated, rows, inner);
   ops_.upload(exchange_.offsets(), batch.offsets);
   ops_.upload(exchange_.sorted_rows(), batch.source);
+  ops_.count_rows(batch, rows_per_expert_);
   ops_.grouped_linear(*gate_up_, received, batch, 1, true, false, gate_up);
   ops_.silu_mul(gate_up, activated);
   ops_.grouped_linear(*down_, activated, batch, 1, false, true, results);

@@ -20,6 +20,9 @@ class FeedForward {
   /// (TensorGroup::own_tokens). Without tokens it takes part in what other replicas do with these
   /// weights, and does nothing else. Errors: those of Collectives.
   virtual Result<void> forward(const Tensor& x, const Tensor& out) const = 0;
+  /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
+  /// without experts.
+  virtual Tensor rows_per_expert() const { return {}; }
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;
 };

@@ -10,6 +10,8 @@ Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& contex
   TROUPE_TRY(block->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(block->down_, weights.grouped_linear({Parameter::expert_down}, layer));
+  TROUPE_TRY(block->rows_per_expert_,
+             context.ops.allocate(DType::i64, Shape{block->down_->experts()}));
   return std::unique_ptr<FeedForward>(std::move(block));
 }
 
@@ -29,6 +31,7 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
 
   router_->choose(x, ids, weights);
   ops_.permute(ids, 0, batch);
+  ops_.count_rows(batch, rows_per_expert_);
   ops_.grouped_linear(*gate_up_, x, batch, top_k, true, false, gate_up);
   ops_.silu_mul(gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {

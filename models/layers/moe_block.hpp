@@ -18,6 +18,7 @@ class MoeBlock final : public FeedForward {
                                                      std::int64_t layer);
   bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  Tensor rows_per_expert() const override { return rows_per_expert_; }
   std::size_t bytes() const override {
     return router_->bytes() + gate_up_->bytes() + down_->bytes();
   }
@@ -32,6 +33,7 @@ class MoeBlock final : public FeedForward {
   std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [experts] x [2 inner, hidden]
   std::unique_ptr<GroupedLinear> down_;     // [experts] x [hidden, inner]
+  DeviceTensor rows_per_expert_;            // [experts] i64
 };
 
 }  // namespace troupe

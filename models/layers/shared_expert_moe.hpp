@@ -15,6 +15,7 @@ class SharedExpertMoe final : public FeedForward {
                                                      std::unique_ptr<FeedForward> routed);
   bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  Tensor rows_per_expert() const override { return routed_->rows_per_expert(); }
   std::size_t bytes() const override { return routed_->bytes() + shared_->bytes(); }
 
  private:

@@ -44,6 +44,13 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
+  if (exchange) {
+    const ExpertPlace place = parallel.mesh.expert_place(parallel.rank);
+    first_expert_ = place.expert_rank * exchange->local_experts();
+    tells_expert_load_ = place.split_index == 0;
+  } else {
+    tells_expert_load_ = config_.moe && shard.rank == 0;
+  }
   const LayerContext context{config_, limits_,  weights,  space_,
                              ops_,    parallel, *tensor_, experts_ ? &*experts_ : nullptr};
 
@@ -54,6 +61,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   }
   TROUPE_TRY(const std::vector<Slice> stages, stage_layers(config_, stages_));
   const Slice own = stages[static_cast<std::size_t>(stage_)];
+  first_layer_ = own.begin;
   for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
     TROUPE_TRY(auto built, family.build_layer(context, layer));
     layers_.push_back(std::move(built));
@@ -158,6 +166,23 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   kv_memory_ = std::move(memory);
   for (const auto& [keys, values] : kv_memory_) kv_.push_back({keys, values});
   return {};
+}
+
+ExpertLoad DecoderModel::expert_load() const {
+  ExpertLoad load;
+  if (!tells_expert_load_) return load;
+  load.first_layer = first_layer_;
+  load.layers = static_cast<std::int64_t>(layers_.size());
+  load.first_expert = first_expert_;
+  load.experts = experts_ ? experts_->layout().local_experts() : config_.moe->experts;
+  load.rows.resize(static_cast<std::size_t>(load.layers * load.experts));
+  for (std::int64_t layer = 0; layer < load.layers; ++layer) {
+    const Tensor rows = layers_[static_cast<std::size_t>(layer)].rows_per_expert();
+    if (rows.empty()) continue;
+    ops_.download(rows, Tensor(load.rows.data() + layer * load.experts, DType::i64, rows.shape()));
+  }
+  if (!ops_.synchronize().ok()) load.rows.clear();
+  return load;
 }
 
 std::size_t DecoderModel::weight_bytes() const {

@@ -23,6 +23,7 @@ class DecoderModel final : public Model {
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
+  ExpertLoad expert_load() const override;
   std::size_t weight_bytes() const override;
   const ModelConfig& config() const override { return config_; }
   const ModelLimits& limits() const override { return limits_; }
@@ -53,10 +54,13 @@ class DecoderModel final : public Model {
   int stages_ = 1;
   bool steps_with_others_ = false;      // other replicas hold experts of this one
   std::optional<Embedding> embedding_;  // of the first stage
-  std::vector<DecoderLayer> layers_;    // of this stage
-  std::size_t groups_ = 1;              // of cache_groups
-  std::vector<StageCache> caches_;      // of each of layers_
-  std::optional<Head> head_;            // of the last stage
+  std::int64_t first_layer_ = 0;
+  std::vector<DecoderLayer> layers_;  // of this stage
+  std::int64_t first_expert_ = 0;     // of this rank, where whole experts are dealt out
+  bool tells_expert_load_ = false;    // false: another rank computes parts of the same rows
+  std::size_t groups_ = 1;            // of cache_groups
+  std::vector<StageCache> caches_;    // of each of layers_
+  std::optional<Head> head_;          // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
@@ -28,6 +29,16 @@ struct ForwardBatch {
   Tensor head_rows;  ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
 };
 
+/// How many rows (a token with one of its experts) each expert of this rank has computed: those of
+/// layers [first_layer, first_layer + layers) and experts [first_expert, first_expert + experts).
+struct ExpertLoad {
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;
+  std::int64_t first_expert = 0;
+  std::int64_t experts = 0;
+  std::vector<std::int64_t> rows;  ///< [layers][experts]; 0 in layers without experts
+};
+
 /// One rank's part of a model. A pass is a deterministic function of the weights, the KV cache and
 /// the batch; on CPU a sequence's logits have the same bits whoever shares its passes, however its
 /// tokens are cut into passes, and at every tensor size. One thread at a time.
@@ -48,6 +59,10 @@ class Model {
   virtual std::size_t kv_bytes_per_block() const = 0;
   /// Makes room for `blocks` KV blocks; once. resource_exhausted names the bytes asked for.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
+
+  /// What the experts have done so far. `rows` is empty in a model without experts, and on all but
+  /// one of the ranks that compute parts of the same rows. Waits for the device.
+  virtual ExpertLoad expert_load() const = 0;
 
   virtual std::size_t weight_bytes() const = 0;
   virtual const ModelConfig& config() const = 0;

@@ -192,6 +192,9 @@ class Ops {
   /// [first_expert, first_expert + local). ids [tokens, top_k]; fills batch.
   virtual void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) = 0;
 
+  /// counts[e] += the rows that `batch` has for expert e. counts [local experts] i64.
+  virtual void count_rows(const ExpertBatch& batch, const Tensor& counts) = 0;
+
   /// For sorted row i of expert e: out[i] = x[row_of(i)] . weights[e]^T. With `gather`, row_of(i)
   /// is source[i] / top_k (x [tokens, k]); otherwise i (x is sorted). out [tokens * top_k, n],
   /// sorted; with `scatter` out row is source[i] instead. Rows beyond offsets[last] are left alone.

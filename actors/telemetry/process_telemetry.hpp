@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/telemetry/distribution_sketch.hpp"
+#include "actors/telemetry/span.hpp"
+#include "actors/telemetry/span_recorder.hpp"
+
+namespace troupe {
+
+/// How many rows (a token with one of its experts) each expert computed on one rank, whose share of
+/// the model is layers [first_layer, first_layer + layers) and experts [first_expert, first_expert
+/// + experts). Of ranks that compute parts of the same rows, one tells them.
+struct ExpertRows {
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;
+  std::int64_t first_expert = 0;
+  std::int64_t experts = 0;
+  std::vector<std::int64_t> rows;  ///< [layers][experts]; empty: none, or another rank tells
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(first_layer, layers, first_expert, experts, rows);
+  }
+};
+
+enum class ProcessRole : std::uint8_t { driver, executor, worker };
+
+/// What one process of the engine says of itself since its start.
+struct ProcessTelemetry {
+  std::string process;  ///< the actor's name: "executor", "worker-0"
+  ProcessRole role = ProcessRole::worker;
+  std::int32_t index = 0;     ///< a worker's rank, an executor's domain
+  std::int32_t replica = 0;   ///< of a worker
+  std::int32_t stage = 0;     ///< of a worker
+  std::string place;          ///< of a worker in the mesh: "data 0, stage 1, ..."
+  std::int64_t now_ns = 0;    ///< when it said so, by its machine's CLOCK_MONOTONIC
+  std::int64_t since_ns = 0;  ///< when it began to serve
+  SpanTotals totals;
+
+  // The rest only when asked for.
+  SpanRecorder::Kept kept;
+  std::uint64_t rows = 0;             ///< of a worker: tokens that passed its layers
+  ExpertRows expert_rows;             ///< of a worker
+  DistributionSketch inter_token_us;  ///< of an executor: between a sequence's tokens
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, role, index, replica, stage, place, now_ns, since_ns, totals, kept.spans,
+            kept.all, rows, expert_rows, inter_token_us);
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "actors/telemetry/span.hpp"
+
+namespace troupe {
+
+/// Where one thread notes how it spends its time: totals of all spans, and the latest `capacity`
+/// spans themselves. Its memory is allocated when it is made, and to note a span costs two reads of
+/// the clock and a lock that nobody else wants (about 100 ns). record() is called by one thread,
+/// the other functions by any.
+class SpanRecorder {
+ public:
+  /// Of a process's spans so many are kept: some seconds of a busy worker in 0.5 MB.
+  static constexpr std::size_t default_capacity = std::size_t{1} << 14;
+
+  /// Exchanges shorter than `shortest_exchange_ns` count in the totals and are not kept: a step has
+  /// hundreds of them, in which there is nothing to see.
+  explicit SpanRecorder(std::size_t capacity = default_capacity,
+                        std::int64_t shortest_exchange_ns = 20'000);
+
+  /// The step that the spans from now on are part of.
+  void set_step(std::uint64_t step) { step_ = step; }
+  std::uint64_t step() const { return step_; }
+
+  /// Notes a span of the current step that has ended.
+  void record(SpanKind kind, std::int64_t begin_ns, std::int64_t end_ns) {
+    record({kind, step_, begin_ns, end_ns});
+  }
+  void record(const Span& span);
+
+  SpanTotals totals() const;
+
+  struct Kept {
+    std::vector<Span> spans;  ///< in the order in which they ended
+    bool all = true;          ///< false: older ones were overwritten
+  };
+  Kept spans() const;
+
+ private:
+  const std::size_t capacity_;
+  const std::int64_t shortest_exchange_ns_;
+  std::uint64_t step_ = 0;  ///< of the recording thread alone
+  mutable std::mutex mutex_;
+  SpanTotals totals_;
+  std::vector<Span> ring_;
+  std::size_t next_ = 0;  ///< where the next one goes once the ring is full
+  bool overwritten_ = false;
+};
+
+/// Notes the time from its making to its end; nothing if there is no recorder.
+class SpanScope {
+ public:
+  SpanScope(SpanRecorder* recorder, SpanKind kind)
+      : recorder_(recorder),
+        begin_ns_(recorder == nullptr ? 0 : monotonic_ns()),
+        step_(recorder == nullptr ? 0 : recorder->step()),
+        kind_(kind) {}
+  SpanScope(const SpanScope&) = delete;
+  SpanScope& operator=(const SpanScope&) = delete;
+  ~SpanScope() { end(); }
+
+  /// Ends it early.
+  void end() {
+    if (recorder_ == nullptr) return;
+    recorder_->record({kind_, step_, begin_ns_, monotonic_ns()});
+    recorder_ = nullptr;
+  }
+  /// It was nothing worth noting.
+  void forget() { recorder_ = nullptr; }
+  /// It turned out to belong to this step.
+  void set_step(std::uint64_t step) { step_ = step; }
+
+ private:
+  SpanRecorder* recorder_;
+  std::int64_t begin_ns_;
+  std::uint64_t step_;
+  SpanKind kind_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// What one step of a domain was, or several neighbouring ones added up. Times are microseconds of
+/// CLOCK_MONOTONIC.
+struct StepRecord {
+  std::int64_t planned_us = 0;   ///< when the first one's plan was sent
+  std::int64_t answered_us = 0;  ///< when the last one's result was there
+  std::uint64_t steps = 1;
+  std::uint64_t step_us = 0;   ///< from plan to result; steps in flight together count each
+  std::uint64_t model_us = 0;  ///< inside steps on the answering rank, which runs one at a time
+  std::uint64_t prompt_tokens = 0;  ///< computed
+  std::uint64_t prefix_tokens = 0;  ///< found in the prefix cache instead
+  std::uint64_t output_tokens = 0;
+  // Sums over the steps of what was there when each result came.
+  std::uint64_t sequences = 0;  ///< in the step
+  std::uint64_t running = 0;
+  std::uint64_t waiting = 0;
+  double kv_use = 0;       ///< 0..1 each
+  double most_kv_use = 0;  ///< of one step
+
+  /// Adds the steps that follow.
+  void add(const StepRecord& next);
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(planned_us, answered_us, steps, step_us, model_us, prompt_tokens, prefix_tokens,
+            output_tokens, sequences, running, waiting, kv_use, most_kv_use);
+  }
+};
+
+/// The steps since the last report: at most `most_records` records, neighbours being added up
+/// beyond that, so that nothing is lost but detail. One thread at a time.
+class StepBatch {
+ public:
+  static constexpr std::size_t most_records = 256;
+
+  StepBatch() { records_.reserve(most_records); }
+
+  void add(const StepRecord& record);
+  std::vector<StepRecord> take();
+
+ private:
+  std::vector<StepRecord> records_;
+};
+
+}  // namespace troupe

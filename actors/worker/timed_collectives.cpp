@@ -1,0 +1,58 @@
+#include "actors/worker/timed_collectives.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+TimedCollectives::TimedCollectives(std::unique_ptr<Collectives> inner, SpanRecorder& recorder,
+                                   SpanKind kind)
+    : inner_(std::move(inner)), recorder_(recorder), kind_(kind) {
+  set_timeout(inner_->timeout());
+}
+
+Result<void> TimedCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->all_reduce_tree(partial, sum);
+}
+
+Result<void> TimedCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                                   std::span<const std::int64_t> rows_per_rank) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->reduce_scatter_tree(partial, sum, rows_per_rank);
+}
+
+Result<void> TimedCollectives::all_gather(const Tensor& part, const Tensor& all,
+                                          std::span<const std::int64_t> rows_per_rank) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->all_gather(part, all, rows_per_rank);
+}
+
+Result<void> TimedCollectives::broadcast(const Tensor& tensor, int root) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->broadcast(tensor, root);
+}
+
+Result<void> TimedCollectives::all_to_all(const Tensor& send,
+                                          std::span<const std::int64_t> send_rows,
+                                          const Tensor& receive,
+                                          std::span<const std::int64_t> receive_rows) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->all_to_all(send, send_rows, receive, receive_rows);
+}
+
+Result<void> TimedCollectives::send(const Tensor& tensor, int to) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->send(tensor, to);
+}
+
+Result<void> TimedCollectives::receive(const Tensor& tensor, int from) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->receive(tensor, from);
+}
+
+Result<void> TimedCollectives::barrier() {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->barrier();
+}
+
+}  // namespace troupe
