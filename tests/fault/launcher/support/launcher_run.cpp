@@ -77,9 +77,9 @@ std::vector<std::pair<std::string, std::string>> bound_sockets() {
 }
 
 /// Answers come from the first second on, although most take long.
-void write_requests(const fs::path& path) {
+void write_requests(const fs::path& path, int count) {
   std::ofstream file(path);
-  for (int i = 0; i < LauncherRun::lines; ++i) {
+  for (int i = 0; i < count; ++i) {
     const nlohmann::json request = {
         {"custom_id", fmt::format("tale-{}", i)},
         {"method", "POST"},
@@ -134,17 +134,25 @@ double ms_since(Clock::time_point start) {
 
 }  // namespace
 
-Result<LauncherRun> LauncherRun::start(std::string_view parallel) {
+Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests) {
   std::string pattern = (fs::temp_directory_path() / "troupe-fault-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) return fail_errno(errno, "cannot make a folder");
   const fs::path folder = fs::canonical(pattern);
   fs::create_directory(folder / "tmp");
-  write_requests(folder / "requests.jsonl");
+  write_requests(folder / "requests.jsonl", requests);
   write_config(folder / "cluster.yaml", parallel);
+  LauncherRun run(folder, 0);
+  TROUPE_CHECK(run.start_again());
+  return run;
+}
+
+Result<void> LauncherRun::start_again() {
   const int pid = ::fork();
   if (pid < 0) return fail_errno(errno, "cannot fork");
-  if (pid == 0) become_launcher(folder);
-  return LauncherRun(folder, pid);
+  if (pid == 0) become_launcher(folder_);
+  pid_ = pid;
+  wait_status_.reset();
+  return {};
 }
 
 LauncherRun::LauncherRun(LauncherRun&& other) noexcept
@@ -154,7 +162,7 @@ LauncherRun::LauncherRun(LauncherRun&& other) noexcept
 
 LauncherRun::~LauncherRun() {
   if (folder_.empty()) return;
-  if (!ended()) ::kill(pid_, SIGKILL);
+  if (pid_ != 0 && !ended()) ::kill(pid_, SIGKILL);
   for (const JobProcess& process : processes()) ::kill(process.pid, SIGKILL);
   (void)wait_until([this] { return ended() && processes().empty(); }, milliseconds(2000));
   std::error_code error;
@@ -243,8 +251,10 @@ std::vector<std::string> LauncherRun::unexpected_files() const {
   std::vector<std::string> others;
   for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
     const fs::path path = entry.path().lexically_relative(folder_);
-    const bool is_log = path.parent_path() == "out.jsonl.job" && path.extension() == ".log";
-    if (!is_log && !expected.contains(path.string())) others.push_back(path.string());
+    const bool in_job = path.parent_path() == "out.jsonl.job";
+    const bool is_known = in_job && (path.extension() == ".log" || path.filename() == "lock" ||
+                                     path.filename() == "fingerprint.json");
+    if (!is_known && !expected.contains(path.string())) others.push_back(path.string());
   }
   return others;
 }

@@ -34,7 +34,10 @@ struct Aftermath {
 class LauncherRun {
  public:
   /// `parallel`: the keys of the YAML's section of this name.
-  static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2");
+  static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
+                                   int requests = lines);
+  /// Starts the launcher again with the same command, after its end.
+  Result<void> start_again();
   LauncherRun(LauncherRun&& other) noexcept;
   LauncherRun& operator=(LauncherRun&&) = delete;
   ~LauncherRun();
@@ -55,7 +58,7 @@ class LauncherRun {
 
   std::string stderr_text() const;
   std::string output_text() const;
-  static constexpr int lines = 2000;  ///< of the request file
+  static constexpr int lines = 2000;  ///< of the request file, if nothing else is said
 
   /// Paths in the folder that no launcher should leave there, relative to it.
   std::vector<std::string> unexpected_files() const;

@@ -37,6 +37,7 @@ class LauncherProcess {
   /// Waits for its end, and kills it after `limit`.
   Ended wait(std::chrono::milliseconds limit);
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const;        ///< to the process alone
   void signal_group(int number) const;  ///< to the process group, as a terminal's Ctrl-C does
 

@@ -314,7 +314,8 @@ TEST_F(LineReading, unpacks_gzip_and_zstd_in_several_members_whatever_the_name) 
     for (const std::string& text : {std::string("one\ntw"), std::string(), "o\n" + large}) {
       ASSERT_TRUE(append_member(packing, text, packed).ok());
     }
-    EXPECT_EQ(lines_of(write("in", packed), 1'000'000), (Lines{{1, "one"}, {2, "two"}, {3, large}}));
+    EXPECT_EQ(lines_of(write("in", packed), 1'000'000),
+              (Lines{{1, "one"}, {2, "two"}, {3, large}}));
     EXPECT_EQ(*count_lines(path("in")), 3U);
     const Lines torn = lines_of(write("in", packed.substr(0, packed.size() - 5)), 1'000'000);
     ASSERT_EQ(torn.size(), 1U);
@@ -403,8 +404,7 @@ TEST_F(BatchWriting, never_overwrites_its_own_input) {
   write("in", "requests\n");
   fs::create_symlink(path("in"), path("link"));
   for (const char* name : {"in", "link"}) {
-    const auto writer =
-        BatchWriter::open(path(name), {.input_path = path("in")});
+    const auto writer = BatchWriter::open(path(name), {.input_path = path("in")});
     ASSERT_FALSE(writer.ok());
     EXPECT_EQ(writer.error().message,
               fmt::format("the output {} is the input file itself", path(name)));

@@ -1,0 +1,83 @@
+#include "tests/fault/launcher/support/resumption.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/support/time_scale.hpp"
+
+namespace troupe::test {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds whole_run{180'000 * time_scale};
+constexpr milliseconds patience{10'000 * time_scale};
+constexpr const char* arrangement = "tensor_parallel_size: 2";
+
+/// The lines sorted; the time that they have in common is 0.
+std::vector<std::string> sorted_lines(const std::string& output) {
+  std::istringstream text(
+      std::regex_replace(output, std::regex("\"created\":[0-9]+"), "\"created\":0"));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+void expect_finished(LauncherRun& run, int requests) {
+  const Aftermath seen = run.watch(Clock::now(), {}, whole_run);
+  ASSERT_TRUE(seen.gone_ms.has_value()) << run.stderr_text();
+  ASSERT_EQ(seen.exit_code, std::optional<int>(0)) << run.stderr_text();
+  const auto answers = count_whole_answers(run.output_text());
+  ASSERT_TRUE(answers.ok()) << answers.error().message;
+  EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
+}
+
+}  // namespace
+
+void kill_and_resume(int kills, int requests, int longest_wait_ms) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  auto run = LauncherRun::start(arrangement, requests);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  std::size_t most_before = 0;
+  for (int i = 0; i < kills; ++i) {
+    const int wait_ms = static_cast<int>(random() % static_cast<unsigned>(longest_wait_ms));
+    // The passing of time is what the test varies; nothing is waited for.
+    std::this_thread::sleep_for(milliseconds(wait_ms));
+    const int driver = run->wait_for_role("driver", milliseconds(0));
+    if (driver != 0) {
+      ASSERT_EQ(::kill(driver, SIGKILL), 0);
+    }
+    const Aftermath seen = run->watch(Clock::now(), {}, patience);
+    ASSERT_TRUE(seen.gone_ms.has_value()) << "kill " << i << ": processes are left";
+    const std::string text = run->output_text();
+    const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+    EXPECT_GE(lines, most_before) << "kill " << i << " lost answers";
+    most_before = lines;
+    std::printf("kill %2d after %4d ms: %zu of %d lines\n", i + 1, wait_ms, lines, requests);
+    const auto again = run->start_again();
+    ASSERT_TRUE(again.ok()) << again.error().message;
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_finished(*run, requests));
+
+  auto undisturbed = LauncherRun::start(arrangement, requests);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, requests));
+  const auto expected = sorted_lines(undisturbed->output_text());
+  const auto found = sorted_lines(run->output_text());
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i], expected[i]) << "seed " << seed;
+  }
+}
+
+}  // namespace troupe::test

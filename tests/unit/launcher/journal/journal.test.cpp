@@ -1,0 +1,289 @@
+#include "launcher/journal/journal.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/batch/answer_format.hpp"
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class JournalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::path(testing::TempDir()) / fmt::format("troupe_{}_{}", ::getpid(), test->name());
+    fs::create_directories(folder_ / "out.jsonl.job");
+    write(input(), "requests\n");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(std::string_view name) const { return (folder_ / name).string(); }
+  std::string input() const { return path("in.jsonl"); }
+  std::string output() const { return path("out.jsonl"); }
+  std::string fingerprint() const { return path("out.jsonl.job/fingerprint.json"); }
+
+  static void write(const std::string& file, std::string_view text) {
+    std::ofstream(file, std::ios::binary) << text;
+  }
+  static std::string read(const std::string& file) {
+    std::ostringstream text;
+    text << std::ifstream(file, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+  JournalOptions options(ResumeMode mode = ResumeMode::automatic) const {
+    return {.output = output(), .input = input(), .mode = mode};
+  }
+  static Fingerprint job(std::string seed, std::int64_t created = 100) {
+    return {.identity = {.id = 0xABCD, .created = created},
+            .parts = {{"the input", "9 bytes"}, {"job.seed", std::move(seed)}}};
+  }
+  Result<Journal> open(ResumeMode mode, Fingerprint fingerprint) const {
+    return Journal::open(options(mode), std::move(fingerprint));
+  }
+  /// Runs a job of this fingerprint that writes `lines`.
+  void run(const Fingerprint& fingerprint, const std::vector<std::string>& lines,
+           ResumeMode mode = ResumeMode::automatic) const {
+    auto journal = open(mode, fingerprint);
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    ASSERT_TRUE(journal->begin().ok());
+    for (const std::string& line : lines) ASSERT_TRUE(journal->append(line).ok());
+    ASSERT_TRUE(journal->finish().ok());
+  }
+
+ private:
+  fs::path folder_;
+};
+
+std::string answer(std::string_view custom_id) {
+  RequestHeader header;
+  header.line = 7;
+  header.custom_id = custom_id;
+  Completion completion;
+  completion.choices.push_back({});
+  return format_answer(header, completion, {});
+}
+
+std::string error_line(std::size_t line, const std::optional<std::string>& custom_id) {
+  return format_error({line, "invalid_json", "no } \"object\"", custom_id}, {});
+}
+
+TEST(AnswerKey, is_read_from_every_form_of_line_that_is_written) {
+  for (const std::string id :
+       {"a", "quote \" backslash \\ newline \n \x01", "\u00e4 \u2028", "}"}) {
+    const auto key = read_answer_key(answer(id));
+    ASSERT_TRUE(key.has_value()) << answer(id);
+    EXPECT_FALSE(key->is_error);
+    EXPECT_EQ(key->custom_id, id);
+    const auto error = read_answer_key(error_line(12, id));
+    ASSERT_TRUE(error.has_value()) << error_line(12, id);
+    EXPECT_TRUE(error->is_error);
+    EXPECT_EQ(error->custom_id, id);
+    EXPECT_EQ(error->line, 12U);
+  }
+  const auto nameless = read_answer_key(error_line(3, std::nullopt));
+  ASSERT_TRUE(nameless.has_value());
+  EXPECT_FALSE(nameless->custom_id.has_value());
+}
+
+TEST(AnswerKey, is_not_found_in_anything_else) {
+  const std::string whole = answer("a");
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("null"), whole.substr(0, whole.size() - 1),
+        std::string(100, '\0'), std::string(R"({"custom_id":"a","response":{}})"),
+        std::string(R"({"id":"b","custom_id":null,"response":{}})"),
+        std::string(R"({"id":"b","custom_id":"a\)"),
+        std::string(R"({"id":"b","custom_id":"a}")")}) {
+    EXPECT_FALSE(read_answer_key(text).has_value()) << text;
+  }
+}
+
+TEST_F(JournalTest, counts_what_was_answered_and_appends_behind_it) {
+  run(job("0"), {answer("a"), error_line(2, std::nullopt), answer("c")});
+  const std::string before = read(output());
+  auto journal = open(ResumeMode::automatic, job("0", 200));
+  ASSERT_TRUE(journal.ok()) << journal.error().message;
+  EXPECT_EQ(journal->lines_before(), 3U);
+  EXPECT_EQ(journal->errors_before(), 1U);
+  EXPECT_TRUE(journal->same_job());
+  EXPECT_EQ(journal->identity().created, 100) << "answers of one file have one time";
+  LineIds ids = journal->take_ids();
+  EXPECT_EQ(ids.meet("a"), LineIds::Met::answered);
+  EXPECT_EQ(ids.meet("b"), LineIds::Met::first);
+  EXPECT_TRUE(ids.has_error(2, std::nullopt));
+  EXPECT_EQ(read(output()), before) << "opening must not change the output";
+  ASSERT_TRUE(journal->begin().ok());
+  ASSERT_TRUE(journal->append(answer("b")).ok());
+  EXPECT_EQ(read(output()), before + answer("b") + "\n");
+}
+
+TEST_F(JournalTest, cuts_off_whatever_was_torn) {
+  const std::string whole = answer("a") + "\n" + answer("b") + "\n";
+  const std::string last = answer("c");
+  run(job("0"), {});
+  for (std::size_t size = 0; size <= last.size(); ++size) {
+    write(output(), whole + last.substr(0, size));
+    const auto past = read_past_answers(output());
+    ASSERT_TRUE(past.ok()) << past.error().message;
+    const bool complete = size == last.size();  // only its newline is missing
+    EXPECT_EQ(past->lines, 2U) << "torn at " << size;
+    EXPECT_EQ(past->whole_bytes, whole.size()) << "torn at " << size << (complete ? " (end)" : "");
+  }
+  write(output(), whole + std::string(5000, '\0'));
+  EXPECT_EQ(read_past_answers(output())->whole_bytes, whole.size())
+      << "zeros, as after a power cut";
+  write(output(), whole + last.substr(0, 40) + "}\n");
+  EXPECT_EQ(read_past_answers(output())->whole_bytes, whole.size())
+      << "a last line that is no JSON";
+  run(job("0"), {answer("d")});
+  EXPECT_EQ(read(output()), whole + answer("d") + "\n");
+}
+
+TEST_F(JournalTest, refuses_an_output_with_strange_lines_in_the_middle) {
+  run(job("0"), {answer("a")});
+  write(output(), answer("a") + "\nsomething else\n" + answer("b") + "\n");
+  const auto journal = open(ResumeMode::automatic, job("0"));
+  ASSERT_FALSE(journal.ok());
+  EXPECT_EQ(journal.error().code, ErrorCode::corrupt_data);
+  EXPECT_THAT(journal.error().message, HasSubstr("line 2 of the output"));
+  EXPECT_THAT(journal.error().message, HasSubstr("--overwrite"));
+}
+
+TEST_F(JournalTest, reads_packed_outputs_to_their_last_whole_member) {
+  for (const Compression packing : {Compression::gzip, Compression::zstd}) {
+    const std::string file = path(packing == Compression::gzip ? "o.gz" : "o.zst");
+    std::string first;
+    std::string second;
+    ASSERT_TRUE(append_member(packing, answer("a") + "\n" + answer("b") + "\n", first).ok());
+    ASSERT_TRUE(append_member(packing, answer("c") + "\n", second).ok());
+    write(file, first + second.substr(0, second.size() - 1));
+    auto past = read_past_answers(file);
+    ASSERT_TRUE(past.ok()) << past.error().message;
+    EXPECT_EQ(past->lines, 2U);
+    EXPECT_EQ(past->whole_bytes, first.size());
+    EXPECT_EQ(past->ids.meet("c"), LineIds::Met::first);
+    write(file, first + second);
+    EXPECT_EQ(read_past_answers(file)->lines, 3U);
+  }
+}
+
+TEST_F(JournalTest, says_what_is_not_as_it_was_and_goes_on_when_forced) {
+  run(job("0"), {answer("a")});
+  const std::string before = read(output());
+  const auto refused = open(ResumeMode::automatic, job("1"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("job.seed was 0, is 1"));
+  EXPECT_THAT(refused.error().message, HasSubstr("--resume=force"));
+  EXPECT_THAT(refused.error().message, testing::Not(HasSubstr("the input was")));
+  EXPECT_EQ(read(output()), before);
+  run(job("1", 200), {answer("b")}, ResumeMode::force);
+  EXPECT_EQ(read(output()), before + answer("b") + "\n");
+  const auto kept = read_fingerprint(fingerprint());
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->identity.created, 100);
+  EXPECT_EQ(kept->identity.id, 0xABCDU);
+  EXPECT_TRUE(open(ResumeMode::automatic, job("1")).ok())
+      << "the forced job is the one there is now";
+}
+
+TEST_F(JournalTest, refuses_content_that_nobody_vouches_for) {
+  write(output(), "precious\n");
+  for (const ResumeMode mode : {ResumeMode::automatic, ResumeMode::never}) {
+    const auto looked = check_journal(options(mode));
+    ASSERT_FALSE(looked.ok());
+    EXPECT_EQ(looked.error().code, ErrorCode::already_exists);
+    EXPECT_THAT(looked.error().message, HasSubstr("--overwrite"));
+    EXPECT_FALSE(open(mode, job("0")).ok());
+  }
+  EXPECT_EQ(read(output()), "precious\n");
+  run(job("0"), {answer("a")}, ResumeMode::overwrite);
+  EXPECT_EQ(read(output()), answer("a") + "\n");
+  EXPECT_FALSE(check_journal(options(ResumeMode::never)).ok());
+  EXPECT_TRUE(check_journal(options()).ok());
+}
+
+TEST_F(JournalTest, leaves_an_output_alone_until_it_begins) {
+  run(job("0"), {answer("a")});
+  {
+    const auto journal = open(ResumeMode::overwrite, job("1"));
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    EXPECT_EQ(journal->lines_before(), 0U);
+  }
+  EXPECT_EQ(read(output()), answer("a") + "\n");
+  EXPECT_TRUE(open(ResumeMode::automatic, job("0")).ok()) << "the fingerprint is the old one too";
+  fs::remove(output());
+  ASSERT_TRUE(open(ResumeMode::automatic, job("1")).ok());
+  EXPECT_FALSE(fs::exists(output()));
+}
+
+TEST_F(JournalTest, keeps_a_second_job_off_and_says_who_has_it) {
+  const auto first = open(ResumeMode::automatic, job("0"));
+  ASSERT_TRUE(first.ok());
+  for (const ResumeMode mode : {ResumeMode::automatic, ResumeMode::overwrite, ResumeMode::force}) {
+    const auto second = open(mode, job("0"));
+    ASSERT_FALSE(second.ok());
+    EXPECT_THAT(second.error().message, HasSubstr(fmt::format("pid {} on ", ::getpid())));
+  }
+}
+
+TEST_F(JournalTest, with_a_pipe_is_not_resumable_and_says_so) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  for (const std::string pipe : {std::string("-"), path("fifo")}) {
+    JournalOptions from = options();
+    from.input = pipe;
+    EXPECT_TRUE(check_journal(from).ok());
+    from.must_be_resumable = true;
+    const auto refused = check_journal(from);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().message, HasSubstr("--resume: the input"));
+    JournalOptions to = options();
+    to.output = pipe;
+    EXPECT_TRUE(check_journal(to).ok());
+    to.must_be_resumable = true;
+    EXPECT_THAT(check_journal(to).error().message, HasSubstr("--resume: the output"));
+  }
+  run(job("0"), {answer("a")});
+  JournalOptions from = options();
+  from.input = path("fifo");
+  EXPECT_THAT(check_journal(from).error().message, HasSubstr("an input that is no file"));
+}
+
+TEST_F(JournalTest, with_a_broken_fingerprint_is_refused) {
+  run(job("0"), {answer("a")});
+  for (const char* text : {"", "{}", "[1]", R"({"job_id":"xyz","created":1})",
+                           R"({"job_id":"1","created":1,"answers_depend_on":{"a":1}})"}) {
+    write(fingerprint(), text);
+    const auto journal = open(ResumeMode::automatic, job("0"));
+    ASSERT_FALSE(journal.ok()) << text;
+    EXPECT_THAT(journal.error().message, HasSubstr("is no fingerprint")) << text;
+  }
+}
+
+TEST_F(JournalTest, content_marks_tell_files_apart) {
+  write(path("a"), std::string(3 << 20, 'x'));
+  const std::string mark = *content_mark(path("a"));
+  EXPECT_THAT(mark, HasSubstr(fmt::format("{} bytes", 3 << 20)));
+  EXPECT_EQ(*content_mark(path("a")), mark);
+  for (const std::size_t place : {0, 1 << 20, (3 << 20) - 1}) {
+    std::string text(3 << 20, 'x');
+    text[place] = 'y';
+    write(path("b"), text);
+    EXPECT_NE(*content_mark(path("b")), mark) << "changed at " << place;
+  }
+  EXPECT_EQ(*content_mark(path("a"), 100), *content_mark(path("a"), 100));
+  EXPECT_FALSE(content_mark(path("none")).ok());
+}
+
+}  // namespace
+}  // namespace troupe
