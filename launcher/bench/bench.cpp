@@ -1,5 +1,6 @@
 #include "launcher/bench/bench.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -8,12 +9,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "launcher/bench/bench_client.hpp"
 #include "launcher/bench/bench_report.hpp"
 #include "launcher/bench/figures.hpp"
+#include "launcher/bench/sweep.hpp"
+#include "launcher/bench/sweep_page.hpp"
+#include "launcher/bench/sweep_report.hpp"
 #include "launcher/bench/workload.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
@@ -26,6 +31,8 @@ using Kind = BenchOptions::Kind;
 
 constexpr std::int64_t warm_up_prompt = 16;
 constexpr std::int64_t warm_up_answer = 2;
+constexpr std::size_t warm_up_at_once = 4;
+constexpr double ceiling_seconds = 0.5;
 /// Not a seed of a measured request, so that no prefix of one is known beforehand.
 constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 
@@ -67,14 +74,19 @@ class Bench {
     TROUPE_TRY(plan_, plan_job(config_));
     TROUPE_TRY(workload_, make_workload(line_.bench, config_,
                                         {plan_.model.vocab_size, plan_.engine.max_model_len}));
-    if (!line_.bench.json.empty() && !std::ofstream(line_.bench.json, std::ios::app)) {
-      return fail(ErrorCode::io, "cannot write --json {}", line_.bench.json);
+    const std::pair<std::string_view, std::string> files[] = {{"--json", line_.bench.json},
+                                                              {"--html", line_.bench.sweep.html}};
+    for (const auto& [option, path] : files) {
+      if (!path.empty() && !std::ofstream(path, std::ios::app)) {
+        return fail(ErrorCode::io, "cannot write {} {}", option, path);
+      }
     }
     return {};
   }
 
   Result<ExitCode> measure() {
     if (line_.bench.kind == Kind::startup) return measure_startup();
+    if (line_.bench.kind == Kind::sweep) return measure_sweep();
     TROUPE_TRY(const auto session, start(plan_));
     std::vector<Request> warm_up;
     warm_up.push_back(
@@ -84,11 +96,7 @@ class Bench {
         line_.bench.kind == Kind::latency ? 1 : request_window(plan_.engine);
     TROUPE_TRY(const auto outcomes, run_requests(*session, workload_.requests, at_once, signals_));
     session->shutdown();
-    for (const Outcome& outcome : outcomes) {
-      if (outcome.error.empty()) continue;
-      std::fprintf(stderr, "launcher: a request failed: %s\n", outcome.error.c_str());
-      break;
-    }
+    tell_failure(outcomes);
     if (line_.bench.kind == Kind::latency) return tell(latency_of(outcomes));
     return tell(throughput_of(outcomes));
   }
@@ -98,6 +106,92 @@ class Bench {
     TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path(), line_.log_level));
     TROUPE_CHECK(session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;
+  }
+
+  static void tell_failure(const std::vector<Outcome>& outcomes) {
+    const auto failed = std::find_if(outcomes.begin(), outcomes.end(),
+                                     [](const Outcome& outcome) { return !outcome.error.empty(); });
+    if (failed == outcomes.end()) return;
+    std::fprintf(stderr, "launcher: a request failed: %s\n", failed->error.c_str());
+  }
+
+  /// What the loads are measured against: while the machine is idle, so before the engine starts.
+  SweepFigures sweep_figures() const {
+    SweepFigures figures;
+    figures.options = line_.bench.sweep;
+    figures.runs = line_.bench.repeat;
+    const int workers = plan_.mesh.world_size() * plan_.engine.threads_per_worker;
+    figures.ceiling_threads = std::min(workers, plan_.cores);
+    figures.ceilings = measure_ceilings(figures.ceiling_threads, ceiling_seconds);
+    return figures;
+  }
+
+  /// One run at `load`; each has requests of its own, `run` says which.
+  Result<SweepRun> measure_load(EngineSession& session, double load, std::uint64_t run,
+                                EngineStats& before) {
+    BenchOptions options = line_.bench;
+    options.seed = line_.bench.seed + run;
+    TROUPE_TRY(
+        Workload workload,
+        make_workload(options, config_, {plan_.model.vocab_size, plan_.engine.max_model_len}));
+    Pace pace{.at_once = workload.requests.size()};
+    if (options.sweep.by_rate) {
+      pace.arrivals = poisson_arrivals(workload.requests.size(), load, options.seed);
+    } else {
+      pace.at_once = static_cast<std::size_t>(load);
+    }
+    TROUPE_TRY(RunResult result,
+               run_paced(session, std::move(workload.requests), std::move(pace), signals_));
+    tell_failure(result.outcomes);
+    const EngineStats& now = result.stats;
+    SweepRun measured{.outcomes = std::move(result.outcomes),
+                      .seconds = result.seconds,
+                      .steps = static_cast<double>(now.steps - before.steps),
+                      .computed_prompt_tokens = static_cast<double>(
+                          now.scheduler.prompt_tokens - before.scheduler.prompt_tokens)};
+    before = now;
+    return measured;
+  }
+
+  Result<ExitCode> measure_sweep() {
+    SweepFigures figures = sweep_figures();
+    const bool narrow = plan_.engine.bf16 || plan_.model.dtype != DType::f32;
+    const ModelWork work(plan_.model, narrow ? 2 : 4, plan_.engine.bf16 ? 2 : 4);
+    TROUPE_TRY(const auto session, start(plan_));
+    std::vector<Request> warm_up;
+    for (std::int64_t i = 0; i < figures.options.warm_up; ++i) {
+      warm_up.push_back(random_request(warm_up_prompt, warm_up_answer,
+                                       warm_up_seed + static_cast<std::uint64_t>(i),
+                                       plan_.model.vocab_size));
+    }
+    TROUPE_TRY(const RunResult warmed,
+               run_paced(*session, std::move(warm_up), {.at_once = warm_up_at_once}, signals_));
+    EngineStats before = warmed.stats;
+    std::uint64_t run = 0;
+    for (const double load : figures.options.loads) {
+      std::vector<SweepRun> runs;
+      for (std::int64_t i = 0; i < figures.runs; ++i) {
+        TROUPE_TRY(SweepRun measured, measure_load(*session, load, run++, before));
+        runs.push_back(std::move(measured));
+      }
+      figures.points.push_back(sweep_point(load, runs, figures.options, work, figures.ceilings));
+      if (!line_.quiet) {
+        std::fprintf(stderr, "%s: %.1f output tokens/s\n", load_name(figures.options, load).c_str(),
+                     figures.points.back().output_tokens_per_second);
+      }
+    }
+    session->shutdown();
+    return tell(figures);
+  }
+
+  Result<void> write_page(const SweepFigures& figures, const std::string& heading) {
+    const std::string& path = line_.bench.sweep.html;
+    if (path.empty()) return {};
+    std::ofstream file(path, std::ios::trunc);
+    file << sweep_page(figures, heading);
+    file.close();
+    if (file) return {};
+    return fail(ErrorCode::io, "cannot write --html {}", path);
   }
 
   Result<ExitCode> measure_startup() {
@@ -139,9 +233,15 @@ class Bench {
   Result<ExitCode> tell(const Figures& figures) {
     const BenchSubject subject{std::string(to_string(line_.bench.kind)), workload_.description,
                                workload_.requests.size()};
-    const std::string text = bench_heading(subject, plan_) + to_table(figures);
-    std::fputs(text.c_str(), stdout);
+    const std::string heading = bench_heading(subject, plan_);
+    std::fputs((heading + to_table(figures)).c_str(), stdout);
     TROUPE_CHECK(write_json(to_json(figures), subject));
+    if constexpr (std::is_same_v<Figures, SweepFigures>) {
+      TROUPE_CHECK(write_page(figures, heading));
+      const bool failed = std::any_of(figures.points.begin(), figures.points.end(),
+                                      [](const SweepPoint& point) { return point.failed > 0; });
+      if (failed) return ExitCode::finished_with_errors;
+    }
     if constexpr (requires { figures.failed; }) {
       if (figures.failed > 0) return ExitCode::finished_with_errors;
     }

@@ -15,39 +15,52 @@ constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 /// A measurement under way.
 class Run {
  public:
-  Run(EngineSession& session, std::vector<Request> requests, std::size_t at_once)
-      : session_(session), requests_(std::move(requests)), at_once_(at_once) {
-    outcomes_.resize(requests_.size());
+  Run(EngineSession& session, std::vector<Request> requests, Pace pace)
+      : session_(session), requests_(std::move(requests)), pace_(std::move(pace)) {
+    result_.outcomes.resize(requests_.size());
   }
 
-  Result<std::vector<Outcome>> finish(StopSignals& signals) {
+  Result<RunResult> finish(StopSignals& signals) {
     while (answered_ < requests_.size()) {
       if (signals.count() > 0) return fail(ErrorCode::cancelled, "stopped by a signal");
       TROUPE_CHECK(submit());
-      Mailbox::Content content = session_.take(tick);
+      Mailbox::Content content = session_.take(time_to_wait());
       const double now = seconds();
       for (EngineReport& report : content.reports) take(report, now);
       if (!content.downs.empty()) {
         return session_.cause_of(std::move(content.downs), [](const EngineReport&) {});
       }
     }
-    return std::move(outcomes_);
+    return std::move(result_);
   }
 
  private:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
 
+  bool may_submit(double now) const {
+    if (submitted_ >= requests_.size() || submitted_ - answered_ >= pace_.at_once) return false;
+    return pace_.arrivals.empty() || pace_.arrivals[submitted_] <= now;
+  }
+
+  /// Until the next arrival, or the next look at the signals.
+  std::chrono::milliseconds time_to_wait() const {
+    const bool by_time = !pace_.arrivals.empty() && submitted_ < requests_.size();
+    if (!by_time || submitted_ - answered_ >= pace_.at_once) return tick;
+    const double left = std::max(0.0, pace_.arrivals[submitted_] - seconds());
+    return std::min(tick, std::chrono::milliseconds(static_cast<std::int64_t>(left * 1e3)));
+  }
+
   Result<void> submit() {
-    while (submitted_ < requests_.size() && submitted_ - answered_ < at_once_) {
+    while (may_submit(seconds())) {
       std::vector<Request> batch;
       std::size_t bytes = 0;
       const double now = seconds();
-      while (submitted_ < requests_.size() && submitted_ - answered_ < at_once_ &&
-             bytes < submission_bytes) {
+      while (may_submit(now) && bytes < submission_bytes) {
         Request& request = requests_[submitted_];
         request.id = submitted_ + 1;
         bytes += request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t);
-        outcomes_[submitted_].submitted = now;
+        result_.outcomes[submitted_].submitted =
+            pace_.arrivals.empty() ? now : pace_.arrivals[submitted_];
         batch.push_back(std::move(request));
         ++submitted_;
       }
@@ -57,10 +70,12 @@ class Run {
   }
 
   void take(EngineReport& report, double now) {
+    result_.stats = report.stats;
     for (Completion& completion : report.completions) {
-      if (completion.id < 1 || completion.id > outcomes_.size()) continue;
-      Outcome& outcome = outcomes_[completion.id - 1];
+      if (completion.id < 1 || completion.id > requests_.size()) continue;
+      Outcome& outcome = result_.outcomes[completion.id - 1];
       ++answered_;
+      result_.seconds = now;
       outcome.finished = now;
       outcome.prompt_tokens = static_cast<std::int64_t>(completion.prompt_ids.size());
       if (completion.failed()) {
@@ -78,9 +93,9 @@ class Run {
 
   EngineSession& session_;
   std::vector<Request> requests_;
-  const std::size_t at_once_;
+  const Pace pace_;
   const Clock::time_point began_ = Clock::now();
-  std::vector<Outcome> outcomes_;
+  RunResult result_;
   std::size_t submitted_ = 0;
   std::size_t answered_ = 0;
 };
@@ -89,7 +104,14 @@ class Run {
 
 Result<std::vector<Outcome>> run_requests(EngineSession& session, std::vector<Request> requests,
                                           std::size_t at_once, StopSignals& signals) {
-  return Run(session, std::move(requests), at_once).finish(signals);
+  TROUPE_TRY(RunResult result,
+             run_paced(session, std::move(requests), {.at_once = at_once}, signals));
+  return std::move(result.outcomes);
+}
+
+Result<RunResult> run_paced(EngineSession& session, std::vector<Request> requests, Pace pace,
+                            StopSignals& signals) {
+  return Run(session, std::move(requests), std::move(pace)).finish(signals);
 }
 
 }  // namespace troupe

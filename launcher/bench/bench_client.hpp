@@ -22,6 +22,25 @@ struct Outcome {
   std::string error = {};  ///< empty: it was answered
 };
 
+/// When requests are handed over.
+struct Pace {
+  std::size_t at_once = 0;  ///< of them unanswered at any time, at most
+  /// Of each request, seconds from the beginning, ascending, before which it is not handed over;
+  /// it then counts as submitted at that time, however late its turn came. Empty: no such times.
+  std::vector<double> arrivals = {};
+};
+
+/// What came of all requests, and how the engine stood then.
+struct RunResult {
+  std::vector<Outcome> outcomes;
+  double seconds = 0;  ///< to the last answer
+  EngineStats stats;   ///< the last; counts are from the engine's start
+};
+
+/// As run_requests, at a pace.
+Result<RunResult> run_paced(EngineSession& session, std::vector<Request> requests, Pace pace,
+                            StopSignals& signals);
+
 /// Hands `requests` to the engine, in their order, of which at most `at_once` are unanswered at any
 /// time, and waits for all answers. Outcomes are in the order of the requests. Errors: cancelled
 /// after a signal; peer_died with the cause; those of Engine::submit.

@@ -22,12 +22,27 @@ struct LengthRange {
   bool operator==(const LengthRange&) const = default;
 };
 
+/// The loads of `launcher bench sweep`, and what a good answer is.
+struct SweepOptions {
+  bool by_rate = false;  ///< loads are requests per second, else requests at once
+  std::vector<double> loads = {1, 4, 16, 64};  ///< ascending; a rate may be infinite: all at once
+  std::int64_t warm_up = 4;  ///< requests before the first load that are not counted
+  /// Limits in milliseconds of an answer that counts for goodput; absent: none.
+  std::optional<double> ttft_ms = {};
+  std::optional<double> tpot_ms = {};
+  std::optional<double> e2e_ms = {};
+  std::string html = {};  ///< where the plots go; empty: nowhere
+
+  bool has_limits() const { return ttft_ms || tpot_ms || e2e_ms; }
+};
+
 /// What `launcher bench` is to measure.
 struct BenchOptions {
   enum class Kind {
     throughput,  ///< all requests at once
     latency,     ///< one request after another
     startup,     ///< until the engine serves, and until the first token
+    sweep,       ///< one load after another
   };
   Kind kind = Kind::throughput;
   std::optional<std::int64_t> num_prompts = {};  ///< absent: all of a file, or 64 random ones
@@ -36,10 +51,11 @@ struct BenchOptions {
   std::uint64_t seed = 0;
   std::string workload = {};  ///< a file of requests; empty: random ones
   std::string json = {};      ///< where the figures go too; empty: nowhere
-  std::int64_t repeat = 3;    ///< starts
+  std::int64_t repeat = 3;    ///< starts; of sweep runs of each load
+  SweepOptions sweep = {};
 };
 
-/// "throughput", "latency" or "startup".
+/// "throughput", "latency", "startup" or "sweep".
 std::string_view to_string(BenchOptions::Kind kind);
 std::optional<BenchOptions::Kind> bench_kind(std::string_view name);
 
@@ -47,7 +63,9 @@ std::optional<BenchOptions::Kind> bench_kind(std::string_view name);
 class RawBenchOptions {
  public:
   static constexpr std::string_view names[] = {
-      "--num-prompts", "--input-len", "--output-len", "--seed", "--workload", "--json", "--repeat"};
+      "--num-prompts", "--input-len", "--output-len", "--seed",    "--workload",
+      "--json",        "--repeat",    "--rates",      "--at-once", "--warm-up",
+      "--ttft-ms",     "--tpot-ms",   "--e2e-ms",     "--html"};
 
   /// Adds them to `app`, which fills this object when it parses.
   void declare(CLI::App& app);
@@ -60,6 +78,12 @@ class RawBenchOptions {
   std::optional<std::int64_t> num_prompts_, repeat_;
   std::optional<std::uint64_t> seed_;
   std::string input_len_, output_len_, workload_, json_;
+  std::string rates_, at_once_, html_;
+  std::optional<std::int64_t> warm_up_;
+  std::optional<double> ttft_ms_, tpot_ms_, e2e_ms_;
+
+  Result<SweepOptions> judge_sweep() const;
+  Result<void> judge_effects(BenchOptions::Kind kind) const;
 };
 
 /// What `launcher bench --help` prints.

@@ -156,7 +156,7 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
   if (bench) {
     kind = rest.empty() ? std::nullopt : bench_kind(rest.front());
     if (!kind) {
-      return refuse(fmt::format("bench what? throughput, latency, startup or schedule{}",
+      return refuse(fmt::format("bench what? throughput, latency, startup, sweep or schedule{}",
                                 rest.empty() ? "" : ", not " + rest.front()));
     }
     rest.erase(rest.begin());
@@ -207,7 +207,7 @@ Options
   --output FILE      the answers; instead of job.output
   --set KEY=VALUE    a key of the YAML by its dotted name, e.g.
                      engine.max_num_seqs=64; may be given several times
-  --resume[=HOW]     go on with the output of a job that broke off, which happens
+  --resume[=HOW]     go on with the output of a job that broke off, as happens
                      anyway if it is of the same job; refuses a job
                      that cannot be gone on with. =force: whatever has changed;
                      =never: refuse an output that has content

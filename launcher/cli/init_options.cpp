@@ -51,8 +51,8 @@ std::variant<InitOptions, EarlyExit> parse_init_options(std::span<const std::str
 }
 
 std::string init_help_text() {
-  return R"(launcher init: writes a cluster YAML for this machine and a model, with comments,
-to begin with. What it writes, launcher check accepts.
+  return R"(launcher init: writes a cluster YAML for this machine and a model to begin with,
+with comments. What it writes, launcher check accepts.
 
   launcher init [--model FOLDER] [--output FILE]
 

@@ -52,7 +52,8 @@ void Exposition::sample(std::string_view name, std::string_view suffix, const Me
                         double value) {
   text_ += fmt::format("{}{}", name, suffix);
   char before = '{';
-  for (const MetricLabels* labels : {&labels_, &more}) {
+  const MetricLabels* const both[] = {&labels_, &more};
+  for (const MetricLabels* labels : both) {
     for (const auto& [label, content] : *labels) {
       text_ += fmt::format("{}{}=\"{}\"", before, label, escaped(content));
       before = ',';

@@ -79,7 +79,7 @@ void JobMetrics::set_lines(std::uint64_t done, std::uint64_t total) {
 }
 
 std::string JobMetrics::text() const {
-  Exposition out({{"model_name", model_name_}, {"engine", "0"}});
+  Exposition out(MetricLabels{{"model_name", model_name_}, {"engine", "0"}});
   const std::scoped_lock lock(mutex_);
   write_engine(out);
   write_requests(out);

@@ -230,6 +230,9 @@ std::string ProgressView::summary() const {
   if (state_.prefix_tokens > 0) {
     result += fmt::format(", {} found in the prefix cache", state_.prefix_tokens);
   }
+  if (state_.outside_model) {
+    result += fmt::format(", time outside the model: {:.0f} %", 100 * *state_.outside_model);
+  }
   if (state_.preemptions > 0) {
     result += fmt::format(", {} (of one request up to {})",
                           plural(state_.preemptions, "preemption"), state_.most_preemptions);

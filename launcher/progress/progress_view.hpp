@@ -28,6 +28,8 @@ struct ProgressState {
   double kv_use = 0;  ///< of the KV blocks, 0..1
   /// The share of the last seconds that each rank spent in the model, 0..1; empty: not known.
   std::vector<double> rank_busy = {};
+  /// Of the time with requests, that in which no step was inside the model, 0..1.
+  std::optional<double> outside_model = {};
 };
 
 /// Turns states into text. No clock and no terminal: time is in the states, the width an argument.

@@ -87,6 +87,32 @@ TEST_F(LauncherBench, times_as_many_starts_as_are_asked_for) {
   EXPECT_TRUE(left_nothing());
 }
 
+TEST_F(LauncherBench, sweeps_over_loads_and_plots_them) {
+  for (const std::string loads : {"--at-once=1,8", "--rates=40,inf"}) {
+    const Ended ended =
+        bench("sweep", {loads, "--num-prompts", "12", "--input-len", "20", "--output-len", "6",
+                        "--repeat", "2", "--ttft-ms", "60000", "--html", "s.html"});
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+    const json found = figures();
+    ASSERT_EQ(found["points"].size(), 2U) << found;
+    EXPECT_GT(found["ceilings"]["operations_per_second"], 1e8);
+    for (const json& point : found["points"]) {
+      EXPECT_EQ(point["answered"], 24) << point;
+      EXPECT_EQ(point["failed"], 0) << point;
+      EXPECT_EQ(point["good_share"], 1.0) << point;
+      EXPECT_GT(point["ttft_ms"]["p50"], 0.0) << point;
+      EXPECT_GT(point["tpot_ms"]["p99"], 0.0) << point;
+      EXPECT_GE(point["end_to_end_ms"]["p99"], point["end_to_end_ms"]["p50"]) << point;
+      EXPECT_GT(point["mfu"], 0.0) << point;
+      EXPECT_LT(point["mfu"], 1.0) << point;
+      EXPECT_GT(point["memory_bandwidth_share"], 0.0) << point;
+    }
+    EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
+    EXPECT_THAT(golden::file_bytes(job_.folder() / "s.html"), HasSubstr("</svg>"));
+    EXPECT_TRUE(left_nothing());
+  }
+}
+
 TEST_F(LauncherBench, answers_the_requests_of_a_file) {
   job_.write_input(requests_of(batch_folder() / "batch-64.jsonl", 6));
   const Ended ended = bench("throughput", {"--workload", "in.jsonl", "--num-prompts", "4"});

@@ -1,8 +1,11 @@
 #include "launcher/cli/command_line.hpp"
 
+#include <limits>
 #include <sstream>
 
 #include <gtest/gtest.h>
+
+#include "launcher/cli/init_options.hpp"
 
 namespace troupe {
 namespace {
@@ -78,6 +81,7 @@ TEST(CommandLine, says_what_to_do_about_a_mistake) {
       {{"--config", "c.yaml", "--set", "block_size"}, "--set block_size: expected key=value"},
       {{"--config", "c.yaml", "--log-level", "loud"}, "--log-level: "},
       {{"--config", "c.yaml", "--quiet=maybe"}, "quiet"},
+      {{"--config", "c.yaml", "-q", "--json-progress"}, "--quiet or --json-progress, not both"},
   };
   for (const auto& [arguments, message] : table) {
     const auto result = parse(arguments);
@@ -111,14 +115,49 @@ TEST(CommandLine, reads_a_bench) {
   EXPECT_EQ(starts.bench.output_len, (LengthRange{1, 1}));
 }
 
+TEST(CommandLine, reads_a_sweep) {
+  const BenchOptions rates =
+      parsed({"bench", "sweep", "--config", "c.yaml", "--rates", "0.5,2,inf", "--ttft-ms", "500",
+              "--e2e-ms", "2e3", "--warm-up", "0", "--html", "s.html", "--repeat", "1"})
+          .bench;
+  EXPECT_EQ(rates.kind, BenchOptions::Kind::sweep);
+  EXPECT_TRUE(rates.sweep.by_rate);
+  EXPECT_EQ(rates.sweep.loads,
+            (std::vector<double>{0.5, 2, std::numeric_limits<double>::infinity()}));
+  EXPECT_EQ(rates.sweep.ttft_ms, 500.0);
+  EXPECT_FALSE(rates.sweep.tpot_ms.has_value());
+  EXPECT_EQ(rates.sweep.e2e_ms, 2000.0);
+  EXPECT_EQ(rates.sweep.warm_up, 0);
+  EXPECT_EQ(rates.sweep.html, "s.html");
+  EXPECT_EQ(rates.repeat, 1);
+  const SweepOptions at_once =
+      parsed({"bench", "sweep", "--config", "c.yaml", "--at-once", "1,8"}).bench.sweep;
+  EXPECT_FALSE(at_once.by_rate);
+  EXPECT_EQ(at_once.loads, (std::vector<double>{1, 8}));
+  EXPECT_FALSE(at_once.has_limits());
+}
+
+TEST(CommandLine, reads_progress_for_programs) {
+  EXPECT_TRUE(parsed({"--config", "c.yaml", "--json-progress"}).json_progress);
+  EXPECT_FALSE(parsed({"--config", "c.yaml"}).json_progress);
+}
+
+TEST(CommandLine, prints_the_reference_of_the_configuration) {
+  const auto result = parse({"reference"});
+  const auto& exit = std::get<EarlyExit>(result);
+  EXPECT_EQ(exit.code, ExitCode::all_answered);
+  EXPECT_TRUE(exit.text.starts_with("# Configuration\n")) << exit.text;
+  EXPECT_EQ(std::get<EarlyExit>(parse({"reference", "x"})).code, ExitCode::refused);
+}
+
 TEST(CommandLine, says_what_to_do_about_a_mistake_in_a_bench) {
   struct Case {
     std::vector<std::string> arguments;
     std::string message;  // a part of it
   };
   const std::vector<Case> table = {
-      {{}, "bench what? throughput, latency, startup or schedule"},
-      {{"latenc"}, "bench what? throughput, latency, startup or schedule, not latenc"},
+      {{}, "bench what? throughput, latency, startup, sweep or schedule"},
+      {{"latenc"}, "bench what? throughput, latency, startup, sweep or schedule, not latenc"},
       {{"--config", "c.yaml"}, "bench what?"},
       {{"latency"}, "which topology? Give --config FILE"},
       {{"latency", "--config", "c", "--input-len", "0"},
@@ -131,6 +170,15 @@ TEST(CommandLine, says_what_to_do_about_a_mistake_in_a_bench) {
       {{"latency", "--config", "c", "--workload", "w", "--input-len", "2"},
        "--input-len has no effect on --workload"},
       {{"latency", "--config", "c", "--output", "o"}, "--output is not for bench"},
+      {{"latency", "--config", "c", "--rates", "1"}, "--rates has no effect on bench latency"},
+      {{"startup", "--config", "c", "--html", "x"}, "--html has no effect on bench startup"},
+      {{"sweep", "--config", "c", "--rates", "1", "--at-once", "1"}, "not both"},
+      {{"sweep", "--config", "c", "--rates", "2,1"}, "--rates: expected ascending numbers"},
+      {{"sweep", "--config", "c", "--rates", "1,,2"}, "found 1,,2"},
+      {{"sweep", "--config", "c", "--rates", "nan"}, "found nan"},
+      {{"sweep", "--config", "c", "--at-once", "1.5"}, "such as 1,4,16, found 1.5"},
+      {{"sweep", "--config", "c", "--at-once", "inf"}, "found inf"},
+      {{"sweep", "--config", "c", "--ttft-ms", "-1"}, "--ttft-ms"},
       {{"latency", "--config", "c", "--num-promts", "2"}, "did you mean --num-prompts?"},
       {{"latency", "--config", "c", "--zebra"}, "try launcher bench --help"},
   };
@@ -166,8 +214,34 @@ TEST(CommandLine, gives_help_and_version_whatever_else_is_there) {
   EXPECT_NE(version_text().find("0.1.0"), std::string::npos);
 }
 
+TEST(InitOptions, are_a_model_and_a_file) {
+  const auto parse_init = [](std::vector<std::string> arguments) {
+    return parse_init_options(arguments);
+  };
+  const auto defaults = parse_init({});
+  EXPECT_EQ(std::get<InitOptions>(defaults).output, "cluster.yaml");
+  const auto given = parse_init({"--model", "m", "--output=-"});
+  EXPECT_EQ(std::get<InitOptions>(given).model, "m");
+  EXPECT_EQ(std::get<InitOptions>(given).output, "-");
+  EXPECT_EQ(std::get<EarlyExit>(parse_init({"-h"})).text, init_help_text());
+  const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
+      {{"models/x"}, "a model's folder follows --model"},
+      {{"--modle", "x"}, "did you mean --model?"},
+      {{"--zebra"}, "try launcher init --help"},
+      {{"--output", ""}, "--output"},
+      {{"--model"}, "--model"},
+  };
+  for (const auto& [arguments, message] : mistakes) {
+    const auto result = parse_init(arguments);
+    const auto* exit = std::get_if<EarlyExit>(&result);
+    ASSERT_NE(exit, nullptr) << message;
+    EXPECT_EQ(exit->code, ExitCode::refused);
+    EXPECT_NE(exit->text.find(message), std::string::npos) << exit->text;
+  }
+}
+
 TEST(CommandLine, help_fits_80_columns_and_names_every_exit_code) {
-  std::istringstream lines(help_text() + bench_help_text());
+  std::istringstream lines(help_text() + bench_help_text() + init_help_text());
   std::string line;
   while (std::getline(lines, line)) EXPECT_LE(line.size(), 80U) << line;
   for (const char* code : {"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  130 "}) {

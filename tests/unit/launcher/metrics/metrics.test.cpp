@@ -51,7 +51,7 @@ TEST(Exposition, writes_the_text_format_of_prometheus) {
   const double bounds[] = {0.5, 1};
   Histogram histogram(bounds);
   for (const double value : {0.25, 0.5, 0.75, 7.0}) histogram.observe(value);
-  Exposition out({{"model", "a \"b\"\\\n"}});
+  Exposition out(MetricLabels{{"model", "a \"b\"\\\n"}});
   out.gauge("load", "How busy.", 0.5);
   const std::pair<std::string, std::uint64_t> values[] = {{"stop", 3}, {"length", 0}};
   out.counters("done_total", "What is done.", "why", values);

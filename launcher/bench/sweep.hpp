@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "launcher/bench/bench_client.hpp"
+#include "launcher/bench/ceilings.hpp"
+#include "launcher/bench/model_work.hpp"
+#include "launcher/cli/bench_options.hpp"
+#include "runtime/base/distribution.hpp"
+
+namespace troupe {
+
+/// Seconds at which `count` requests arrive by a Poisson process of `rate` a second, the first at
+/// 0; all at 0 for an infinite rate. A function of `seed` alone.
+std::vector<double> poisson_arrivals(std::size_t count, double rate, std::uint64_t seed);
+
+/// A run at one load, and what the engine counted during it.
+struct SweepRun {
+  std::vector<Outcome> outcomes;
+  double seconds = 0;  ///< to the last answer
+  double steps = 0;
+  double computed_prompt_tokens = 0;
+};
+
+/// What came of one load, over all its runs.
+struct SweepPoint {
+  double load = 0;  ///< as SweepOptions::loads
+  std::int64_t answered = 0;
+  std::int64_t failed = 0;
+  double seconds = 0;  ///< of all runs together
+  double requests_per_second = 0;
+  double output_tokens_per_second = 0;
+  double all_tokens_per_second = 0;
+  double least_output_tokens_per_second = 0;  ///< of one run
+  double most_output_tokens_per_second = 0;
+  double good_requests_per_second = 0;  ///< within all limits; all where there is none
+  double good_share = 0;                ///< of all requests, failed ones too
+  Distribution first_token_ms;          ///< TTFT
+  Distribution per_token_ms;            ///< TPOT: of answers of two tokens and more
+  Distribution whole_ms;
+  double operations_share = 0;  ///< MFU: of Ceilings::operations_per_second
+  double bytes_share = 0;       ///< of Ceilings::bytes_per_second
+};
+
+/// The figures of `runs`, not empty.
+SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepOptions& limits,
+                       const ModelWork& work, const Ceilings& ceilings);
+
+/// All loads of a sweep.
+struct SweepFigures {
+  SweepOptions options;
+  std::int64_t runs = 1;  ///< of each load
+  Ceilings ceilings;
+  int ceiling_threads = 1;
+  std::vector<SweepPoint> points;  ///< ascending by load
+};
+
+}  // namespace troupe

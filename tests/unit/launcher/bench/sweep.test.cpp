@@ -1,0 +1,218 @@
+#include "launcher/bench/sweep.hpp"
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/bench/line_chart.hpp"
+#include "launcher/bench/sweep_page.hpp"
+#include "launcher/bench/sweep_report.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+ModelConfig dense_model() {
+  ModelConfig model;
+  model.hidden_size = 10;
+  model.layers = 2;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 5;
+  model.intermediate_size = 30;
+  model.vocab_size = 100;
+  return model;
+}
+
+Outcome answer(double submitted, double first, double finished, std::int64_t prompt,
+               std::int64_t output) {
+  return {.submitted = submitted,
+          .first_token = first,
+          .finished = finished,
+          .prompt_tokens = prompt,
+          .output_tokens = output};
+}
+
+TEST(PoissonArrivals, have_the_wanted_rate_and_depend_on_their_seed_alone) {
+  const auto arrivals = poisson_arrivals(20'001, 50, 7);
+  ASSERT_EQ(arrivals.size(), 20'001U);
+  EXPECT_EQ(arrivals[0], 0);
+  EXPECT_TRUE(std::is_sorted(arrivals.begin(), arrivals.end()));
+  // 400 s on average; the standard deviation of the sum of 20,000 gaps of 20 ms is 2.8 s.
+  EXPECT_NEAR(arrivals.back(), 400, 15);
+  double square = 0;
+  for (std::size_t i = 1; i < arrivals.size(); ++i) {
+    square += std::pow(arrivals[i] - arrivals[i - 1], 2);
+  }
+  EXPECT_NEAR(square / 20'000, 2 * 0.02 * 0.02, 0.1 * 0.02 * 0.02) << "gaps are not exponential";
+  EXPECT_EQ(poisson_arrivals(100, 50, 7), poisson_arrivals(100, 50, 7));
+  EXPECT_NE(poisson_arrivals(100, 50, 7), poisson_arrivals(100, 50, 8));
+  EXPECT_EQ(poisson_arrivals(3, inf, 7), (std::vector<double>{0, 0, 0}));
+}
+
+TEST(ModelWork, counts_the_multiply_adds_and_bytes_of_a_dense_model) {
+  const ModelWork work(dense_model(), 2, 4);
+  // A layer: q 10 x 20, k and v 10 x 20 together, o 20 x 10, and three matrices of 10 x 30.
+  EXPECT_EQ(work.parameters_per_token(), 2 * (200 + 200 + 200 + 900));
+  const std::vector<Outcome> outcomes = {answer(0, 1, 2, 3, 2)};
+  // Computed: 3 of the prompt and 1 of the answer; positions 1 to 4 attend to 10 in all; 2 rows of
+  // the head; attention is 2 layers x 4 heads x (5 + 5) x 2 a pair.
+  EXPECT_EQ(work.operations(outcomes, 3), 2 * 4 * 3000 + 2 * 2 * 1000 + 10 * 160);
+  // Two steps of all matrices, and the KV of 2 x 4 tokens: 2 layers x 2 x 2 heads x 5 numbers each.
+  EXPECT_EQ(work.bytes(outcomes, 4, 2), 2 * (3000 + 1000) * 2 + 8 * 40 * 4);
+  EXPECT_EQ(work.bytes(outcomes, 4, 0), 0);
+}
+
+TEST(ModelWork, counts_the_experts_that_tokens_meet) {
+  ModelConfig model = dense_model();
+  model.moe = MoeConfig{.experts = 8, .top_k = 2, .intermediate_size = 10, .dense_layers = {0}};
+  const ModelWork work(model, 2, 4);
+  const double attention_and_dense = 2 * 600 + 900;
+  EXPECT_EQ(work.parameters_per_token(), attention_and_dense + 10 * 8 + 2 * 300);
+  const double one_token = work.bytes({}, 1, 1);
+  EXPECT_NEAR(one_token, 2 * (attention_and_dense + 80 + 1000 + 8 * 300 * 0.25), 1e-6);
+  const double many_tokens = work.bytes({}, 1000, 1);
+  EXPECT_NEAR(many_tokens, 2 * (attention_and_dense + 80 + 1000 + 8 * 300), 1e-6);
+}
+
+TEST(Ceilings, are_what_a_machine_can_do) {
+  const Ceilings ceilings = measure_ceilings(1, 0.01);
+  EXPECT_GT(ceilings.operations_per_second, 1e8);
+  EXPECT_LT(ceilings.operations_per_second, 1e13);
+  EXPECT_GT(ceilings.bytes_per_second, 1e7);
+  EXPECT_LT(ceilings.bytes_per_second, 1e13);
+}
+
+SweepFigures two_loads() {
+  SweepFigures figures{.options = {.by_rate = true, .loads = {2, inf}, .ttft_ms = 150},
+                       .runs = 2,
+                       .ceilings = {1e9, 1e8},
+                       .ceiling_threads = 2,
+                       .points = {}};
+  const ModelWork work(dense_model(), 2, 4);
+  const SweepRun slow{{answer(0, 0.1, 0.5, 3, 5), answer(1, 1.2, 2, 3, 5)}, 2, 10, 6};
+  const SweepRun fast{{answer(0, 0.1, 0.5, 3, 5), answer(0, 0.1, 1, 3, 5)}, 1, 10, 6};
+  Outcome failed = answer(0, 0, 1, 0, 0);
+  failed.error = "too long";
+  const std::vector<SweepRun> first = {slow, fast};
+  const std::vector<SweepRun> second = {{{failed, answer(0, 0.2, 1, 3, 1)}, 1, 10, 3}};
+  figures.points = {sweep_point(2, first, figures.options, work, figures.ceilings),
+                    sweep_point(inf, second, figures.options, work, figures.ceilings)};
+  return figures;
+}
+
+TEST(SweepPoint, gathers_all_runs_of_a_load) {
+  const SweepFigures figures = two_loads();
+  const SweepPoint& point = figures.points[0];
+  EXPECT_EQ(point.answered, 4);
+  EXPECT_EQ(point.failed, 0);
+  EXPECT_DOUBLE_EQ(point.seconds, 3);
+  EXPECT_DOUBLE_EQ(point.requests_per_second, 4.0 / 3);
+  EXPECT_DOUBLE_EQ(point.output_tokens_per_second, 20.0 / 3);
+  EXPECT_DOUBLE_EQ(point.least_output_tokens_per_second, 5);
+  EXPECT_DOUBLE_EQ(point.most_output_tokens_per_second, 10);
+  EXPECT_DOUBLE_EQ(point.all_tokens_per_second, 32.0 / 3);
+  EXPECT_DOUBLE_EQ(point.good_share, 0.75) << "one of four had its first token after 200 ms";
+  EXPECT_DOUBLE_EQ(point.good_requests_per_second, 1);
+  EXPECT_NEAR(point.first_token_ms.p50, 100, 1e-9);
+  EXPECT_NEAR(point.first_token_ms.p99, 197, 1e-9);
+  EXPECT_NEAR(point.per_token_ms.mean, (100 + 200 + 100 + 225) / 4.0, 1e-9);
+  const ModelWork work(dense_model(), 2, 4);
+  const std::vector<Outcome> one = {answer(0, 0, 0, 3, 5)};
+  EXPECT_NEAR(point.operations_share, 4 * work.operations(one, 3) / 3 / 1e9, 1e-12);
+  EXPECT_GT(point.bytes_share, 0);
+  const SweepPoint& overloaded = figures.points[1];
+  EXPECT_EQ(overloaded.failed, 1);
+  EXPECT_EQ(overloaded.good_share, 0);
+  EXPECT_EQ(overloaded.per_token_ms.p50, 0) << "an answer of one token has nothing between tokens";
+}
+
+TEST(SweepReport, fits_79_columns_and_names_every_load) {
+  SweepFigures figures = two_loads();
+  for (SweepPoint& point : figures.points) {
+    for (Distribution* of : {&point.first_token_ms, &point.per_token_ms, &point.whole_ms}) {
+      *of = {123456, 123456, 123456, 123456};
+    }
+    point.output_tokens_per_second = point.most_output_tokens_per_second = 123456;
+    point.requests_per_second = point.good_requests_per_second = 12345;
+  }
+  const std::string table = to_table(figures);
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 79U) << line;
+  EXPECT_THAT(table, HasSubstr("\n2/s "));
+  EXPECT_THAT(table, HasSubstr("\ninf "));
+  EXPECT_THAT(table, HasSubstr("good req/s"));
+  EXPECT_THAT(table, HasSubstr("1 requests failed"));
+  figures.options.ttft_ms.reset();
+  EXPECT_THAT(to_table(figures), Not(HasSubstr("good")));
+}
+
+TEST(SweepReport, tells_programs_everything) {
+  const auto json = to_json(two_loads());
+  EXPECT_EQ(json.at("loads_are"), "requests_per_second");
+  EXPECT_EQ(json.at("limits").at("ttft_ms"), 150.0);
+  EXPECT_TRUE(json.at("limits").at("tpot_ms").is_null());
+  ASSERT_EQ(json.at("points").size(), 2U);
+  EXPECT_EQ(json.at("points")[0].at("load"), 2.0);
+  EXPECT_EQ(json.at("points")[0].at("good_share"), 0.75);
+  EXPECT_EQ(json.at("points")[1].at("load"), "inf");
+  EXPECT_EQ(json.at("points")[1].at("failed"), 1);
+}
+
+TEST(EvenTicks, are_round_numbers_that_cover_the_values) {
+  EXPECT_THAT(even_ticks(1), ElementsAre(0, 0.2, 0.4, 0.6000000000000001, 0.8, 1));
+  EXPECT_THAT(even_ticks(437), ElementsAre(0, 100, 200, 300, 400, 500));
+  for (const double most : {1e-9, 0.3, 7.0, 99.0, 1234.0, 9.9e9}) {
+    const auto ticks = even_ticks(most);
+    EXPECT_GE(ticks.back(), most * (1 - 1e-9));
+    EXPECT_GE(ticks.size(), 4U) << most;
+    EXPECT_LE(ticks.size(), 6U) << most;
+  }
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++found;
+  return found;
+}
+
+TEST(LineChart, has_a_point_for_every_value_inside_its_frame) {
+  const LineChart chart{.title = "Time <of> all",
+                        .unit = "ms",
+                        .across = "at once",
+                        .places = {"1", "2", "a&b"},
+                        .curves = {{"P50", {1, 10, 1000}}, {"P99", {2, inf, 5000}}}};
+  const std::string svg = chart.svg();
+  EXPECT_EQ(count(svg, "<circle"), 5U) << svg;
+  EXPECT_EQ(count(svg, "<svg"), count(svg, "</svg>"));
+  EXPECT_THAT(svg, HasSubstr("Time &lt;of&gt; all (ms, logarithmic)"));
+  EXPECT_THAT(svg, HasSubstr("<title>a&amp;b: P99 5000 ms</title>"));
+  for (auto at = svg.find("cy=\""); at != svg.npos; at = svg.find("cy=\"", at + 4)) {
+    const double y = std::stod(svg.substr(at + 4));
+    EXPECT_GE(y, 52);
+    EXPECT_LE(y, 256);
+  }
+}
+
+TEST(SweepPage, is_one_page_without_scripts_or_other_files) {
+  const std::string page = sweep_page(two_loads(), "model <m>\n");
+  EXPECT_EQ(count(page, "<svg"), 6U);
+  // 3 curves of output, 2 of requests, 3 of each time, 2 of ceilings; two loads.
+  EXPECT_EQ(count(page, "<circle"), 2U * (3 + 2 + 9 + 2));
+  EXPECT_THAT(page, HasSubstr("model &lt;m&gt;"));
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+  for (const char* other : {"<script", "http:", "https:", "src=", "href=", "url("}) {
+    EXPECT_THAT(page, Not(HasSubstr(other)));
+  }
+}
+
+}  // namespace
+}  // namespace troupe
