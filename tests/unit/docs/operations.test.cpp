@@ -10,6 +10,7 @@
 
 #include "launcher/batch/request_parser.hpp"
 #include "launcher/cli/command_line.hpp"
+#include "launcher/cli/init_options.hpp"
 
 namespace troupe {
 namespace {
@@ -33,7 +34,7 @@ std::set<std::string> options_in(const std::string& text) {
 }
 
 TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
-  EXPECT_EQ(options_in(page()), options_in(help_text()));
+  EXPECT_EQ(options_in(page()), options_in(help_text() + init_help_text()));
 }
 
 TEST(OperationsPage, tells_every_exit_code) {
