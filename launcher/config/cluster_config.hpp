@@ -68,6 +68,13 @@ struct Config {
     std::string address;
   };
 
+  /// What an answer is to keep, in milliseconds; absent: it may take any time.
+  struct Slo {
+    std::optional<double> ttft_ms;
+    std::optional<double> itl_ms;
+    std::optional<double> e2e_ms;
+  };
+
   std::string name;
   Model model;
   Cluster cluster;
@@ -75,6 +82,7 @@ struct Config {
   Engine engine;
   Job job;
   Metrics metrics;
+  Slo slo;
 };
 
 /// A value from the command line that goes before the file's.

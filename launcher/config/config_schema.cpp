@@ -55,7 +55,7 @@ std::span<const KeySpec> config_schema() {
   static const std::vector<KeySpec> all = [] {
     std::vector<KeySpec> rows = schema::model_and_cluster_rows();
     for (const auto& section :
-         {schema::parallel_rows(), schema::engine_rows(), schema::job_rows()}) {
+         {schema::parallel_rows(), schema::engine_rows(), schema::job_rows(), schema::slo_rows()}) {
       rows.insert(rows.end(), section.begin(), section.end());
     }
     return rows;
@@ -69,7 +69,7 @@ std::string value_of(const KeySpec& spec, const Config& config) {
 }
 
 std::span<const std::string_view> later_config_keys() {
-  static constexpr std::array<std::string_view, 2> keys = {"cluster.elastic", "slo"};
+  static constexpr std::array<std::string_view, 1> keys = {"cluster.elastic"};
   return keys;
 }
 

@@ -17,6 +17,7 @@ std::vector<KeySpec> model_and_cluster_rows();
 std::vector<KeySpec> parallel_rows();
 std::vector<KeySpec> engine_rows();
 std::vector<KeySpec> job_rows();
+std::vector<KeySpec> slo_rows();
 
 /// The text as the YAML would write it: in quotes where it is not plain.
 std::string quoted_if_needed(std::string_view text);

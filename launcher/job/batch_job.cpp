@@ -14,6 +14,7 @@
 #include "launcher/batch/batch_reader.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_fingerprint.hpp"
+#include "launcher/job/job_reporter.hpp"
 #include "launcher/job/last_words.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/stop_request.hpp"
@@ -44,8 +45,10 @@ class BatchJob {
         line_(line),
         signals_(signals),
         stop_(std::chrono::duration<double>(config_.grace_seconds)),
-        progress_(STDERR_FILENO, ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
+        progress_(STDERR_FILENO,
+                  ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
         job_folder_(job_folder_of(config_.output)),
+        reporter_(plan),
         pending_(request_window(plan.engine)) {}
 
   ExitCode run();
@@ -70,6 +73,7 @@ class BatchJob {
   void update_progress();
   ExitCode failed(const Error& error);
   ExitCode actor_down(std::vector<ActorDown> downs);
+  void write_reports(ExitCode code);
   ExitCode finished();
   JobStanding standing() const;
   void say(std::string_view text);
@@ -84,6 +88,8 @@ class BatchJob {
   const std::string job_folder_;
   const Clock::time_point began_ = Clock::now();
 
+  JobReporter reporter_;
+  std::string failure_;
   std::optional<Journal> journal_;
   std::optional<BatchReader> reader_;
   std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
@@ -131,6 +137,7 @@ Result<void> BatchJob::open_journal() {
   TROUPE_TRY(journal_, Journal::open(std::move(options), std::move(fingerprint)));
   state_.done = journal_->lines_before();
   state_.errors = journal_->errors_before();
+  reporter_.recorder().answered_before(journal_->lines_before());
   return {};
 }
 
@@ -179,8 +186,10 @@ ExitCode BatchJob::run() {
   } else if (const auto begun = journal_->begin(); !begun.ok()) {
     code = failed(begun.error());
   }
+  if (session_ && code != ExitCode::interrupted) reporter_.collect(*session_);
   // Shut down before the last word, so that whoever reads it finds no process of the job.
   if (session_) session_->shutdown();
+  if (session_) write_reports(code);
   if (code == ExitCode::all_answered) code = finished();
   return code;
 }
@@ -209,6 +218,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
   log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info->kv_cache_blocks,
             info->kv_bytes, info->weight_bytes);
   state_.phase.clear();
+  reporter_.engine_ready();
   return std::nullopt;
 }
 
@@ -222,7 +232,11 @@ ExitCode BatchJob::serve() {
     auto wait = tick;
     if (!draining_ && input_ == Input::silent) wait = input_tick;
     if (!draining_ && input_ == Input::flows) wait = milliseconds(0);
+    reporter_.ask_if_due(*session_, Clock::now());
     Mailbox::Content content = session_->take(wait);
+    if (reporter_.take(std::move(content.telemetry))) {
+      state_.rank_busy = reporter_.recorder().rank_busy();
+    }
     for (const EngineReport& report : content.reports) {
       if (const auto taken = take_report(report); !taken.ok()) return failed(taken.error());
     }
@@ -277,6 +291,8 @@ Result<void> BatchJob::read_ahead() {
                             : session_->engine().submit(std::exchange(requests, {}));
   };
   if (input_ != Input::ended) input_ = Input::flows;
+  SpanScope span(&reporter_.recorder().spans(), SpanKind::read);
+  bool any = false;
   for (int lines = 0; input_ == Input::flows && lines < lines_per_turn; ++lines) {
     if (!pending_.has_room()) {
       input_ = Input::full;
@@ -288,15 +304,19 @@ Result<void> BatchJob::read_ahead() {
     } else if (std::holds_alternative<BatchReader::NotYet>(item)) {
       input_ = Input::silent;
     } else if (const auto* error = std::get_if<LineError>(&item)) {
+      any = true;
       ++state_.errors;
+      reporter_.recorder().line_refused();
       if (metrics_) metrics_->metrics().count_line_error(error->code);
       TROUPE_CHECK(write(format_error(*error, journal_->identity())));
     } else if (auto* request = std::get_if<BatchRequest>(&item)) {
+      any = true;
       bytes += pending_.add(*request);
       requests.push_back(std::move(request->request));
       if (bytes >= submission_bytes) TROUPE_CHECK(submit());
     }
   }
+  if (!any) span.forget();
   return submit();
 }
 
@@ -312,6 +332,9 @@ Result<void> BatchJob::check_failures() const {
 
 Result<void> BatchJob::take_report(const EngineReport& report) {
   if (metrics_) metrics_->metrics().observe(report);
+  reporter_.recorder().take(report);
+  SpanScope span(&reporter_.recorder().spans(), SpanKind::write);
+  if (report.completions.empty()) span.forget();
   for (const Completion& completion : report.completions) {
     const auto header = pending_.take(completion.id);
     if (!header) continue;
@@ -334,6 +357,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   state_.accepted_drafts = report.stats.scheduler.accepted_drafts;
   state_.output_tokens = report.stats.output_tokens;
   state_.kv_use = report.stats.kv_use;
+  state_.outside_model = reporter_.recorder().share_outside_model();
   return {};
 }
 
@@ -359,6 +383,7 @@ void BatchJob::update_progress() {
 
 ExitCode BatchJob::failed(const Error& error) {
   (void)journal_->finish();
+  failure_ = error.message;
   const int signals = signals_.count();
   if (error.code == ErrorCode::cancelled && signals > 0) {
     say(stopped_text(error.message, standing()));
@@ -375,6 +400,15 @@ ExitCode BatchJob::actor_down(std::vector<ActorDown> downs) {
   return failed(cause);
 }
 
+void BatchJob::write_reports(ExitCode code) {
+  if (code == ExitCode::all_answered && state_.errors > 0) code = ExitCode::finished_with_errors;
+  if (const auto outside = reporter_.recorder().share_outside_model()) {
+    log::info("time outside the model: {:.1f} %", 100 * *outside);
+  }
+  const auto written = reporter_.write(code, failure_, job_folder_);
+  if (!written.ok()) log::warning("{}", written.error().message);
+}
+
 ExitCode BatchJob::finished() {
   update_progress();
   progress_.finish(state_);
@@ -383,7 +417,8 @@ ExitCode BatchJob::finished() {
   for (const std::string& text : shown_) std::fprintf(terminal, "\n%s\n", text.c_str());
   if (!shown_.empty()) std::fprintf(terminal, "\n");
   if (!line_.quiet && !stdout_has_answers) {
-    std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), job_folder_.c_str());
+    std::printf("answers: %s\nlogs:    %s/\nreport:  %s/report.html\n", config_.output.c_str(),
+                job_folder_.c_str(), job_folder_.c_str());
   }
   return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/engine/report.hpp"
+#include "actors/telemetry/process_telemetry.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
@@ -17,6 +18,9 @@ class Mailbox {
   struct Content {
     std::vector<EngineReport> reports;
     std::vector<ActorDown> downs;
+    std::vector<Result<ProcessTelemetry>> telemetry;
+
+    bool empty() const { return reports.empty() && downs.empty() && telemetry.empty(); }
   };
 
   void put(EngineReport report) {
@@ -34,11 +38,18 @@ class Mailbox {
     filled_.notify_one();
   }
 
+  void put(Result<ProcessTelemetry> telemetry) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.telemetry.push_back(std::move(telemetry));
+    }
+    filled_.notify_one();
+  }
+
   /// Everything that is there; waits at most `timeout` for something.
   Content take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    filled_.wait_for(lock, timeout,
-                     [this] { return !content_.reports.empty() || !content_.downs.empty(); });
+    filled_.wait_for(lock, timeout, [this] { return !content_.empty(); });
     return std::exchange(content_, Content{});
   }
 

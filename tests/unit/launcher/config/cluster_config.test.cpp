@@ -322,8 +322,6 @@ TEST(ClusterConfig, refuses_what_a_later_version_runs) {
     EXPECT_EQ(config.error().message,
               fmt::format("--set {}=1: {} is not in this version", key, key));
   }
-  EXPECT_EQ(parse(with("slo: {ttft_ms: 200}\n")).error().message,
-            "c.yaml:3: slo is not in this version");
 }
 
 TEST(ClusterConfig, opens_a_port_for_metrics_only_where_one_is_given) {

@@ -1,0 +1,103 @@
+#include "launcher/job/job_reporter.hpp"
+
+#include <utility>
+
+#include <unistd.h>
+
+#include "launcher/cli/command_line.hpp"
+#include "launcher/report/write_reports.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr auto ask_interval = std::chrono::seconds(1);
+constexpr auto collect_limit = std::chrono::seconds(1);
+
+std::int64_t now_us() { return monotonic_ns() / 1000; }
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+std::string version() {
+  std::string text = version_text();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+JobFacts facts_of(const JobPlan& plan) {
+  const Config& config = plan.config;
+  JobFacts facts;
+  facts.name = config.name;
+  facts.version = version();
+  facts.host = host_name();
+  facts.cores = plan.cores;
+  facts.input = config.job.input;
+  facts.output = config.job.output;
+  facts.model_path = config.model.path;
+  facts.architecture = to_string(plan.model.architecture);
+  facts.config_yaml = to_yaml(config);
+  facts.began_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  facts.experts_per_token = plan.model.moe ? plan.model.moe->top_k : 0;
+  facts.objectives = {config.slo.ttft_ms, config.slo.itl_ms, config.slo.e2e_ms};
+  return facts;
+}
+
+JobOutcome outcome_of(ExitCode code) {
+  switch (code) {
+    case ExitCode::all_answered:
+      return JobOutcome::answered;
+    case ExitCode::finished_with_errors:
+      return JobOutcome::answered_with_errors;
+    case ExitCode::drained:
+      return JobOutcome::drained;
+    case ExitCode::interrupted:
+      return JobOutcome::interrupted;
+    case ExitCode::refused:
+    case ExitCode::failed:
+      break;
+  }
+  return JobOutcome::failed;
+}
+
+}  // namespace
+
+JobReporter::JobReporter(const JobPlan& plan) : recorder_(facts_of(plan), now_us()) {}
+
+void JobReporter::engine_ready() { recorder_.engine_ready(now_us()); }
+
+void JobReporter::ask_if_due(EngineSession& session, Clock::time_point now) {
+  if (now < next_ask_) return;
+  next_ask_ = now + ask_interval;
+  (void)session.engine().ask_telemetry(false);
+}
+
+bool JobReporter::take(std::vector<Result<ProcessTelemetry>> telemetry) {
+  for (auto& told : telemetry) {
+    // Who is gone is told by supervision.
+    if (told.ok()) recorder_.take(*std::move(told));
+  }
+  return !telemetry.empty();
+}
+
+void JobReporter::collect(EngineSession& session) {
+  const auto until = Clock::now() + collect_limit;
+  const auto asked = session.engine().ask_telemetry(true).get(collect_limit);
+  if (!asked.ok()) return;
+  for (std::int32_t told = 0; told < *asked && Clock::now() < until;) {
+    auto content =
+        session.take(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
+    told += static_cast<std::int32_t>(content.telemetry.size());
+    take(std::move(content.telemetry));
+  }
+}
+
+Result<void> JobReporter::write(ExitCode code, std::string reason, const std::string& folder) {
+  recorder_.finish(outcome_of(code), std::move(reason), now_us());
+  return write_reports(recorder_, folder);
+}
+
+}  // namespace troupe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launcher/cli/exit_code.hpp"
+#include "launcher/job/engine_session.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "launcher/report/job_recorder.hpp"
+
+namespace troupe {
+
+/// What a job does for its reports: gathers in a JobRecorder, asks the processes of the engine for
+/// their telemetry once a second and at the end, and writes the files. One thread at a time.
+class JobReporter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit JobReporter(const JobPlan& plan);
+
+  JobRecorder& recorder() { return recorder_; }
+  const JobRecorder& recorder() const { return recorder_; }
+
+  void engine_ready();
+  /// Asks for telemetry if it is time; the answers come with EngineSession::take.
+  void ask_if_due(EngineSession& session, Clock::time_point now);
+  /// Takes those answers. True: the ranks' load is news.
+  bool take(std::vector<Result<ProcessTelemetry>> telemetry);
+
+  /// The job is at its end and the engine still there: asks for everything, and waits a second at
+  /// most for what the processes tell. Answers to requests that come meanwhile are dropped.
+  void collect(EngineSession& session);
+  /// Notes how it ended and writes report.json, report.html and trace.json into the folder. Errors:
+  /// those of write_reports.
+  Result<void> write(ExitCode code, std::string reason, const std::string& folder);
+
+ private:
+  JobRecorder recorder_;
+  Clock::time_point next_ask_{};
+};
+
+}  // namespace troupe

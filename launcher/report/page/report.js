@@ -1,0 +1,113 @@
+// Fills the page from the report.
+
+(function () {
+  const report = JSON.parse(document.getElementById("report").textContent);
+  const {job, requests, tokens, steps, latency_ms: latency, goodput, over_time: time} = report;
+  const put = (id, text) => { document.getElementById(id).textContent = text; };
+
+  put("name", job.name);
+  const outcome = document.getElementById("outcome");
+  outcome.textContent = job.outcome;
+  outcome.classList.add(job.outcome === "finished" ? "good" : "bad");
+  put("about", [job.model, job.architecture, "began " + job.began.replace("T", " ").replace("Z", " UTC"),
+    duration(job.seconds) + ", of these " + duration(job.serving_seconds) + " answering"].join("  ·  "));
+  if (job.reason) {
+    put("reason", job.reason);
+    document.getElementById("reason").hidden = false;
+  }
+
+  function tile(label, value, unit, note) {
+    const box = html("div", "tile");
+    const number = html("div", "value", value);
+    if (unit) number.append(html("span", "unit", unit));
+    box.append(html("div", "label", label), number);
+    if (note) box.append(html("div", "note", note));
+    document.getElementById("tiles").append(box);
+  }
+  const seen = tokens.computed_prompt + tokens.prefix_hits;
+  const more = [];
+  if (requests.errors > 0) more.push(short(requests.errors) + " error lines");
+  if (requests.not_begun > 0) more.push(short(requests.not_begun) + " not begun");
+  if (requests.answered_before > 0) more.push(short(requests.answered_before) + " by an earlier run");
+  tile("Answers", short(requests.answered), "", more.join(", ") || "no errors");
+  tile("Output", short(tokens.generated_per_second), "tok/s", short(tokens.generated) + " tokens");
+  tile("Prompts computed", short(tokens.computed_prompt_per_second), "tok/s",
+    short(tokens.computed_prompt) + " tokens");
+  tile("Prefix cache", percent(seen > 0 ? tokens.prefix_hits / seen : 0), "", "of prompt tokens found");
+  tile("First token", milliseconds(latency.ttft.p50), "", "P99 " + milliseconds(latency.ttft.p99));
+  tile("Between tokens", milliseconds(latency.itl.p50), "", "P99 " + milliseconds(latency.itl.p99));
+  tile("Whole answer", milliseconds(latency.e2e.p50), "", "P99 " + milliseconds(latency.e2e.p99));
+  tile("KV cache", percent(steps.peak_kv_use), "", "at its fullest");
+  tile("Outside the model", steps.share_outside_model === null ? "–" : percent(steps.share_outside_model), "",
+    "of the time with requests");
+  if (goodput) tile("Goodput", percent(goodput.share), "", short(goodput.answers_per_second) + " answers/s");
+
+  const interval = time.interval_seconds;
+  timePlot("throughput", "Tokens per second", [
+    {name: "output", color: "blue", values: time.output_tokens_per_second},
+    {name: "prompt, computed", color: "amber", values: time.computed_prompt_tokens_per_second},
+  ], interval, {format: short});
+  timePlot("requests", "Requests", [
+    {name: "running", color: "blue", values: time.running},
+    {name: "waiting", color: "amber", values: time.waiting},
+  ], interval, {format: short});
+  timePlot("kv", "KV cache in use", [{name: "in use", color: "green", values: time.kv_use}], interval,
+    {format: percent, most: Math.max(...time.kv_use, 0) < 0.2 ? undefined : 1});
+  timePlot("prefix", "Prompt tokens per second", [
+    {name: "found in the prefix cache", color: "violet", values: time.prefix_hits_per_second},
+    {name: "computed", color: "amber", values: time.computed_prompt_tokens_per_second},
+  ], interval, {format: short});
+
+  distributionPlot("ttft", "Time to the first token", latency.ttft, "blue");
+  distributionPlot("itl", "Time between tokens", latency.itl, "green");
+  distributionPlot("e2e", "Time to the whole answer", latency.e2e, "violet");
+
+  stackedBars("ranks", "Each rank's time",
+    [["computing", "blue"], ["exchange in its stage", "amber"], ["other stages", "violet"],
+      ["waiting for a plan", "stone"], ["other", "line"]],
+    report.ranks.map((rank) => ({
+      label: "rank " + rank.rank,
+      note: rank.place,
+      parts: [rank.computing_seconds, rank.exchange_seconds, rank.stage_seconds, rank.waiting_seconds,
+        rank.other_seconds],
+    })));
+  const experts = document.querySelector('[data-plot="experts"]');
+  if (report.experts) {
+    heatMap("experts", "Rows of each expert, by layer", report.experts.rows);
+  } else {
+    experts.remove();
+  }
+
+  function fill(id, head, rows) {
+    const table = document.getElementById(id);
+    const line = (cells, tag) => {
+      const row = html("tr");
+      cells.forEach((cell, i) => row.append(html(tag, i > 0 && head ? "number" : "", cell)));
+      table.append(row);
+    };
+    if (head) line(head, "th");
+    for (const row of rows) line(row, "td");
+  }
+  if (goodput) {
+    document.getElementById("goodput").hidden = false;
+    const limit = (ms) => ms === null ? "any" : milliseconds(ms);
+    fill("goodput-table", null, [
+      ["First token within", limit(goodput.ttft_ms)],
+      ["Between tokens, mean of a request", limit(goodput.itl_ms)],
+      ["Whole answer within", limit(goodput.e2e_ms)],
+      ["Answers that kept it", short(goodput.good_answers) + " of " + short(latency.e2e.count)],
+    ]);
+  }
+  fill("processes", ["Process", "Doing", "Times", "Seconds"], report.processes.flatMap((process) =>
+    Object.entries(process.spans).map(([name, span], i) =>
+      [i === 0 ? process.process : "", name.replaceAll("_", " "), span.count.toLocaleString("en"), trim(span.seconds)])));
+  fill("job", null, [
+    ["Input", job.input], ["Output", job.output], ["Machine", job.host + ", " + job.cores + " cores"],
+    ["Steps", short(steps.count) + ", " + trim(steps.mean_model_ms) + " ms each in the model"],
+    ["Preemptions", short(steps.preemptions)],
+    ...(tokens.drafts > 0 ? [["Guessed tokens", short(tokens.accepted_drafts) + " of " + short(tokens.drafts) + " accepted"]] : []),
+    ["Version", job.version],
+  ]);
+  put("config", job.config);
+  document.documentElement.dataset.ready = "yes";
+})();

@@ -1,0 +1,251 @@
+#include "launcher/report/report_json.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t most_points = 2000;
+constexpr std::size_t most_bins = 48;
+
+/// Numbers that people read: 6 significant digits are more than was measured.
+double rounded(double value) {
+  if (value == 0 || !std::isfinite(value)) return 0;
+  const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
+  return std::round(value * scale) / scale;
+}
+
+double ratio(double amount, double of) { return of > 0 ? rounded(amount / of) : 0; }
+
+std::string utc(std::int64_t unix_s) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_s)));
+}
+
+ordered_json job_json(const JobRecorder& job) {
+  const JobFacts& facts = job.facts();
+  return {{"name", facts.name},
+          {"outcome", to_string(job.outcome())},
+          {"reason", job.reason().empty() ? ordered_json() : ordered_json(job.reason())},
+          {"began", utc(facts.began_unix_s)},
+          {"seconds", rounded(job.seconds())},
+          {"serving_seconds", rounded(job.serving_seconds())},
+          {"input", facts.input},
+          {"output", facts.output},
+          {"model", facts.model_path},
+          {"architecture", facts.architecture},
+          {"host", facts.host},
+          {"cores", facts.cores},
+          {"version", facts.version},
+          {"config", facts.config_yaml}};
+}
+
+ordered_json requests_json(const JobRecorder& job) {
+  return {{"answered", job.answers()},
+          {"errors", job.errors()},
+          {"not_begun", job.dropped()},
+          {"answered_before", job.lines_before()}};
+}
+
+ordered_json tokens_json(const JobRecorder& job) {
+  const EngineStats& stats = job.stats();
+  const double seconds = job.serving_seconds();
+  return {{"prompt", job.prompt_tokens()},
+          {"output", job.answer_tokens()},
+          {"computed_prompt", stats.scheduler.prompt_tokens},
+          {"prefix_hits", stats.scheduler.prefix_tokens},
+          {"generated", stats.output_tokens},
+          {"generated_per_second", ratio(static_cast<double>(stats.output_tokens), seconds)},
+          {"computed_prompt_per_second",
+           ratio(static_cast<double>(stats.scheduler.prompt_tokens), seconds)},
+          {"drafts", stats.scheduler.drafts},
+          {"accepted_drafts", stats.scheduler.accepted_drafts}};
+}
+
+ordered_json steps_json(const JobRecorder& job) {
+  const EngineStats& stats = job.stats();
+  const auto outside = job.share_outside_model();
+  const auto count = static_cast<double>(stats.steps);
+  return {{"count", stats.steps},
+          {"mean_ms", ratio(static_cast<double>(stats.step_us) / 1000, count)},
+          {"mean_model_ms", ratio(static_cast<double>(stats.model_us) / 1000, count)},
+          {"active_seconds", rounded(static_cast<double>(stats.active_us) * 1e-6)},
+          {"model_seconds", rounded(static_cast<double>(stats.model_us) * 1e-6)},
+          {"share_outside_model", outside ? ordered_json(rounded(*outside)) : ordered_json()},
+          {"preemptions", stats.scheduler.preemptions},
+          {"most_preemptions_of_one", stats.scheduler.most_preemptions},
+          {"peak_kv_use", rounded(job.steps().peak_kv_use())}};
+}
+
+ordered_json distribution_json(const DistributionSketch& of) {
+  ordered_json bins = ordered_json::array();
+  for (const auto& bin : of.bins(most_bins)) {
+    bins.push_back({rounded(bin.from_us / 1000), rounded(bin.to_us / 1000), bin.count});
+  }
+  const auto ms = [](double us) { return rounded(us / 1000); };
+  return {{"count", of.count()},
+          {"exact", of.exact()},
+          {"mean", ms(of.mean_us())},
+          {"least", ms(static_cast<double>(of.least_us()))},
+          {"p50", ms(of.quantile_us(0.50))},
+          {"p95", ms(of.quantile_us(0.95))},
+          {"p99", ms(of.quantile_us(0.99))},
+          {"most", ms(static_cast<double>(of.most_us()))},
+          {"bins", std::move(bins)}};
+}
+
+ordered_json latency_json(const JobRecorder& job) {
+  return {{"ttft", distribution_json(job.ttft_us())},
+          {"itl", distribution_json(job.inter_token_us())},
+          {"e2e", distribution_json(job.e2e_us())}};
+}
+
+ordered_json goodput_json(const JobRecorder& job) {
+  const ServiceObjectives& objectives = job.facts().objectives;
+  if (!objectives.any()) return nullptr;
+  const auto limit = [](const std::optional<double>& ms) {
+    return ms ? ordered_json(*ms) : ordered_json();
+  };
+  const auto good = static_cast<double>(job.good_answers());
+  return {{"ttft_ms", limit(objectives.ttft_ms)},
+          {"itl_ms", limit(objectives.itl_ms)},
+          {"e2e_ms", limit(objectives.e2e_ms)},
+          {"good_answers", job.good_answers()},
+          {"share", ratio(good, static_cast<double>(job.e2e_us().count()))},
+          {"answers_per_second", ratio(good, job.serving_seconds())}};
+}
+
+ordered_json over_time_json(const JobRecorder& job) {
+  const auto points = job.steps().points(most_points);
+  ordered_json columns;
+  columns["interval_seconds"] = points.empty() ? 0 : rounded(points.front().width);
+  for (const auto* name :
+       {"seconds", "steps", "output_tokens_per_second", "computed_prompt_tokens_per_second",
+        "prefix_hits_per_second", "running", "waiting", "kv_use", "most_kv_use"}) {
+    columns[name] = ordered_json::array();
+  }
+  for (const auto& point : points) {
+    const auto per_second = [&](std::uint64_t tokens) {
+      return ratio(static_cast<double>(tokens), point.width);
+    };
+    columns["seconds"].push_back(rounded(point.seconds));
+    columns["steps"].push_back(point.steps);
+    columns["output_tokens_per_second"].push_back(per_second(point.output_tokens));
+    columns["computed_prompt_tokens_per_second"].push_back(per_second(point.prompt_tokens));
+    columns["prefix_hits_per_second"].push_back(per_second(point.prefix_tokens));
+    columns["running"].push_back(rounded(point.running));
+    columns["waiting"].push_back(rounded(point.waiting));
+    columns["kv_use"].push_back(rounded(point.kv_use));
+    columns["most_kv_use"].push_back(rounded(point.most_kv_use));
+  }
+  return columns;
+}
+
+ordered_json ranks_json(const std::vector<ProcessTelemetry>& processes) {
+  ordered_json ranks = ordered_json::array();
+  for (const ProcessTelemetry& process : processes) {
+    if (process.role != ProcessRole::worker) continue;
+    const RankUse use = use_of(process);
+    ranks.push_back({{"rank", process.index},
+                     {"process", process.process},
+                     {"replica", process.replica},
+                     {"stage", process.stage},
+                     {"place", process.place},
+                     {"computing_seconds", rounded(use.computing)},
+                     {"exchange_seconds", rounded(use.exchanging)},
+                     {"stage_seconds", rounded(use.stages)},
+                     {"waiting_seconds", rounded(use.waiting)},
+                     {"other_seconds", rounded(use.rest)},
+                     {"steps", process.totals.count(SpanKind::step)},
+                     {"passes", process.totals.count(SpanKind::forward)},
+                     {"rows", process.rows}});
+  }
+  return ranks;
+}
+
+/// The rows of all ranks together as [layers][experts].
+ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelemetry>& processes) {
+  std::int64_t layers = 0, experts = 0;
+  for (const ProcessTelemetry& process : processes) {
+    const ExpertRows& part = process.expert_rows;
+    if (part.rows.empty()) continue;
+    layers = std::max(layers, part.first_layer + part.layers);
+    experts = std::max(experts, part.first_expert + part.experts);
+  }
+  if (layers == 0 || experts == 0) return nullptr;
+  std::vector<std::vector<std::int64_t>> rows(
+      static_cast<std::size_t>(layers),
+      std::vector<std::int64_t>(static_cast<std::size_t>(experts)));
+  for (const ProcessTelemetry& process : processes) {
+    const ExpertRows& part = process.expert_rows;
+    for (std::size_t i = 0; i < part.rows.size(); ++i) {
+      const auto layer =
+          static_cast<std::size_t>(part.first_layer) + i / static_cast<std::size_t>(part.experts);
+      const auto expert =
+          static_cast<std::size_t>(part.first_expert) + i % static_cast<std::size_t>(part.experts);
+      rows[layer][expert] += part.rows[i];
+    }
+  }
+  return {{"experts_per_token", job.facts().experts_per_token}, {"rows", rows}};
+}
+
+ordered_json process_times_json(const std::vector<ProcessTelemetry>& processes) {
+  ordered_json all = ordered_json::array();
+  for (const ProcessTelemetry& process : processes) {
+    ordered_json spans = ordered_json::object();
+    for (std::size_t i = 0; i < span_kinds; ++i) {
+      const auto kind = static_cast<SpanKind>(i);
+      if (process.totals.count(kind) == 0) continue;
+      spans[std::string(name(kind))] = {{"count", process.totals.count(kind)},
+                                        {"seconds", rounded(process.totals.seconds(kind))}};
+    }
+    all.push_back({{"process", process.process}, {"spans", std::move(spans)}});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string_view to_string(JobOutcome outcome) {
+  switch (outcome) {
+    case JobOutcome::answered:
+      return "finished";
+    case JobOutcome::answered_with_errors:
+      return "finished with error lines";
+    case JobOutcome::failed:
+      return "failed";
+    case JobOutcome::drained:
+      return "drained";
+    case JobOutcome::interrupted:
+      return "interrupted";
+  }
+  return "failed";
+}
+
+ordered_json report_json(const JobRecorder& job) {
+  const auto processes = job.processes();
+  return {{"format", report_format},
+          {"job", job_json(job)},
+          {"requests", requests_json(job)},
+          {"tokens", tokens_json(job)},
+          {"steps", steps_json(job)},
+          {"latency_ms", latency_json(job)},
+          {"goodput", goodput_json(job)},
+          {"over_time", over_time_json(job)},
+          {"ranks", ranks_json(processes)},
+          {"experts", experts_json(job, processes)},
+          {"processes", process_times_json(processes)}};
+}
+
+std::string to_text(const ordered_json& report) {
+  return report.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace troupe
