@@ -40,7 +40,7 @@ std::string work_table(const SweepFigures& figures) {
 }
 
 std::string time_table(const SweepFigures& figures) {
-  std::string table = fmt::format("{:<9}{:^23}{:^23}{:^23}\n", "ms", "first token (TTFT)",
+  std::string table = fmt::format("{:<9}{:>23}{:>23}{:>23}\n", "ms", "first token (TTFT)",
                                   "between tokens (TPOT)", "whole request");
   table += fmt::format("{:<9}", "");
   for (int i = 0; i < 3; ++i) table += fmt::format("{:>7}{:>8}{:>8}", "P50", "P95", "P99");

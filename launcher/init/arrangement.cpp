@@ -75,7 +75,7 @@ Arrangement arrange(const Machine& machine, const ModelConfig& model, std::uint6
   const int nodes = std::max(1, machine.numa_nodes);
   if (nodes == 1) {
     return {1, 1,
-            fmt::format("One worker with all {} cores: within one memory nothing is faster.",
+            fmt::format("One worker on all cores ({}): within one memory nothing is faster.",
                         machine.cores)};
   }
   const std::uint64_t weights = weight_bytes * static_cast<std::uint64_t>(nodes);

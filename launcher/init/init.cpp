@@ -141,7 +141,8 @@ std::string starting_config(const std::string& path, const ModelConfig& model,
       "#   launcher --config FILE          run it\n"
       "#   launcher reference              every key, and what it means\n"
       "#\n"
-      "# Paths count from the folder that the launcher is started in.\n";
+      "# Paths count from the folder that the launcher is started in.\n"
+      "\n";
   text += entry("name", name);
   text += "\nmodel:\n" + entry("model.path", quoted(path)) +
           entry("model.served_model_name", "[" + name + "]") + entry("model.dtype", "auto");

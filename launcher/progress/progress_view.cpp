@@ -194,6 +194,8 @@ std::string ProgressView::json_line(bool finished) const {
   line["prompt_tokens_per_second"] = rounded(prompt_speed());
   line["prefix_tokens"] = state_.prefix_tokens;
   line["preemptions"] = state_.preemptions;
+  line["rank_busy"] = ordered_json::array();
+  for (const double share : state_.rank_busy) line["rank_busy"].push_back(rounded(share));
   return one_line(line);
 }
 

@@ -38,7 +38,7 @@ TEST(Arrangement, is_one_worker_in_one_memory) {
   const Arrangement one = arrange({16, 1, 64 * gib}, demo_model(), gib);
   EXPECT_EQ(one.data, 1);
   EXPECT_EQ(one.tensor, 1);
-  EXPECT_THAT(one.reason, HasSubstr("16 cores"));
+  EXPECT_THAT(one.reason, HasSubstr("(16)"));
 }
 
 TEST(Arrangement, is_a_replica_for_each_numa_node_while_their_weights_fit) {

@@ -97,7 +97,9 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
   EXPECT_TRUE(line.at("total").is_null()) << line;
   EXPECT_TRUE(line.at("remaining_seconds").is_null()) << line;
   view.update(state_at(1, 0, 0));
-  view.update(state_at(11, 250, 12345));
+  ProgressState state = state_at(11, 250, 12345);
+  state.rank_busy = {0.5, 0.25};
+  view.update(state);
   line = nlohmann::json::parse(view.json_line(false));
   const nlohmann::json expected = {{"type", "progress"},
                                    {"state", "running"},
@@ -114,7 +116,8 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
                                    {"prompt_tokens", 24690},
                                    {"prompt_tokens_per_second", 2469.0},
                                    {"prefix_tokens", 0},
-                                   {"preemptions", 0}};
+                                   {"preemptions", 0},
+                                   {"rank_busy", {0.5, 0.25}}};
   EXPECT_EQ(line, expected);
   EXPECT_EQ(nlohmann::json::parse(view.json_line(true)).at("state"), "finished");
   EXPECT_EQ(json_message("a \"b\"\n"), R"({"type":"message","text":"a \"b\"\n"})");
