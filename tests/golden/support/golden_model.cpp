@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "models/ops/cpu/cpu_ops.hpp"
 
 namespace troupe::golden {
 
@@ -54,7 +53,7 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   LoadedModel loaded;
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
-  TROUPE_TRY(loaded.ops, make_cpu_ops({.threads = 1, .dtype = precision}));
+  TROUPE_TRY(loaded.ops, make_golden_ops(precision));
   ModelLimits limits;
   limits.max_batch_tokens = 512;
   limits.max_head_rows = 512;

@@ -36,6 +36,9 @@ std::string missing_model_message(const std::string& name);
 /// The folder tests/data/golden.
 std::filesystem::path data_folder();
 
+/// What load() runs models on: the CPU, unless a program has a definition of its own.
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision);
+
 /// A model on one rank, ready to run sequences.
 struct LoadedModel {
   std::unique_ptr<Ops> ops;

@@ -1,0 +1,296 @@
+// Keys and values into the paged cache, and attention over it, for any head size and both types.
+#include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/device_math.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int warp = 32;
+constexpr int store_warps = 4;
+constexpr int attention_threads = 128;
+constexpr int attention_chunk = 128;  // positions per step of the online softmax
+constexpr int max_head_dim = 576;
+constexpr int most_elements = (max_head_dim + attention_threads - 1) / attention_threads;
+
+/// 1 / rms of a head, computed by a warp.
+template <class T>
+__device__ float inverse_rms(const T* x, int dim, float eps) {
+  float squares = 0.0F;
+  for (int i = threadIdx.x; i < dim; i += warp) {
+    const float value = load(x + i);
+    squares += value * value;
+  }
+  return rsqrtf(warp_sum(squares) / static_cast<float>(dim) + eps);
+}
+
+/// Scales (weight may be null) and rotates a head, by a warp. `rope` is the position's row.
+template <class T, class Out>
+__device__ void scale_and_rotate(const T* x, float scale, const float* weight, const float* rope,
+                                 int dim, Out* out) {
+  const int half = dim / 2;
+  for (int i = threadIdx.x; i < half; i += warp) {
+    float a = load(x + i), b = load(x + half + i);
+    if (weight != nullptr) {
+      a = a * scale * weight[i];
+      b = b * scale * weight[half + i];
+    }
+    const float cosine = rope[i], sine = rope[half + i];
+    store(out + i, a * cosine - b * sine);
+    store(out + half + i, b * cosine + a * sine);
+  }
+}
+
+struct StoreShape {
+  int heads, kv_heads, head_dim, latent, block_size;
+  float eps;
+};
+
+/// Where a KV head's row of a slot begins, in keys or values.
+__device__ std::int64_t cache_row(const StoreShape& shape, std::int32_t slot, int kv_head) {
+  const std::int64_t block = slot / shape.block_size, offset = slot % shape.block_size;
+  return ((block * shape.kv_heads + kv_head) * shape.block_size + offset) * shape.head_dim;
+}
+
+/// A warp per head: blockIdx.x is the token, blockIdx.y * store_warps + threadIdx.y the head.
+template <class T, class Stored>
+__global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const float* k_norm,
+                                      const float* rope, const std::int32_t* positions,
+                                      const std::int32_t* slots, StoreShape shape, Stored* keys,
+                                      Stored* values, T* q_out) {
+  const int all = shape.heads + 2 * shape.kv_heads, dim = shape.head_dim;
+  const int head = blockIdx.y * store_warps + threadIdx.y;
+  if (head >= all) return;
+  const std::int64_t token = blockIdx.x;
+  const T* x = qkv + (token * all + head) * dim;
+  const float* angles = rope + std::int64_t{positions[token]} * dim;
+  const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
+  if (is_value) {
+    Stored* to = values + cache_row(shape, slots[token], head - shape.heads - shape.kv_heads);
+    for (int i = threadIdx.x; i < dim; i += warp) store(to + i, load(x + i));
+    return;
+  }
+  const float* weight = is_query ? q_norm : k_norm;
+  const float scale = weight == nullptr ? 1.0F : inverse_rms(x, dim, shape.eps);
+  if (is_query) {
+    scale_and_rotate(x, scale, weight, angles, dim, q_out + (token * shape.heads + head) * dim);
+  } else {
+    scale_and_rotate(x, scale, weight, angles, dim,
+                     keys + cache_row(shape, slots[token], head - shape.heads));
+  }
+}
+
+/// As norm_rope_store_heads; the head after the last query is the key.
+template <class T, class Stored>
+__global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, const T* kv,
+                                        const float* norm, const float* rope,
+                                        const std::int32_t* positions, const std::int32_t* slots,
+                                        StoreShape shape, Stored* keys, T* q_out) {
+  const int head = blockIdx.y * store_warps + threadIdx.y;
+  if (head > shape.heads) return;
+  const std::int64_t token = blockIdx.x;
+  const int latent = shape.latent, rotated = shape.head_dim - latent;
+  const float* angles = rope + std::int64_t{positions[token]} * rotated;
+  if (head == shape.heads) {
+    const T* x = kv + token * shape.head_dim;
+    Stored* key = keys + cache_row(shape, slots[token], 0);
+    const float scale = inverse_rms(x, latent, shape.eps);
+    for (int i = threadIdx.x; i < latent; i += warp) store(key + i, load(x + i) * scale * norm[i]);
+    scale_and_rotate(x + latent, 1.0F, nullptr, angles, rotated, key + latent);
+    return;
+  }
+  const std::int64_t row = token * shape.heads + head;
+  T* q = q_out + row * shape.head_dim;
+  for (int i = threadIdx.x; i < latent; i += warp) q[i] = latent_q[row * latent + i];
+  scale_and_rotate(rotated_q + row * rotated, 1.0F, nullptr, angles, rotated, q + latent);
+}
+
+struct AttentionPass {
+  const SequenceSpan* spans;
+  int sequences;
+  const std::int32_t* tables;
+  int heads, kv_heads, head_dim, value_dim, block_size;
+  std::int64_t window;
+  float scale;
+};
+
+/// The span of a row: spans are in row order.
+__device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
+  int low = 0, high = pass.sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (pass.spans[middle].first_row <= row) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return pass.spans[low];
+}
+
+/// A block per query row and head: chunks of positions, scores by warps (a position each), then the
+/// output's elements by threads. Bytes: each row reads its whole context once per head.
+template <class T, class Stored>
+__global__ void attend(const T* q, const Stored* keys, const Stored* values, AttentionPass pass,
+                       T* out) {
+  __shared__ float query[max_head_dim];
+  __shared__ float scores[attention_chunk];
+  __shared__ std::int64_t rows[attention_chunk];
+  const int row = blockIdx.x, head = blockIdx.y, thread = threadIdx.x;
+  const int kv_head = head / (pass.heads / pass.kv_heads);
+  const SequenceSpan span = span_of(pass, row);
+  const std::int64_t position = span.first_position + (row - span.first_row);
+  const std::int64_t at = std::int64_t{row} * pass.heads + head;
+  for (int d = thread; d < pass.head_dim; d += attention_threads) {
+    query[d] = load(q + at * pass.head_dim + d) * pass.scale;
+  }
+  const std::int64_t oldest =
+      pass.window == 0 || position < pass.window ? 0 : position - pass.window + 1;
+  float sums[most_elements] = {};
+  float maximum = -INFINITY, total = 0.0F;
+  for (std::int64_t first = oldest / attention_chunk * attention_chunk; first <= position;
+       first += attention_chunk) {
+    __syncthreads();  // the last chunk's scores are read
+    const std::int64_t own = first + thread;
+    if (own >= oldest && own <= position) {
+      const std::int64_t block = pass.tables[span.block_offset + own / pass.block_size];
+      rows[thread] = ((block * pass.kv_heads + kv_head) * pass.block_size + own % pass.block_size) *
+                     pass.head_dim;
+    } else {
+      rows[thread] = -1;
+    }
+    __syncthreads();
+    for (int p = thread / warp; p < attention_chunk; p += attention_threads / warp) {
+      if (rows[p] < 0) {
+        if (thread % warp == 0) scores[p] = -INFINITY;
+        continue;
+      }
+      float score = 0.0F;
+      for (int d = thread % warp; d < pass.head_dim; d += warp) {
+        score += query[d] * load(keys + rows[p] + d);
+      }
+      score = warp_sum(score);
+      if (thread % warp == 0) scores[p] = score;
+    }
+    __syncthreads();
+    float chunk_maximum = maximum;
+    for (int p = thread % warp; p < attention_chunk; p += warp) {
+      chunk_maximum = fmaxf(chunk_maximum, scores[p]);
+    }
+    chunk_maximum = warp_max(chunk_maximum);
+    const float shrink = expf(maximum - chunk_maximum);
+    maximum = chunk_maximum;
+    total *= shrink;
+    for (float& sum : sums) sum *= shrink;
+    for (int p = 0; p < attention_chunk; ++p) {
+      if (rows[p] < 0) continue;
+      const float term = expf(scores[p] - maximum);
+      total += term;
+#pragma unroll
+      for (int e = 0; e < most_elements; ++e) {
+        const int d = thread + e * attention_threads;
+        if (d < pass.value_dim) sums[e] += term * load(values + rows[p] + d);
+      }
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < most_elements; ++e) {
+    const int d = thread + e * attention_threads;
+    if (d < pass.value_dim) store(out + at * pass.value_dim + d, sums[e] / total);
+  }
+}
+
+StoreShape store_shape(const AttentionShape& shape, const AttentionBatch& batch, float eps) {
+  return {static_cast<int>(shape.heads),
+          static_cast<int>(shape.kv_heads),
+          static_cast<int>(shape.head_dim),
+          static_cast<int>(shape.latent),
+          batch.block_size,
+          eps};
+}
+
+const float* floats_of(const Tensor& tensor) {
+  return tensor.empty() ? nullptr : tensor.as<float>();
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+void CudaOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                              float eps, const Tensor& rope, const AttentionShape& shape,
+                              const AttentionBatch& batch, const KvLayer& cache,
+                              const Tensor& q_out) {
+  const std::int64_t tokens = batch.positions[0];
+  if (tokens == 0) return;
+  const dim3 grid(static_cast<unsigned>(tokens),
+                  blocks_of(shape.heads + 2 * shape.kv_heads, store_warps));
+  with_type(qkv.dtype(), [&](auto* type) {
+    with_type(cache.keys.dtype(), [&](auto* stored) {
+      using T = element<decltype(type)>;
+      using Stored = element<decltype(stored)>;
+      norm_rope_store_heads<<<grid, dim3(warp, store_warps), 0, stream()>>>(
+          static_cast<const T*>(qkv.data()), floats_of(q_norm), floats_of(k_norm), rope.as<float>(),
+          batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
+          store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
+          static_cast<Stored*>(cache.values.data()), static_cast<T*>(q_out.data()));
+    });
+  });
+  check_launch("norm_rope_store");
+}
+
+void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                                const Tensor& norm, float eps, const Tensor& rope,
+                                const AttentionShape& shape, const AttentionBatch& batch,
+                                const KvLayer& cache, const Tensor& q_out) {
+  const std::int64_t tokens = batch.positions[0];
+  if (tokens == 0) return;
+  const dim3 grid(static_cast<unsigned>(tokens), blocks_of(shape.heads + 1, store_warps));
+  with_type(kv.dtype(), [&](auto* type) {
+    with_type(cache.keys.dtype(), [&](auto* stored) {
+      using T = element<decltype(type)>;
+      using Stored = element<decltype(stored)>;
+      latent_rope_store_heads<<<grid, dim3(warp, store_warps), 0, stream()>>>(
+          static_cast<const T*>(latent_q.data()), static_cast<const T*>(rotated_q.data()),
+          static_cast<const T*>(kv.data()), norm.as<float>(), rope.as<float>(),
+          batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
+          store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
+          static_cast<T*>(q_out.data()));
+    });
+  });
+  check_launch("latent_rope_store");
+}
+
+void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache, const Tensor& out) {
+  if (q.empty()) return;
+  const std::size_t bytes = batch.sequences.size_bytes();
+  check(cudaMemcpyAsync(spans_->data(), batch.sequences.data(), bytes, cudaMemcpyHostToDevice,
+                        stream()),
+        "upload of spans");
+  const AttentionPass pass{static_cast<const SequenceSpan*>(spans_->data()),
+                           static_cast<int>(batch.sequences.size()),
+                           batch.block_tables.as<std::int32_t>(),
+                           static_cast<int>(shape.heads),
+                           static_cast<int>(shape.kv_heads),
+                           static_cast<int>(shape.head_dim),
+                           static_cast<int>(shape.value_dim()),
+                           batch.block_size,
+                           shape.window,
+                           shape.scale};
+  const Tensor& values = shape.latent > 0 ? cache.keys : cache.values;
+  const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
+  with_type(q.dtype(), [&](auto* type) {
+    with_type(cache.keys.dtype(), [&](auto* stored) {
+      using T = element<decltype(type)>;
+      using Stored = element<decltype(stored)>;
+      attend<<<grid, attention_threads, 0, stream()>>>(
+          static_cast<const T*>(q.data()), static_cast<const Stored*>(cache.keys.data()),
+          static_cast<const Stored*>(values.data()), pass, static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("attention");
+}
+
+}  // namespace troupe

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "models/ops/cuda/cuda_ops_class.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t workspace_bytes = 64 << 20;
+constexpr std::int64_t most_spans = 65536;
+
+/// `weight` (f32, bf16 or f16) in `dtype`, on the host.
+HostTensor converted(const Tensor& weight, DType dtype) {
+  HostTensor result(dtype, weight.shape());
+  for (std::int64_t i = 0; i < weight.elements(); ++i) {
+    float value = 0;
+    switch (weight.dtype()) {
+      case DType::bf16:
+        value = to_float(weight.as<BFloat16>()[i]);
+        break;
+      case DType::f16:
+        value = half_to_float(static_cast<const std::uint16_t*>(weight.data())[i]);
+        break;
+      default:
+        value = weight.as<float>()[i];
+    }
+    if (dtype == DType::bf16) {
+      result->as<BFloat16>()[i] = to_bfloat16(value);
+    } else {
+      result->as<float>()[i] = value;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOpsOptions& options) {
+  return CudaOps::create(options);
+}
+
+Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
+  if (options.dtype != DType::f32 && options.dtype != DType::bf16) {
+    return fail(ErrorCode::invalid_argument, "the GPU computes in f32 or bf16, not in {}",
+                to_string(options.dtype));
+  }
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices);
+      error != cudaSuccess || options.device >= devices) {
+    return fail(ErrorCode::not_found, "no CUDA device {}: {} devices are there ({})",
+                options.device, devices, cudaGetErrorString(error));
+  }
+  std::unique_ptr<CudaOps> ops(new CudaOps(options));
+  ops->check(cudaSetDevice(options.device), "cudaSetDevice");
+  ops->check(cudaStreamCreateWithFlags(&ops->stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (ops->error_) return *ops->error_;
+  TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
+  TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace)));
+  TROUPE_TRY(ops->spans_,
+             ops->allocate(DType::u8, {most_spans * std::int64_t{sizeof(SequenceSpan)}}));
+  TROUPE_CHECK(ops->synchronize());
+  return std::unique_ptr<Ops>(std::move(ops));
+}
+
+CudaOps::~CudaOps() {
+  if (stream_ != nullptr) cudaStreamSynchronize(stream());
+  products_.reset();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+cudaStream_t CudaOps::stream() {
+  thread_local int current = -1;
+  if (current != device_) {
+    check(cudaSetDevice(device_), "cudaSetDevice");
+    current = device_;
+  }
+  return stream_;
+}
+
+void CudaOps::check(cudaError_t error, std::string_view operation) {
+  if (error == cudaSuccess || error_) return;
+  error_ = fail(ErrorCode::internal, "device {}: {} failed: {} ({})", device_, operation,
+                cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  cudaStream_t on = stream();
+  void* memory = nullptr;
+  if (const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+      error != cudaSuccess) {
+    std::size_t free = 0, total = 0;
+    cudaGetLastError();  // it is told here, not by the next operation
+    cudaMemGetInfo(&free, &total);
+    return fail(
+        ErrorCode::resource_exhausted,
+        "device {}: no memory for {} bytes, a tensor {} of {}: {} of {} bytes are free ({})",
+        device_, bytes, shape.to_string(), to_string(dtype), free, total,
+        cudaGetErrorString(error));
+  }
+  check(cudaMemsetAsync(memory, 0, bytes, on), "cudaMemset");
+  return DeviceTensor(Tensor(memory, dtype, shape), [](void* of) { cudaFree(of); });
+}
+
+void CudaOps::upload(const Tensor& host, const Tensor& device) {
+  if (host.empty()) return;
+  check(cudaMemcpyAsync(device.data(), host.data(), host.bytes(), cudaMemcpyHostToDevice, stream()),
+        "upload");
+}
+
+void CudaOps::download(const Tensor& device, const Tensor& host) {
+  if (host.empty()) return;
+  check(cudaMemcpyAsync(host.data(), device.data(), host.bytes(), cudaMemcpyDeviceToHost, stream()),
+        "download");
+}
+
+Result<void> CudaOps::synchronize() {
+  check(cudaStreamSynchronize(stream()), "an operation");
+  if (error_) return *error_;
+  return {};
+}
+
+Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {
+  TROUPE_TRY(DeviceTensor table, allocate(dtype_, weight.shape()));
+  const HostTensor host = converted(weight, dtype_);
+  upload(host, table);
+  TROUPE_CHECK(synchronize());
+  return table;
+}
+
+Result<std::unique_ptr<Linear>> CudaOps::prepare(const Tensor& weight, int /*segments*/) {
+  TROUPE_TRY(DeviceTensor table, prepare_table(weight));
+  return std::unique_ptr<Linear>(std::make_unique<CudaLinear>(std::move(table)));
+}
+
+Result<std::unique_ptr<GroupedLinear>> CudaOps::prepare_grouped(std::span<const Tensor> weights,
+                                                                int /*segments*/) {
+  const Shape& shape = weights.front().shape();
+  const auto experts = static_cast<std::int64_t>(weights.size());
+  TROUPE_TRY(DeviceTensor all, allocate(dtype_, {experts, shape[0], shape[1]}));
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const HostTensor host = converted(weights[static_cast<std::size_t>(e)], dtype_);
+    upload(host, all->rows(e, 1).reshaped(shape));
+    TROUPE_CHECK(synchronize());
+  }
+  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
+}
+
+Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t blocks,
+                                                                   std::int32_t block_size,
+                                                                   const AttentionShape& shape,
+                                                                   DType dtype) {
+  if (shape.head_dim > 576 || shape.head_dim % 2 != 0 || shape.heads % shape.kv_heads != 0 ||
+      (dtype != DType::f32 && dtype != DType::bf16)) {
+    return fail(ErrorCode::unsupported,
+                "the GPU's attention wants an even head_dim <= 576, heads / kv_heads a whole "
+                "number and f32 or bf16; found head_dim {}, {} heads, {} KV heads, {}",
+                shape.head_dim, shape.heads, shape.kv_heads, to_string(dtype));
+  }
+  const Shape pages{blocks, shape.kv_heads, block_size, shape.head_dim};
+  TROUPE_TRY(DeviceTensor keys, allocate(dtype, pages));
+  if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
+  TROUPE_TRY(DeviceTensor values, allocate(dtype, pages));
+  return std::pair(std::move(keys), std::move(values));
+}
+
+void CudaOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
+  if (x[0] == 0) return;
+  const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
+  const Result<void> multiplied = products_->multiply(matrix, x, out, stream());
+  if (multiplied.ok() || error_) return;
+  error_ = fail(ErrorCode::internal, "device {}: {}", device_, multiplied.error().message);
+}
+
+}  // namespace troupe

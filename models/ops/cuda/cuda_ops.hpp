@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+struct CudaOpsOptions {
+  int device = 0;            ///< the process's, counted by CUDA
+  DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
+};
+
+/// Ops on an NVIDIA GPU. Operations are enqueued on one stream; an Ops is used by one thread at a
+/// time, of any threads.
+///
+/// Weights and activations have the dtype of the options: f32 products are exact fp32 (no TF32),
+/// bf16 ones are accumulated in fp32 on tensor cores. Answers do not depend on the batch for f32
+/// up to the choice of cuBLASLt's algorithm by shape; for bf16 likewise. allocate_kv wants a
+/// head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim], values
+/// the same.
+///
+/// A failing operation is told by the next synchronize(), with its name and the device.
+///
+/// invalid_argument for another dtype; not_found if there is no such device; unsupported if it is
+/// too old for the code in this build.
+Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOpsOptions& options);
+
+}  // namespace troupe

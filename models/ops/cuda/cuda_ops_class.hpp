@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/cuda_ops.hpp"
+#include "models/ops/cuda/cuda_products.hpp"
+
+namespace troupe {
+
+/// A weight as it came, [n, k] row-major in the Ops' dtype.
+class CudaLinear final : public Linear {
+ public:
+  explicit CudaLinear(DeviceTensor weight) : weight_(std::move(weight)) {}
+
+  std::int64_t out_features() const override { return weight_->shape()[0]; }
+  std::int64_t in_features() const override { return weight_->shape()[1]; }
+  std::size_t bytes() const override { return weight_->bytes(); }
+  const Tensor& weight() const { return weight_.view(); }
+
+ private:
+  DeviceTensor weight_;
+};
+
+/// Weights as they came, [experts, n, k] row-major.
+class CudaGroupedLinear final : public GroupedLinear {
+ public:
+  explicit CudaGroupedLinear(DeviceTensor weights) : weights_(std::move(weights)) {}
+
+  std::int64_t experts() const override { return weights_->shape()[0]; }
+  std::int64_t out_features() const override { return weights_->shape()[1]; }
+  std::int64_t in_features() const override { return weights_->shape()[2]; }
+  std::size_t bytes() const override { return weights_->bytes(); }
+  const Tensor& weights() const { return weights_.view(); }
+
+ private:
+  DeviceTensor weights_;
+};
+
+/// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, single rows in
+/// cuda_rows.cu, attention in cuda_attention.cu, experts in cuda_experts.cu.
+class CudaOps final : public Ops {
+ public:
+  static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
+  ~CudaOps() override;
+
+  DType activation_dtype() const override { return dtype_; }
+
+  Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override;
+  void upload(const Tensor& host, const Tensor& device) override;
+  void download(const Tensor& device, const Tensor& host) override;
+  Result<void> synchronize() override;
+
+  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
+  Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
+                                                         int segments) override;
+  Result<DeviceTensor> prepare_table(const Tensor& weight) override;
+  Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
+                                                            std::int32_t block_size,
+                                                            const AttentionShape& shape,
+                                                            DType dtype) override;
+
+  void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+             const Tensor& out) override;
+  void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override;
+  void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
+                    const Tensor& out) override;
+  void add(const Tensor& residual, const Tensor& x) override;
+  void add_bias(const Tensor& x, const Tensor& bias) override;
+  void linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
+  void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
+                       const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
+                       const KvLayer& cache, const Tensor& q_out) override;
+  void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                         const Tensor& norm, float eps, const Tensor& rope,
+                         const AttentionShape& shape, const AttentionBatch& batch,
+                         const KvLayer& cache, const Tensor& q_out) override;
+  void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                 const KvLayer& cache, const Tensor& out) override;
+  void silu_mul(const Tensor& gate_up, const Tensor& out) override;
+  void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+             const Tensor& ids, const Tensor& weights) override;
+  void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
+  void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
+  void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                      std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
+  void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
+  void tree_sum(const Tensor& x, const Tensor& out) override;
+  void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
+
+ private:
+  explicit CudaOps(const CudaOpsOptions& options)
+      : device_(options.device), dtype_(options.dtype) {}
+
+  /// The stream, with this thread's device set to it.
+  cudaStream_t stream();
+  /// Notes the first failing operation.
+  void check(cudaError_t error, std::string_view operation);
+  void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
+
+  int device_;
+  DType dtype_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<CudaProducts> products_;
+  DeviceTensor spans_;  ///< SequenceSpans of a pass, as bytes
+  std::optional<Error> error_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,189 @@
+// Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever is stored.
+#include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/device_math.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int row_threads = 256;
+
+template <class T, class Out>
+__global__ void embed_rows(const T* table, std::int64_t vocab, const std::int32_t* ids,
+                           std::int64_t vocab_begin, std::int64_t width, Out* out) {
+  const std::int64_t row = ids[blockIdx.x] - vocab_begin;
+  const bool local = row >= 0 && row < vocab;
+  Out* to = out + blockIdx.x * width;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    store(to + i, local ? load(table + row * width + i) + 0.0F : 0.0F);  // makes -0 a +0
+  }
+}
+
+/// With `x` adds it to the residual first; without, `residual` is only read.
+template <class T, class X, bool adds>
+__global__ void norm_rows(T* residual, const X* x, const float* weight, float eps,
+                          std::int64_t width, T* out) {
+  T* row = residual + blockIdx.x * width;
+  float squares = 0.0F;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    if constexpr (adds) store(row + i, load(row + i) + load(x + blockIdx.x * width + i));
+    const float value = load(row + i);
+    squares += value * value;
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    store(out + blockIdx.x * width + i, load(row + i) * scale * weight[i]);
+  }
+}
+
+template <class T, class X>
+__global__ void add_elements(T* to, const X* x, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) store(to + i, load(to + i) + load(x + i));
+}
+
+template <class T>
+__global__ void add_bias_rows(T* x, const float* bias, std::int64_t width, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) store(x + i, load(x + i) + bias[i % width]);
+}
+
+template <class T>
+__global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t count, T* out) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const T* row = gate_up + i / inner * 2 * inner;
+  const float gate = load(row + i % inner);
+  store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
+}
+
+/// The order of parallel/collectives/tree_sum.hpp: sums of powers of two, largest first, folded
+/// from the last.
+__global__ void tree_sum_parts(const float* x, int parts, std::int64_t count, float* out) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float sums[16];
+  int held = 0;
+  for (int part = 0; part < parts; ++part) {
+    sums[held++] = x[part * count + i];
+    for (int done = part + 1; done % 2 == 0; done /= 2, --held) sums[held - 2] += sums[held - 1];
+  }
+  for (; held > 1; --held) sums[held - 2] += sums[held - 1];
+  out[i] = sums[0];
+}
+
+template <class Unit>
+__global__ void gather_units(const Unit* x, const std::int32_t* rows, std::int64_t width,
+                             Unit* out) {
+  const Unit* from = x + std::int64_t{rows[blockIdx.x]} * width;
+  Unit* to = out + blockIdx.x * width;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[i];
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                    const Tensor& out) {
+  if (out.empty()) return;
+  with_type(table.dtype(), [&](auto* stored) {
+    with_type(out.dtype(), [&](auto* activation) {
+      using Stored = element<decltype(stored)>;
+      using T = element<decltype(activation)>;
+      embed_rows<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
+          static_cast<const Stored*>(table.data()), table[0], ids.as<std::int32_t>(), vocab_begin,
+          out[1], static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("embed");
+}
+
+void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+  if (x.empty()) return;
+  with_type(x.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    norm_rows<T, float, false><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
+        static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps, x[1],
+        static_cast<T*>(out.data()));
+  });
+  check_launch("rms_norm");
+}
+
+void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
+                           const Tensor& out) {
+  if (x.empty()) return;
+  with_type(residual.dtype(), [&](auto* type) {
+    with_type(x.dtype(), [&](auto* added) {
+      using T = element<decltype(type)>;
+      using X = element<decltype(added)>;
+      norm_rows<T, X, true><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
+          static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), weight.as<float>(),
+          eps, x[1], static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("add_rms_norm");
+}
+
+void CudaOps::add(const Tensor& residual, const Tensor& x) {
+  if (x.empty()) return;
+  with_type(residual.dtype(), [&](auto* type) {
+    with_type(x.dtype(), [&](auto* added) {
+      using T = element<decltype(type)>;
+      using X = element<decltype(added)>;
+      add_elements<<<blocks_of(x.elements(), row_threads), row_threads, 0, stream()>>>(
+          static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), x.elements());
+    });
+  });
+  check_launch("add");
+}
+
+void CudaOps::add_bias(const Tensor& x, const Tensor& bias) {
+  if (x.empty()) return;
+  with_type(x.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    add_bias_rows<<<blocks_of(x.elements(), row_threads), row_threads, 0, stream()>>>(
+        static_cast<T*>(x.data()), bias.as<float>(), x[1], x.elements());
+  });
+  check_launch("add_bias");
+}
+
+void CudaOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
+  if (out.empty()) return;
+  with_type(out.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    silu_mul_rows<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
+        static_cast<const T*>(gate_up.data()), out[1], out.elements(), static_cast<T*>(out.data()));
+  });
+  check_launch("silu_mul");
+}
+
+void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
+  if (out.empty()) return;
+  tree_sum_parts<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
+      x.as<float>(), static_cast<int>(x.elements() / out.elements()), out.elements(),
+      out.as<float>());
+  check_launch("tree_sum");
+}
+
+void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
+  if (out.empty()) return;
+  const std::int64_t bytes = static_cast<std::int64_t>(out.bytes()) / out[0];
+  const auto gather = [&](auto unit) {
+    using Unit = decltype(unit);
+    gather_units<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
+        static_cast<const Unit*>(x.data()), rows.as<std::int32_t>(),
+        bytes / static_cast<std::int64_t>(sizeof(Unit)), static_cast<Unit*>(out.data()));
+  };
+  if (bytes % 16 == 0) {
+    gather(uint4{});
+  } else if (bytes % 4 == 0) {
+    gather(std::uint32_t{});
+  } else {
+    gather(std::uint16_t{});
+  }
+  check_launch("gather_rows");
+}
+
+}  // namespace troupe

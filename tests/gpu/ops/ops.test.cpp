@@ -1,0 +1,330 @@
+// Every operation of the GPU beside the CPU's, on the same random inputs and odd shapes.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "models/ops/cuda/cuda_ops.hpp"
+
+namespace troupe {
+namespace {
+
+/// One Ops of each device and tensors on both, of one dtype: f32, or bf16, where the CPU computes
+/// in f32 with the same rounded inputs.
+class BothDevices : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    auto cuda = make_cuda_ops({.device = 0, .dtype = GetParam()});
+    if (!cuda.ok()) GTEST_SKIP() << "no GPU: " << cuda.error().message;
+    gpu_ = *std::move(cuda);
+    auto cpu = make_cpu_ops({.threads = 2, .dtype = GetParam()});
+    ASSERT_TRUE(cpu.ok()) << cpu.error().message;
+    cpu_ = *std::move(cpu);
+  }
+
+  bool is_bf16() const { return GetParam() == DType::bf16; }
+  float rounded(float value) const { return is_bf16() ? to_float(to_bfloat16(value)) : value; }
+
+  /// Random numbers that both dtypes hold.
+  HostTensor random(Shape shape, float scale = 1.0F) {
+    HostTensor tensor(DType::f32, shape);
+    std::normal_distribution<float> distribution(0.0F, scale);
+    for (float& x : tensor->span<float>()) x = rounded(distribution(engine_));
+    return tensor;
+  }
+  std::vector<std::int32_t> shuffled(std::int64_t count) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+    std::iota(values.begin(), values.end(), 0);
+    std::ranges::shuffle(values, engine_);
+    return values;
+  }
+  static HostTensor integers(const std::vector<std::int32_t>& values, Shape shape) {
+    HostTensor tensor(DType::i32, shape);
+    std::ranges::copy(values, tensor->as<std::int32_t>());
+    return tensor;
+  }
+
+  /// On the GPU: an activation (in the Ops' dtype), or the tensor as it is.
+  DeviceTensor activation(const Tensor& host) { return put(host, GetParam()); }
+  DeviceTensor exact(const Tensor& host) { return put(host, host.dtype()); }
+  DeviceTensor room(DType dtype, Shape shape) {
+    auto tensor = gpu_->allocate(dtype, shape);
+    EXPECT_TRUE(tensor.ok()) << tensor.error().message;
+    const HostTensor poison(DType::u8, {static_cast<std::int64_t>((*tensor)->bytes())});
+    std::ranges::fill(poison->span<std::uint8_t>(), std::uint8_t{0x7f});
+    gpu_->upload(poison, Tensor((*tensor)->data(), DType::u8, poison->shape()));
+    EXPECT_TRUE(gpu_->synchronize().ok());
+    return *std::move(tensor);
+  }
+
+  HostTensor back(const Tensor& device) {
+    const HostTensor raw(device.dtype(), device.shape());
+    gpu_->download(device, raw);
+    const auto done = gpu_->synchronize();
+    EXPECT_TRUE(done.ok()) << done.error().message;
+    if (device.dtype() != DType::bf16) return copy_of(raw);
+    HostTensor wide(DType::f32, device.shape());
+    for (std::int64_t i = 0; i < wide->elements(); ++i) {
+      wide->as<float>()[i] = to_float(raw->as<BFloat16>()[i]);
+    }
+    return wide;
+  }
+
+  void expect_equal(const Tensor& device, const Tensor& expected, const std::string& what) {
+    const HostTensor found = back(device);
+    ASSERT_EQ(found->elements(), expected.elements()) << what;
+    // A bf16 result is rounded once more than the CPU's, and some inputs of products before.
+    const double tolerance = is_bf16() ? 2e-2 : 2e-5;
+    for (std::int64_t i = 0; i < expected.elements(); ++i) {
+      const double wanted = expected.as<float>()[i], value = found->as<float>()[i];
+      ASSERT_LE(std::abs(value - wanted), tolerance * (1.0 + std::abs(wanted)))
+          << what << ", element " << i << " of " << expected.shape().to_string() << ": expected "
+          << wanted << ", found " << value;
+    }
+  }
+  void expect_same_integers(const Tensor& device, const Tensor& expected, const std::string& what) {
+    const HostTensor found = back(device);
+    for (std::int64_t i = 0; i < expected.elements(); ++i) {
+      ASSERT_EQ(found->as<std::int32_t>()[i], expected.as<std::int32_t>()[i])
+          << what << ", element " << i;
+    }
+  }
+
+  std::unique_ptr<Ops> cpu_, gpu_;
+  std::mt19937 engine_{7};
+
+ private:
+  static HostTensor copy_of(const Tensor& host) {
+    HostTensor copy(host.dtype(), host.shape());
+    std::copy_n(static_cast<const std::byte*>(host.data()), host.bytes(),
+                static_cast<std::byte*>(copy->data()));
+    return copy;
+  }
+  DeviceTensor put(const Tensor& host, DType dtype) {
+    auto tensor = gpu_->allocate(dtype, host.shape());
+    EXPECT_TRUE(tensor.ok()) << tensor.error().message;
+    if (dtype == DType::bf16 && host.dtype() == DType::f32) {
+      const HostTensor narrow(DType::bf16, host.shape());
+      for (std::int64_t i = 0; i < host.elements(); ++i) {
+        narrow->as<BFloat16>()[i] = to_bfloat16(host.as<float>()[i]);
+      }
+      gpu_->upload(narrow, *tensor);
+      EXPECT_TRUE(gpu_->synchronize().ok());
+    } else {
+      gpu_->upload(host, *tensor);
+      EXPECT_TRUE(gpu_->synchronize().ok());
+    }
+    return *std::move(tensor);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, BothDevices, testing::Values(DType::f32, DType::bf16),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+TEST_P(BothDevices, embed_rows_and_leave_others_zero) {
+  const HostTensor table = random({37, 72});
+  auto gpu_table = gpu_->prepare_table(table);
+  auto cpu_table = cpu_->prepare_table(table);
+  ASSERT_TRUE(gpu_table.ok() && cpu_table.ok());
+  const HostTensor ids = integers({5, 99, 41, 4, 20}, {5});
+  const HostTensor expected(DType::f32, {5, 72});
+  cpu_->embed(*cpu_table, ids, 5, expected);
+  const DeviceTensor out = room(GetParam(), {5, 72});
+  gpu_->embed(*gpu_table, exact(ids), 5, out);
+  expect_equal(out, expected, "embed");
+}
+
+TEST_P(BothDevices, normalise_rows) {
+  for (const auto& [rows, width] : {std::pair{1, 16}, {3, 200}, {65, 1024}}) {
+    const HostTensor x = random({rows, width}), weight = random({width}),
+                     residual = random(x->shape());
+    const HostTensor expected(DType::f32, x->shape());
+    cpu_->rms_norm(x, weight, 1e-6F, expected);
+    const DeviceTensor out = room(GetParam(), x->shape());
+    gpu_->rms_norm(activation(x), exact(weight), 1e-6F, out);
+    expect_equal(out, expected, "rms_norm");
+    const DeviceTensor sum = activation(residual);
+    gpu_->add_rms_norm(sum, exact(x), exact(weight), 1e-6F, out);
+    cpu_->add_rms_norm(residual, x, weight, 1e-6F, expected);
+    expect_equal(out, expected, "add_rms_norm");
+    expect_equal(sum, residual, "add_rms_norm's residual");
+    gpu_->add(sum, exact(x));
+    cpu_->add(residual, x);
+    expect_equal(sum, residual, "add");
+  }
+}
+
+TEST_P(BothDevices, add_biases_and_gate) {
+  const HostTensor x = random({7, 46}), bias = random({46}), expected(DType::f32, {7, 23});
+  const DeviceTensor gpu_x = activation(x);
+  gpu_->add_bias(gpu_x, exact(bias));
+  cpu_->add_bias(x, bias);
+  expect_equal(gpu_x, x, "add_bias");
+  const DeviceTensor out = room(GetParam(), {7, 23});
+  gpu_->silu_mul(gpu_x, out);
+  cpu_->silu_mul(x, expected);
+  expect_equal(out, expected, "silu_mul");
+}
+
+TEST_P(BothDevices, multiply) {
+  for (const auto& [rows, n, k] :
+       {std::tuple{1, 64, 64}, {5, 96, 256}, {64, 48, 704}, {300, 512, 96}}) {
+    const HostTensor weight = random({n, k}, 0.1F), x = random({rows, k});
+    auto gpu_weight = gpu_->prepare(weight, 1);
+    auto cpu_weight = cpu_->prepare(weight, 1);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    const HostTensor expected(DType::f32, {rows, n});
+    cpu_->linear(**cpu_weight, x, expected);
+    for (const DType out_dtype : {DType::f32, GetParam()}) {
+      const DeviceTensor out = room(out_dtype, {rows, n});
+      gpu_->linear(**gpu_weight, activation(x), out);
+      expect_equal(out, expected, "linear");
+    }
+  }
+}
+
+TEST_P(BothDevices, store_and_attend) {
+  struct Case {
+    AttentionShape shape;
+    bool norms;
+  };
+  const Case cases[] = {
+      {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, true},
+      {{.heads = 6, .kv_heads = 1, .head_dim = 32, .scale = 0.2F}, false},
+      {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, false},
+      {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, false}};
+  for (const Case& c : cases) {
+    const AttentionShape& shape = c.shape;
+    // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked.
+    const std::int64_t dim = shape.head_dim, blocks = 13 + 3;
+    std::vector<std::int32_t> table = shuffled(blocks);
+    const HostTensor tables = integers(table, {blocks});
+    auto cpu_kv = cpu_->allocate_kv(blocks, 16, shape, GetParam());
+    auto gpu_kv = gpu_->allocate_kv(blocks, 16, shape, GetParam());
+    ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
+    const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
+        gpu_layer{gpu_kv->first, gpu_kv->second};
+    const std::int64_t rotated = shape.latent > 0 ? dim - shape.latent : dim;
+    const HostTensor rope = random({256, rotated});
+    const HostTensor q_norm = c.norms ? random({dim}) : HostTensor();
+    const HostTensor k_norm = c.norms ? random({dim}) : HostTensor();
+    const HostTensor latent_norm = random({std::max<std::int64_t>(shape.latent, 1)});
+    const auto pass = [&](const std::vector<SequenceSpan>& spans) {
+      std::vector<std::int32_t> positions, slots;
+      for (const SequenceSpan& span : spans) {
+        for (std::int32_t p = span.first_position; p < span.first_position + span.rows; ++p) {
+          positions.push_back(p);
+          slots.push_back(table[static_cast<std::size_t>(span.block_offset + p / 16)] * 16 +
+                          p % 16);
+        }
+      }
+      const auto rows = static_cast<std::int64_t>(positions.size());
+      const HostTensor at = integers(positions, {rows}), slot = integers(slots, {rows});
+      const DeviceTensor gpu_at = exact(at), gpu_slot = exact(slot), gpu_tables = exact(tables);
+      const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
+      const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16};
+      const HostTensor q(DType::f32, {rows, shape.heads * dim});
+      const HostTensor out(DType::f32, {rows, shape.heads * shape.value_dim()});
+      const DeviceTensor gpu_q = room(GetParam(), q->shape()),
+                         gpu_out = room(GetParam(), out->shape());
+      if (shape.latent > 0) {
+        const HostTensor latent_q = random({rows, shape.heads * shape.latent});
+        const HostTensor rotated_q = random({rows, shape.heads * rotated}),
+                         kv = random({rows, dim});
+        cpu_->latent_rope_store(latent_q, rotated_q, kv, latent_norm, 1e-6F, rope, shape, cpu_batch,
+                                cpu_layer, q);
+        gpu_->latent_rope_store(activation(latent_q), activation(rotated_q), activation(kv),
+                                exact(latent_norm), 1e-6F, exact(rope), shape, gpu_batch, gpu_layer,
+                                gpu_q);
+      } else {
+        const HostTensor qkv = random({rows, (shape.heads + 2 * shape.kv_heads) * dim});
+        cpu_->norm_rope_store(qkv, q_norm, k_norm, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
+        gpu_->norm_rope_store(activation(qkv), exact(q_norm), exact(k_norm), 1e-6F, exact(rope),
+                              shape, gpu_batch, gpu_layer, gpu_q);
+      }
+      expect_equal(gpu_q, q, "rope");
+      cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
+      gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
+      expect_equal(gpu_out, out, "attention");
+    };
+    pass({{0, 197, 0, 0}});
+    pass({{0, 3, 197, 0}, {3, 40, 0, 13}});
+  }
+}
+
+TEST_P(BothDevices, route_and_run_experts) {
+  for (const RouterOptions& options :
+       {RouterOptions{.top_k = 4, .normalize = true}, RouterOptions{.top_k = 2},
+        RouterOptions{.top_k = 3,
+                      .normalize = true,
+                      .sigmoid = true,
+                      .groups = 4,
+                      .top_groups = 2,
+                      .scale = 2.5F}}) {
+    constexpr std::int64_t tokens = 150, experts = 16, k = 48, n = 72;
+    const std::int64_t top_k = options.top_k, pairs = tokens * top_k;
+    const HostTensor logits = random({tokens, experts}), bias = random({experts}, 0.1F);
+    const HostTensor ids(DType::i32, {tokens, top_k}), weights(DType::f32, {tokens, top_k});
+    const DeviceTensor gpu_ids = room(DType::i32, ids->shape());
+    const DeviceTensor gpu_weights = room(DType::f32, ids->shape());
+    cpu_->route(logits, bias, options, ids, weights);
+    gpu_->route(exact(logits), exact(bias), options, gpu_ids, gpu_weights);
+    expect_same_integers(gpu_ids, ids, "route");
+    expect_equal(gpu_weights, weights, "route's weights");
+
+    const std::int64_t first = 3, local = 11;  // others belong to other ranks
+    const HostTensor offsets(DType::i32, {local + 1}), source(DType::i32, {pairs});
+    const DeviceTensor gpu_offsets = room(DType::i32, {local + 1});
+    const DeviceTensor gpu_source = exact(source);
+    const ExpertBatch cpu_batch{offsets, source}, gpu_batch{gpu_offsets, gpu_source};
+    cpu_->permute(ids, first, cpu_batch);
+    gpu_->permute(gpu_ids, first, gpu_batch);
+    expect_same_integers(gpu_offsets, offsets, "permute's offsets");
+    expect_same_integers(gpu_source, source, "permute's source");
+
+    std::vector<HostTensor> owners;
+    for (int e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
+    const std::vector<Tensor> views(owners.begin(), owners.end());
+    auto cpu_experts = cpu_->prepare_grouped(views, 1);
+    auto gpu_experts = gpu_->prepare_grouped(views, 1);
+    ASSERT_TRUE(cpu_experts.ok() && gpu_experts.ok());
+    const HostTensor x = random({tokens, k}), rows(DType::f32, {pairs, n}),
+                     out(DType::f32, {tokens, n});
+    cpu_->grouped_linear(**cpu_experts, x, cpu_batch, top_k, true, true, rows);
+    const DeviceTensor gpu_rows = exact(HostTensor(DType::f32, {pairs, n}));
+    gpu_->grouped_linear(**gpu_experts, activation(x), gpu_batch, top_k, true, true, gpu_rows);
+    expect_equal(gpu_rows, rows, "grouped_linear");
+    const DeviceTensor gpu_out = room(DType::f32, {tokens, n});
+    cpu_->combine(rows, weights, out);
+    gpu_->combine(gpu_rows, gpu_weights, gpu_out);
+    expect_equal(gpu_out, out, "combine");
+  }
+}
+
+TEST_P(BothDevices, add_parts_in_the_trees_order_and_gather) {
+  if (is_bf16()) GTEST_SKIP() << "partial sums are f32";
+  for (const std::int64_t parts : {1, 2, 3, 5, 8}) {
+    const HostTensor x = random({parts * 6, 33}), sum(DType::f32, {6, 33});
+    cpu_->tree_sum(x, sum);
+    const DeviceTensor out = room(DType::f32, {6, 33});
+    gpu_->tree_sum(exact(x), out);
+    const HostTensor found = back(out);
+    for (std::int64_t i = 0; i < sum->elements(); ++i) {
+      ASSERT_EQ(found->as<float>()[i], sum->as<float>()[i]) << parts << " parts, element " << i;
+    }
+  }
+  const HostTensor x = random({9, 33}), rows = integers({8, 0, 3, 3}, {4}),
+                   chosen(DType::f32, {4, 33});
+  cpu_->gather_rows(x, rows, chosen);
+  const DeviceTensor out = room(DType::f32, {4, 33});
+  gpu_->gather_rows(exact(x), exact(rows), out);
+  expect_equal(out, chosen, "gather_rows");
+}
+
+}  // namespace
+}  // namespace troupe
