@@ -9,6 +9,7 @@
 #include "launcher/cli/command_line.hpp"
 #include "launcher/init/init.hpp"
 #include "launcher/job/batch_job.hpp"
+#include "launcher/job/job_files.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,14 +10,12 @@
 #include <unistd.h>
 
 #include "launcher/batch/answer_format.hpp"
-#include "launcher/batch/batch_reader.hpp"
 #include "launcher/job/engine_session.hpp"
-#include "launcher/job/job_fingerprint.hpp"
+#include "launcher/job/job_files.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/last_words.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/stop_request.hpp"
-#include "launcher/journal/journal.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
 
@@ -47,7 +44,6 @@ class BatchJob {
         stop_(std::chrono::duration<double>(config_.grace_seconds)),
         progress_(STDERR_FILENO,
                   ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
-        job_folder_(job_folder_of(config_.output)),
         reporter_(plan),
         pending_(request_window(plan.engine)) {}
 
@@ -57,8 +53,6 @@ class BatchJob {
   enum class Input { flows, silent, full, ended };
 
   Result<void> open_files();
-  Result<void> open_journal();
-  bool nothing_left() const;
   ExitCode answer_the_rest();
   std::optional<ExitCode> start_engine();
   ExitCode serve();
@@ -85,13 +79,11 @@ class BatchJob {
   StopRequest stop_;
   ProgressPrinter progress_;
   ProgressState state_;
-  const std::string job_folder_;
   const Clock::time_point began_ = Clock::now();
 
   JobReporter reporter_;
   std::string failure_;
-  std::optional<Journal> journal_;
-  std::optional<BatchReader> reader_;
+  std::optional<JobFiles> files_;
   std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
   std::unique_ptr<EngineSession> session_;
 
@@ -110,12 +102,12 @@ void BatchJob::say(std::string_view text) {
 
 JobStanding BatchJob::standing() const {
   return {.done = state_.done,
-          .before = journal_ ? journal_->lines_before() : 0,
+          .before = files_->journal.lines_before(),
           .total = state_.total,
           .output = config_.output,
-          .folder = job_folder_,
-          .mode = resume_mode(plan_.config, line_),
-          .resumable = is_rereadable(config_.input) && is_rereadable(config_.output)};
+          .folder = files_->folder,
+          .mode = journal_options(plan_.config, line_).mode,
+          .resumable = files_->resumable};
 }
 
 bool BatchJob::may_wait() {
@@ -124,52 +116,22 @@ bool BatchJob::may_wait() {
   return wished == StopRequest::Wish::none || wished == StopRequest::Wish::drain;
 }
 
-Result<void> BatchJob::open_journal() {
-  std::error_code problem;
-  std::filesystem::create_directories(job_folder_, problem);
-  if (problem) {
-    return fail(ErrorCode::io, "cannot make the job's folder {}: {}", job_folder_,
-                problem.message());
-  }
-  TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan_));
-  JournalOptions options = journal_options(plan_.config, line_);
-  options.keep_waiting = [this] { return may_wait(); };
-  TROUPE_TRY(journal_, Journal::open(std::move(options), std::move(fingerprint)));
-  state_.done = journal_->lines_before();
-  state_.errors = journal_->errors_before();
-  reporter_.recorder().answered_before(journal_->lines_before());
-  return {};
-}
-
 Result<void> BatchJob::open_files() {
-  TROUPE_TRY(state_.total, count_lines(config_.input));
-  TROUPE_CHECK(open_journal());
-  LineIds ids = journal_->take_ids();
-  ids.reserve(state_.total + 2 * journal_->errors_before());
-  ParseContext context{plan_.config.model.served_model_name,
-                       static_cast<std::uint64_t>(config_.seed)};
-  TROUPE_TRY(reader_, BatchReader::open(config_.input, std::move(context), std::move(ids)));
-
-  // Logs of an earlier run would be taken for this one's.
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(job_folder_, problem)) {
-    if (entry.path().extension() == ".log") std::filesystem::remove(entry.path(), problem);
-  }
-  TROUPE_CHECK(log::open("launcher", job_folder_ + "/launcher.log", line_.log_level));
+  TROUPE_TRY(files_, JobFiles::open(plan_, line_, [this] { return may_wait(); }));
   TROUPE_TRY(metrics_,
-             MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, job_folder_));
-  if (journal_->lines_before() > 0) {
+             MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
+  const Journal& journal = files_->journal;
+  state_.total = files_->total;
+  state_.done = journal.lines_before();
+  state_.errors = journal.errors_before();
+  reporter_.recorder().answered_before(journal.lines_before());
+  if (journal.lines_before() > 0) {
     const std::string before =
         fmt::format("{} of {} lines were answered before", state_.done, state_.total);
     log::info("{}", before);
     progress_.print(before);
   }
   return {};
-}
-
-/// Each line of the output is of one of the input, if both are of the same job.
-bool BatchJob::nothing_left() const {
-  return is_rereadable(config_.input) && journal_->same_job() && state_.done == state_.total;
 }
 
 ExitCode BatchJob::run() {
@@ -181,9 +143,9 @@ ExitCode BatchJob::run() {
     for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::all_answered;
-  if (!nothing_left()) {
+  if (!files_->nothing_left()) {
     code = answer_the_rest();
-  } else if (const auto begun = journal_->begin(); !begun.ok()) {
+  } else if (const auto begun = files_->journal.begin(); !begun.ok()) {
     code = failed(begun.error());
   }
   if (session_ && code != ExitCode::interrupted) reporter_.collect(*session_);
@@ -197,12 +159,12 @@ ExitCode BatchJob::run() {
 ExitCode BatchJob::answer_the_rest() {
   if (const auto ended = start_engine()) return *ended;
   // Not before the model is there: a start that fails leaves no empty output, and an old one alone.
-  if (const auto begun = journal_->begin(); !begun.ok()) return failed(begun.error());
+  if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
   return serve();
 }
 
 std::optional<ExitCode> BatchJob::start_engine() {
-  auto session = EngineSession::start(plan_, job_folder_, line_.log_level);
+  auto session = EngineSession::start(plan_, files_->folder, line_.log_level);
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   state_.phase = "loading " + plan_.config.model.path;
@@ -242,13 +204,13 @@ ExitCode BatchJob::serve() {
     }
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
-    if (const auto synced = journal_->sync_if_due(Clock::now()); !synced.ok()) {
+    if (const auto synced = files_->journal.sync_if_due(Clock::now()); !synced.ok()) {
       return failed(synced.error());
     }
     if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
   }
-  if (const auto synced = journal_->finish(); !synced.ok()) return failed(synced.error());
+  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
   if (draining_ && !(input_ == Input::ended && dropped_ == 0)) {
     progress_.finish(state_);
     say(stopped_text("the requests that ran are finished", standing()));
@@ -261,7 +223,7 @@ std::optional<ExitCode> BatchJob::heed_signals() {
   const StopRequest::Wish wished = wish();
   if (wished == StopRequest::Wish::none) return std::nullopt;
   if (wished == StopRequest::Wish::at_once) {
-    (void)journal_->finish();
+    (void)files_->journal.finish();
     say(stopped_text("it came twice, so the requests that ran are given up", standing()));
     return ExitCode::interrupted;
   }
@@ -273,7 +235,7 @@ std::optional<ExitCode> BatchJob::heed_signals() {
     }
   }
   if (wished == StopRequest::Wish::drain || pending_.empty()) return std::nullopt;
-  if (const auto synced = journal_->finish(); !synced.ok()) return failed(synced.error());
+  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
   progress_.finish(state_);
   say(stopped_text(
       fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
@@ -298,7 +260,7 @@ Result<void> BatchJob::read_ahead() {
       input_ = Input::full;
       break;
     }
-    TROUPE_TRY(BatchReader::Item item, reader_->next(milliseconds(0)));
+    TROUPE_TRY(BatchReader::Item item, files_->reader.next(milliseconds(0)));
     if (std::holds_alternative<BatchReader::End>(item)) {
       input_ = Input::ended;
     } else if (std::holds_alternative<BatchReader::NotYet>(item)) {
@@ -308,7 +270,7 @@ Result<void> BatchJob::read_ahead() {
       ++state_.errors;
       reporter_.recorder().line_refused();
       if (metrics_) metrics_->metrics().count_line_error(error->code);
-      TROUPE_CHECK(write(format_error(*error, journal_->identity())));
+      TROUPE_CHECK(write(format_error(*error, files_->journal.identity())));
     } else if (auto* request = std::get_if<BatchRequest>(&item)) {
       any = true;
       bytes += pending_.add(*request);
@@ -339,7 +301,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
     const auto header = pending_.take(completion.id);
     if (!header) continue;
     if (completion.failed()) ++state_.errors;
-    TROUPE_CHECK(write(format_answer(*header, completion, journal_->identity())));
+    TROUPE_CHECK(write(format_answer(*header, completion, files_->journal.identity())));
     show(*header, completion);
   }
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
@@ -362,7 +324,7 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
 }
 
 Result<void> BatchJob::write(const std::string& line) {
-  TROUPE_CHECK(journal_->append(line));
+  TROUPE_CHECK(files_->journal.append(line));
   ++state_.done;
   return {};
 }
@@ -379,10 +341,11 @@ void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   progress_.update(state_);
   if (metrics_) metrics_->metrics().set_lines(state_.done, state_.total);
+  if (metrics_) metrics_->metrics().set_rank_busy(state_.rank_busy);
 }
 
 ExitCode BatchJob::failed(const Error& error) {
-  (void)journal_->finish();
+  (void)files_->journal.finish();
   failure_ = error.message;
   const int signals = signals_.count();
   if (error.code == ErrorCode::cancelled && signals > 0) {
@@ -405,7 +368,7 @@ void BatchJob::write_reports(ExitCode code) {
   if (const auto outside = reporter_.recorder().share_outside_model()) {
     log::info("time outside the model: {:.1f} %", 100 * *outside);
   }
-  const auto written = reporter_.write(code, failure_, job_folder_);
+  const auto written = reporter_.write(code, failure_, files_->folder);
   if (!written.ok()) log::warning("{}", written.error().message);
 }
 
@@ -418,25 +381,12 @@ ExitCode BatchJob::finished() {
   if (!shown_.empty()) std::fprintf(terminal, "\n");
   if (!line_.quiet && !stdout_has_answers) {
     std::printf("answers: %s\nlogs:    %s/\nreport:  %s/report.html\n", config_.output.c_str(),
-                job_folder_.c_str(), job_folder_.c_str());
+                files_->folder.c_str(), files_->folder.c_str());
   }
   return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
 }
 
 }  // namespace
-
-ResumeMode resume_mode(const Config& config, const CommandLine& line) {
-  if (line.overwrite) return ResumeMode::overwrite;
-  if (config.job.resume == "never") return ResumeMode::never;
-  return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
-}
-
-JournalOptions journal_options(const Config& config, const CommandLine& line) {
-  return {.output = config.job.output,
-          .input = config.job.input,
-          .mode = resume_mode(config, line),
-          .must_be_resumable = line.resume_asked};
-}
 
 ExitCode run_batch_job(const JobPlan& plan, const CommandLine& line, StopSignals& signals) {
   return BatchJob(plan, line, signals).run();

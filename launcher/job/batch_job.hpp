@@ -4,13 +4,8 @@
 #include "launcher/cli/exit_code.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
-#include "launcher/journal/journal.hpp"
 
 namespace troupe {
-
-/// What the YAML and the command line say about an output that has content.
-ResumeMode resume_mode(const Config& config, const CommandLine& line);
-JournalOptions journal_options(const Config& config, const CommandLine& line);
 
 /// Runs a batch from its input file to its output file on an engine of its own, with progress on
 /// stderr and the last word there too. Returns when all processes of the job are gone.

@@ -15,11 +15,13 @@
 #include "models/layers/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
+#include "models/ops/device/device.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::int64_t cpu_batched_tokens = 2048;
+constexpr std::int64_t gpu_batched_tokens = 16384;
 
 /// The error with the YAML key that the person can change in front.
 Error about_key(std::string_view key, Error error) {
@@ -57,6 +59,16 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
   return {};
 }
 
+/// What the workers compute on. Errors: GPUs are asked for and not there.
+Result<DeviceKind> device_kind(const Config& config) {
+  if (config.cluster.device == "cpu") return DeviceKind::cpu;
+  const Result<int> gpus = count_gpus();
+  if (gpus.ok() && *gpus > 0) return DeviceKind::cuda;
+  if (config.cluster.device == "auto") return DeviceKind::cpu;
+  return fail(ErrorCode::not_found, "cluster.device is cuda, but {}",
+              gpus.ok() ? "this machine has no GPU that CUDA can use" : gpus.error().message);
+}
+
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
                                int cores) {
@@ -71,10 +83,15 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.collectives = config.parallel.collectives == "auto" ? "shm" : config.parallel.collectives;
   engine.threads_per_worker = static_cast<std::int32_t>(
       config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
-  engine.bf16 = config.model.dtype == "bfloat16";
+  TROUPE_TRY(engine.device, device_kind(config));
+  const bool on_gpu = engine.device == DeviceKind::cuda;
+  engine.device_memory_utilization = config.engine.gpu_memory_utilization;
+  engine.bf16 = config.model.dtype == "bfloat16" ||
+                (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_batched_tokens =
-      static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(cpu_batched_tokens));
+      static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(
+          on_gpu ? gpu_batched_tokens : cpu_batched_tokens));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
   if (engine.max_num_batched_tokens < engine.max_num_seqs) {
     return fail(ErrorCode::invalid_argument,
@@ -143,6 +160,10 @@ void judge_memory(JobPlan& plan) {
   for (const RankFootprint& rank : plan.ranks) {
     weights += rank.weight_bytes;
     bytes_per_block += rank.kv_bytes_per_block;
+  }
+  if (plan.engine.device == DeviceKind::cuda) {  // whose memory the workers look at
+    plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, std::nullopt);
+    return;
   }
   const std::optional<std::uint64_t> available = available_memory_bytes();
   std::optional<std::uint64_t> left;

@@ -77,7 +77,7 @@ std::vector<std::pair<std::string, std::string>> bound_sockets() {
 }
 
 /// Answers come from the first second on, although most take long.
-void write_requests(const fs::path& path, int count) {
+void write_requests(const fs::path& path, int count, int longest_answer) {
   std::ofstream file(path);
   for (int i = 0; i < count; ++i) {
     const nlohmann::json request = {
@@ -89,7 +89,7 @@ void write_requests(const fs::path& path, int count) {
           {"prompt", fmt::format("Fable {}. The crow said to the fox,", i)},
           {"temperature", 0},
           {"ignore_eos", true},
-          {"max_tokens", i % 4 == 0 ? 2 + i % 60 : 200}}}};
+          {"max_tokens", i % 4 == 0 ? 2 + i % 60 : longest_answer}}}};
     file << request.dump() << '\n';
   }
 }
@@ -134,12 +134,13 @@ double ms_since(Clock::time_point start) {
 
 }  // namespace
 
-Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests) {
+Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests,
+                                       int longest_answer) {
   std::string pattern = (fs::temp_directory_path() / "troupe-fault-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) return fail_errno(errno, "cannot make a folder");
   const fs::path folder = fs::canonical(pattern);
   fs::create_directory(folder / "tmp");
-  write_requests(folder / "requests.jsonl", requests);
+  write_requests(folder / "requests.jsonl", requests, longest_answer);
   write_config(folder / "cluster.yaml", parallel);
   LauncherRun run(folder, 0);
   TROUPE_CHECK(run.start_again());
@@ -248,12 +249,14 @@ std::string LauncherRun::output_text() const { return read_text(folder_ / "out.j
 std::vector<std::string> LauncherRun::unexpected_files() const {
   const std::set<std::string> expected{"stderr",       "tmp",       "requests.jsonl",
                                        "cluster.yaml", "out.jsonl", "out.jsonl.job"};
+  const std::set<std::string> kept{"lock", "fingerprint.json", "report.json", "report.html",
+                                   "trace.json"};
   std::vector<std::string> others;
   for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
     const fs::path path = entry.path().lexically_relative(folder_);
     const bool in_job = path.parent_path() == "out.jsonl.job";
-    const bool is_known = in_job && (path.extension() == ".log" || path.filename() == "lock" ||
-                                     path.filename() == "fingerprint.json");
+    const bool is_known =
+        in_job && (path.extension() == ".log" || kept.contains(path.filename().string()));
     if (!is_known && !expected.contains(path.string())) others.push_back(path.string());
   }
   return others;

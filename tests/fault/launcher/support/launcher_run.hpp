@@ -35,7 +35,7 @@ class LauncherRun {
  public:
   /// `parallel`: the keys of the YAML's section of this name.
   static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
-                                   int requests = lines);
+                                   int requests = lines, int longest_answer = 200);
   /// Starts the launcher again with the same command, after its end.
   Result<void> start_again();
   LauncherRun(LauncherRun&& other) noexcept;

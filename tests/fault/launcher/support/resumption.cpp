@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds whole_run{180'000 * time_scale};
 constexpr milliseconds patience{10'000 * time_scale};
 constexpr const char* arrangement = "tensor_parallel_size: 2";
+constexpr int longest_answer = 64;
 
 /// The lines sorted; the time that they have in common is 0.
 std::vector<std::string> sorted_lines(const std::string& output) {
@@ -40,19 +41,33 @@ void expect_finished(LauncherRun& run, int requests) {
   EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
 }
 
+/// What was waited for, in words.
+std::string wait_a_while(const LauncherRun& run, std::mt19937& random, bool for_answers,
+                         std::size_t before, std::size_t share, int longest_wait_ms) {
+  if (for_answers) {
+    const std::size_t answers = before + 1 + random() % share;
+    (void)run.wait_for_answers(answers, patience);
+    return fmt::format("at {} lines", answers);
+  }
+  const int wait_ms = static_cast<int>(random() % static_cast<unsigned>(longest_wait_ms));
+  // The passing of time is what the test varies; nothing is waited for.
+  std::this_thread::sleep_for(milliseconds(wait_ms));
+  return fmt::format("after {} ms", wait_ms);
+}
+
 }  // namespace
 
 void kill_and_resume(int kills, int requests, int longest_wait_ms) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
-  auto run = LauncherRun::start(arrangement, requests);
+  auto run = LauncherRun::start(arrangement, requests, longest_answer);
   ASSERT_TRUE(run.ok()) << run.error().message;
   std::size_t most_before = 0;
+  const std::size_t share = static_cast<std::size_t>(requests / kills);
   for (int i = 0; i < kills; ++i) {
-    const int wait_ms = static_cast<int>(random() % static_cast<unsigned>(longest_wait_ms));
-    // The passing of time is what the test varies; nothing is waited for.
-    std::this_thread::sleep_for(milliseconds(wait_ms));
+    const std::string when =
+        wait_a_while(*run, random, i % 2 == 0, most_before, share, longest_wait_ms);
     const int driver = run->wait_for_role("driver", milliseconds(0));
     if (driver != 0) {
       ASSERT_EQ(::kill(driver, SIGKILL), 0);
@@ -63,13 +78,13 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
     const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
     EXPECT_GE(lines, most_before) << "kill " << i << " lost answers";
     most_before = lines;
-    std::printf("kill %2d after %4d ms: %zu of %d lines\n", i + 1, wait_ms, lines, requests);
+    std::printf("kill %2d %s: %zu of %d lines\n", i + 1, when.c_str(), lines, requests);
     const auto again = run->start_again();
     ASSERT_TRUE(again.ok()) << again.error().message;
   }
   ASSERT_NO_FATAL_FAILURE(expect_finished(*run, requests));
 
-  auto undisturbed = LauncherRun::start(arrangement, requests);
+  auto undisturbed = LauncherRun::start(arrangement, requests, longest_answer);
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
   ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, requests));
   const auto expected = sorted_lines(undisturbed->output_text());

@@ -1,0 +1,69 @@
+#include "launcher/job/job_files.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "launcher/job/job_fingerprint.hpp"
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+namespace {
+
+ResumeMode resume_mode(const Config& config, const CommandLine& line) {
+  if (line.overwrite) return ResumeMode::overwrite;
+  if (config.job.resume == "never") return ResumeMode::never;
+  return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
+}
+
+/// Logs of an earlier run would be taken for this one's.
+Result<void> begin_log(const std::string& folder, log::Level level) {
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    if (entry.path().extension() == ".log") std::filesystem::remove(entry.path(), problem);
+  }
+  return log::open("launcher", folder + "/launcher.log", level);
+}
+
+}  // namespace
+
+JournalOptions journal_options(const Config& config, const CommandLine& line) {
+  return {.output = config.job.output,
+          .input = config.job.input,
+          .mode = resume_mode(config, line),
+          .must_be_resumable = line.resume_asked};
+}
+
+Result<JobFiles> JobFiles::open(const JobPlan& plan, const CommandLine& line,
+                                std::function<bool()> keep_waiting) {
+  const Config::Job& config = plan.config.job;
+  TROUPE_TRY(const std::uint64_t total, count_lines(config.input));
+  std::string folder = job_folder_of(config.output);
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem) {
+    return fail(ErrorCode::io, "cannot make the job's folder {}: {}", folder, problem.message());
+  }
+  TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan));
+  JournalOptions options = journal_options(plan.config, line);
+  options.keep_waiting = std::move(keep_waiting);
+  TROUPE_TRY(Journal journal, Journal::open(std::move(options), std::move(fingerprint)));
+  LineIds ids = journal.take_ids();
+  ids.reserve(total + 2 * journal.errors_before());
+  ParseContext context{plan.config.model.served_model_name,
+                       static_cast<std::uint64_t>(config.seed)};
+  TROUPE_TRY(BatchReader reader,
+             BatchReader::open(config.input, std::move(context), std::move(ids)));
+  TROUPE_CHECK(begin_log(folder, line.log_level));
+  return JobFiles{.folder = std::move(folder),
+                  .total = total,
+                  .journal = std::move(journal),
+                  .reader = std::move(reader),
+                  .resumable = is_rereadable(config.input) && is_rereadable(config.output)};
+}
+
+bool JobFiles::nothing_left() const {
+  // Each line of the output is of one of the input, if both are of the same job.
+  return resumable && journal.same_job() && journal.lines_before() == total;
+}
+
+}  // namespace troupe

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "launcher/batch/batch_reader.hpp"
+#include "launcher/cli/command_line.hpp"
+#include "launcher/config/cluster_config.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "launcher/job/last_words.hpp"
+#include "launcher/journal/journal.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What the YAML and the command line say about an output that has content.
+JournalOptions journal_options(const Config& config, const CommandLine& line);
+
+/// The files of a job that is about to run.
+struct JobFiles {
+  std::string folder;       ///< of logs, lock and fingerprint; exists
+  std::uint64_t total = 0;  ///< lines of the input; 0: not known
+  Journal journal;
+  BatchReader reader;      ///< leaves out what the journal has
+  bool resumable = false;  ///< input and output can be read again
+
+  /// Makes the folder, locks it, reads what is answered, and opens launcher.log in place of the
+  /// logs of an earlier run. Touches neither output nor fingerprint. `keep_waiting` is the
+  /// journal's. Errors: those of Journal::open and BatchReader::open; io.
+  static Result<JobFiles> open(const JobPlan& plan, const CommandLine& line,
+                               std::function<bool()> keep_waiting);
+
+  /// Every line of the input is in the output.
+  bool nothing_left() const;
+};
+
+}  // namespace troupe
