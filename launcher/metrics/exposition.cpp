@@ -67,6 +67,14 @@ void Exposition::gauge(std::string_view name, std::string_view help, double valu
   sample(name, "", {}, value);
 }
 
+void Exposition::gauges(std::string_view name, std::string_view help, std::string_view label,
+                        std::span<const double> values) {
+  head(name, help, "gauge");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sample(name, "", {{label, fmt::format("{}", i)}}, values[i]);
+  }
+}
+
 void Exposition::counter(std::string_view name, std::string_view help, double value) {
   head(name, help, "counter");
   sample(name, "", {}, value);

@@ -43,6 +43,9 @@ class Exposition {
   explicit Exposition(MetricLabels labels) : labels_(std::move(labels)) {}
 
   void gauge(std::string_view name, std::string_view help, double value);
+  /// One sample for each value, numbered from 0 by the label `label`.
+  void gauges(std::string_view name, std::string_view help, std::string_view label,
+              std::span<const double> values);
   void counter(std::string_view name, std::string_view help, double value);
   /// One sample for each value of the label `label`.
   void counters(std::string_view name, std::string_view help, std::string_view label,

@@ -78,6 +78,11 @@ void JobMetrics::set_lines(std::uint64_t done, std::uint64_t total) {
   lines_total_ = total;
 }
 
+void JobMetrics::set_rank_busy(std::vector<double> shares) {
+  const std::scoped_lock lock(mutex_);
+  rank_busy_ = std::move(shares);
+}
+
 std::string JobMetrics::text() const {
   Exposition out(MetricLabels{{"model_name", model_name_}, {"engine", "0"}});
   const std::scoped_lock lock(mutex_);
@@ -110,6 +115,10 @@ void JobMetrics::write_engine(Exposition& out) const {
   out.counter("troupe:steps_total", "Steps of the engine, of all replicas.", count(stats_.steps));
   out.counter("troupe:step_seconds_total", "Time from a step's plan to its result.",
               seconds(stats_.step_us));
+  if (!rank_busy_.empty()) {
+    out.gauges("troupe:rank_busy_ratio", "Time in the model in the last seconds; 1 is all of it.",
+               "rank", rank_busy_);
+  }
   out.counter("troupe:model_seconds_total", "Of it, time in the model.", seconds(stats_.model_us));
 }
 

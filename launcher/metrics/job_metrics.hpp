@@ -29,6 +29,9 @@ class JobMetrics {
   /// Lines with an answer or an error in the output; all lines, 0 if not known.
   void set_lines(std::uint64_t done, std::uint64_t total);
 
+  /// The share of the last seconds that each rank spent in the model, 0..1; empty: not known.
+  void set_rank_busy(std::vector<double> shares);
+
   /// Everything in Prometheus' text format.
   std::string text() const;
 
@@ -44,6 +47,7 @@ class JobMetrics {
   EngineStats stats_;
   std::uint64_t lines_done_ = 0;
   std::uint64_t lines_total_ = 0;
+  std::vector<double> rank_busy_;
   std::map<std::string, std::uint64_t> successes_ = {{"stop", 0}, {"length", 0}};
   std::map<std::string, std::uint64_t, std::less<>> errors_;  // by code
   Histogram first_token_seconds_;

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double speed_window_seconds = 5;
+constexpr int steady_columns = 80;
 constexpr int wide_columns = 100;
 constexpr std::size_t bar_cells = 30;
 constexpr std::size_t rank_bar_cells = 10;
@@ -56,10 +57,13 @@ std::string one_line(const ordered_json& object) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-std::string done_of_total(const ProgressState& state) {
+/// `steady`: as wide at the beginning as at the end.
+std::string done_of_total(const ProgressState& state, bool steady) {
   if (state.total == 0) return fmt::format("{} done", state.done);
   const auto percent = static_cast<int>(100 * std::min(state.done, state.total) / state.total);
-  return fmt::format("{}/{} ({}%)", state.done, state.total, percent);
+  const std::string total = fmt::format("{}", state.total);
+  return fmt::format("{:>{}}/{} ({:>{}}%)", state.done, steady ? total.size() : 0, total, percent,
+                     steady ? 2 : 0);
 }
 
 }  // namespace
@@ -150,16 +154,21 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
     const std::string line = fmt::format("{}  {}", state_.phase, format_duration(state_.seconds));
     return {line.size() <= room ? line : state_.phase.substr(0, room)};
   }
-  std::vector<std::string> first = {done_of_total(state_)};
-  if (const std::string eta = remaining(); !eta.empty()) first.push_back(eta + " left");
+  // Where there is room, numbers keep their places while they grow.
+  const bool steady = columns >= steady_columns;
+  const auto wide_as = [steady](int width) { return steady ? width : 0; };
+  std::vector<std::string> first = {done_of_total(state_, steady)};
+  if (const std::string eta = remaining(); !eta.empty()) {
+    first.push_back(fmt::format("{:>{}} left", eta, wide_as(5)));
+  }
   if (state_.errors > 0) first.push_back(plural(state_.errors, "error"));
   first.push_back(format_duration(state_.seconds) + " so far");
   const std::vector<std::string> second = {
-      fmt::format("{} tok/s", format_count(output_speed())),
-      fmt::format("{} running", state_.running),
-      fmt::format("{} waiting", state_.waiting),
-      fmt::format("KV {:.0f}%", 100 * std::clamp(state_.kv_use, 0.0, 1.0)),
-      fmt::format("prompts {} tok/s", format_count(prompt_speed())),
+      fmt::format("{:>{}} tok/s", format_count(output_speed()), wide_as(5)),
+      fmt::format("{:>{}} running", state_.running, wide_as(4)),
+      fmt::format("{:>{}} waiting", state_.waiting, wide_as(4)),
+      fmt::format("KV {:>{}.0f}%", 100 * std::clamp(state_.kv_use, 0.0, 1.0), wide_as(3)),
+      fmt::format("prompts {:>{}} tok/s", format_count(prompt_speed()), wide_as(5)),
   };
   const bool wide = columns >= wide_columns;
   if (wide && state_.total > 0) {
@@ -168,7 +177,7 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
   }
   std::vector<std::string> lines = {fitted(first, room)};
   if (std::string line = fitted(second, room); !line.empty()) lines.push_back(std::move(line));
-  if (lines.front().empty()) lines.front() = done_of_total(state_).substr(0, room);
+  if (lines.front().empty()) lines.front() = done_of_total(state_, false).substr(0, room);
   if (wide) {
     for (std::string& line : rank_lines(room)) lines.push_back(std::move(line));
   }
@@ -210,7 +219,7 @@ std::string ProgressView::log_line() const {
   const std::string eta = remaining();
   return fmt::format(
       "{}, {}, {} output tok/s, {} prompt tok/s, {} running, {} waiting, KV {:.0f}%{}",
-      done_of_total(state_), plural(state_.errors, "error"), format_count(output_speed()),
+      done_of_total(state_, false), plural(state_.errors, "error"), format_count(output_speed()),
       format_count(prompt_speed()), state_.running, state_.waiting,
       100 * std::clamp(state_.kv_use, 0.0, 1.0), eta.empty() ? "" : ", " + eta + " left");
 }
@@ -221,6 +230,7 @@ std::string ProgressView::summary() const {
   std::string result = plural(answers, "answer");
   if (state_.errors > 0) result += fmt::format(" and {}", plural(state_.errors, "error line"));
   if (state_.total > state_.done) result += fmt::format(" of {} lines", state_.total);
+  if (state_.before > 0) result += fmt::format(", {} of them before this run,", state_.before);
   const bool brief = state_.seconds > 0 && state_.seconds < 9.95;
   result +=
       " in " + (brief ? fmt::format("{:.1f} s", state_.seconds) : format_duration(state_.seconds));

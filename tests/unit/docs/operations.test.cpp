@@ -11,6 +11,7 @@
 #include "launcher/batch/request_parser.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/cli/init_options.hpp"
+#include "launcher/metrics/job_metrics.hpp"
 
 namespace troupe {
 namespace {
@@ -56,6 +57,25 @@ TEST(OperationsPage, tells_every_error_code_of_a_line) {
         line_error::missing_field, line_error::unknown_field, line_error::unsupported}) {
     EXPECT_NE(text.find(fmt::format("`{}`", code)), text.npos) << code << " is not on the page";
   }
+}
+
+TEST(OperationsPage, names_every_metric) {
+  JobMetrics metrics("m", 100);
+  metrics.set_rank_busy({0.5});
+  const std::string text = page();
+  std::istringstream lines(metrics.text());
+  int names = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    std::istringstream words(line.substr(7));
+    std::string name;
+    words >> name;
+    const bool alone = text.find(fmt::format("`{}`", name)) != text.npos;
+    const bool labelled = text.find(fmt::format("`{}{{", name)) != text.npos;
+    EXPECT_TRUE(alone || labelled) << name << " is not on the page";
+    ++names;
+  }
+  EXPECT_GT(names, 15);
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
   metrics.observe(report);
   metrics.count_line_error("invalid_json");
   metrics.set_lines(4, 9);
+  EXPECT_THAT(metrics.text(), Not(HasSubstr("rank_busy")));
+  metrics.set_rank_busy({0.5, 0.75});
   const std::string text = metrics.text();
   const std::string labels = "{model_name=\"fable\",engine=\"0\"";
   for (const std::string& line : {
@@ -127,6 +129,7 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
            "vllm:request_generation_tokens_sum" + labels + "} 13",
            "troupe:line_errors_total" + labels + ",code=\"invalid_json\"} 1",
            "troupe:line_errors_total" + labels + ",code=\"invalid_prompt\"} 1",
+           "troupe:rank_busy_ratio" + labels + ",rank=\"1\"} 0.75",
            "troupe:lines_done_total" + labels + "} 4",
            "troupe:lines_total" + labels + "} 9",
        }) {

@@ -36,8 +36,29 @@ TEST(ProgressView, shows_everything_on_80_columns) {
   view.update(state);
   const auto lines = view.live_lines(80);
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0], "250/1000 (25%)  30 s left  1 error  10 s so far");
-  EXPECT_EQ(lines[1], "1.2k tok/s  12 running  34 waiting  KV 56%  prompts 2.5k tok/s");
+  EXPECT_EQ(lines[0], " 250/1000 (25%)   30 s left  1 error  10 s so far");
+  EXPECT_EQ(lines[1], " 1.2k tok/s    12 running    34 waiting  KV  56%  prompts  2.5k tok/s");
+}
+
+TEST(ProgressView, keeps_numbers_in_their_places_on_80_columns) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  std::string before;
+  for (int second = 1; second <= 50; ++second) {
+    const auto done = static_cast<std::uint64_t>(second * 19);
+    ProgressState state = state_at(second, done, done * 400);
+    state.running = done / 10;
+    state.waiting = done;
+    state.kv_use = second / 50.0;
+    view.update(state);
+    const std::string line = view.live_lines(80)[1];
+    if (!before.empty()) {
+      EXPECT_EQ(line.find("running"), before.find("running")) << line;
+      EXPECT_EQ(line.find("prompts"), before.find("prompts")) << line;
+      EXPECT_EQ(line.size(), before.size()) << line;
+    }
+    before = line;
+  }
 }
 
 TEST(ProgressView, leaves_out_the_least_important_on_40_columns) {
@@ -61,7 +82,7 @@ TEST(ProgressView, shows_bars_of_the_job_and_of_each_rank_from_100_columns_on) {
   EXPECT_EQ(view.live_lines(99).size(), 2U);
   const auto lines = view.live_lines(100);
   ASSERT_EQ(lines.size(), 4U);
-  EXPECT_EQ(lines[0], "[########----------------------]  250/1000 (25%)  30 s left  10 s so far");
+  EXPECT_EQ(lines[0], "[########----------------------]   250/1000 (25%)   30 s left  10 s so far");
   EXPECT_EQ(lines[2],
             "rank 0   ########--  84%   rank 1   ########## 100%   rank 2   ----------   0%");
   EXPECT_EQ(lines[3], "rank 3   #####-----  46%");
@@ -294,9 +315,9 @@ TEST(ProgressPrinter, takes_the_width_that_the_terminal_has_at_the_moment) {
   EXPECT_NE(channel.read_all().find("so far"), std::string::npos);
   channel.resize(20);
   printer.update(state_at(1, 250, 1000));
-  // What was 26 and 56 columns long now takes two rows and three.
+  // What was 27 and 70 columns long now takes two rows and four.
   const std::string narrow = channel.read_all();
-  EXPECT_TRUE(narrow.starts_with("\r\x1b[5A\x1b[J250/1000 (25%)\r\n")) << narrow;
+  EXPECT_TRUE(narrow.starts_with("\r\x1b[6A\x1b[J250/1000 (25%)\r\n")) << narrow;
   EXPECT_EQ(narrow.find("so far"), std::string::npos) << narrow;
 }
 
