@@ -201,7 +201,10 @@ function timePlot(name, title, series, interval, options) {
 function distributionPlot(name, title, of, color) {
   const caption = plot(name, title, [], of.bins.length, (body, width) => {
     const height = 190, left = 8, right = 8, top = 24, bottom = 24;
-    const first = Math.log(of.bins[0][0]), last = Math.log(of.bins[of.bins.length - 1][1]);
+    // At least a third from end to end, so that little differences look little.
+    const low = Math.log(of.bins[0][0]), high = Math.log(of.bins[of.bins.length - 1][1]);
+    const pad = Math.max(0, (Math.log(4 / 3) - (high - low)) / 2);
+    const first = low - pad, last = high + pad;
     const x = (ms) => left + (Math.log(Math.max(ms, 1e-6)) - first) / Math.max(last - first, 1e-9) * (width - left - right);
     const largest = Math.max(...of.bins.map((bin) => bin[2]));
     const picture = frame(width, height, title);
@@ -223,15 +226,15 @@ function distributionPlot(name, title, of, color) {
     for (const [label, ms] of [["P50", of.p50], ["P95", of.p95], ["P99", of.p99]]) {
       const at = Math.max(left, Math.min(width - right, x(ms)));
       picture.append(svg("line", {class: "mark", "data-mark": label, x1: at, x2: at, y1: top - 4, y2: floor}));
-      const from = Math.max(at - 12, end + 4);
-      if (from + 26 <= width) {
+      const from = Math.min(Math.max(at - 12, end + 4), width - 28);
+      if (from > end) {
         picture.append(svg("text", {class: "strong", x: from, y: top - 9}, label));
         end = from + 24;
       }
     }
-    for (const [ms, anchor] of [[of.least, "start"], [of.most, "end"]]) {
-      picture.append(svg("text", {x: anchor === "start" ? left : width - right, y: height - 7,
-        "text-anchor": anchor}, milliseconds(ms)));
+    for (const [log, anchor] of [[first, "start"], [(first + last) / 2, "middle"], [last, "end"]]) {
+      picture.append(svg("text", {x: x(Math.exp(log)), y: height - 7, "text-anchor": anchor},
+        milliseconds(Math.exp(log))));
     }
     body.append(picture);
   });
@@ -277,7 +280,7 @@ function stackedBars(name, title, keys, rows) {
 // rows [layers][experts] of counts, each layer on its own scale: what counts is how even it is.
 function heatMap(name, title, rows) {
   const layers = rows.length, experts = layers > 0 ? rows[0].length : 0;
-  plot(name, title, [], layers * experts, (body, width) => {
+  const caption = plot(name, title, [], layers * experts, (body, width) => {
     const left = 58, bottom = 22;
     const cell = Math.max(6, Math.min(26, Math.floor(360 / layers)));
     const height = layers * cell;
@@ -325,4 +328,9 @@ function heatMap(name, title, rows) {
     holder.append(picture, canvas);
     body.append(holder);
   });
+  const uneven = rows.map((row) => Math.max(...row) * experts / row.reduce((a, b) => a + b, 0)).filter(Number.isFinite);
+  const worst = Math.max(...uneven, 1), mean = uneven.reduce((a, b) => a + b, 0) / Math.max(1, uneven.length);
+  const figures = html("span", "figures", "each layer on its own scale; its busiest expert has ");
+  figures.append(html("b", "", trim(mean) + "×"), " an even share in the mean, ", html("b", "", trim(worst) + "×"), " at most");
+  caption.append(figures);
 }

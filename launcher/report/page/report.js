@@ -43,9 +43,8 @@
   if (goodput) tile("Goodput", percent(goodput.share), "", short(goodput.answers_per_second) + " answers/s");
 
   const interval = time.interval_seconds;
-  timePlot("throughput", "Tokens per second", [
+  timePlot("throughput", "Output tokens per second", [
     {name: "output", color: "blue", values: time.output_tokens_per_second},
-    {name: "prompt, computed", color: "amber", values: time.computed_prompt_tokens_per_second},
   ], interval, {format: short});
   timePlot("requests", "Requests", [
     {name: "running", color: "blue", values: time.running},
@@ -73,7 +72,7 @@
     })));
   const experts = document.querySelector('[data-plot="experts"]');
   if (report.experts) {
-    heatMap("experts", "Rows of each expert, by layer", report.experts.rows);
+    heatMap("experts", "Rows of each expert", report.experts.rows);
   } else {
     experts.remove();
   }
@@ -82,7 +81,7 @@
     const table = document.getElementById(id);
     const line = (cells, tag) => {
       const row = html("tr");
-      cells.forEach((cell, i) => row.append(html(tag, i > 0 && head ? "number" : "", cell)));
+      cells.forEach((cell, i) => row.append(html(tag, i > 1 ? "number" : "", cell)));
       table.append(row);
     };
     if (head) line(head, "th");
@@ -110,4 +109,6 @@
   ]);
   put("config", job.config);
   document.documentElement.dataset.ready = "yes";
+  document.documentElement.dataset.scheme =
+    window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 })();

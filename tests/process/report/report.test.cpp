@@ -1,0 +1,152 @@
+#include <csignal>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/report/report_files.hpp"
+
+// What report.json says of real jobs, against their answers.
+
+namespace troupe::launcher_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int demo_top_k = 4;
+
+struct Tokens {
+  std::int64_t prompt = 0;
+  std::int64_t output = 0;
+};
+
+Tokens tokens_of(const Answers& answers) {
+  Tokens tokens;
+  for (const auto& [id, answer] : answers) {
+    if (!answer.ok()) continue;
+    tokens.prompt += answer.body().at("usage").at("prompt_tokens").get<std::int64_t>();
+    tokens.output += answer.body().at("usage").at("completion_tokens").get<std::int64_t>();
+  }
+  return tokens;
+}
+
+std::int64_t sum_of(const json& numbers) {
+  std::int64_t sum = 0;
+  for (const auto& number : numbers) sum += number.get<std::int64_t>();
+  return sum;
+}
+
+/// Every layer's experts have computed top_k rows for each token that passed their stage.
+void expect_rows_of_every_token(const json& report, int stages, std::int64_t rows) {
+  const json& layers = report.at("experts").at("rows");
+  const std::size_t per_stage = layers.size() / static_cast<std::size_t>(stages);
+  std::vector<std::int64_t> of_stage(static_cast<std::size_t>(stages), 0);
+  for (const auto& rank : report.at("ranks")) {
+    of_stage.at(rank.at("stage").get<std::size_t>()) = rank.at("rows").get<std::int64_t>();
+  }
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    EXPECT_EQ(sum_of(layers[layer]), demo_top_k * of_stage[layer / per_stage]) << "layer " << layer;
+  }
+  for (const std::int64_t passed : of_stage) EXPECT_EQ(passed, rows);
+}
+
+TEST(Report, agrees_with_the_answers_to_the_token) {
+  const LauncherJob job;
+  job.write_input(some_requests(12) + "this is no JSON\n");
+  // So every token passes the model once, and none in vain.
+  const Ended ended = job.run(settings(
+      {"engine.async_scheduling=false", "engine.enable_prefix_caching=false", "slo.e2e_ms=100000",
+       "parallel.tensor_parallel_size=2", "parallel.expert_parallel_size=2"}));
+  ASSERT_EQ(ended.code, 1) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("time outside the model: "));
+  const json report = job_file(job, "report.json");
+  const Answers answers = job.answers();
+  const Tokens tokens = tokens_of(answers);
+  ASSERT_EQ(answers.size(), 13U);
+
+  EXPECT_EQ(report.at("job").at("outcome"), "finished with error lines");
+  EXPECT_EQ(report.at("requests").at("answered"), 12);
+  EXPECT_EQ(report.at("requests").at("errors"), 1);
+  EXPECT_EQ(report.at("tokens").at("prompt"), tokens.prompt);
+  EXPECT_EQ(report.at("tokens").at("output"), tokens.output);
+  EXPECT_EQ(report.at("tokens").at("generated"), tokens.output);
+  EXPECT_EQ(report.at("tokens").at("computed_prompt"), tokens.prompt);
+  EXPECT_EQ(report.at("latency_ms").at("ttft").at("count"), 12);
+  EXPECT_EQ(report.at("latency_ms").at("e2e").at("count"), 12);
+  EXPECT_EQ(report.at("latency_ms").at("itl").at("count"), tokens.output - 12);
+  EXPECT_EQ(report.at("goodput").at("good_answers"), 12);
+  EXPECT_EQ(report.at("ranks").size(), 2U);
+  // The last token of an answer is sampled and not computed.
+  expect_rows_of_every_token(report, 1, tokens.prompt + tokens.output - 12);
+
+  const json& time = report.at("over_time");
+  double output = 0;
+  for (const auto& rate : time.at("output_tokens_per_second")) {
+    output += rate.get<double>() * time.at("interval_seconds").get<double>();
+  }
+  EXPECT_NEAR(output, static_cast<double>(tokens.output),
+              0.01 * static_cast<double>(tokens.output));
+  EXPECT_EQ(sum_of(time.at("steps")), report.at("steps").at("count").get<std::int64_t>());
+}
+
+TEST(Report, divides_the_time_of_every_rank_and_counts_no_time_in_the_model_twice) {
+  const LauncherJob job;
+  job.write_input(some_requests(40));
+  const Ended ended =
+      job.run(settings({"parallel.pipeline_parallel_size=2", "parallel.data_parallel_size=2"}));
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json report = job_file(job, "report.json");
+  const double serving = report.at("job").at("serving_seconds");
+  ASSERT_EQ(report.at("ranks").size(), 4U);
+  for (const auto& rank : report.at("ranks")) {
+    double sum = 0;
+    for (const auto* part : {"computing_seconds", "exchange_seconds", "stage_seconds",
+                             "waiting_seconds", "other_seconds"}) {
+      EXPECT_GE(rank.at(part).get<double>(), 0) << part;
+      sum += rank.at(part).get<double>();
+    }
+    EXPECT_GT(rank.at("computing_seconds").get<double>(), 0);
+    EXPECT_LE(sum, 1.2 * serving + 1.5) << rank;
+  }
+  const json& steps = report.at("steps");
+  EXPECT_LE(steps.at("model_seconds").get<double>(), steps.at("active_seconds").get<double>());
+  EXPECT_GE(steps.at("share_outside_model").get<double>(), 0);
+  EXPECT_LT(steps.at("share_outside_model").get<double>(), 1);
+}
+
+TEST(Report, is_there_when_nothing_is_to_be_said) {
+  const LauncherJob job;
+  job.write_input(some_requests(2));
+  const Ended ended = job.run({"--quiet"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_EQ(job_file(job, "report.json").at("requests").at("answered"), 2);
+}
+
+TEST(Report, of_a_job_that_broke_off_says_why) {
+  const LauncherJob job;
+  job.write_input("this is no JSON\n" + some_requests(2000));
+  const Ended ended = job.run(settings({"job.max_failures=0"}));
+  ASSERT_EQ(ended.code, 3) << ended.describe();
+  const json report = job_file(job, "report.json");
+  EXPECT_EQ(report.at("job").at("outcome"), "failed");
+  EXPECT_THAT(report.at("job").at("reason").get<std::string>(), HasSubstr("job.max_failures"));
+  EXPECT_TRUE(job_file(job, "trace.json").contains("traceEvents"));
+}
+
+TEST(Report, of_a_job_that_was_drained_counts_its_answers) {
+  const LauncherJob job;
+  job.write_input(some_requests(5000));
+  const auto launcher = job.start(settings({"engine.max_num_seqs=8"}));
+  ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, std::chrono::seconds(30)))
+      << launcher->wait({}).describe();
+  launcher->signal(SIGTERM);
+  const Ended ended = launcher->wait(run_limit);
+  ASSERT_EQ(ended.code, 4) << ended.describe();
+  const json report = job_file(job, "report.json");
+  EXPECT_EQ(report.at("job").at("outcome"), "drained");
+  EXPECT_EQ(report.at("requests").at("answered").get<std::size_t>(), job.answers().size());
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test

@@ -1,0 +1,104 @@
+#include "launcher/report/report_json.hpp"
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/report/small_job.hpp"
+
+namespace troupe::report_test {
+namespace {
+
+using nlohmann::ordered_json;
+
+TEST(ReportJson, has_the_numbers_of_the_job) {
+  const ordered_json report = report_json(*small_job());
+  EXPECT_EQ(report.at("format"), report_format);
+  EXPECT_EQ(report.at("job").at("name"), "tales");
+  EXPECT_EQ(report.at("job").at("outcome"), "finished with error lines");
+  EXPECT_EQ(report.at("job").at("reason"), nullptr);
+  EXPECT_EQ(report.at("job").at("began"), "2026-11-21T11:00:12Z");
+  EXPECT_EQ(
+      report.at("requests"),
+      ordered_json({{"answered", 3}, {"errors", 2}, {"not_begun", 2}, {"answered_before", 0}}));
+  EXPECT_EQ(report.at("tokens").at("output"), 24);
+  EXPECT_DOUBLE_EQ(report.at("tokens").at("generated_per_second"), 12);
+  EXPECT_DOUBLE_EQ(report.at("steps").at("share_outside_model"), 0.2);
+  EXPECT_DOUBLE_EQ(report.at("steps").at("peak_kv_use"), 0.25);
+  EXPECT_DOUBLE_EQ(report.at("latency_ms").at("ttft").at("p50"), 120);
+  EXPECT_DOUBLE_EQ(report.at("latency_ms").at("itl").at("mean"), 10);
+  EXPECT_EQ(report.at("goodput").at("good_answers"), 2);
+  EXPECT_EQ(report.at("goodput").at("e2e_ms"), nullptr);
+  EXPECT_DOUBLE_EQ(report.at("goodput").at("answers_per_second"), 1);
+}
+
+TEST(ReportJson, puts_the_expert_rows_of_all_ranks_into_one_table) {
+  const ordered_json experts = report_json(*small_job()).at("experts");
+  EXPECT_EQ(experts.at("experts_per_token"), 2);
+  EXPECT_EQ(experts.at("rows"), ordered_json::parse("[[80,60,40,20],[80,60,40,20]]"));
+}
+
+TEST(ReportJson, has_the_sums_of_its_columns_over_time) {
+  const ordered_json time = report_json(*small_job()).at("over_time");
+  const double interval = time.at("interval_seconds");
+  double output = 0;
+  for (const auto& rate : time.at("output_tokens_per_second")) {
+    output += rate.get<double>() * interval;
+  }
+  EXPECT_NEAR(output, 24, 0.01);
+  std::set<std::size_t> lengths;
+  for (const auto& [name, column] : time.items()) {
+    if (column.is_array()) lengths.insert(column.size());
+  }
+  EXPECT_EQ(lengths, (std::set<std::size_t>{50})) << time;
+}
+
+TEST(ReportJson, says_null_for_what_there_was_not) {
+  JobFacts plain = facts();
+  plain.objectives = {};
+  JobRecorder job(plain, 0);
+  job.finish(JobOutcome::failed, "worker-0: no memory", 500'000);
+  const ordered_json report = report_json(job);
+  EXPECT_EQ(report.at("job").at("outcome"), "failed");
+  EXPECT_EQ(report.at("job").at("reason"), "worker-0: no memory");
+  EXPECT_EQ(report.at("goodput"), nullptr);
+  EXPECT_EQ(report.at("experts"), nullptr);
+  EXPECT_EQ(report.at("steps").at("share_outside_model"), nullptr);
+  EXPECT_EQ(report.at("latency_ms").at("e2e").at("count"), 0);
+  EXPECT_TRUE(report.at("ranks").empty());
+  EXPECT_TRUE(report.at("over_time").at("seconds").empty());
+}
+
+TEST(ReportJson, is_text_whatever_bytes_its_names_hold) {
+  JobFacts odd = facts();
+  odd.model_path = "\xff\xfe\"\n";
+  const std::string text = to_text(report_json(*small_job(odd)));
+  EXPECT_TRUE(ordered_json::accept(text)) << text;
+}
+
+/// Every name of a field, but those of spans.
+void collect_keys(const ordered_json& value, std::set<std::string>& keys) {
+  for (const auto& [key, inner] : value.items()) {
+    if (value.is_object()) keys.insert(key);
+    if (key != "spans" && inner.is_structured()) collect_keys(inner, keys);
+  }
+}
+
+TEST(OperationsPage, names_every_field_of_the_report) {
+  std::ifstream file(TROUPE_SOURCE_DIR "/docs/operations.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  std::set<std::string> keys;
+  collect_keys(report_json(*small_job()), keys);
+  ASSERT_GT(keys.size(), 60U);
+  std::string missing;
+  for (const std::string& key : keys) {
+    if (page.str().find("`" + key + "`") == std::string::npos) missing += " " + key;
+  }
+  EXPECT_EQ(missing, "") << "docs/operations.md does not say what these are";
+}
+
+}  // namespace
+}  // namespace troupe::report_test

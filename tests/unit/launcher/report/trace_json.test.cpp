@@ -1,0 +1,71 @@
+#include "launcher/report/trace_json.hpp"
+
+#include <map>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/launcher/report/small_job.hpp"
+
+namespace troupe::report_test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<json> spans_of(const json& trace) {
+  std::vector<json> spans;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X") spans.push_back(event);
+  }
+  return spans;
+}
+
+TEST(TraceJson, has_a_row_for_each_process_and_every_span) {
+  const json trace = json::parse(trace_json(small_job()->processes(), 1'000'000'000));
+  std::map<int, std::string> rows;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("name") == "process_name") {
+      rows[event.at("pid")] = event.at("args").at("name");
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [pid, name] : rows) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"launcher", "executor",
+                                             "worker-0 (data 0, stage 0, context 0, tensor 0)",
+                                             "worker-1 (data 0, stage 1, context 0, tensor 0)"}));
+  const auto spans = spans_of(trace);
+  ASSERT_EQ(spans.size(), 1U + 1 + 6 + 6);
+  EXPECT_EQ(spans[0].at("name"), "read");
+  EXPECT_DOUBLE_EQ(spans[0].at("ts"), 10'000);
+  EXPECT_DOUBLE_EQ(spans[0].at("dur"), 2'000);
+  EXPECT_EQ(spans[2].at("cat"), "forward");
+  EXPECT_EQ(spans[2].at("args").at("step"), 7);
+}
+
+TEST(TraceJson, begins_all_rows_where_one_has_lost_its_older_spans) {
+  auto processes = small_job()->processes();
+  auto& worker = processes.back();
+  worker.kept.all = false;
+  worker.kept.spans.erase(worker.kept.spans.begin(), worker.kept.spans.begin() + 2);
+  const auto spans = spans_of(json::parse(trace_json(processes, 0)));
+  ASSERT_EQ(spans.size(), 3U + 3)
+      << "of both ranks' last two steps, but for one that began earlier";
+  for (const auto& span : spans) EXPECT_GE(span.at("ts").get<double>(), 1'111'000);
+}
+
+TEST(TraceJson, moves_the_spans_of_another_machine_to_this_clock) {
+  ProcessTelemetry far = worker(0);
+  const auto spans = spans_of(json::parse(trace_json({far, far}, 0, {0, -1'000'000'000})));
+  ASSERT_EQ(spans.size(), 12U);
+  EXPECT_DOUBLE_EQ(spans[0].at("ts").get<double>() - spans[6].at("ts").get<double>(), 1e6);
+}
+
+TEST(TraceJson, is_json_without_processes_and_with_odd_names) {
+  EXPECT_TRUE(json::parse(trace_json({}, 0)).at("traceEvents").empty());
+  ProcessTelemetry odd = worker(0);
+  odd.process = "a\"b\\\n\xff";
+  EXPECT_TRUE(json::accept(trace_json({odd}, 0)));
+}
+
+}  // namespace
+}  // namespace troupe::report_test
