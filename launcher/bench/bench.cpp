@@ -119,6 +119,11 @@ class Bench {
   SweepFigures sweep_figures() const {
     SweepFigures figures;
     figures.options = line_.bench.sweep;
+    if (!figures.options.has_limits()) {
+      figures.options.ttft_ms = config_.slo.ttft_ms;
+      figures.options.tpot_ms = config_.slo.itl_ms;
+      figures.options.e2e_ms = config_.slo.e2e_ms;
+    }
     figures.runs = line_.bench.repeat;
     const int workers = plan_.mesh.world_size() * plan_.engine.threads_per_worker;
     figures.ceiling_threads = std::min(workers, plan_.cores);

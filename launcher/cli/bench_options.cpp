@@ -211,7 +211,8 @@ Loads of bench sweep
   --repeat N          runs of each load; default 3
   --warm-up N         requests before the first that are not counted; default 4
   --ttft-ms, --tpot-ms, --e2e-ms MS
-                      an answer within all that are given counts for goodput
+                      an answer within all that are given counts for goodput;
+                      without any, those of slo: in the YAML
   --html FILE         the plots, one page that needs nothing else
 Every run has ids of its own, so that nothing is found in the prefix cache, but
 for the requests of a .jsonl.

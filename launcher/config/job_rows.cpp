@@ -130,11 +130,12 @@ std::vector<KeySpec> job_rows() {
       row<&C::job, &C::Job::max_failures>(
           {.key = "job.max_failures",
            .type = ValueType::integer,
-           .default_value = "auto",
-           .doc = "with more error lines than these the job stops; auto: it never does",
+           .default_value = "off",
+           .doc = "with more error lines than these the job stops; off: it never does",
            .reference = "With more error lines than these in the output the job stops, exit 3. "
-                        "`auto`: it never does.",
+                        "`off`: it never does.",
            .allows_auto = true,
+           .auto_word = "off",
            .minimum = 0,
            .maximum = 9007199254740991.0}),
       row<&C::job, &C::Job::seed>(

@@ -139,7 +139,7 @@ void JobMetrics::write_requests(Exposition& out) const {
 }
 
 void JobMetrics::write_job(Exposition& out) const {
-  out.gauge("troupe:lines_total", "Lines of the input; 0: not known.",
+  out.gauge("troupe:input_lines", "Lines of the input; 0: not known.",
             static_cast<double>(lines_total_));
   out.counter("troupe:lines_done_total", "Lines of the output: answers and errors.",
               static_cast<double>(lines_done_));

@@ -97,7 +97,7 @@ TEST(Metrics, of_a_running_job_are_there_for_prometheus_and_gone_with_it) {
   EXPECT_GT(first.at(labelled("vllm:kv_cache_usage_perc")), 0);
   EXPECT_GE(first.at(labelled("vllm:generation_tokens_total")), 19 * 17);
   EXPECT_GE(first.at(labelled("vllm:prompt_tokens_total")), 19 * 3);
-  EXPECT_EQ(first.at(labelled("troupe:lines_total")), 20'001);
+  EXPECT_EQ(first.at(labelled("troupe:input_lines")), 20'001);
   EXPECT_EQ(first.at(labelled("troupe:line_errors_total", R"(,code="invalid_json")")), 1);
   const auto answered = labelled("vllm:request_success_total", R"(,finished_reason="length")");
   EXPECT_GE(first.at(answered), 19);

@@ -131,7 +131,7 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
            "troupe:line_errors_total" + labels + ",code=\"invalid_prompt\"} 1",
            "troupe:rank_busy_ratio" + labels + ",rank=\"1\"} 0.75",
            "troupe:lines_done_total" + labels + "} 4",
-           "troupe:lines_total" + labels + "} 9",
+           "troupe:input_lines" + labels + "} 9",
        }) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
