@@ -65,6 +65,7 @@ WorkerSpec Domain::worker_spec(int rank) const {
           .expert_parallel_size = spec_.expert_parallel_size,
           .sequence_parallel = spec_.sequence_parallel,
           .collectives = spec_.collectives,
+          .device = spec_.device,
           .threads = spec_.threads_per_worker,
           .bf16 = spec_.bf16,
           .max_batch_tokens = spec_.max_num_batched_tokens,

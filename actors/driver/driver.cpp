@@ -28,15 +28,21 @@ Result<EngineInfo> Driver::start() {
   for (auto& domain : domains_) domain->begin_announce();
   for (auto& domain : domains_) TROUPE_CHECK(domain->begin_load());
   EngineInfo info;
-  std::uint64_t bytes_per_block = 0;  // of all workers: they share this node's memory
+  std::uint64_t bytes_per_block = 0;
+  std::vector<WorkerReport> reports;
   for (auto& domain : domains_) {
-    TROUPE_TRY(const auto reports, domain->finish_load());
-    for (const WorkerReport& report : reports) {
-      info.weight_bytes += report.weight_bytes;
-      bytes_per_block += report.kv_bytes_per_block;
-    }
+    TROUPE_TRY(const auto loaded, domain->finish_load());
+    reports.insert(reports.end(), loaded.begin(), loaded.end());
   }
-  info.kv_cache_blocks = choose_kv_cache_blocks(spec_, bytes_per_block, available_memory_bytes());
+  for (const WorkerReport& report : reports) {
+    info.weight_bytes += report.weight_bytes;
+    bytes_per_block += report.kv_bytes_per_block;
+  }
+  // On CPUs all workers share this node's memory.
+  info.kv_cache_blocks =
+      spec_.device == DeviceKind::cpu
+          ? choose_kv_cache_blocks(spec_, bytes_per_block, available_memory_bytes())
+          : choose_device_kv_cache_blocks(spec_, reports);
   info.kv_bytes = bytes_per_block * static_cast<std::uint64_t>(info.kv_cache_blocks);
   if (info.kv_cache_blocks < 1) {
     return fail(ErrorCode::resource_exhausted,

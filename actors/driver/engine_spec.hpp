@@ -8,6 +8,7 @@
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/ops/device/device.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
@@ -22,6 +23,8 @@ struct EngineSpec {
   std::int32_t expert_parallel_size = 1;  ///< ranks that whole experts are dealt to
   bool sequence_parallel = false;         ///< norms and residuals divided over the tensor ranks
   std::string collectives = "shm";        ///< what carries tensors between workers: shm or gloo
+  DeviceKind device = DeviceKind::cpu;
+  double device_memory_utilization = 0.92;  ///< share of a GPU's memory that an engine may take
   std::int32_t threads_per_worker = 1;
   bool bf16 = false;                  ///< weights and KV cache in bf16; otherwise f32
   std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "actors/driver/engine_spec.hpp"
+#include "actors/worker/worker_spec.hpp"
 
 namespace troupe {
 
@@ -17,5 +19,10 @@ std::optional<std::uint64_t> available_memory_bytes();
 /// one.
 std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_per_block,
                                     std::optional<std::uint64_t> free_bytes);
+
+/// The same for workers whose devices have memory of their own: within what
+/// spec.device_memory_utilization leaves on the fullest of them.
+std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
+                                           std::span<const WorkerReport> workers);
 
 }  // namespace troupe

@@ -46,6 +46,7 @@ Result<void> ModelRunner::allocate() {
   if (!is_last_stage()) return {};
   const Shape shape{limits.max_head_rows, model_->config().vocab_size};
   TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
+  TROUPE_TRY(chosen_, ops_->allocate(DType::i32, {limits.max_head_rows}));
   host_logits_ = HostTensor(DType::f32, shape);
   return {};
 }
@@ -361,7 +362,30 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   return {};
 }
 
+Result<bool> ModelRunner::sample_on_device(const Tensor& logits, StepResult& result) {
+  on_device_.clear();
+  for (const HeadRow& row : heads_) {
+    const SamplingParams& sampling = sequences_.at(row.id).sampling;
+    if (!row.sample || sampling.logprobs >= 0 || !chooses_from_all(sampling)) return false;
+    on_device_.push_back({.temperature = sampling.temperature,
+                          .seed = sampling.seed,
+                          .position = static_cast<std::uint64_t>(row.position) + 1,
+                          .choice = sampling.choice});
+  }
+  const Tensor chosen = chosen_->rows(0, static_cast<std::int64_t>(heads_.size()));
+  if (!ops_->sample(logits, on_device_, chosen)) return false;
+  std::vector<std::int32_t> ids(heads_.size());
+  ops_->download(chosen, host_view(ids));
+  TROUPE_CHECK(ops_->synchronize());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    take_choice({.id = ids[i], .failed = ids[i] < 0, .scores = {}}, heads_[i], result);
+  }
+  return true;
+}
+
 Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) {
+  TROUPE_TRY(const bool sampled, sample_on_device(logits, result));
+  if (sampled) return {};
   const auto head_count = static_cast<std::int64_t>(heads_.size());
   std::int32_t alternatives = 0;
   for (const HeadRow& row : heads_) {

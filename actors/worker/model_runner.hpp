@@ -116,6 +116,8 @@ class ModelRunner {
   /// Whether any rank of the expert group has a pass to run; all must ask.
   Result<bool> any_has_tokens(bool here);
   Result<void> read_logits(const Tensor& logits, StepResult& result);
+  /// Where the device can choose for all rows: only ids leave it then. False: it cannot.
+  Result<bool> sample_on_device(const Tensor& logits, StepResult& result);
   RowChoice choose(std::span<const float> logits, const HeadRow& row);
   void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
@@ -143,6 +145,8 @@ class ModelRunner {
   std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
   DeviceTensor logits_;                ///< [max_head_rows, vocab] f32
   HostTensor host_logits_;             ///< the same on the host
+  std::vector<SampledRow> on_device_;  ///< rows for the device to choose from
+  DeviceTensor chosen_;                ///< [max_head_rows] i32, by the device
   std::vector<std::byte> records_;     ///< of all rows of a pass
 };
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "actors/worker/step_plane.hpp"
-#include "models/ops/cpu/cpu_ops.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -42,9 +41,12 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
-  TROUPE_TRY(ops_,
-             make_cpu_ops(
-                 {.threads = spec_.threads, .dtype = dtype, .cores_are_shared = threads > cores}));
+  TROUPE_TRY(const int device, own_device());
+  TROUPE_TRY(ops_, make_ops({.kind = spec_.device,
+                             .dtype = dtype,
+                             .device = device,
+                             .threads = spec_.threads,
+                             .cores_are_shared = threads > cores}));
   TROUPE_TRY(const Checkpoint checkpoint,
              Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
@@ -67,7 +69,18 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
     report.weight_bytes += drafter_->weight_bytes();
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
   }
+  if (const auto memory = ops_->memory()) {
+    report.device_free_bytes = memory->free_bytes;
+    report.device_total_bytes = memory->total_bytes;
+  }
   return report;
+}
+
+Result<int> Worker::own_device() const {
+  if (spec_.device == DeviceKind::cpu) return 0;
+  TROUPE_TRY(const int devices, count_gpus());
+  if (devices == 0) return fail(ErrorCode::not_found, "{}: there is no GPU", place());
+  return spec_.rank % devices;
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {

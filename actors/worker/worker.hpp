@@ -51,6 +51,8 @@ class Worker {
 
  private:
   std::string place() const;
+  /// Which of the node's GPUs is this rank's; 0 on CPUs.
+  Result<int> own_device() const;
   void serve();
   Result<void> serve_step();
   Result<StepResult> run(const StepPlan& plan);

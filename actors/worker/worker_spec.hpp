@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"
 
 namespace troupe {
@@ -20,6 +21,7 @@ struct WorkerSpec {
   std::int32_t expert_parallel_size = 1;
   bool sequence_parallel = false;
   std::string collectives = "shm";
+  DeviceKind device = DeviceKind::cpu;
   std::int32_t threads = 1;  ///< of its model's operations
   bool bf16 = false;         ///< weights and KV cache in bf16; otherwise f32
   std::int64_t max_batch_tokens = 2048;
@@ -33,9 +35,9 @@ struct WorkerSpec {
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
-            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, threads,
-            bf16, max_batch_tokens, max_head_rows, max_model_len, block_size, draft_model_path,
-            draft_tokens, epoch);
+            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
+            threads, bf16, max_batch_tokens, max_head_rows, max_model_len, block_size,
+            draft_model_path, draft_tokens, epoch);
   }
 };
 
@@ -75,10 +77,13 @@ struct GroupPeers {
 struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
+  /// Of its device once the model is loaded; 0 where that shares the host's memory.
+  std::uint64_t device_free_bytes = 0;
+  std::uint64_t device_total_bytes = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(weight_bytes, kv_bytes_per_block);
+    archive(weight_bytes, kv_bytes_per_block, device_free_bytes, device_total_bytes);
   }
 };
 

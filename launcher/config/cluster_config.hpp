@@ -24,6 +24,7 @@ struct Config {
   struct Cluster {
     std::string launch;
     std::vector<std::string> hosts;
+    std::string device;
     std::optional<std::int64_t> devices_per_node;
     std::string network;
   };

@@ -71,6 +71,15 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "the machines that ssh reaches: gpu01, user@gpu02:2222, ...",
            .reference = "The machines to reach by ssh.",
            .this_version = {"[]"}}),
+      row<&C::cluster, &C::Cluster::device>(
+          {.key = "cluster.device",
+           .type = text,
+           .default_value = "auto",
+           .doc = "what workers compute on; auto: GPUs where there are any, else the CPU",
+           .reference =
+               "What workers compute on. `auto`: GPUs where the part for them is installed "
+               "(`scripts/build cuda`) and finds any, else the CPU.",
+           .choices = {"auto", "cpu", "cuda"}}),
       row<&C::cluster, &C::Cluster::devices_per_node>(
           {.key = "cluster.devices_per_node",
            .type = ValueType::integer,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "parallel/device/tensor.hpp"
@@ -89,6 +90,20 @@ struct ExpertBatch {
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
 };
 
+/// A row of logits whose token is chosen on the device: greedy, or from all tokens by temperature.
+struct SampledRow {
+  float temperature = 1.0F;
+  std::uint64_t seed = 0;
+  std::uint64_t position = 0;  ///< of the new token
+  std::uint32_t choice = 0;
+};
+
+/// Memory that a device has for itself.
+struct DeviceMemory {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
 /// The only way to touch a device: dense kernels on views. One Ops per rank, used by one thread.
 ///
 /// Every operation only enqueues (the CPU's runs at once), allocates nothing that grows with calls
@@ -105,6 +120,9 @@ class Ops {
   virtual ~Ops() = default;
 
   virtual DType activation_dtype() const = 0;
+
+  /// None where the device shares the host's memory.
+  virtual std::optional<DeviceMemory> memory() { return std::nullopt; }
 
   /// Device memory, zeroed; resource_exhausted names the bytes asked for.
   virtual Result<DeviceTensor> allocate(DType dtype, const Shape& shape) = 0;
@@ -212,6 +230,14 @@ class Ops {
 
   /// out[i] = x[rows[i]]. rows [n] i32, out [n, width].
   virtual void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
+
+  /// ids[i] = what sample() of models/sampler chooses from logits[i] without edits and cuts, the
+  /// same token for the same logits; -1 where a logit is not finite. logits [rows, vocab] f32; ids
+  /// [rows] i32. False where this device leaves sampling to the host; then nothing was enqueued.
+  virtual bool sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
+    (void)logits, (void)rows, (void)ids;
+    return false;
+  }
 };
 
 }  // namespace troupe

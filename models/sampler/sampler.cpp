@@ -358,6 +358,12 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
   return choose(edited, max, params, position, params.choice, scratch);
 }
 
+bool chooses_from_all(const SamplingParams& params) {
+  if (edits_logits(params)) return false;
+  const bool cuts = params.min_p > 0.0F || params.top_k > 0 || params.top_p < 1.0F;
+  return params.temperature < greedy_below || !cuts;
+}
+
 TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
                              SamplerScratch& scratch) {
   assert(token >= 0 && static_cast<std::size_t>(token) < logits.size());

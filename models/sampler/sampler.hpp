@@ -48,6 +48,9 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch);
 
+/// Whether sample() chooses greedily or from all tokens: neither edits nor cuts.
+bool chooses_from_all(const SamplingParams& params);
+
 /// The natural-log probability of `token` (0 <= token < vocab) under softmax(logits), raw: before
 /// temperature and penalties, its rank, and the `n` best tokens (at most vocab), best first, lower
 /// id first among equals. Logits must be finite. Within 1e-5 of the exact value.

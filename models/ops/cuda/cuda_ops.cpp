@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t most_spans = 65536;
+constexpr std::int64_t most_sampled_rows = 65536;
 
 /// `weight` (f32, bf16 or f16) in `dtype`, on the host.
 HostTensor converted(const Tensor& weight, DType dtype) {
@@ -59,6 +60,8 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace)));
   TROUPE_TRY(ops->spans_,
              ops->allocate(DType::u8, {most_spans * std::int64_t{sizeof(SequenceSpan)}}));
+  TROUPE_TRY(ops->sampled_rows_,
+             ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
   TROUPE_CHECK(ops->synchronize());
   return std::unique_ptr<Ops>(std::move(ops));
 }
@@ -82,6 +85,13 @@ void CudaOps::check(cudaError_t error, std::string_view operation) {
   if (error == cudaSuccess || error_) return;
   error_ = fail(ErrorCode::internal, "device {}: {} failed: {} ({})", device_, operation,
                 cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+std::optional<DeviceMemory> CudaOps::memory() {
+  std::size_t free = 0, total = 0;
+  (void)stream();
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return DeviceMemory{free, total};
 }
 
 Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {

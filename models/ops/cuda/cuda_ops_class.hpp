@@ -41,13 +41,15 @@ class CudaGroupedLinear final : public GroupedLinear {
 };
 
 /// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, single rows in
-/// cuda_rows.cu, attention in cuda_attention.cu, experts in cuda_experts.cu.
+/// cuda_rows.cu, attention in cuda_attention.cu, experts in cuda_experts.cu, sampling in
+/// cuda_sampler.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
   ~CudaOps() override;
 
   DType activation_dtype() const override { return dtype_; }
+  std::optional<DeviceMemory> memory() override;
 
   Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override;
   void upload(const Tensor& host, const Tensor& device) override;
@@ -90,6 +92,7 @@ class CudaOps final : public Ops {
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
+  bool sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override;
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)
@@ -105,7 +108,8 @@ class CudaOps final : public Ops {
   DType dtype_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<CudaProducts> products_;
-  DeviceTensor spans_;  ///< SequenceSpans of a pass, as bytes
+  DeviceTensor spans_;         ///< SequenceSpans of a pass, as bytes
+  DeviceTensor sampled_rows_;  ///< SampledRows of a pass, as bytes
   std::optional<Error> error_;
 };
 

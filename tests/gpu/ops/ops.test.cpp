@@ -10,6 +10,7 @@
 
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
+#include "models/sampler/sampler.hpp"
 
 namespace troupe {
 namespace {
@@ -324,6 +325,34 @@ TEST_P(BothDevices, add_parts_in_the_trees_order_and_gather) {
   const DeviceTensor out = room(DType::f32, {4, 33});
   gpu_->gather_rows(exact(x), exact(rows), out);
   expect_equal(out, chosen, "gather_rows");
+}
+
+TEST_P(BothDevices, sample_the_same_tokens) {
+  if (is_bf16()) GTEST_SKIP() << "logits are f32";
+  for (const std::int64_t vocab : {50, 4096, 151936}) {
+    constexpr std::int64_t rows = 40;
+    const HostTensor logits = random({rows, vocab}, 3.0F);
+    logits->rows(3, 1).as<float>()[vocab / 2] = std::nanf("");
+    logits->rows(4, 1).as<float>()[vocab - 1] = -INFINITY;
+    std::vector<SampledRow> wanted;
+    std::vector<std::int32_t> expected;
+    SamplerScratch scratch;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      SamplingParams params;
+      params.temperature = row % 4 == 0 ? 0.0F : 0.3F * static_cast<float>(row % 4);
+      params.seed = 1000 + static_cast<std::uint64_t>(row);
+      const auto position = static_cast<std::uint64_t>(row * 17);
+      const auto choice = static_cast<std::uint32_t>(row % 3);
+      wanted.push_back({params.temperature, params.seed, position, choice});
+      const auto row_logits = logits->rows(row, 1).span<float>();
+      expected.push_back(sample(row_logits, params, position, choice, scratch).id);
+    }
+    const DeviceTensor ids = room(DType::i32, {rows});
+    ASSERT_TRUE(gpu_->sample(exact(logits), wanted, ids));
+    expect_same_integers(ids, integers(expected, {rows}), "sample of " + std::to_string(vocab));
+    EXPECT_EQ(expected[3], -1);
+    EXPECT_EQ(expected[4], -1);
+  }
 }
 
 }  // namespace

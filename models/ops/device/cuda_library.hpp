@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "models/ops/cuda/cuda_ops.hpp"
+
+namespace troupe {
+
+/// Raised with every change of CudaLibrary, Ops or what they are made of.
+inline constexpr int cuda_interface = 1;
+
+/// What libtroupe_cuda.so offers to a program of the same `interface`.
+struct CudaLibrary {
+  int interface = cuda_interface;
+  int (*count_devices)() = nullptr;  ///< 0 if CUDA cannot be started
+  Result<std::unique_ptr<Ops>> (*make_ops)(const CudaOpsOptions& options) = nullptr;
+};
+
+/// The library's one symbol, a function of this type.
+inline constexpr const char* cuda_library_symbol = "troupe_cuda_library";
+using CudaLibraryFunction = const CudaLibrary* (*)();
+
+}  // namespace troupe

@@ -1,0 +1,58 @@
+#include "models/ops/device/device.hpp"
+
+#include <filesystem>
+
+#include <dlfcn.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "models/ops/device/cuda_library.hpp"
+
+namespace troupe {
+namespace {
+
+Result<const CudaLibrary*> open_cuda_library() {
+  std::error_code problem;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
+  const std::string path = (program.parent_path() / "libtroupe_cuda.so").string();
+  if (!std::filesystem::exists(path, problem)) {
+    return fail(ErrorCode::unsupported,
+                "this is a build without the part for GPUs: there is no {} (scripts/build cuda "
+                "makes it)",
+                path);
+  }
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return fail(ErrorCode::unsupported, "the part for GPUs cannot be loaded: {}", ::dlerror());
+  }
+  const auto function =
+      reinterpret_cast<CudaLibraryFunction>(::dlsym(library, cuda_library_symbol));
+  if (function == nullptr || function()->interface != cuda_interface) {
+    return fail(ErrorCode::unsupported, "{} is not of the same build as {}", path,
+                program.string());
+  }
+  return function();
+}
+
+Result<const CudaLibrary*> cuda_library() {
+  static const Result<const CudaLibrary*> library = open_cuda_library();
+  return library;
+}
+
+}  // namespace
+
+Result<int> count_gpus() {
+  TROUPE_TRY(const CudaLibrary* library, cuda_library());
+  return library->count_devices();
+}
+
+Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
+  if (options.kind == DeviceKind::cuda) {
+    TROUPE_TRY(const CudaLibrary* library, cuda_library());
+    return library->make_ops({.device = options.device, .dtype = options.dtype});
+  }
+  return make_cpu_ops({.threads = options.threads,
+                       .dtype = options.dtype,
+                       .cores_are_shared = options.cores_are_shared});
+}
+
+}  // namespace troupe

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct OpsOptions {
+  DeviceKind kind = DeviceKind::cpu;
+  DType dtype = DType::f32;  ///< the model's, f32 or bf16
+  int device = 0;            ///< of several GPUs
+  int threads = 1;           ///< of a CPU's operations
+  bool cores_are_shared = false;
+};
+
+/// Ops on a device of this machine. Errors: those of make_cpu_ops or make_cuda_ops; unsupported if
+/// the part for GPUs is not there.
+Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options);
+
+/// How many GPUs this process can use. The part for GPUs is a shared library beside the program,
+/// libtroupe_cuda.so, which is loaded by the first call, so that machines without GPUs need nothing
+/// of CUDA. Errors: unsupported, with what is missing.
+Result<int> count_gpus();
+
+}  // namespace troupe
