@@ -122,7 +122,7 @@ Result<void> BatchJob::open_files() {
              MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
   const Journal& journal = files_->journal;
   state_.total = files_->total;
-  state_.done = journal.lines_before();
+  state_.done = state_.before = journal.lines_before();
   state_.errors = journal.errors_before();
   reporter_.recorder().answered_before(journal.lines_before());
   if (journal.lines_before() > 0) {

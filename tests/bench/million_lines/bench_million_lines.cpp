@@ -68,7 +68,10 @@ class WorkerWithoutModel {
     }
     StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
     for (const SequenceStep& step : plan->steps) {
-      if (step.sample) result.results.push_back({.id = step.id, .tokens = {7}});
+      if (!step.sample) continue;
+      SequenceResult& sampled = result.results.emplace_back();
+      sampled.id = step.id;
+      sampled.tokens = {7};
     }
     return plane_->answer(result, deadline_in(30s));
   }

@@ -7,7 +7,7 @@ namespace troupe::test {
 namespace {
 
 TEST(Resumption, after_twenty_kills_at_random_moments_gives_the_bytes_of_an_undisturbed_run) {
-  kill_and_resume(20, 600 / time_scale, 1500 * time_scale);
+  kill_and_resume(20, 1200 / time_scale, 1500 * time_scale);
 }
 
 }  // namespace

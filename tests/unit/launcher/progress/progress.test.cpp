@@ -202,6 +202,14 @@ TEST(ProgressView, tells_tenths_of_a_second_in_the_summary_of_a_brief_job) {
   EXPECT_EQ(view.summary(), "3 answers of 1000 lines in 0.5 s");
 }
 
+TEST(ProgressView, tells_in_the_summary_what_was_answered_before) {
+  ProgressView view;
+  ProgressState state = state_at(0.5, 3, 0);
+  state.before = 2;
+  view.update(state);
+  EXPECT_EQ(view.summary(), "3 answers of 1000 lines, 2 of them before this run, in 0.5 s");
+}
+
 TEST(ProgressView, survives_an_unknown_total_nonsense_and_time_going_back) {
   ProgressView view;
   EXPECT_EQ(view.live_lines(80).size(), 2U);
