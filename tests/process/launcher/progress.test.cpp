@@ -29,7 +29,7 @@ std::string some_requests(int count) {
   return input;
 }
 
-TEST(JsonProgress, is_a_json_object_a_line_from_loading_to_the_end) {
+TEST(JsonProgress, is_a_json_object_a_line_from_the_beginning_to_the_end) {
   const LauncherJob job;
   job.write_input(some_requests(24));
   const Ended ended = job.run({"--json-progress", "--set", "engine.max_num_seqs=4"});
@@ -42,7 +42,7 @@ TEST(JsonProgress, is_a_json_object_a_line_from_loading_to_the_end) {
     if (object.at("type") == "progress") progress.push_back(object);
   }
   ASSERT_GE(progress.size(), 2U) << ended.err;
-  EXPECT_EQ(progress.front().at("state"), "loading");
+  EXPECT_NE(progress.front().at("state"), "finished");
   const json& last = progress.back();
   EXPECT_EQ(last.at("state"), "finished") << last;
   EXPECT_EQ(last.at("done"), 24);
