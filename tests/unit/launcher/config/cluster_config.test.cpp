@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"nothing_near",
                 with("cluster: {zzzzzz: 2}\n"),
                 {},
-                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, "
+                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, device, "
                 "devices_per_node, network"},
         Mistake{"type_integer",
                 with("engine: {block_size: two}\n"),
