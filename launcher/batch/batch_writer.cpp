@@ -110,6 +110,11 @@ Result<BatchWriter> BatchWriter::open(const std::string& path, OutputOptions opt
   if (::flock(writer.fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::already_exists, "another process is writing the output {}", path);
   }
+  // So that a new file has its name after a power cut; not every file system can.
+  auto folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory) (void)::fsync(directory.get());
   if (status.st_size > keep && ::ftruncate(writer.fd_.get(), keep) != 0) {
     return open_error(errno, path);
   }

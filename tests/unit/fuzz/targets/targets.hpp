@@ -17,6 +17,8 @@ void changed_plans(Effort effort);            ///< the bytes of step plans and r
 void changed_safetensors(Effort effort);      ///< headers of weight files
 void changed_model_configs(Effort effort);    ///< config.json and generation_config.json
 void changed_cluster_configs(Effort effort);  ///< the YAML and --set
+void changed_outputs(Effort effort);          ///< answers of an earlier run, also packed
+void changed_fingerprints(Effort effort);     ///< fingerprint.json
 
 struct Target {
   const char* name;
@@ -34,6 +36,8 @@ inline constexpr Target targets[] = {
     {"safetensors", changed_safetensors},
     {"model_configs", changed_model_configs},
     {"cluster_configs", changed_cluster_configs},
+    {"outputs", changed_outputs},
+    {"fingerprints", changed_fingerprints},
 };
 
 }  // namespace troupe::fuzz

@@ -52,6 +52,19 @@ TEST(CommandLine, has_quiet_defaults) {
   EXPECT_TRUE(line.overrides.empty());
 }
 
+TEST(CommandLine, reads_how_to_resume) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"--resume", "auto"}, {"--resume=force", "force"}, {"--resume=never", "never"}};
+  for (const auto& [option, value] : table) {
+    const CommandLine line = parsed({"--config", "c.yaml", option});
+    ASSERT_EQ(line.overrides.size(), 1U) << option;
+    EXPECT_EQ(line.overrides[0].key, "job.resume") << option;
+    EXPECT_EQ(line.overrides[0].value, value) << option;
+    EXPECT_EQ(line.resume_asked, value != "never") << option;
+  }
+  EXPECT_FALSE(parsed({"--config", "c.yaml"}).resume_asked);
+}
+
 TEST(CommandLine, reads_a_check) {
   const CommandLine line = parsed({"check", "--config", "c.yaml", "--set", "name=x"});
   EXPECT_EQ(line.command, CommandLine::Command::check);
@@ -71,6 +84,7 @@ TEST(CommandLine, says_what_to_do_about_a_mistake) {
       {{"--config", "c.yaml", "--ouput=x"}, "unknown option --ouput; did you mean --output?"},
       {{"--config", "c.yaml", "--overwirte"}, "did you mean --overwrite?"},
       {{"--config", "c.yaml", "--loglevel", "debug"}, "did you mean --log-level?"},
+      {{"--config", "c.yaml", "--overwrite", "--resume"}, "give --resume or --overwrite, not both"},
       {{"--config", "c.yaml", "--zebra"}, "unknown option --zebra; try launcher --help"},
       {{"chekc", "--config", "c.yaml"}, "unknown command chekc; did you mean check?"},
       {{"c.yaml"}, "c.yaml needs --config before it: --config c.yaml"},

@@ -1,0 +1,40 @@
+#include "launcher/job/last_words.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+const JobStanding standing{
+    .done = 12, .before = 0, .total = 40, .output = "out.jsonl", .folder = "out.jsonl.job"};
+
+TEST(LastWords, say_what_is_done_and_what_to_do) {
+  EXPECT_EQ(
+      failed_text("the disk is full", standing),
+      "launcher: the disk is full\n12 of 40 lines are answered in out.jsonl. The same command "
+      "goes on\nlogs: out.jsonl.job/");
+  EXPECT_EQ(stopped_text("the rest was not begun", standing),
+            "launcher: stopped by a signal; the rest was not begun\n12 of 40 lines are answered in "
+            "out.jsonl. The same command goes on");
+}
+
+TEST(LastWords, tell_earlier_runs_and_leave_an_unknown_total_out) {
+  JobStanding other = standing;
+  other.before = 5;
+  other.total = 0;
+  EXPECT_EQ(done_sentence(other), "12 lines are answered in out.jsonl (5 of them before this run)");
+}
+
+TEST(LastWords, know_commands_that_would_not_go_on) {
+  JobStanding other = standing;
+  other.mode = ResumeMode::overwrite;
+  EXPECT_EQ(how_to_go_on(other), "The same command without --overwrite goes on");
+  other.mode = ResumeMode::never;
+  EXPECT_EQ(how_to_go_on(other), "The same command with --resume goes on");
+  other.resumable = false;
+  EXPECT_EQ(how_to_go_on(other),
+            "This job cannot be gone on with: its input or its output is a pipe");
+}
+
+}  // namespace
+}  // namespace troupe

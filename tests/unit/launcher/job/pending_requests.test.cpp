@@ -1,0 +1,56 @@
+#include "launcher/job/pending_requests.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+BatchRequest request_of(std::string custom_id, std::size_t bytes) {
+  BatchRequest request;
+  request.header.custom_id = std::move(custom_id);
+  request.request.prompt = std::string(bytes, 'x');
+  return request;
+}
+
+TEST(PendingRequests, names_requests_and_gives_their_headers_back_once) {
+  PendingRequests pending(10);
+  BatchRequest a = request_of("a", 1);
+  BatchRequest b = request_of("b", 1);
+  pending.add(a);
+  pending.add(b);
+  EXPECT_NE(a.request.id, b.request.id);
+  EXPECT_EQ(pending.size(), 2U);
+  EXPECT_EQ(pending.take(a.request.id)->custom_id, "a");
+  EXPECT_FALSE(pending.take(a.request.id).has_value());
+  EXPECT_EQ(pending.take(b.request.id)->custom_id, "b");
+  EXPECT_TRUE(pending.empty());
+}
+
+TEST(PendingRequests, are_bounded_in_number) {
+  PendingRequests pending(2);
+  BatchRequest first = request_of("a", 1);
+  BatchRequest second = request_of("b", 1);
+  pending.add(first);
+  EXPECT_TRUE(pending.has_room());
+  pending.add(second);
+  EXPECT_FALSE(pending.has_room());
+  (void)pending.take(first.request.id);
+  EXPECT_TRUE(pending.has_room());
+}
+
+TEST(PendingRequests, are_bounded_in_bytes) {
+  PendingRequests pending(100);
+  std::vector<std::uint64_t> ids;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(pending.has_room()) << "after " << i << " prompts of 16 MiB";
+    BatchRequest large = request_of("large", std::size_t{16} << 20);
+    EXPECT_GE(pending.add(large), std::size_t{16} << 20);
+    ids.push_back(large.request.id);
+  }
+  EXPECT_FALSE(pending.has_room());
+  (void)pending.take(ids[2]);
+  EXPECT_TRUE(pending.has_room());
+}
+
+}  // namespace
+}  // namespace troupe
