@@ -125,6 +125,7 @@ class Bench {
       figures.options.e2e_ms = config_.slo.e2e_ms;
     }
     figures.runs = line_.bench.repeat;
+    if (plan_.engine.device != DeviceKind::cpu) return figures;  // these are the CPU's
     const int workers = plan_.mesh.world_size() * plan_.engine.threads_per_worker;
     figures.ceiling_threads = std::min(workers, plan_.cores);
     figures.ceilings = measure_ceilings(figures.ceiling_threads, ceiling_seconds);

@@ -41,8 +41,9 @@ struct SweepPoint {
   Distribution first_token_ms;          ///< TTFT
   Distribution per_token_ms;            ///< TPOT: of answers of two tokens and more
   Distribution whole_ms;
-  double operations_share = 0;  ///< MFU: of Ceilings::operations_per_second
-  double bytes_share = 0;       ///< of Ceilings::bytes_per_second
+  /// MFU: of Ceilings::operations_per_second; 0 where that is not known, as the other share.
+  double operations_share = 0;
+  double bytes_share = 0;  ///< of Ceilings::bytes_per_second
 };
 
 /// The figures of `runs`, not empty.

@@ -104,10 +104,12 @@ std::string sweep_page(const SweepFigures& figures, const std::string& heading) 
   page += plotter.percentiles("Time to the first token", &SweepPoint::first_token_ms);
   page += plotter.percentiles("Time between tokens", &SweepPoint::per_token_ms);
   page += plotter.percentiles("Time of a whole request", &SweepPoint::whole_ms);
-  page +=
-      plotter.plot("Share of the measured ceilings", "%",
-                   {{"arithmetic", [](const SweepPoint& p) { return 100 * p.operations_share; }},
-                    {"memory", [](const SweepPoint& p) { return 100 * p.bytes_share; }}});
+  if (figures.ceilings.known()) {
+    page +=
+        plotter.plot("Share of the measured ceilings", "%",
+                     {{"arithmetic", [](const SweepPoint& p) { return 100 * p.operations_share; }},
+                      {"memory", [](const SweepPoint& p) { return 100 * p.bytes_share; }}});
+  }
   page += "</div>\n";
   return page + "<pre>" + html_escaped(heading + to_table(figures)) + "</pre>\n</body>\n</html>\n";
 }

@@ -20,6 +20,7 @@ std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); 
 
 std::string work_table(const SweepFigures& figures) {
   const bool limits = figures.options.has_limits();
+  const bool known = figures.ceilings.known();
   std::string table = fmt::format("{:<9}{:>9}{:>11}{:>19}{:>8}{:>8}{}\n",
                                   figures.options.by_rate ? "rate" : "at once", "req/s", "output/s",
                                   "(least to most)", "MFU", "memory",
@@ -30,11 +31,11 @@ std::string work_table(const SweepFigures& figures) {
                     figure(point.most_output_tokens_per_second));
     const std::string good =
         fmt::format("{} ({:.0f}%)", figure(point.good_requests_per_second), 100 * point.good_share);
-    table +=
-        fmt::format("{:<9}{:>9}{:>11}{:>19}{:>8}{:>8}{}\n", load_name(figures.options, point.load),
-                    figure(point.requests_per_second), figure(point.output_tokens_per_second),
-                    spread, percent(point.operations_share), percent(point.bytes_share),
-                    limits ? fmt::format("{:>15}", good) : "");
+    table += fmt::format(
+        "{:<9}{:>9}{:>11}{:>19}{:>8}{:>8}{}\n", load_name(figures.options, point.load),
+        figure(point.requests_per_second), figure(point.output_tokens_per_second), spread,
+        known ? percent(point.operations_share) : "-", known ? percent(point.bytes_share) : "-",
+        limits ? fmt::format("{:>15}", good) : "");
   }
   return table;
 }
@@ -71,10 +72,13 @@ std::string load_name(const SweepOptions& options, double load) {
 }
 
 std::string to_table(const SweepFigures& figures) {
-  std::string text = fmt::format("ceilings  {} GFLOP/s, {} GB/s, measured on {} thread{}\n\n",
-                                 figure(figures.ceilings.operations_per_second * 1e-9),
-                                 figure(figures.ceilings.bytes_per_second * 1e-9),
-                                 figures.ceiling_threads, figures.ceiling_threads == 1 ? "" : "s");
+  std::string text;
+  if (figures.ceilings.known()) {
+    text = fmt::format("ceilings  {} GFLOP/s, {} GB/s, measured on {} thread{}\n\n",
+                       figure(figures.ceilings.operations_per_second * 1e-9),
+                       figure(figures.ceilings.bytes_per_second * 1e-9), figures.ceiling_threads,
+                       figures.ceiling_threads == 1 ? "" : "s");
+  }
   text += work_table(figures) + "\n" + time_table(figures);
   std::int64_t failed = 0;
   for (const SweepPoint& point : figures.points) failed += point.failed;
@@ -83,6 +87,7 @@ std::string to_table(const SweepFigures& figures) {
 
 ordered_json to_json(const SweepFigures& figures) {
   const SweepOptions& options = figures.options;
+  const bool known = figures.ceilings.known();
   ordered_json json;
   json["loads_are"] = options.by_rate ? "requests_per_second" : "requests_at_once";
   json["runs_of_each"] = figures.runs;
@@ -109,8 +114,8 @@ ordered_json to_json(const SweepFigures& figures) {
          {"ttft_ms", distribution_json(point.first_token_ms)},
          {"tpot_ms", distribution_json(point.per_token_ms)},
          {"end_to_end_ms", distribution_json(point.whole_ms)},
-         {"mfu", point.operations_share},
-         {"memory_bandwidth_share", point.bytes_share}});
+         {"mfu", known ? ordered_json(point.operations_share) : ordered_json()},
+         {"memory_bandwidth_share", known ? ordered_json(point.bytes_share) : ordered_json()}});
   }
   return json;
 }

@@ -167,6 +167,15 @@ TEST(SweepReport, tells_programs_everything) {
   EXPECT_EQ(json.at("points")[1].at("failed"), 1);
 }
 
+TEST(SweepReport, tells_no_shares_of_ceilings_that_nobody_measured) {
+  SweepFigures figures = two_loads();
+  figures.ceilings = {};
+  EXPECT_THAT(to_table(figures), Not(HasSubstr("ceilings")));
+  EXPECT_THAT(to_table(figures), Not(HasSubstr("0.0%")));
+  EXPECT_TRUE(to_json(figures).at("points")[0].at("mfu").is_null());
+  EXPECT_THAT(sweep_page(figures, ""), Not(HasSubstr("ceilings")));
+}
+
 TEST(EvenTicks, are_round_numbers_that_cover_the_values) {
   EXPECT_THAT(even_ticks(1), ElementsAre(0, 0.2, 0.4, 0.6000000000000001, 0.8, 1));
   EXPECT_THAT(even_ticks(437), ElementsAre(0, 100, 200, 300, 400, 500));
