@@ -67,7 +67,10 @@ JobOutcome outcome_of(ExitCode code) {
 
 JobReporter::JobReporter(const JobPlan& plan) : recorder_(facts_of(plan), now_us()) {}
 
-void JobReporter::engine_ready() { recorder_.engine_ready(now_us()); }
+void JobReporter::engine_ready() {
+  ready_ = true;
+  recorder_.engine_ready(now_us());
+}
 
 void JobReporter::ask_if_due(EngineSession& session, Clock::time_point now) {
   if (now < next_ask_) return;
@@ -84,6 +87,8 @@ bool JobReporter::take(std::vector<Result<ProcessTelemetry>> telemetry) {
 }
 
 void JobReporter::collect(EngineSession& session) {
+  // A driver that is still loading answers nobody.
+  if (!ready_) return;
   const auto until = Clock::now() + collect_limit;
   const auto asked = session.engine().ask_telemetry(true).get(collect_limit);
   if (!asked.ok()) return;

@@ -21,6 +21,7 @@ class JobReporter {
   JobRecorder& recorder() { return recorder_; }
   const JobRecorder& recorder() const { return recorder_; }
 
+  /// From now on the engine takes requests and tells of itself.
   void engine_ready();
   /// Asks for telemetry if it is time; the answers come with EngineSession::take.
   void ask_if_due(EngineSession& session, Clock::time_point now);
@@ -28,7 +29,8 @@ class JobReporter {
   bool take(std::vector<Result<ProcessTelemetry>> telemetry);
 
   /// The job is at its end and the engine still there: asks for everything, and waits a second at
-  /// most for what the processes tell. Answers to requests that come meanwhile are dropped.
+  /// most for what the processes tell. Answers to requests that come meanwhile are dropped. Nothing
+  /// before engine_ready().
   void collect(EngineSession& session);
   /// Notes how it ended and writes report.json, report.html and trace.json into the folder. Errors:
   /// those of write_reports.
@@ -36,6 +38,7 @@ class JobReporter {
 
  private:
   JobRecorder recorder_;
+  bool ready_ = false;
   Clock::time_point next_ask_{};
 };
 

@@ -249,14 +249,14 @@ function distributionPlot(name, title, of, color) {
 // rows: [{label, parts: [seconds]}], one bar each, all of one scale.
 function stackedBars(name, title, keys, rows) {
   plot(name, title, keys, rows.length, (body, width) => {
-    const bar = 18, gap = 8, left = Math.min(96, Math.max(...rows.map((r) => r.label.length)) * 8 + 12);
+    const bar = rows.length > 16 ? 10 : 18, gap = rows.length > 16 ? 4 : 8, left = Math.min(96, Math.max(...rows.map((r) => r.label.length)) * 8 + 12);
     const height = rows.length * (bar + gap) + 26;
     const most = Math.max(...rows.map((r) => r.parts.reduce((a, b) => a + b, 0)), 1e-9);
     const picture = frame(width, height, title);
     const x = (seconds) => left + seconds / most * (width - left - 8);
     rows.forEach((row, index) => {
       const y = index * (bar + gap);
-      picture.append(svg("text", {x: left - 8, y: y + 13, "text-anchor": "end"}, row.label));
+      picture.append(svg("text", {x: left - 8, y: y + bar / 2 + 4, "text-anchor": "end"}, row.label));
       let sum = 0;
       row.parts.forEach((seconds, part) => {
         const rect = svg("rect", {class: "bar", x: x(sum), width: Math.max(0, x(sum + seconds) - x(sum)),
@@ -281,11 +281,11 @@ function stackedBars(name, title, keys, rows) {
 function heatMap(name, title, rows) {
   const layers = rows.length, experts = layers > 0 ? rows[0].length : 0;
   const caption = plot(name, title, [], layers * experts, (body, width) => {
-    const left = 58, bottom = 22;
+    const left = 58, top = 6, bottom = 22;
     const cell = Math.max(6, Math.min(26, Math.floor(360 / layers)));
     const height = layers * cell;
     const wide = (width - left) / experts;
-    const picture = frame(width, height + bottom, title);
+    const picture = frame(width, top + height + bottom, title);
     const canvas = html("canvas");
     const sharp = window.devicePixelRatio || 1;
     canvas.width = Math.round((width - left) * sharp);
@@ -306,16 +306,16 @@ function heatMap(name, title, rows) {
     paint();
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
     const holder = html("div");
-    holder.style.cssText = "position:relative;height:" + (height + bottom) + "px";
-    canvas.style.cssText = "position:absolute;left:" + left + "px;top:0;width:" + (width - left) + "px;height:" + height + "px";
+    holder.style.cssText = "position:relative;height:" + (top + height + bottom) + "px";
+    canvas.style.cssText = "position:absolute;left:" + left + "px;top:" + top + "px;width:" + (width - left) + "px;height:" + height + "px";
     picture.style.position = "absolute";
     const every = Math.ceil(layers * 14 / Math.max(height, 1));
     for (let layer = 0; layer < layers; layer += every) {
-      picture.append(svg("text", {x: left - 8, y: layer * cell + cell / 2 + 4, "text-anchor": "end"}, "layer " + layer));
+      picture.append(svg("text", {x: left - 8, y: top + layer * cell + cell / 2 + 4, "text-anchor": "end"}, "layer " + layer));
     }
     const step = Math.ceil(26 / wide);
     for (let expert = 0; expert < experts; expert += step) {
-      picture.append(svg("text", {x: left + (expert + 0.5) * wide, y: height + 15, "text-anchor": "middle"}, expert));
+      picture.append(svg("text", {x: left + (expert + 0.5) * wide, y: top + height + 15, "text-anchor": "middle"}, expert));
     }
     canvas.addEventListener("pointermove", (event) => {
       const expert = Math.min(experts - 1, Math.max(0, Math.floor(event.offsetX / wide)));

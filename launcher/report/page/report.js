@@ -8,7 +8,7 @@
   put("name", job.name);
   const outcome = document.getElementById("outcome");
   outcome.textContent = job.outcome;
-  outcome.classList.add(job.outcome === "finished" ? "good" : "bad");
+  outcome.classList.add({"finished": "good", "finished with error lines": "mixed"}[job.outcome] || "bad");
   put("about", [job.model, job.architecture, "began " + job.began.replace("T", " ").replace("Z", " UTC"),
     duration(job.seconds) + ", of these " + duration(job.serving_seconds) + " answering"].join("  ·  "));
   if (job.reason) {
@@ -34,9 +34,11 @@
   tile("Prompts computed", short(tokens.computed_prompt_per_second), "tok/s",
     short(tokens.computed_prompt) + " tokens");
   tile("Prefix cache", percent(seen > 0 ? tokens.prefix_hits / seen : 0), "", "of prompt tokens found");
-  tile("First token", milliseconds(latency.ttft.p50), "", "P99 " + milliseconds(latency.ttft.p99));
-  tile("Between tokens", milliseconds(latency.itl.p50), "", "P99 " + milliseconds(latency.itl.p99));
-  tile("Whole answer", milliseconds(latency.e2e.p50), "", "P99 " + milliseconds(latency.e2e.p99));
+  for (const [label, of] of [["First token", latency.ttft], ["Between tokens", latency.itl],
+    ["Whole answer", latency.e2e]]) {
+    const known = of.count > 0;
+    tile(label, known ? milliseconds(of.p50) : "–", "", known ? "P99 " + milliseconds(of.p99) : "none was measured");
+  }
   tile("KV cache", percent(steps.peak_kv_use), "", "at its fullest");
   tile("Outside the model", steps.share_outside_model === null ? "–" : percent(steps.share_outside_model), "",
     "of the time with requests");

@@ -51,13 +51,16 @@ void expect_rows_of_every_token(const json& report, int stages, std::int64_t row
   for (const std::int64_t passed : of_stage) EXPECT_EQ(passed, rows);
 }
 
-TEST(Report, agrees_with_the_answers_to_the_token) {
+void expect_agreement(std::vector<std::string> arguments) {
   const LauncherJob job;
   job.write_input(some_requests(12) + "this is no JSON\n");
   // So every token passes the model once, and none in vain.
-  const Ended ended = job.run(settings(
-      {"engine.async_scheduling=false", "engine.enable_prefix_caching=false", "slo.e2e_ms=100000",
-       "parallel.tensor_parallel_size=2", "parallel.expert_parallel_size=2"}));
+  for (const auto& exact : settings({"engine.async_scheduling=false",
+                                     "engine.enable_prefix_caching=false", "slo.e2e_ms=100000"})) {
+    arguments.push_back(exact);
+  }
+  const bool two_stages = arguments.at(1).starts_with("parallel.pipeline");
+  const Ended ended = job.run(arguments);
   ASSERT_EQ(ended.code, 1) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("time outside the model: "));
   const json report = job_file(job, "report.json");
@@ -78,7 +81,7 @@ TEST(Report, agrees_with_the_answers_to_the_token) {
   EXPECT_EQ(report.at("goodput").at("good_answers"), 12);
   EXPECT_EQ(report.at("ranks").size(), 2U);
   // The last token of an answer is sampled and not computed.
-  expect_rows_of_every_token(report, 1, tokens.prompt + tokens.output - 12);
+  expect_rows_of_every_token(report, two_stages ? 2 : 1, tokens.prompt + tokens.output - 12);
 
   const json& time = report.at("over_time");
   double output = 0;
@@ -88,6 +91,18 @@ TEST(Report, agrees_with_the_answers_to_the_token) {
   EXPECT_NEAR(output, static_cast<double>(tokens.output),
               0.01 * static_cast<double>(tokens.output));
   EXPECT_EQ(sum_of(time.at("steps")), report.at("steps").at("count").get<std::int64_t>());
+}
+
+TEST(Report, agrees_with_the_answers_to_the_token) {
+  // In each way that experts are computed: whole, in parts, and dealt out.
+  const std::vector<std::string> ways[] = {
+      settings({"parallel.pipeline_parallel_size=2"}),
+      settings({"parallel.tensor_parallel_size=2", "parallel.expert_parallel_size=1"}),
+      settings({"parallel.tensor_parallel_size=2", "parallel.expert_parallel_size=2"})};
+  for (const auto& way : ways) {
+    SCOPED_TRACE(way.at(1) + ", " + way.back());
+    expect_agreement(way);
+  }
 }
 
 TEST(Report, divides_the_time_of_every_rank_and_counts_no_time_in_the_model_twice) {

@@ -234,5 +234,24 @@ TEST(AnswerBook, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) 
   EXPECT_EQ(outcome.completion->choices[1].token_ids, Ids{8});
 }
 
+TEST(AnswerBook, measures_the_time_between_the_tokens_of_each_sequence) {
+  using std::chrono::milliseconds;
+  AnswerBook book(nullptr);
+  const auto started = book.begin(0, request_of(5, 2, 2), now);
+  const auto first = started[0].spec.request, second = started[1].spec.request;
+  book.take(update_of(first, {1}, 0, std::nullopt), now + milliseconds(10));
+  book.take(update_of(second, {1}, 0, std::nullopt), now + milliseconds(11));
+  EXPECT_EQ(book.inter_token_us().count(), 0U) << "first tokens follow none";
+  // Two that come together share the time since the one before.
+  book.take(update_of(first, {2, 3}, 0, std::nullopt), now + milliseconds(20));
+  book.take(update_of(second, {}, 0, std::nullopt), now + milliseconds(21));
+  book.take(update_of(second, {2}, 0, std::nullopt), now + milliseconds(31));
+  const DistributionSketch& between = book.inter_token_us();
+  EXPECT_EQ(between.count(), 3U);
+  EXPECT_DOUBLE_EQ(between.quantile_us(0), 5000);
+  EXPECT_DOUBLE_EQ(between.quantile_us(0.5), 5000);
+  EXPECT_DOUBLE_EQ(between.quantile_us(1), 20000);
+}
+
 }  // namespace
 }  // namespace troupe
