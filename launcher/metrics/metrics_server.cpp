@@ -21,8 +21,8 @@ constexpr unsigned most_connections = 16;
 constexpr unsigned timeout_seconds = 10;
 constexpr int backlog = 16;
 
-constexpr std::string_view text_type = "text/plain; version=0.0.4; charset=utf-8";
-constexpr std::string_view plain_type = "text/plain; charset=utf-8";
+constexpr const char* text_type = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char* plain_type = "text/plain; charset=utf-8";
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -78,13 +78,13 @@ Result<UniqueFd> listen_on(const std::string& address, std::uint16_t& port) {
   return fd;
 }
 
-MHD_Result respond(MHD_Connection* connection, unsigned status, std::string_view type,
+MHD_Result respond(MHD_Connection* connection, unsigned status, const char* type,
                    std::string_view body) {
   // The copy is libmicrohttpd's; a text outlives no call.
   MHD_Response* response = MHD_create_response_from_buffer(
       body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
-  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type.data());
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
   const MHD_Result queued = MHD_queue_response(connection, status, response);
   MHD_destroy_response(response);
   return queued;

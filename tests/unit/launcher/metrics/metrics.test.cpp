@@ -23,7 +23,7 @@ using testing::StartsWith;
 constexpr timeval patience{.tv_sec = 10, .tv_usec = 0};
 
 /// Sends `request` to the port on 127.0.0.1 and reads until the other side is done.
-std::string ask(std::uint16_t port, std::string request) {
+std::string ask(std::uint16_t port, const std::string& request) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
