@@ -85,7 +85,9 @@ class Resuming : public testing::Test {
     launcher->signal(signal_number);
     const Ended ended = launcher->wait(end_limit);
     EXPECT_EQ(ended.code, code) << ended.describe();
-    if (code == 4) EXPECT_THAT(ended.err, HasSubstr("The same command goes on"));
+    if (code == 4) {
+      EXPECT_THAT(ended.err, HasSubstr("The same command goes on"));
+    }
     EXPECT_TRUE(processes_left_in(job_.folder(), seconds(10)).empty());
     EXPECT_LT(lines(), mixed_lines) << "nothing was left to resume";
   }
@@ -160,6 +162,14 @@ TEST_F(Resuming, works_from_and_to_packed_files) {
   expect_undisturbed(output());
 }
 
+TEST_F(Resuming, a_packed_input_that_is_cut_short_is_refused_before_anything_starts) {
+  ASSERT_EQ(shell(job_, "gzip -c in.jsonl > whole && head -c 500 whole > in.jsonl"), 0);
+  const Ended ended = job_.run();
+  EXPECT_EQ(ended.code, 2) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("in.jsonl ends in the middle of packed data"));
+  EXPECT_FALSE(std::filesystem::exists(job_.output()));
+}
+
 TEST_F(Resuming, goes_on_after_a_full_disk) {
   const auto launcher = job_.start({"--set", "engine.max_num_seqs=4"});
   ASSERT_TRUE(launcher->wait_for_lines(job_.output(), 5, event_limit))
@@ -208,6 +218,14 @@ TEST_F(Resuming, a_silent_pipe_does_not_hold_up_signals_or_answers) {
   EXPECT_EQ(ended.code, 4) << ended.describe();
   EXPECT_TRUE(ended.in_time);
   EXPECT_TRUE(job_.answers().at("only").ok());
+}
+
+TEST_F(Resuming, a_reader_of_the_output_who_goes_away_ends_the_job) {
+  const int code = shell(job_,
+                         "$LAUNCHER --config cluster.yaml --output - 2> err | head -n 3 > first; "
+                         "grep -q \"Broken pipe\" err && grep -q \"cannot be gone on with\" err");
+  EXPECT_EQ(code, 0) << golden::file_bytes(job_.folder() / "err");
+  EXPECT_TRUE(processes_left_in(job_.folder(), seconds(5)).empty());
 }
 
 TEST_F(Resuming, what_runs_longer_than_the_grace_time_is_given_up_and_not_written) {
