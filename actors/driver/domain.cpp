@@ -201,10 +201,11 @@ void Domain::drain() {
 }
 
 std::int32_t Domain::ask_telemetry(bool all, const EngineEvents& events) {
-  executor_.call<&Executor::telemetry>(all).then(events.on_telemetry);
-  for (const auto& worker : workers_) {
-    worker.call<&Worker::telemetry>(all).then(events.on_telemetry);
-  }
+  const auto tell = [all, told = events.on_telemetry](Result<ProcessTelemetry> seen) {
+    told(all, std::move(seen));
+  };
+  executor_.call<&Executor::telemetry>(all).then(tell);
+  for (const auto& worker : workers_) worker.call<&Worker::telemetry>(all).then(tell);
   return 1 + static_cast<std::int32_t>(workers_.size());
 }
 

@@ -91,7 +91,7 @@ std::int32_t Driver::ask_telemetry(bool all) {
   own.totals = recorder_.totals();
   if (all) own.kept = recorder_.spans();
   own.now_ns = monotonic_ns();
-  events_.on_telemetry(std::move(own));
+  events_.on_telemetry(all, std::move(own));
   return asked;
 }
 

@@ -59,9 +59,9 @@ struct EngineEvents {
   /// A worker, the executor or their node is gone; the engine answers nothing more. May come more
   /// than once, as one death brings others.
   std::function<void(const ActorDown&)> on_down;
-  /// What a process says of itself when it was asked for its telemetry, or why it did not. May be
-  /// empty: then nobody is asked.
-  std::function<void(Result<ProcessTelemetry>)> on_telemetry = {};
+  /// What a process says of itself when it was asked for its telemetry, `all` of it or totals only,
+  /// or why it did not. May be empty: then nobody is asked.
+  std::function<void(bool all, Result<ProcessTelemetry>)> on_telemetry = {};
 };
 
 }  // namespace troupe

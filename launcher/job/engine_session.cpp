@@ -48,13 +48,14 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                                                 .log_level = log_level,
                                                 .calls = {}}));
   Mailbox& mailbox = session->mailbox_;
-  TROUPE_TRY(
-      session->engine_,
-      Engine::create(
-          *session->cluster_, plan.engine,
-          {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
-           .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
-           .on_telemetry = [&mailbox](Result<ProcessTelemetry> t) { mailbox.put(std::move(t)); }}));
+  TROUPE_TRY(session->engine_,
+             Engine::create(*session->cluster_, plan.engine,
+                            {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
+                             .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
+                             .on_telemetry =
+                                 [&mailbox](bool all, Result<ProcessTelemetry> told) {
+                                   mailbox.put(Mailbox::Telemetry{all, std::move(told)});
+                                 }}));
   return session;
 }
 

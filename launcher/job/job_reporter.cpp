@@ -1,5 +1,6 @@
 #include "launcher/job/job_reporter.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <unistd.h>
@@ -78,10 +79,10 @@ void JobReporter::ask_if_due(EngineSession& session, Clock::time_point now) {
   (void)session.engine().ask_telemetry(false);
 }
 
-bool JobReporter::take(std::vector<Result<ProcessTelemetry>> telemetry) {
-  for (auto& told : telemetry) {
+bool JobReporter::take(std::vector<Mailbox::Telemetry> telemetry) {
+  for (auto& answer : telemetry) {
     // Who is gone is told by supervision.
-    if (told.ok()) recorder_.take(*std::move(told));
+    if (answer.told.ok()) recorder_.take(*std::move(answer.told));
   }
   return !telemetry.empty();
 }
@@ -95,7 +96,9 @@ void JobReporter::collect(EngineSession& session) {
   for (std::int32_t told = 0; told < *asked && Clock::now() < until;) {
     auto content =
         session.take(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
-    told += static_cast<std::int32_t>(content.telemetry.size());
+    // Not those to an earlier ask, which may still come.
+    told += static_cast<std::int32_t>(
+        std::ranges::count(content.telemetry, true, &Mailbox::Telemetry::all));
     take(std::move(content.telemetry));
   }
 }

@@ -26,7 +26,7 @@ class JobReporter {
   /// Asks for telemetry if it is time; the answers come with EngineSession::take.
   void ask_if_due(EngineSession& session, Clock::time_point now);
   /// Takes those answers. True: the ranks' load is news.
-  bool take(std::vector<Result<ProcessTelemetry>> telemetry);
+  bool take(std::vector<Mailbox::Telemetry> telemetry);
 
   /// The job is at its end and the engine still there: asks for everything, and waits a second at
   /// most for what the processes tell. Answers to requests that come meanwhile are dropped. Nothing

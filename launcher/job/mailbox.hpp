@@ -15,10 +15,15 @@ namespace troupe {
 /// Where the engine's threads leave what they report, for the job's one thread to take.
 class Mailbox {
  public:
+  /// One process's answer to one ask for its telemetry.
+  struct Telemetry {
+    bool all = false;  ///< that was asked for, not totals only
+    Result<ProcessTelemetry> told;
+  };
   struct Content {
     std::vector<EngineReport> reports;
     std::vector<ActorDown> downs;
-    std::vector<Result<ProcessTelemetry>> telemetry;
+    std::vector<Telemetry> telemetry;
 
     bool empty() const { return reports.empty() && downs.empty() && telemetry.empty(); }
   };
@@ -38,7 +43,7 @@ class Mailbox {
     filled_.notify_one();
   }
 
-  void put(Result<ProcessTelemetry> telemetry) {
+  void put(Telemetry telemetry) {
     {
       std::lock_guard lock(mutex_);
       content_.telemetry.push_back(std::move(telemetry));
