@@ -68,12 +68,14 @@ ForwardBatch Pass::upload() {
   batch.head_rows = upload(head_rows_, device_heads_);
   const Tensor positions = upload(positions_, device_positions_);
   attention_.clear();
+  ++uploads_;
   for (Group& group : groups_) {
     attention_.push_back({.positions = positions,
                           .kv_slots = upload(group.slots, group.device_slots),
                           .block_tables = upload(group.tables, group.device_tables),
                           .sequences = group.spans,
-                          .block_size = limits_.block_size});
+                          .block_size = limits_.block_size,
+                          .pass = uploads_});
   }
   batch.attention = attention_;
   return batch;

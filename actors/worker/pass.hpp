@@ -58,6 +58,7 @@ class Pass {
   Ops* ops_;
   ModelLimits limits_;
   std::int64_t table_room_ = 0;  ///< entries of each group's tables
+  std::uint64_t uploads_ = 0;
   std::vector<std::int32_t> ids_, positions_, head_rows_;
   DeviceTensor device_ids_, device_positions_, device_heads_;
   std::vector<Group> groups_;

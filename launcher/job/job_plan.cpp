@@ -69,6 +69,17 @@ Result<DeviceKind> device_kind(const Config& config) {
               gpus.ok() ? "this machine has no GPU that CUDA can use" : gpus.error().message);
 }
 
+/// Refuses what this version does not run on GPUs: ranks that exchange tensors.
+Result<void> check_gpu_mesh(const Mesh& mesh) {
+  const bool alone =
+      mesh.shape().tensor == 1 && mesh.shape().pipeline == 1 && mesh.replicas_per_domain() == 1;
+  if (alone) return {};
+  return fail(
+      ErrorCode::unsupported,
+      "on GPUs a replica is one worker in this version: set the tensor, pipeline and expert "
+      "parallel sizes to 1, or cluster.device: cpu");
+}
+
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
                                int cores) {
@@ -85,6 +96,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
       config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
   TROUPE_TRY(engine.device, device_kind(config));
   const bool on_gpu = engine.device == DeviceKind::cuda;
+  if (on_gpu) TROUPE_CHECK(check_gpu_mesh(mesh));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   engine.bf16 = config.model.dtype == "bfloat16" ||
                 (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);

@@ -47,6 +47,8 @@ struct AttentionBatch {
   Tensor block_tables;                      ///< [sum of blocks] i32, sequence after sequence
   std::span<const SequenceSpan> sequences;  ///< in row order, covering all rows
   std::int32_t block_size = 16;
+  /// Counts the passes of an Ops: what was planned for one layer serves the others. 0: unknown.
+  std::uint64_t pass = 0;
 };
 
 /// One layer's pages of keys and values on one rank: `blocks` pages of `block_size` tokens for its

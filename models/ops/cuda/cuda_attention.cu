@@ -265,6 +265,10 @@ void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
 void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                         const KvLayer& cache, const Tensor& out) {
   if (q.empty()) return;
+  if (flash_attention_ && FlashAttention::supports(shape, cache, q.dtype())) {
+    check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
+    return;
+  }
   const std::size_t bytes = batch.sequences.size_bytes();
   check(cudaMemcpyAsync(spans_->data(), batch.sequences.data(), bytes, cudaMemcpyHostToDevice,
                         stream()),

@@ -58,6 +58,11 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   if (ops->error_) return *ops->error_;
   TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
   TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace)));
+  if (options.dtype == DType::bf16) {
+    TROUPE_TRY(DeviceTensor work, ops->allocate(DType::u8, {FlashAttention::work_bytes}));
+    TROUPE_TRY(DeviceTensor plan, ops->allocate(DType::u8, {FlashAttention::plan_bytes}));
+    TROUPE_TRY(ops->flash_attention_, FlashAttention::create(std::move(work), std::move(plan)));
+  }
   TROUPE_TRY(ops->spans_,
              ops->allocate(DType::u8, {most_spans * std::int64_t{sizeof(SequenceSpan)}}));
   TROUPE_TRY(ops->sampled_rows_,
@@ -92,6 +97,11 @@ std::optional<DeviceMemory> CudaOps::memory() {
   (void)stream();
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return DeviceMemory{free, total};
+}
+
+void CudaOps::check(const Result<void>& done) {
+  if (done.ok() || error_) return;
+  error_ = fail(ErrorCode::internal, "device {}: {}", device_, done.error().message);
 }
 
 Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
@@ -178,9 +188,7 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t 
 void CudaOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
   const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
-  const Result<void> multiplied = products_->multiply(matrix, x, out, stream());
-  if (multiplied.ok() || error_) return;
-  error_ = fail(ErrorCode::internal, "device {}: {}", device_, multiplied.error().message);
+  check(products_->multiply(matrix, x, out, stream()));
 }
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_products.hpp"
+#include "models/ops/cuda/flash_attention.hpp"
 
 namespace troupe {
 
@@ -102,14 +103,16 @@ class CudaOps final : public Ops {
   cudaStream_t stream();
   /// Notes the first failing operation.
   void check(cudaError_t error, std::string_view operation);
+  void check(const Result<void>& done);
   void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
 
   int device_;
   DType dtype_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<CudaProducts> products_;
-  DeviceTensor spans_;         ///< SequenceSpans of a pass, as bytes
-  DeviceTensor sampled_rows_;  ///< SampledRows of a pass, as bytes
+  std::unique_ptr<FlashAttention> flash_attention_;  ///< for bf16
+  DeviceTensor spans_;                               ///< SequenceSpans of a pass, as bytes
+  DeviceTensor sampled_rows_;                        ///< SampledRows of a pass, as bytes
   std::optional<Error> error_;
 };
 
