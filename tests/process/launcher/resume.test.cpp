@@ -25,8 +25,9 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr milliseconds event_limit = seconds(30);
-constexpr milliseconds end_limit = seconds(30);
+constexpr milliseconds event_limit = seconds(30) * test::time_scale;
+constexpr milliseconds end_limit = seconds(30) * test::time_scale;
+constexpr milliseconds soon = seconds(5) * test::time_scale;
 constexpr int requests = 120;
 
 /// Answers of different lengths, some of them sampled, and three kinds of bad lines.
@@ -67,8 +68,9 @@ void expect_undisturbed(const std::string& output) {
 
 /// The exit status of a shell command in the job's folder, with $LAUNCHER the program.
 int shell(const LauncherJob& job, const std::string& command) {
-  const std::string text = fmt::format("cd '{}' && LAUNCHER='{}' timeout 60 sh -c '{}'",
-                                       job.folder().string(), launcher_file().string(), command);
+  const std::string text =
+      fmt::format("cd '{}' && LAUNCHER='{}' timeout {} sh -c '{}'", job.folder().string(),
+                  launcher_file().string(), 60 * test::time_scale, command);
   const int status = std::system(text.c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -214,7 +216,7 @@ TEST_F(Resuming, a_silent_pipe_does_not_hold_up_signals_or_answers) {
   ASSERT_TRUE(launcher->wait_for_lines(job_.output(), 1, event_limit))
       << launcher->wait({}).describe();
   launcher->signal(SIGINT);
-  const Ended ended = launcher->wait(seconds(5));
+  const Ended ended = launcher->wait(soon);
   EXPECT_EQ(ended.code, 4) << ended.describe();
   EXPECT_TRUE(ended.in_time);
   EXPECT_TRUE(job_.answers().at("only").ok());
@@ -225,7 +227,7 @@ TEST_F(Resuming, a_reader_of_the_output_who_goes_away_ends_the_job) {
                          "$LAUNCHER --config cluster.yaml --output - 2> err | head -n 3 > first; "
                          "grep -q \"Broken pipe\" err && grep -q \"cannot be gone on with\" err");
   EXPECT_EQ(code, 0) << golden::file_bytes(job_.folder() / "err");
-  EXPECT_TRUE(processes_left_in(job_.folder(), seconds(5)).empty());
+  EXPECT_TRUE(processes_left_in(job_.folder(), soon).empty());
 }
 
 TEST_F(Resuming, what_runs_longer_than_the_grace_time_is_given_up_and_not_written) {
@@ -239,7 +241,7 @@ TEST_F(Resuming, what_runs_longer_than_the_grace_time_is_given_up_and_not_writte
   ASSERT_TRUE(launcher->wait_for_lines(job_.output(), 1, event_limit))
       << launcher->wait({}).describe();
   launcher->signal(SIGTERM);
-  const Ended ended = launcher->wait(seconds(5));
+  const Ended ended = launcher->wait(soon);
   EXPECT_EQ(ended.code, 4) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("still ran after job.grace_seconds (0.05)"));
   EXPECT_TRUE(job_.answers().at("short").ok());

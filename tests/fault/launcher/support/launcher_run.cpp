@@ -249,8 +249,8 @@ std::string LauncherRun::output_text() const { return read_text(folder_ / "out.j
 std::vector<std::string> LauncherRun::unexpected_files() const {
   const std::set<std::string> expected{"stderr",       "tmp",       "requests.jsonl",
                                        "cluster.yaml", "out.jsonl", "out.jsonl.job"};
-  const std::set<std::string> kept{"lock", "fingerprint.json", "report.json", "report.html",
-                                   "trace.json"};
+  const std::set<std::string> kept{"lock",        "fingerprint.json", "fingerprint.json.new",
+                                   "report.json", "report.html",      "trace.json"};
   std::vector<std::string> others;
   for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
     const fs::path path = entry.path().lexically_relative(folder_);

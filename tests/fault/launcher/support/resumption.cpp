@@ -66,8 +66,9 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
   std::size_t most_before = 0;
   const std::size_t share = static_cast<std::size_t>(requests / kills);
   for (int i = 0; i < kills; ++i) {
-    const std::string when =
-        wait_a_while(*run, random, i % 2 == 0, most_before, share, longest_wait_ms);
+    const std::size_t left = static_cast<std::size_t>(requests) - most_before;
+    const std::string when = wait_a_while(*run, random, i % 2 == 0 && left > 0, most_before,
+                                          std::min(share, left), longest_wait_ms);
     const int driver = run->wait_for_role("driver", milliseconds(0));
     if (driver != 0) {
       ASSERT_EQ(::kill(driver, SIGKILL), 0);
