@@ -149,18 +149,22 @@ TEST(Report, of_a_job_that_broke_off_says_why) {
   EXPECT_TRUE(job_file(job, "trace.json").contains("traceEvents"));
 }
 
-TEST(Report, of_a_job_that_was_drained_counts_its_answers) {
-  const LauncherJob job;
-  job.write_input(some_requests(5000));
-  const auto launcher = job.start(settings({"engine.max_num_seqs=8"}));
-  ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, std::chrono::seconds(30)))
-      << launcher->wait({}).describe();
-  launcher->signal(SIGTERM);
-  const Ended ended = launcher->wait(run_limit);
-  ASSERT_EQ(ended.code, 4) << ended.describe();
-  const json report = job_file(job, "report.json");
-  EXPECT_EQ(report.at("job").at("outcome"), "drained");
-  EXPECT_EQ(report.at("requests").at("answered").get<std::size_t>(), job.answers().size());
+TEST(Report, of_a_job_that_a_signal_ended_counts_its_answers) {
+  for (const bool twice : {false, true}) {
+    SCOPED_TRACE(twice ? "two signals" : "one signal");
+    const LauncherJob job;
+    job.write_input(some_requests(5000));
+    const auto launcher = job.start(settings({"engine.max_num_seqs=8"}));
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, std::chrono::seconds(30)))
+        << launcher->wait({}).describe();
+    launcher->signal(SIGTERM);
+    if (twice) launcher->signal(SIGINT);
+    const Ended ended = launcher->wait(run_limit);
+    ASSERT_EQ(ended.code, twice ? 130 : 4) << ended.describe();
+    const json report = job_file(job, "report.json");
+    EXPECT_EQ(report.at("job").at("outcome"), twice ? "interrupted" : "drained");
+    EXPECT_EQ(report.at("requests").at("answered").get<std::size_t>(), job.answers().size());
+  }
 }
 
 }  // namespace
