@@ -61,6 +61,7 @@ void LineIds::add_answer(std::string_view custom_id) { insert(unmarked_hash(cust
 
 void LineIds::add_error(std::size_t line, const std::optional<std::string>& custom_id) {
   insert(error_hash(line, custom_id), true);
+  any_error_ = true;
 }
 
 LineIds::Met LineIds::meet(std::string_view custom_id) {
@@ -73,7 +74,7 @@ LineIds::Met LineIds::meet(std::string_view custom_id) {
 }
 
 bool LineIds::has_error(std::size_t line, const std::optional<std::string>& custom_id) const {
-  return slots_[place_of(error_hash(line, custom_id))] != Hash{0, 0};
+  return any_error_ && slots_[place_of(error_hash(line, custom_id))] != Hash{0, 0};
 }
 
 }  // namespace troupe

@@ -48,6 +48,7 @@ class LineIds {
 
   std::vector<Hash> slots_;  ///< open addressing; {0, 0} is free
   std::size_t size_ = 0;
+  bool any_error_ = false;  ///< spares most jobs a look into a table that no cache holds
 };
 
 }  // namespace troupe
