@@ -143,10 +143,14 @@ Result<void> CudaOps::synchronize() {
 
 Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {
   TROUPE_TRY(DeviceTensor table, allocate(dtype_, weight.shape()));
-  const HostTensor host = converted(weight, dtype_);
-  upload(host, table);
-  TROUPE_CHECK(synchronize());
+  TROUPE_CHECK(upload_weight(weight, table));
   return table;
+}
+
+Result<void> CudaOps::upload_weight(const Tensor& weight, const Tensor& device) {
+  const HostTensor host = weight.dtype() == dtype_ ? HostTensor() : converted(weight, dtype_);
+  upload(weight.dtype() == dtype_ ? weight : host.view(), device);
+  return synchronize();
 }
 
 Result<std::unique_ptr<Linear>> CudaOps::prepare(const Tensor& weight, int /*segments*/) {
@@ -160,9 +164,8 @@ Result<std::unique_ptr<GroupedLinear>> CudaOps::prepare_grouped(std::span<const 
   const auto experts = static_cast<std::int64_t>(weights.size());
   TROUPE_TRY(DeviceTensor all, allocate(dtype_, {experts, shape[0], shape[1]}));
   for (std::int64_t e = 0; e < experts; ++e) {
-    const HostTensor host = converted(weights[static_cast<std::size_t>(e)], dtype_);
-    upload(host, all->rows(e, 1).reshaped(shape));
-    TROUPE_CHECK(synchronize());
+    TROUPE_CHECK(
+        upload_weight(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape)));
   }
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
 }

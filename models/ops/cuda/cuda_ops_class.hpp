@@ -104,6 +104,8 @@ class CudaOps final : public Ops {
   /// Notes the first failing operation.
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
+  /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
+  Result<void> upload_weight(const Tensor& weight, const Tensor& device);
   void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
 
   int device_;
