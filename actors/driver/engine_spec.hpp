@@ -37,8 +37,8 @@ struct EngineSpec {
   bool prefix_caching = true;    ///< prompts that begin alike share their blocks
   bool async_scheduling = true;  ///< a step is planned while the one before it runs
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
-  SpeculationConfig speculation;
-  std::string draft_model_path;  ///< for SpeculationConfig::Method::draft_model
+  SpeculationConfig speculation = {};
+  std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
 };
 
 /// What a started engine is like.

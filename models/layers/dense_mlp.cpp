@@ -1,5 +1,7 @@
 #include "models/layers/dense_mlp.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& context,
@@ -15,12 +17,17 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
-  const Tensor gate_up = first_rows(space_.gate_up, tokens, 2 * inner);
-  const Tensor activated = first_rows(space_.activated, tokens, inner);
-  ops_.linear(*gate_up_, x, gate_up);
-  ops_.silu_mul(gate_up, activated);
-  return group_.sum_to_owners(tokens, 1, out,
-                              [&](const Tensor& sums) { ops_.linear(*down_, activated, sums); });
+  return group_.sum_to_owners(tokens, 1, out, [&](const Tensor& sums) {
+    const std::int64_t at_once = ops_.rows_at_once();
+    for (std::int64_t begin = 0; begin < tokens; begin += at_once) {
+      const std::int64_t rows = std::min(at_once, tokens - begin);
+      const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
+      const Tensor activated = first_rows(space_.activated, rows, inner);
+      ops_.linear(*gate_up_, x.rows(begin, rows), gate_up);
+      ops_.silu_mul(gate_up, activated);
+      ops_.linear(*down_, activated, sums.rows(begin, rows));
+    }
+  });
 }
 
 }  // namespace troupe

@@ -123,6 +123,10 @@ class Ops {
 
   virtual DType activation_dtype() const = 0;
 
+  /// Rows that several operations in a row are best carried out on at once: what one leaves is
+  /// still near for the next.
+  virtual std::int64_t rows_at_once() const { return std::int64_t{1} << 40; }
+
   /// None where the device shares the host's memory.
   virtual std::optional<DeviceMemory> memory() { return std::nullopt; }
 
