@@ -18,6 +18,7 @@
 #include "launcher/job/stop_request.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
+#include "launcher/report/report_json.hpp"
 
 namespace troupe {
 namespace {
@@ -47,11 +48,13 @@ class BatchJob {
         reporter_(plan),
         pending_(request_window(plan.engine)) {}
 
+  /// Runs the job, and tells programs how it ended.
   ExitCode run();
 
  private:
   enum class Input { flows, silent, full, ended };
 
+  ExitCode run_to_its_end();
   Result<void> open_files();
   ExitCode answer_the_rest();
   std::optional<ExitCode> start_engine();
@@ -135,6 +138,13 @@ Result<void> BatchJob::open_files() {
 }
 
 ExitCode BatchJob::run() {
+  const ExitCode code = run_to_its_end();
+  state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+  progress_.end(state_, to_string(outcome_of(code)));
+  return code;
+}
+
+ExitCode BatchJob::run_to_its_end() {
   if (const auto opened = open_files(); !opened.ok()) {
     say("launcher: " + opened.error().message);
     return ExitCode::refused;

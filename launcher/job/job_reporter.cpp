@@ -47,6 +47,8 @@ JobFacts facts_of(const JobPlan& plan) {
   return facts;
 }
 
+}  // namespace
+
 JobOutcome outcome_of(ExitCode code) {
   switch (code) {
     case ExitCode::all_answered:
@@ -63,8 +65,6 @@ JobOutcome outcome_of(ExitCode code) {
   }
   return JobOutcome::failed;
 }
-
-}  // namespace
 
 JobReporter::JobReporter(const JobPlan& plan) : recorder_(facts_of(plan), now_us()) {}
 

@@ -10,6 +10,9 @@
 
 namespace troupe {
 
+/// How reports call the end of a job.
+JobOutcome outcome_of(ExitCode code);
+
 /// What a job does for its reports: gathers in a JobRecorder, asks the processes of the engine for
 /// their telemetry once a second and at the end, and writes the files. One thread at a time.
 class JobReporter {

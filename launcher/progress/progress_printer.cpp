@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,7 +16,12 @@ constexpr double redraw_seconds = 0.25;
 constexpr double log_seconds = 10;
 constexpr double json_seconds = 1;
 constexpr int default_columns = 80;
-constexpr int stuck_terminal_ms = 100;
+/// How long a reader who has fallen behind is waited for.
+constexpr int stuck_ms = 100;
+/// The last object is waited for longer: programs need it.
+constexpr int stuck_at_the_end_ms = 1000;
+/// A terminal that is ready takes a piece of this size without blocking.
+constexpr std::size_t terminal_piece = 256;
 
 }  // namespace
 
@@ -26,7 +32,10 @@ ProgressPrinter::Mode ProgressPrinter::mode_for(int fd, bool quiet, bool json) {
 }
 
 ProgressPrinter::ProgressPrinter(int fd, Mode mode)
-    : fd_(fd), mode_(mode), next_draw_seconds_(mode == Mode::lines ? log_seconds : 0) {}
+    : fd_(fd),
+      mode_(mode),
+      piece_bytes_(::isatty(fd) != 0 ? terminal_piece : PIPE_BUF),
+      next_draw_seconds_(mode == Mode::lines ? log_seconds : 0) {}
 
 ProgressPrinter::~ProgressPrinter() { clear(); }
 
@@ -39,40 +48,60 @@ void ProgressPrinter::update(const ProgressState& state) {
     draw();
   } else if (mode_ == Mode::json) {
     next_draw_seconds_ = state.seconds + json_seconds;
-    put(view_.json_line(false) + "\n");
+    put(view_.json_line() + "\n", 0);
   } else {
     next_draw_seconds_ = state.seconds + log_seconds;
-    put(view_.log_line() + "\n");
+    put(view_.log_line() + "\n", 0);
   }
 }
 
 void ProgressPrinter::print(std::string_view line) {
   if (mode_ == Mode::quiet) return;
-  if (mode_ == Mode::json) return put(json_message(line) + "\n");
+  if (mode_ == Mode::json) {
+    put(json_message(line) + "\n", stuck_ms);
+    return;
+  }
   const bool redraw = !drawn_.empty();
-  put(fmt::format("{}{}\n", erase_sequence(), line));
+  put(fmt::format("{}{}\n", erase_sequence(), line), stuck_ms);
   if (redraw) draw();
 }
 
 void ProgressPrinter::clear() {
-  if (!drawn_.empty()) put(erase_sequence());
+  if (!drawn_.empty()) put(erase_sequence(), stuck_ms);
 }
 
 void ProgressPrinter::finish(const ProgressState& state) {
   if (mode_ == Mode::quiet || finished_) return;
   view_.update(state);
   finished_ = true;
-  if (mode_ == Mode::json) return put(view_.json_line(true) + "\n");
-  put(fmt::format("{}{}\n", erase_sequence(), view_.summary()));
+  if (mode_ == Mode::json) return;
+  put(fmt::format("{}{}\n", erase_sequence(), view_.summary()), stuck_ms);
+}
+
+void ProgressPrinter::end(const ProgressState& state, std::string_view outcome) {
+  finished_ = true;
+  if (mode_ != Mode::json) return;
+  view_.update(state);
+  put(view_.json_line(outcome) + "\n", stuck_at_the_end_ms);
 }
 
 void ProgressPrinter::draw() {
-  std::string text = erase_sequence();
-  for (const std::string& line : view_.live_lines(columns())) {
-    text += line + "\n";
+  const std::vector<std::size_t> before = drawn_;
+  const std::string erase = erase_sequence();
+  const std::vector<std::string> lines = view_.live_lines(columns());
+  std::string text = erase;
+  for (const std::string& line : lines) text += line + "\n";
+  std::size_t written = put(text, 0);
+  if (written < erase.size() || written == 0) {
+    drawn_ = before;
+    return;
+  }
+  written -= erase.size();
+  for (const std::string& line : lines) {
+    if (written <= line.size()) return;
+    written -= line.size() + 1;
     drawn_.push_back(line.size());
   }
-  put(text);
 }
 
 /// Back to the first drawn line, and nothing left below. The cursor always rests below the live
@@ -87,18 +116,23 @@ std::string ProgressPrinter::erase_sequence() {
   return fmt::format("\r\x1b[{}A\x1b[J", rows);
 }
 
-void ProgressPrinter::put(std::string_view text) const {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd_, text.data(), text.size());
+std::size_t ProgressPrinter::put(std::string_view text, int patience_ms) const {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    // A descriptor that blocks must not be written to before it has room, whoever shares it.
+    pollfd descriptor{fd_, POLLOUT, 0};
+    const int ready = ::poll(&descriptor, 1, written == 0 ? patience_ms : stuck_ms);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) break;
+    const std::string_view piece = text.substr(written, piece_bytes_);
+    const ssize_t count = ::write(fd_, piece.data(), piece.size());
     if (count > 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));
-    } else if (count < 0 && errno == EAGAIN) {
-      pollfd descriptor{fd_, POLLOUT, 0};
-      if (::poll(&descriptor, 1, stuck_terminal_ms) <= 0) return;
-    } else if (errno != EINTR) {
-      return;
+      written += static_cast<std::size_t>(count);
+    } else if (errno != EINTR && errno != EAGAIN) {
+      break;
     }
   }
+  return written;
 }
 
 int ProgressPrinter::columns() const {

@@ -11,10 +11,10 @@ namespace troupe {
 
 /// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal a few
 /// lines redrawn at most 4 times a second, as wide as it is at that moment; elsewhere a line every
-/// 10 seconds; for programs a JSON object every second. Whatever it has drawn is whole: each redraw
-/// is one write, and clear(), finish() and the destructor leave the cursor at the beginning of an
-/// empty line, also when a terminal that wraps its lines anew has become narrower. Failing writes
-/// are ignored: progress never stops a job. One thread at a time.
+/// 10 seconds; for programs a JSON object every second. clear(), finish() and the
+/// destructor leave the cursor at the beginning of an empty line, also when a terminal that wraps
+/// its lines anew has become narrower. Progress never stops a job: failing writes are ignored, and
+/// what a stalled reader (a full pipe, Ctrl-S) has no room for is left out. One thread at a time.
 class ProgressPrinter {
  public:
   enum class Mode { terminal, lines, json, quiet };
@@ -36,17 +36,23 @@ class ProgressPrinter {
   /// Takes the live lines away, so that others may write to the terminal.
   void clear();
 
-  /// The last word: the live lines give way to the summary.
+  /// The last word to people: the live lines give way to the summary.
   void finish(const ProgressState& state);
+
+  /// The last word to programs, however the job ended: `outcome` as report.json has it.
+  void end(const ProgressState& state, std::string_view outcome);
 
  private:
   void draw();
-  void put(std::string_view text) const;
+  /// Writes as much as the descriptor takes without blocking: nothing if it has no room within
+  /// `patience_ms`. How many bytes it took.
+  std::size_t put(std::string_view text, int patience_ms) const;
   std::string erase_sequence();
   int columns() const;
 
   int fd_;
   Mode mode_;
+  std::size_t piece_bytes_;  ///< what is written at once
   ProgressView view_;
   double next_draw_seconds_ = 0;
   std::vector<std::size_t> drawn_;  ///< how long the live lines are

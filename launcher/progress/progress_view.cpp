@@ -184,10 +184,11 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
   return lines;
 }
 
-std::string ProgressView::json_line(bool finished) const {
+std::string ProgressView::json_line(std::string_view outcome) const {
   ordered_json line;
   line["type"] = "progress";
-  line["state"] = finished ? "finished" : state_.phase.empty() ? "running" : "loading";
+  line["state"] = !outcome.empty() ? "finished" : state_.phase.empty() ? "running" : "loading";
+  if (!outcome.empty()) line["outcome"] = outcome;
   line["seconds"] = rounded(state_.seconds);
   line["done"] = state_.done;
   line["total"] = state_.total > 0 ? ordered_json(state_.total) : ordered_json();

@@ -51,7 +51,8 @@ class ProgressView {
 
   /// One JSON object on one line for programs: "type": "progress", "state": "loading", "running" or
   /// "finished", and the fields that docs/operations.md lists. A number that is not known is null.
-  std::string json_line(bool finished) const;
+  /// With an `outcome` the job is at its end.
+  std::string json_line(std::string_view outcome = {}) const;
 
   /// The sentence at the end: answers, errors, tokens, time and mean speeds.
   std::string summary() const;

@@ -1,4 +1,5 @@
 // What a person and what a program see of a job while it runs.
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
@@ -45,6 +46,7 @@ TEST(JsonProgress, is_a_json_object_a_line_from_the_beginning_to_the_end) {
   EXPECT_NE(progress.front().at("state"), "finished");
   const json& last = progress.back();
   EXPECT_EQ(last.at("state"), "finished") << last;
+  EXPECT_EQ(last.at("outcome"), "finished with error lines");
   EXPECT_EQ(last.at("done"), 24);
   EXPECT_EQ(last.at("total"), 24);
   EXPECT_EQ(last.at("errors"), 1);
@@ -53,6 +55,51 @@ TEST(JsonProgress, is_a_json_object_a_line_from_the_beginning_to_the_end) {
   for (std::size_t i = 1; i < progress.size(); ++i) {
     EXPECT_GE(progress[i].at("done"), progress[i - 1].at("done"));
     EXPECT_GE(progress[i].at("seconds"), progress[i - 1].at("seconds"));
+  }
+}
+
+/// The outcome in the last JSON object on stderr, which nothing but the end follows.
+std::string last_outcome(const Ended& ended) {
+  const auto begin = ended.err.rfind("\n{");
+  const json last =
+      json::parse(ended.err.substr(begin == ended.err.npos ? 0 : begin), nullptr, false);
+  return last.is_object() && last.value("state", "") == "finished" ? last.value("outcome", "") : "";
+}
+
+TEST(JsonProgress, tells_of_every_end) {
+  const std::vector<std::string> arguments = {"--json-progress", "--set", "engine.max_num_seqs=4"};
+  const auto limit = std::chrono::seconds(30 * test::time_scale);
+  {
+    const LauncherJob job;
+    job.write_input(some_requests(20'000));
+    const auto launcher = job.start(arguments);
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 3, limit));
+    launcher->signal_group(SIGINT);
+    ASSERT_TRUE(launcher->wait_for_stderr("Ctrl-C again to stop at once", limit));
+    launcher->signal_group(SIGINT);
+    const Ended ended = launcher->wait(limit);
+    // The requests that ran may have been finished before the second one.
+    EXPECT_EQ(last_outcome(ended), ended.code == 130 ? "interrupted" : "drained")
+        << ended.describe();
+  }
+  {
+    const LauncherJob job;
+    job.write_input(some_requests(20'000));
+    const auto launcher = job.start(arguments);
+    ASSERT_TRUE(launcher->wait_for_file(job.folder() / "out.jsonl.job/launcher.log", limit));
+    launcher->signal_group(SIGINT);
+    const Ended ended = launcher->wait(limit);
+    EXPECT_EQ(ended.code, 4) << ended.describe();
+    EXPECT_EQ(last_outcome(ended), "drained") << ended.describe();
+  }
+  {
+    const LauncherJob job;
+    job.write_input("no JSON\n" + some_requests(20'000));
+    std::vector<std::string> strict = arguments;
+    strict.insert(strict.end(), {"--set", "job.max_failures=1"});
+    const Ended ended = job.run(strict);
+    EXPECT_EQ(ended.code, 3) << ended.describe();
+    EXPECT_EQ(last_outcome(ended), "failed") << ended.describe();
   }
 }
 

@@ -1,4 +1,6 @@
 #include <cstdlib>
+#include <functional>
+#include <future>
 #include <sstream>
 #include <string>
 
@@ -7,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "launcher/progress/progress_printer.hpp"
@@ -112,7 +115,7 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
   loading.phase = "loading \"a\nb\xff\"";
   loading.total = 0;
   view.update(loading);
-  auto line = nlohmann::json::parse(view.json_line(false));
+  auto line = nlohmann::json::parse(view.json_line());
   EXPECT_EQ(line.at("type"), "progress");
   EXPECT_EQ(line.at("state"), "loading");
   EXPECT_TRUE(line.at("total").is_null()) << line;
@@ -121,7 +124,7 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
   ProgressState state = state_at(11, 250, 12345);
   state.rank_busy = {0.5, 0.25};
   view.update(state);
-  line = nlohmann::json::parse(view.json_line(false));
+  line = nlohmann::json::parse(view.json_line());
   const nlohmann::json expected = {{"type", "progress"},
                                    {"state", "running"},
                                    {"seconds", 11.0},
@@ -140,7 +143,9 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
                                    {"preemptions", 0},
                                    {"rank_busy", {0.5, 0.25}}};
   EXPECT_EQ(line, expected);
-  EXPECT_EQ(nlohmann::json::parse(view.json_line(true)).at("state"), "finished");
+  line = nlohmann::json::parse(view.json_line("drained"));
+  EXPECT_EQ(line.at("state"), "finished");
+  EXPECT_EQ(line.at("outcome"), "drained");
   EXPECT_EQ(json_message("a \"b\"\n"), R"({"type":"message","text":"a \"b\"\n"})");
 }
 
@@ -336,6 +341,7 @@ TEST(ProgressPrinter, writes_a_json_object_every_second_for_programs) {
   printer.print("a worker says hello");
   printer.clear();
   printer.finish(state_at(3, 1, 1));
+  printer.end(state_at(3, 1, 1), "finished");
   std::istringstream lines(channel.read_all());
   std::vector<std::string> states;
   for (std::string line; std::getline(lines, line);) {
@@ -377,6 +383,59 @@ TEST(ProgressPrinter, says_nothing_when_quiet_and_ignores_a_closed_pipe) {
   ProgressPrinter closed(-1, ProgressPrinter::Mode::terminal);
   closed.update(state_at(20, 1, 1));
   closed.finish(state_at(20, 1, 1));
+}
+
+/// Writes to `fd` until it has no room; false if it always has.
+bool fill(int fd) {
+  const std::string zeros(256, '0');
+  for (int i = 0; i < 1 << 16; ++i) {
+    pollfd descriptor{fd, POLLOUT, 0};
+    if (::poll(&descriptor, 1, 0) == 0) return true;
+    if (::write(fd, zeros.data(), zeros.size()) < 0) return false;
+  }
+  return false;
+}
+
+/// What `act` does is done within 20 s; if not, `channel` is emptied so that it ends.
+void expect_return(const Channel& channel, const std::function<void()>& act) {
+  auto done = std::async(std::launch::async, act);
+  const bool returned = done.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  EXPECT_TRUE(returned) << "it waits for whoever reads";
+  if (!returned) channel.read_all();
+}
+
+TEST(ProgressPrinter, does_not_wait_for_a_reader_who_does_not_read) {
+  for (const auto mode : {ProgressPrinter::Mode::lines, ProgressPrinter::Mode::json}) {
+    const Channel channel(false);
+    ASSERT_TRUE(fill(channel.writer()));
+    expect_return(channel, [&] {
+      ProgressPrinter printer(channel.writer(), mode);
+      printer.update(state_at(20, 1, 1));
+      printer.print("hello");
+      printer.finish(state_at(21, 1, 1));
+      printer.end(state_at(21, 1, 1), "failed");
+    });
+    EXPECT_EQ(channel.read_all().find_first_not_of('0'), std::string::npos);
+  }
+}
+
+TEST(ProgressPrinter, draws_over_its_lines_when_a_stopped_terminal_goes_on) {
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  expect_return(channel, [&] {
+    ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::terminal);
+    printer.update(state_at(0, 1, 1));
+    channel.read_all();
+    ::tcflow(channel.writer(), TCOOFF);
+    printer.update(state_at(1, 2, 1));
+    printer.update(state_at(2, 3, 1));
+    ::tcflow(channel.writer(), TCOON);
+    printer.update(state_at(3, 4, 1));
+    const std::string drawn = channel.read_all();
+    EXPECT_TRUE(drawn.starts_with("\r\x1b[2A\x1b[J")) << drawn;
+    EXPECT_EQ(count(drawn, "/1000"), 1U) << drawn;
+    EXPECT_NE(drawn.find("4/1000"), std::string::npos) << drawn;
+  });
 }
 
 TEST(ProgressPrinter, tells_terminals_from_files) {
