@@ -68,6 +68,15 @@ class Bench {
  public:
   Bench(const Config& config, const CommandLine& line, StopSignals& signals, LogFolder& logs)
       : config_(config), line_(line), signals_(signals), logs_(logs) {}
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+  /// Files that were made and got no figures are removed.
+  ~Bench() {
+    for (const std::string& path : made_) {
+      std::error_code ignored;
+      if (std::filesystem::is_empty(path, ignored)) std::filesystem::remove(path, ignored);
+    }
+  }
 
   /// Errors of these are refusals: nothing was started.
   Result<void> prepare() {
@@ -77,9 +86,13 @@ class Bench {
     const std::pair<std::string_view, std::string> files[] = {{"--json", line_.bench.json},
                                                               {"--html", line_.bench.sweep.html}};
     for (const auto& [option, path] : files) {
-      if (!path.empty() && !std::ofstream(path, std::ios::app)) {
+      if (path.empty()) continue;
+      std::error_code ignored;
+      const bool is_new = !std::filesystem::exists(path, ignored);
+      if (!std::ofstream(path, std::ios::app)) {
         return fail(ErrorCode::io, "cannot write {} {}", option, path);
       }
+      if (is_new) made_.push_back(path);
     }
     return {};
   }
@@ -260,6 +273,7 @@ class Bench {
   LogFolder& logs_;
   JobPlan plan_;
   Workload workload_;
+  std::vector<std::string> made_;  // files for figures that were not there before
 };
 
 void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.c_str()); }

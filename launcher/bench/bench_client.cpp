@@ -82,6 +82,7 @@ class Run {
         outcome.error = std::move(completion.error);
         continue;
       }
+      outcome.choices = completion.choices.size();
       for (const Choice& choice : completion.choices) {
         outcome.output_tokens += static_cast<std::int64_t>(choice.token_ids.size());
       }

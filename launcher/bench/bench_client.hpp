@@ -18,7 +18,8 @@ struct Outcome {
   double first_token = 0;
   double finished = 0;
   std::int64_t prompt_tokens = 0;
-  std::int64_t output_tokens = 0;
+  std::int64_t output_tokens = 0;  ///< of all choices
+  std::size_t choices = 1;
   std::string error = {};  ///< empty: it was answered
 };
 

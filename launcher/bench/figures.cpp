@@ -32,7 +32,7 @@ LatencyFigures latency_of(std::span<const Outcome> outcomes) {
     ++figures.requests;
     first.push_back((outcome.first_token - outcome.submitted) * 1e3);
     whole.push_back((outcome.finished - outcome.submitted) * 1e3);
-    if (outcome.output_tokens < 2) continue;
+    if (outcome.choices != 1 || outcome.output_tokens < 2) continue;
     per_token.push_back((outcome.finished - outcome.first_token) * 1e3 /
                         static_cast<double>(outcome.output_tokens - 1));
   }

@@ -29,7 +29,7 @@ struct LatencyFigures {
   std::int64_t requests = 0;  ///< answered
   std::int64_t failed = 0;
   Distribution first_token_ms;  ///< TTFT
-  Distribution per_token_ms;    ///< TPOT: of answers of two tokens and more
+  Distribution per_token_ms;    ///< TPOT: of answers of one choice and two tokens or more
   Distribution whole_ms;
 };
 LatencyFigures latency_of(std::span<const Outcome> outcomes);

@@ -5,9 +5,9 @@
 
 namespace troupe {
 
-/// Curves over a few named places, as an SVG element for a page: its classes (axis, grid, label,
-/// s0, s1, ...) are coloured by the page's style. Every point is a circle whose <title> tells
-/// place, curve and value.
+/// Curves over a few named places, as an SVG element for a page: its classes (title, grid,
+/// label, s0, s1, ...) are coloured by the page's style. Every point is a circle whose <title>
+/// tells place, curve and value.
 struct LineChart {
   struct Curve {
     std::string name;

@@ -13,14 +13,15 @@ struct Times {
   std::vector<double> first_token_ms, per_token_ms, whole_ms;
 };
 
-/// Takes the times of an answer in; whether they are within the limits.
+/// Takes the times of an answer in; whether they are within the limits. Those of several choices
+/// have no time between tokens.
 bool take(const Outcome& outcome, const SweepOptions& limits, Times& times) {
   const double first = milliseconds(outcome.submitted, outcome.first_token);
   const double whole = milliseconds(outcome.submitted, outcome.finished);
   times.first_token_ms.push_back(first);
   times.whole_ms.push_back(whole);
   double each = 0;
-  if (outcome.output_tokens >= 2) {
+  if (outcome.choices == 1 && outcome.output_tokens >= 2) {
     each = milliseconds(outcome.first_token, outcome.finished) /
            static_cast<double>(outcome.output_tokens - 1);
     times.per_token_ms.push_back(each);
@@ -49,18 +50,24 @@ std::vector<double> poisson_arrivals(std::size_t count, double rate, std::uint64
 
 SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepOptions& limits,
                        const ModelWork& work, const Ceilings& ceilings) {
-  SweepPoint point{.load = load};
+  SweepPoint point;
+  point.load = load;
   Times times;
-  double output_tokens = 0, all_tokens = 0, good = 0, operations = 0, bytes = 0;
+  double output_tokens = 0, all_tokens = 0, good = 0, judged = 0, operations = 0, bytes = 0;
   for (const SweepRun& run : runs) {
     double generated = 0;
     for (const Outcome& outcome : run.outcomes) {
       if (!outcome.error.empty()) {
         ++point.failed;
+        ++judged;
         continue;
       }
       ++point.answered;
-      good += take(outcome, limits, times) ? 1 : 0;
+      const bool kept = take(outcome, limits, times);
+      if (!limits.tpot_ms || outcome.choices == 1) {
+        good += kept ? 1 : 0;
+        ++judged;
+      }
       generated += static_cast<double>(outcome.output_tokens);
       all_tokens += static_cast<double>(outcome.prompt_tokens + outcome.output_tokens);
     }
@@ -78,7 +85,7 @@ SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepO
   point.output_tokens_per_second = ratio(output_tokens, point.seconds);
   point.all_tokens_per_second = ratio(all_tokens, point.seconds);
   point.good_requests_per_second = ratio(good, point.seconds);
-  point.good_share = ratio(good, static_cast<double>(point.answered + point.failed));
+  point.good_share = ratio(good, judged);
   point.first_token_ms = distribution_of(std::move(times.first_token_ms));
   point.per_token_ms = distribution_of(std::move(times.per_token_ms));
   point.whole_ms = distribution_of(std::move(times.whole_ms));

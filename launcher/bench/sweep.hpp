@@ -36,10 +36,12 @@ struct SweepPoint {
   double all_tokens_per_second = 0;
   double least_output_tokens_per_second = 0;  ///< of one run
   double most_output_tokens_per_second = 0;
-  double good_requests_per_second = 0;  ///< within all limits; all where there is none
-  double good_share = 0;                ///< of all requests, failed ones too
-  Distribution first_token_ms;          ///< TTFT
-  Distribution per_token_ms;            ///< TPOT: of answers of two tokens and more
+  /// Within all limits; all where there is none. A limit of TPOT leaves out answers of several
+  /// choices, which have none.
+  double good_requests_per_second = 0;
+  double good_share = 0;        ///< of the others, failed ones too
+  Distribution first_token_ms;  ///< TTFT
+  Distribution per_token_ms;    ///< TPOT: of answers of one choice and two tokens or more
   Distribution whole_ms;
   /// MFU: of Ceilings::operations_per_second; 0 where that is not known, as the other share.
   double operations_share = 0;

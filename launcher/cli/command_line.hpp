@@ -23,7 +23,8 @@ struct CommandLine {
   };
   Command command = Command::run;
   std::string config_path;
-  /// --set, --input, --output and --resume, in the order given: pass them to load_config.
+  /// Those of --set in the order given, then those of --input, --output and --resume: pass them to
+  /// load_config.
   std::vector<Override> overrides;
   bool overwrite = false;         ///< an output file that has content may be replaced
   bool resume_asked = false;      ///< a job that cannot be gone on with is refused

@@ -119,7 +119,8 @@ void JobMetrics::write_engine(Exposition& out) const {
     out.gauges("troupe:rank_busy_ratio", "Time in the model in the last seconds; 1 is all of it.",
                "rank", rank_busy_);
   }
-  out.counter("troupe:model_seconds_total", "Of it, time in the model.", seconds(stats_.model_us));
+  out.counter("troupe:model_seconds_total", "Of troupe:step_seconds_total, time in the model.",
+              seconds(stats_.model_us));
 }
 
 void JobMetrics::write_requests(Exposition& out) const {

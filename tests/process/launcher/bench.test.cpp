@@ -1,4 +1,5 @@
 #include <csignal>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,6 +42,18 @@ class LauncherBench : public testing::Test {
   LauncherJob job_;
   std::filesystem::path temporary_;
 };
+
+TEST_F(LauncherBench, leaves_no_empty_file_for_figures_when_it_is_refused) {
+  std::ofstream(job_.folder() / "old.json");
+  for (const std::string file : {"f.json", "old.json"}) {
+    const Ended ended = job_.run_plain({"bench", "sweep", "--config", "cluster.yaml", "--json",
+                                        file, "--html", "nowhere/page.html"});
+    EXPECT_EQ(ended.code, 2) << ended.describe();
+    EXPECT_THAT(ended.err, HasSubstr("cannot write --html"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(job_.folder() / "f.json"));
+  EXPECT_TRUE(std::filesystem::exists(job_.folder() / "old.json")) << "it was there before";
+}
 
 TEST_F(LauncherBench, counts_the_tokens_of_random_requests) {
   const Ended ended =

@@ -46,6 +46,16 @@ TEST(Figures, latency_divides_the_time_after_the_first_token_by_the_tokens_after
   EXPECT_NEAR(to_json(figures)["tpot_ms"]["p99"].get<double>(), 100, 1e-9);
 }
 
+TEST(Figures, latency_has_no_time_between_the_tokens_of_several_choices) {
+  const std::vector<Outcome> outcomes = {
+      {.first_token = 1, .finished = 2, .output_tokens = 11},
+      {.first_token = 1, .finished = 2, .output_tokens = 41, .choices = 4},
+  };
+  const LatencyFigures figures = latency_of(outcomes);
+  EXPECT_EQ(figures.requests, 2);
+  EXPECT_NEAR(figures.per_token_ms.mean, 100, 1e-9);
+}
+
 TEST(BenchReport, fits_79_columns_whatever_the_names_and_numbers) {
   JobPlan plan;
   plan.engine.model_path = std::string(200, 'p') + "/model";

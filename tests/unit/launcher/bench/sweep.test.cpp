@@ -135,6 +135,21 @@ TEST(SweepPoint, gathers_all_runs_of_a_load) {
   EXPECT_EQ(overloaded.per_token_ms.p50, 0) << "an answer of one token has nothing between tokens";
 }
 
+TEST(SweepPoint, leaves_answers_of_several_choices_out_of_the_time_between_tokens) {
+  const ModelWork work(dense_model(), 2, 4);
+  Outcome several = answer(0, 0.1, 1.1, 3, 41);  // 25 ms each, if they were one choice's
+  several.choices = 4;
+  const std::vector<SweepRun> runs = {{{several, answer(0, 0.1, 0.5, 3, 5)}, 2, 10, 6}};
+  const SweepPoint strict = sweep_point(2, runs, {.tpot_ms = 50}, work, {});
+  EXPECT_NEAR(strict.per_token_ms.mean, 100, 1e-9);
+  EXPECT_EQ(strict.good_share, 0);
+  const SweepPoint lax = sweep_point(2, runs, {.tpot_ms = 150}, work, {});
+  EXPECT_EQ(lax.good_share, 1);
+  EXPECT_DOUBLE_EQ(lax.good_requests_per_second, 0.5);
+  const SweepPoint whole = sweep_point(2, runs, {.e2e_ms = 1000}, work, {});
+  EXPECT_EQ(whole.good_share, 0.5);
+}
+
 TEST(SweepReport, fits_79_columns_and_names_every_load) {
   SweepFigures figures = two_loads();
   for (SweepPoint& point : figures.points) {
