@@ -69,9 +69,8 @@ Options
   --output FILE    what to write; default cluster.yaml. A file that is there is
                    left as it is, and the command refused
 
-How the model is laid out follows from the machine's NUMA nodes, cores and free
-memory, and from the sizes of the model; the file says why. Exit codes: 0
-written; 2 refused.
+How the model is laid out follows from the machine's GPUs and cores; the file
+says why. Exit codes: 0 written; 2 refused.
 )";
 }
 

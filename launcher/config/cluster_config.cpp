@@ -71,8 +71,7 @@ std::string advice(std::string_view key) {
     if (i > 0 && siblings[i] == siblings[i - 1]) continue;
     known += (known.empty() ? "" : ", ") + std::string(siblings[i]);
   }
-  if (known.empty()) return "the sections are name, model, cluster, parallel, engine, job, metrics";
-  return fmt::format("known here: {}", known);
+  return fmt::format("{}: {}", section.empty() ? "the sections are" : "known here", known);
 }
 
 /// The documents of a YAML text with content, as far as the second. Not by YAML::LoadAll, which
@@ -198,9 +197,7 @@ class ConfigParser {
       require(config.job.output, "job.output", "where answers go; or give --output FILE");
     }
     if (config.model.served_model_name.empty()) {
-      const auto path = std::filesystem::path(config.model.path).lexically_normal();
-      const auto folder = path.has_filename() ? path.filename() : path.parent_path().filename();
-      config.model.served_model_name = {folder.string()};
+      config.model.served_model_name = {model_folder_name(config.model.path)};
     }
     return config;
   }
@@ -331,6 +328,13 @@ Result<Config> parse_config(std::string_view text, std::string_view file_name,
   Config config = parser.finish(purpose);
   if (!mistakes.empty()) return mistakes.error();
   return config;
+}
+
+std::string model_folder_name(const std::string& path) {
+  std::error_code problem;
+  const auto absolute = std::filesystem::absolute(path, problem).lexically_normal();
+  const auto folder = absolute.has_filename() ? absolute : absolute.parent_path();
+  return folder.filename().empty() ? "model" : folder.filename().string();
 }
 
 std::string to_yaml(const Config& config) {

@@ -111,6 +111,10 @@ Result<Config> load_config(const std::string& path, std::span<const Override> ov
 Result<Config> parse_config(std::string_view text, std::string_view file_name,
                             std::span<const Override> overrides, Purpose purpose);
 
+/// What a model in this folder is called unless somebody says: the last part of the absolute path,
+/// "model" where that is the root.
+std::string model_folder_name(const std::string& path);
+
 /// The whole configuration as YAML, defaults included: what `launcher check` prints.
 std::string to_yaml(const Config& config);
 

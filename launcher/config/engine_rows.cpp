@@ -31,9 +31,10 @@ std::vector<KeySpec> engine_rows() {
           {.key = "engine.max_num_batched_tokens",
            .type = integer,
            .default_value = "auto",
-           .doc = "the most tokens in one step; auto: 2048",
+           .doc = "the most tokens in one step; auto: 2048 on CPUs, 16384 on GPUs",
            .reference =
-               "The most tokens in one step. `auto`: 2048. At least `engine.max_num_seqs`.",
+               "The most tokens in one step. `auto`: 2048 on CPUs, 16384 on GPUs. At least "
+               "`engine.max_num_seqs`.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = largest_size}),
@@ -51,9 +52,12 @@ std::vector<KeySpec> engine_rows() {
            .doc = "blocks of the KV cache; auto: from the memory there is",
            .reference =
                "Blocks of the KV cache. `auto`: as many as `max_num_seqs` requests of "
-               "`max_model_len` tokens can use, within half of the memory that is free "
-               "(`MemAvailable`) when the model is loaded. A request starts when there are blocks "
-               "for its prompt and all the tokens that it may generate; until then it waits.",
+               "`max_model_len` tokens can use; on CPUs within half of the memory that is free "
+               "(`MemAvailable`) when the model is loaded, on GPUs within "
+               "`engine.gpu_memory_utilization`. A request starts when there are blocks for the "
+               "tokens that are known of it and a few to spare; until then it waits. If blocks run "
+               "out later, running requests are preempted: they give theirs back and are computed "
+               "anew when there is room.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1 << 30}),
@@ -61,8 +65,11 @@ std::vector<KeySpec> engine_rows() {
           {.key = "engine.gpu_memory_utilization",
            .type = ValueType::number,
            .default_value = "0.92",
-           .doc = "the share of a GPU's memory to use; no effect on CPU",
-           .reference = "The share of a GPU's memory to use. No effect: this version runs on CPUs.",
+           .doc = "the share of a GPU's memory for weights and KV cache",
+           .reference =
+               "The share of each GPU's memory that weights and KV cache together may take, "
+               "with what others have taken of it: `engine.kv_cache_blocks: auto` leaves "
+               "the rest free. No effect on CPUs.",
            .minimum = 0.01,
            .maximum = 1}),
       row<&C::engine, &E::enable_prefix_caching>(
@@ -149,8 +156,10 @@ std::vector<KeySpec> engine_rows() {
           {.key = "engine.deterministic",
            .type = boolean,
            .default_value = "auto",
-           .doc = "the same bytes whoever shares the batch; on CPU always",
-           .reference = "The same bytes whoever shares the batch. On CPU always so.",
+           .doc = "the same bytes whoever shares the batch; on CPUs always",
+           .reference =
+               "The same bytes whoever shares the batch. On CPUs always so. On GPUs it is not: "
+               "there `true` is refused.",
            .allows_auto = true,
            .this_version = {"auto", "true"}}),
   };

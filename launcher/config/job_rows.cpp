@@ -37,10 +37,12 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "model.dtype",
            .type = text,
            .default_value = "auto",
-           .doc = "what weights are computed in; auto: float32 on CPU",
+           .doc = "what weights are computed in; auto: float32 on CPUs",
            .reference =
-               "What the model computes with. `auto` is `float32`. With `float32`, weights keep "
-               "the values that the checkpoint has (those stored as bf16 stay bf16 in memory) and "
+               "What the model computes with. `auto` is `float32` on CPUs; on GPUs it is "
+               "`bfloat16`, but `float32` for a checkpoint of `float32`. On CPUs, with `float32`, "
+               "weights keep the values that the checkpoint has (those stored as bf16 stay bf16 in "
+               "memory) and "
                "the KV cache is fp32. With `bfloat16`, matrices and the KV cache are rounded to "
                "bf16. Activations and sums are fp32 in both.",
            .choices = {"auto", "float32", "bfloat16", "float16"},

@@ -58,19 +58,16 @@ std::string quoted(const std::string& text) {
   return value_of(*find_key("name"), config);
 }
 
-std::string folder_name(const std::string& path) {
-  const auto normal = std::filesystem::path(path).lexically_normal();
-  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
-}
-
 std::string introduction(const std::string& path, const ModelConfig& model,
                          std::uint64_t weight_bytes, const Machine& machine) {
   std::string text = fmt::format("Written by launcher init for {} cores", machine.cores);
-  if (machine.numa_nodes > 1) text += fmt::format(" on {} NUMA nodes", machine.numa_nodes);
+  if (machine.gpus > 0) {
+    text += fmt::format(" and {} GPU{}", machine.gpus, machine.gpus == 1 ? "" : "s");
+  }
   if (machine.free_memory_bytes > 0) {
     text += fmt::format(" with {} of free memory", format_bytes(machine.free_memory_bytes));
   }
-  text += fmt::format(", and for {}: {}, {} layers", folder_name(path),
+  text += fmt::format(", and for {}: {}, {} layers", model_folder_name(path),
                       to_string(model.architecture), model.layers);
   if (model.moe) text += fmt::format(", {} experts", model.moe->experts);
   return text + fmt::format(", {} of weights.", format_bytes(weight_bytes));
@@ -132,8 +129,8 @@ Result<void> init(const InitOptions& options) {
 
 std::string starting_config(const std::string& path, const ModelConfig& model,
                             std::uint64_t weight_bytes, const Machine& machine) {
-  const Arrangement arrangement = arrange(machine, model, weight_bytes);
-  const std::string name = quoted(folder_name(path));
+  const Arrangement arrangement = arrange(machine, weight_bytes);
+  const std::string name = quoted(model_folder_name(path));
   std::string text = comment("", introduction(path, model, weight_bytes, machine));
   text +=
       "#\n"
@@ -148,7 +145,7 @@ std::string starting_config(const std::string& path, const ModelConfig& model,
           entry("model.served_model_name", "[" + name + "]") + entry("model.dtype", "auto");
   text += "\nparallel:\n" + comment("  ", arrangement.reason) +
           entry("parallel.data_parallel_size", fmt::format("{}", arrangement.data)) +
-          entry("parallel.tensor_parallel_size", fmt::format("{}", arrangement.tensor)) +
+          entry("parallel.tensor_parallel_size", "1") +
           entry("parallel.pipeline_parallel_size", "1");
   if (model.moe) text += entry("parallel.expert_parallel_size", "auto");
   text += "\nengine:\n" +

@@ -99,6 +99,35 @@ TEST(ClusterConfig, names_the_served_model_after_the_folder_whatever_its_last_sl
   }
 }
 
+TEST(ClusterConfig, names_the_served_model_of_a_relative_path_after_the_absolute_one) {
+  const auto config = parse("model: {path: .}", {}, Purpose::check);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->model.served_model_name.front(),
+            std::filesystem::current_path().filename().string());
+  EXPECT_EQ(model_folder_name("/"), "model");
+}
+
+TEST(ClusterConfig, reads_names_again_that_are_words_for_nothing) {
+  for (const std::string name : {"null", "Null", "NULL", "~"}) {
+    Config config = *parse("model: {path: x}", {}, Purpose::check);
+    config.name = name;
+    config.model.served_model_name = {name};
+    const auto again = parse(to_yaml(config), {}, Purpose::check);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->name, name);
+    EXPECT_EQ(again->model.served_model_name, std::vector<std::string>{name});
+  }
+}
+
+TEST(ClusterConfig, tells_all_sections_where_nothing_is_near) {
+  const auto config = parse("model: {path: x}\nqqqqqqqqqqqq: 1", {}, Purpose::check);
+  ASSERT_FALSE(config.ok());
+  for (const KeySpec& spec : config_schema()) {
+    const std::string section(spec.key.substr(0, spec.key.find('.')));
+    EXPECT_NE(config.error().message.find(section), std::string::npos) << section;
+  }
+}
+
 TEST(ClusterConfig, takes_one_served_name_without_brackets) {
   const auto config = parse("model: {path: x, served_model_name: tales}", {}, Purpose::check);
   ASSERT_TRUE(config.ok()) << config.error().message;

@@ -1,5 +1,6 @@
 #include "launcher/init/init.hpp"
 
+#include <filesystem>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -23,51 +24,35 @@ ModelConfig demo_model() {
   return *std::move(model);
 }
 
-TEST(Machine, counts_the_nodes_of_a_list) {
-  EXPECT_EQ(count_numa_nodes("0"), 1);
-  EXPECT_EQ(count_numa_nodes("0-3\n"), 4);
-  EXPECT_EQ(count_numa_nodes("0-1,4,6-7"), 5);
-  for (const char* nonsense : {"", "\n", "x", "3-1", "-", "0,x"}) {
-    EXPECT_EQ(count_numa_nodes(nonsense), 1) << nonsense;
-  }
+TEST(Machine, has_cores) {
   EXPECT_GE(this_machine().cores, 1);
-  EXPECT_GE(this_machine().numa_nodes, 1);
+  EXPECT_GE(this_machine().gpus, 0);
 }
 
-TEST(Arrangement, is_one_worker_in_one_memory) {
-  const Arrangement one = arrange({16, 1, 64 * gib}, demo_model(), gib);
+TEST(Arrangement, is_one_worker_on_all_cores_without_gpus) {
+  const Arrangement one = arrange({16, 0, 64 * gib}, gib);
   EXPECT_EQ(one.data, 1);
-  EXPECT_EQ(one.tensor, 1);
   EXPECT_THAT(one.reason, HasSubstr("(16)"));
 }
 
-TEST(Arrangement, is_a_replica_for_each_numa_node_while_their_weights_fit) {
-  const Arrangement two = arrange({32, 2, 64 * gib}, demo_model(), 16 * gib);
-  EXPECT_EQ(two.data, 2);
-  EXPECT_EQ(two.tensor, 1);
-  EXPECT_EQ(arrange({32, 2, 0}, demo_model(), 16 * gib).data, 2);
-}
-
-TEST(Arrangement, splits_tensors_where_replicas_do_not_fit_as_far_as_the_sizes_allow) {
-  EXPECT_EQ(arrange({32, 2, 64 * gib}, demo_model(), 17 * gib).data, 1);
-  EXPECT_EQ(arrange({32, 2, 64 * gib}, demo_model(), 17 * gib).tensor, 2);
-  EXPECT_EQ(arrange({32, 3, 64 * gib}, demo_model(), 40 * gib).tensor, 2);
-  EXPECT_EQ(arrange({64, 8, 64 * gib}, demo_model(), 40 * gib).tensor, 4);  // 4 heads
-  ModelConfig odd = demo_model();
-  odd.heads = odd.kv_heads = 3;
-  EXPECT_EQ(arrange({64, 8, 64 * gib}, odd, 40 * gib).tensor, 1);
+TEST(Arrangement, is_a_replica_on_each_gpu) {
+  const Arrangement four = arrange({64, 4, 64 * gib}, gib);
+  EXPECT_EQ(four.data, 4);
+  EXPECT_THAT(four.reason, HasSubstr("each of the 4 GPUs"));
+  EXPECT_EQ(arrange({64, 1, 64 * gib}, gib).data, 1);
+  EXPECT_THAT(arrange({64, 1, 64 * gib}, gib).reason, HasSubstr("the GPU"));
 }
 
 TEST(StartingConfig, is_accepted_by_what_checks_it_and_fits_80_columns) {
   for (const Machine& machine :
-       {Machine{2, 1, 4 * gib}, Machine{64, 2, 256 * gib}, Machine{64, 4, 60 << 20}, Machine{}}) {
+       {Machine{2, 0, 4 * gib}, Machine{64, 0, 256 * gib}, Machine{64, 2, 60 << 20}, Machine{}}) {
     const std::string text = starting_config(demo, demo_model(), 15 << 20, machine);
     SCOPED_TRACE(text);
     auto config = parse_config(text, "cluster.yaml", {}, Purpose::run);
     ASSERT_TRUE(config.ok()) << config.error().message;
-    const Arrangement arrangement = arrange(machine, demo_model(), 15 << 20);
+    const Arrangement arrangement = arrange(machine, 15 << 20);
     EXPECT_EQ(config->parallel.data_parallel_size, arrangement.data);
-    EXPECT_EQ(config->parallel.tensor_parallel_size, arrangement.tensor);
+    EXPECT_EQ(config->parallel.tensor_parallel_size, 1);
     EXPECT_EQ(config->model.path, demo);
     EXPECT_EQ(config->model.served_model_name, std::vector<std::string>{"fable-moe"});
     EXPECT_EQ(config->engine.max_model_len, 2048);
@@ -89,6 +74,17 @@ TEST(StartingConfig, writes_odd_names_so_that_they_read_back) {
   ASSERT_TRUE(config.ok()) << config.error().message << "\n" << text;
   EXPECT_EQ(config->model.path, path);
   EXPECT_EQ(config->name, "a \"b\": {c}");
+}
+
+TEST(StartingConfig, names_a_model_of_the_current_folder_as_the_parser_does) {
+  const std::string here = std::filesystem::current_path().filename().string();
+  for (const char* path : {".", "./", "x/.."}) {
+    const auto written = parse_config(starting_config(path, demo_model(), gib, Machine{}),
+                                      "cluster.yaml", {}, Purpose::check);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    EXPECT_EQ(written->name, here);
+    EXPECT_EQ(written->model.served_model_name, std::vector<std::string>{here});
+  }
 }
 
 }  // namespace
