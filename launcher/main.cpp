@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -42,7 +43,7 @@ ExitCode execute(const CommandLine& line) {
   return run_batch_job(*plan, line, *signals);
 }
 
-ExitCode launch(const std::vector<std::string>& arguments) {
+ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "schedule") {
     return run_schedule_bench(std::span(arguments).subspan(2));
   }
@@ -55,6 +56,15 @@ ExitCode launch(const std::vector<std::string>& arguments) {
     return early->code;
   }
   return execute(std::get<CommandLine>(parsed));
+}
+
+ExitCode launch(const std::vector<std::string>& arguments) {
+  const ExitCode code = dispatch(arguments);
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (errno == EPIPE) return code;  // who read it has gone, and wants no more
+  std::fprintf(stderr, "launcher: cannot write all of it to standard output\n");
+  return code == ExitCode::all_answered ? ExitCode::failed : code;
 }
 
 }  // namespace

@@ -10,9 +10,13 @@ namespace troupe {
 Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::open(const Config& config,
                                                                std::int64_t max_model_len,
                                                                const std::string& job_folder) {
+  const std::string note = job_folder + "/metrics.txt";
+  // A run that was killed leaves the port of nobody behind.
+  std::error_code problem;
+  std::filesystem::remove(note, problem);
   if (!config.metrics.port) return std::unique_ptr<MetricsEndpoint>();
-  std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(
-      config.model.served_model_name.front(), max_model_len, job_folder + "/metrics.txt"));
+  std::unique_ptr<MetricsEndpoint> endpoint(
+      new MetricsEndpoint(config.model.served_model_name.front(), max_model_len, note));
   TROUPE_TRY(
       endpoint->server_,
       MetricsServer::start(config.metrics.address, static_cast<std::uint16_t>(*config.metrics.port),
@@ -24,7 +28,6 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::open(const Config& con
   std::ofstream file(aside, std::ios::trunc);
   file << url << "\n";
   file.close();
-  std::error_code problem;
   std::filesystem::rename(aside, endpoint->note_, problem);
   if (!file || problem) return fail(ErrorCode::io, "cannot write {}", endpoint->note_);
   return endpoint;

@@ -14,9 +14,9 @@ namespace troupe {
 /// The metrics of a job and the port that they are given at, as `metrics:` asks for it.
 class MetricsEndpoint {
  public:
-  /// Opens the port, writes its url to the log and to metrics.txt in the existing `job_folder`.
-  /// Null if metrics.port is off. `max_model_len`: as JobMetrics'. Errors: those of
-  /// MetricsServer::start; io if the file cannot be written.
+  /// Removes what an earlier run left of metrics.txt, opens the port, writes its url to the log and
+  /// to metrics.txt in the existing `job_folder`. Null if metrics.port is off. `max_model_len`: as
+  /// JobMetrics'. Errors: those of MetricsServer::start; io if the file cannot be written.
   static Result<std::unique_ptr<MetricsEndpoint>> open(const Config& config,
                                                        std::int64_t max_model_len,
                                                        const std::string& job_folder);

@@ -1,6 +1,9 @@
 // `launcher init` and `launcher reference`.
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 
@@ -62,6 +65,13 @@ TEST(Reference, is_the_page_of_the_documentation) {
   const std::filesystem::path page = TROUPE_SOURCE_DIR "/docs/configuration.md";
   EXPECT_TRUE(ended.out == golden::file_bytes(page))
       << "write it anew: launcher reference > docs/configuration.md";
+}
+
+TEST(Reference, that_cannot_be_written_does_not_end_well) {
+  const std::string command = launcher_file().string() + " reference > /dev/full 2> /dev/null";
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 }  // namespace

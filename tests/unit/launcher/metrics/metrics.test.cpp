@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -10,6 +13,7 @@
 
 #include "launcher/metrics/exposition.hpp"
 #include "launcher/metrics/job_metrics.hpp"
+#include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/metrics/metrics_server.hpp"
 
 namespace troupe {
@@ -187,6 +191,18 @@ TEST(MetricsServer, says_what_port_cannot_be_opened_and_why) {
   const auto nowhere = MetricsServer::start("localhost", 0, content);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_THAT(nowhere.error().message, AllOf(HasSubstr("metrics.address"), HasSubstr("localhost")));
+}
+
+TEST(MetricsEndpoint, removes_what_a_killed_run_left_also_when_metrics_are_off) {
+  std::string folder = (std::filesystem::temp_directory_path() / "metrics.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string note = folder + "/metrics.txt";
+  std::ofstream(note) << "http://127.0.0.1:1/metrics\n";
+  Config config;
+  const auto endpoint = MetricsEndpoint::open(config, 16, folder);
+  EXPECT_TRUE(endpoint.ok());
+  EXPECT_FALSE(std::filesystem::exists(note));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
