@@ -219,8 +219,13 @@ TEST(BadLines, of_seventy_kinds_get_their_own_error_and_all_lines_between_them_a
     const std::string message = error.at("message");
     for (const std::string& word : bad[i].words) EXPECT_THAT(message, HasSubstr(word));
     EXPECT_LT(message.size(), 400U) << message;
+    const json& id = found->second.at("custom_id");
     if (bad[i].has_id) {
-      EXPECT_EQ(found->second.at("custom_id"), fmt::format("bad-{}", i));
+      EXPECT_EQ(id, fmt::format("bad-{}", i));
+    } else if (bad[i].code == "duplicate_custom_id") {
+      EXPECT_EQ(id, "good-1");
+    } else {
+      EXPECT_TRUE(id.is_null()) << id;
     }
   }
 }
