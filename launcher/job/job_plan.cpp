@@ -66,18 +66,29 @@ Result<DeviceKind> device_kind(const Config& config) {
   if (gpus.ok() && *gpus > 0) return DeviceKind::cuda;
   if (config.cluster.device == "auto") return DeviceKind::cpu;
   return fail(ErrorCode::not_found, "cluster.device is cuda, but {}",
-              gpus.ok() ? "this machine has no GPU that CUDA can use" : gpus.error().message);
+              gpus.ok() ? "this machine has no GPU that this build runs on" : gpus.error().message);
 }
 
-/// Refuses what this version does not run on GPUs: ranks that exchange tensors.
-Result<void> check_gpu_mesh(const Mesh& mesh) {
+/// Refuses what this version does not run on GPUs: ranks that exchange tensors, answers that do not
+/// depend on the batch, and more replicas than GPUs.
+Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
   const bool alone =
       mesh.shape().tensor == 1 && mesh.shape().pipeline == 1 && mesh.replicas_per_domain() == 1;
-  if (alone) return {};
-  return fail(
-      ErrorCode::unsupported,
-      "on GPUs a replica is one worker in this version: set the tensor, pipeline and expert "
-      "parallel sizes to 1, or cluster.device: cpu");
+  if (!alone) {
+    return fail(ErrorCode::unsupported,
+                "on GPUs a replica is one worker in this version: set the tensor, pipeline and "
+                "expert parallel sizes to 1, or cluster.device: cpu");
+  }
+  if (config.engine.deterministic.value_or(false)) {
+    return fail(ErrorCode::unsupported,
+                "engine.deterministic: true is not in this version on GPUs: leave it at auto, or "
+                "set cluster.device: cpu");
+  }
+  TROUPE_TRY(const int gpus, count_gpus());
+  if (mesh.world_size() <= gpus) return {};
+  return fail(ErrorCode::invalid_argument,
+              "parallel.data_parallel_size: {} replicas need a GPU each, and this machine has {}",
+              mesh.world_size(), gpus);
 }
 
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
@@ -96,7 +107,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
       config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
   TROUPE_TRY(engine.device, device_kind(config));
   const bool on_gpu = engine.device == DeviceKind::cuda;
-  if (on_gpu) TROUPE_CHECK(check_gpu_mesh(mesh));
+  if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   engine.bf16 = config.model.dtype == "bfloat16" ||
                 (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
@@ -188,6 +199,26 @@ void judge_memory(JobPlan& plan) {
   }
 }
 
+/// What a person with GPUs should know of a job that is slower on them than it need be, or not on
+/// them at all.
+void warn_of_gpus(const Config& config, JobPlan& plan) {
+  if (config.cluster.device == "auto" && plan.engine.device == DeviceKind::cpu &&
+      gpu_part_is_here()) {
+    const Result<int> gpus = count_gpus();
+    plan.warnings.push_back(gpus.ok()
+                                ? "the part for GPUs finds none that it runs on: the CPU computes"
+                                : gpus.error().message + ": the CPU computes");
+  }
+  if (plan.engine.device != DeviceKind::cuda) return;
+  const bool by_library = plan.engine.bf16 && !plan.model.latent &&
+                          (plan.model.head_dim == 64 || plan.model.head_dim == 128);
+  if (!by_library || plan.engine.cache_groups > 1) {
+    plan.warnings.push_back(
+        "attention in float32, with windows, latent caches or head sizes other than 64 and 128 is "
+        "right but slow on GPUs in this version");
+  }
+}
+
 }  // namespace
 
 Result<JobPlan> plan_job(Config config) {
@@ -207,6 +238,7 @@ Result<JobPlan> plan_job(Config config) {
   const int world = plan.mesh.world_size();
   plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
   TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores));
+  warn_of_gpus(config, plan);
   if (world * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,

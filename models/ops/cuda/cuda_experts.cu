@@ -182,14 +182,14 @@ struct GroupedProduct {
   bool gather, scatter;
 };
 
-/// Grid: column tiles, then row tiles, of which an expert has ceil(rows / tile) and which are
-/// counted through all experts; blocks beyond the last have nothing to do.
+/// Grid: row tiles, of which an expert has ceil(rows / tile) and which are counted through all
+/// experts, then column tiles; blocks beyond the last row tile have nothing to do.
 template <class T, class Out>
 __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_t* offsets,
                                  const std::int32_t* source, GroupedProduct product, Out* out) {
   __shared__ float left[tile_k][tile + 4], right[tile_k][tile + 4];
   int expert = 0;
-  std::int64_t row_tile = blockIdx.y;
+  std::int64_t row_tile = blockIdx.x;
   for (; expert < product.experts; ++expert) {
     const std::int64_t tiles = (offsets[expert + 1] - offsets[expert] + tile - 1) / tile;
     if (row_tile < tiles) break;
@@ -197,7 +197,7 @@ __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_
   }
   if (expert == product.experts) return;
   const std::int64_t row_begin = offsets[expert] + row_tile * tile, row_end = offsets[expert + 1];
-  const std::int64_t column_begin = std::int64_t{blockIdx.x} * tile;
+  const std::int64_t column_begin = std::int64_t{blockIdx.y} * tile;
   const T* weight = weights + expert * product.n * product.k;
   const int thread = threadIdx.x, own_row = thread / 16 * 4, own_column = thread % 16 * 4;
   float sums[4][4] = {};
@@ -303,9 +303,8 @@ void CudaOps::grouped_linear(const GroupedLinear& weights, const Tensor& x,
                                top_k,
                                gather,
                                scatter};
-  const dim3 grid(
-      blocks_of(product.n, tile),
-      static_cast<unsigned>(rows / tile + std::min<std::int64_t>(product.experts, rows)));
+  const std::int64_t most_tiles = rows / tile + std::min<std::int64_t>(product.experts, rows);
+  const dim3 grid(static_cast<unsigned>(most_tiles), blocks_of(product.n, tile));
   with_type(x.dtype(), [&](auto* type) {
     with_type(out.dtype(), [&](auto* to) {
       using T = element<decltype(type)>;

@@ -52,8 +52,13 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
     return fail(ErrorCode::not_found, "no CUDA device {}: {} devices are there ({})",
                 options.device, devices, cudaGetErrorString(error));
   }
+  if (!cuda_device_runs_this_build(options.device)) {
+    return fail(ErrorCode::unsupported,
+                "CUDA device {} is not one that this build has code for (TROUPE_CUDA_CODE)",
+                options.device);
+  }
   std::unique_ptr<CudaOps> ops(new CudaOps(options));
-  ops->check(cudaSetDevice(options.device), "cudaSetDevice");
+  (void)ops->stream();  // makes the device this thread's
   ops->check(cudaStreamCreateWithFlags(&ops->stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   if (ops->error_) return *ops->error_;
   TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
@@ -80,8 +85,9 @@ CudaOps::~CudaOps() {
 cudaStream_t CudaOps::stream() {
   thread_local int current = -1;
   if (current != device_) {
-    check(cudaSetDevice(device_), "cudaSetDevice");
-    current = device_;
+    const cudaError_t error = cudaSetDevice(device_);
+    check(error, "cudaSetDevice");
+    current = error == cudaSuccess ? device_ : -1;
   }
   return stream_;
 }
@@ -96,6 +102,7 @@ std::optional<DeviceMemory> CudaOps::memory() {
   std::size_t free = 0, total = 0;
   (void)stream();
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  if (error_) return std::nullopt;
   return DeviceMemory{free, total};
 }
 
@@ -108,8 +115,12 @@ Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
   cudaStream_t on = stream();
   void* memory = nullptr;
-  if (const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
-      error != cudaSuccess) {
+  const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+  if (error != cudaSuccess && error != cudaErrorMemoryAllocation) {
+    check(error, "cudaMalloc");
+    return *error_;
+  }
+  if (error != cudaSuccess) {
     std::size_t free = 0, total = 0;
     cudaGetLastError();  // it is told here, not by the next operation
     cudaMemGetInfo(&free, &total);
@@ -136,7 +147,7 @@ void CudaOps::download(const Tensor& device, const Tensor& host) {
 }
 
 Result<void> CudaOps::synchronize() {
-  check(cudaStreamSynchronize(stream()), "an operation");
+  check(cudaStreamSynchronize(stream()), "an operation enqueued before");
   if (error_) return *error_;
   return {};
 }

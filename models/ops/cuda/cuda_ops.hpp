@@ -26,4 +26,7 @@ struct CudaOpsOptions {
 /// too old for the code in this build.
 Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOpsOptions& options);
 
+/// Whether kernels of this build can run on a device.
+bool cuda_device_runs_this_build(int device);
+
 }  // namespace troupe

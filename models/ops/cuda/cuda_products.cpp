@@ -57,6 +57,11 @@ const CudaProducts::Product* CudaProducts::find(const Key& key) {
   cublasLtMatrixLayoutCreate(&product->out, cuda_type(out), n, rows, n);
   cublasLtMatmulPreference_t preference = nullptr;
   cublasLtMatmulPreferenceCreate(&preference);
+  // Partial sums of a k that is split are added in fp32.
+  const std::uint32_t reductions =
+      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                       &reductions, sizeof reductions);
   const std::size_t room = workspace_->bytes();
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room,
                                        sizeof room);

@@ -1,5 +1,6 @@
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include <flashinfer/attention/default_prefill_params.cuh>
 #include <flashinfer/attention/prefill.cuh>
@@ -62,13 +63,18 @@ class Layout {
 struct FlashAttention::Plan {
   std::uint64_t pass = 0;
   const void* tables = nullptr;  ///< of the group
-  std::int64_t heads = 0, kv_heads = 0;
+  AttentionShape shape;
+  std::int32_t block_size = 0;
   flashinfer::PrefillPlanInfo info;
   std::size_t row_offsets = 0, page_offsets = 0, last_pages = 0, rest = 0;
 
   bool is_of(const AttentionShape& shape, const AttentionBatch& batch) const {
     return pass != 0 && pass == batch.pass && tables == batch.block_tables.data() &&
-           heads == shape.heads && kv_heads == shape.kv_heads;
+           heads_alike(shape) && block_size == batch.block_size;
+  }
+  bool heads_alike(const AttentionShape& other) const {
+    return shape.heads == other.heads && shape.kv_heads == other.kv_heads &&
+           shape.head_dim == other.head_dim;
   }
 };
 
@@ -116,6 +122,8 @@ Result<void> FlashAttention::make_plan(const AttentionShape& shape, const Attent
   plan_->last_pages = layout.take(sequences);
   plan_->rest = layout.next();
   cudaEventSynchronize(copied_);  // the last plan has left the host's memory
+  // The planner must cut a context as the kernel does, by its length, however long its table is.
+  std::vector<Id> used_pages(sequences + 1, 0);
   const auto host = [&](std::size_t at) { return reinterpret_cast<Id*>(host_ + at); };
   Id* rows = host(plan_->row_offsets);
   Id* pages = host(plan_->page_offsets);
@@ -126,18 +134,19 @@ Result<void> FlashAttention::make_plan(const AttentionShape& shape, const Attent
         is_last ? static_cast<Id>(batch.block_tables[0]) : batch.sequences[i + 1].block_offset;
     rows[i] = span.first_row;
     pages[i] = span.block_offset;
+    const std::int32_t positions = span.first_position + span.rows;
+    used_pages[i + 1] = used_pages[i] + (positions + batch.block_size - 1) / batch.block_size;
     // A table may be longer than the positions so far: then this is below 1, and the length that
     // FlashInfer makes of both is right all the same.
     host(plan_->last_pages)[i] =
-        span.first_position + span.rows - (next_table - span.block_offset - 1) * batch.block_size;
+        positions - (next_table - span.block_offset - 1) * batch.block_size;
     if (!is_last) continue;
     rows[sequences] = span.first_row + span.rows;
     pages[sequences] = next_table;
   }
-  // The planner reads page counts, which for a table that is too long only makes chunks unequal.
   const cudaError_t planned = flashinfer::PrefillPlan<Id>(
       work_->data(), work_->bytes(), plan_memory() + plan_->rest, host_ + plan_->rest,
-      plan_memory_->bytes() - plan_->rest, plan_->info, rows, pages,
+      plan_memory_->bytes() - plan_->rest, plan_->info, rows, used_pages.data(),
       static_cast<std::uint32_t>(rows[sequences]), static_cast<std::uint32_t>(sequences),
       static_cast<std::uint32_t>(shape.heads), static_cast<std::uint32_t>(shape.kv_heads),
       static_cast<std::uint32_t>(shape.head_dim), static_cast<std::uint32_t>(shape.head_dim),
@@ -155,8 +164,8 @@ Result<void> FlashAttention::make_plan(const AttentionShape& shape, const Attent
   }
   plan_->pass = batch.pass;
   plan_->tables = batch.block_tables.data();
-  plan_->heads = shape.heads;
-  plan_->kv_heads = shape.kv_heads;
+  plan_->shape = shape;
+  plan_->block_size = batch.block_size;
   return {};
 }
 

@@ -10,11 +10,15 @@
 namespace troupe {
 namespace {
 
-Result<const CudaLibrary*> open_cuda_library() {
+std::string library_path() {
   std::error_code problem;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", problem);
-  const std::string path = (program.parent_path() / "libtroupe_cuda.so").string();
-  if (!std::filesystem::exists(path, problem)) {
+  return (program.parent_path() / "libtroupe_cuda.so").string();
+}
+
+Result<const CudaLibrary*> open_cuda_library() {
+  const std::string path = library_path();
+  if (!gpu_part_is_here()) {
     return fail(ErrorCode::unsupported,
                 "this is a build without the part for GPUs: there is no {} (scripts/build cuda "
                 "makes it)",
@@ -27,8 +31,7 @@ Result<const CudaLibrary*> open_cuda_library() {
   const auto function =
       reinterpret_cast<CudaLibraryFunction>(::dlsym(library, cuda_library_symbol));
   if (function == nullptr || function()->interface != cuda_interface) {
-    return fail(ErrorCode::unsupported, "{} is not of the same build as {}", path,
-                program.string());
+    return fail(ErrorCode::unsupported, "{} is not of the same build as this program", path);
   }
   return function();
 }
@@ -39,6 +42,11 @@ Result<const CudaLibrary*> cuda_library() {
 }
 
 }  // namespace
+
+bool gpu_part_is_here() {
+  std::error_code problem;
+  return std::filesystem::exists(library_path(), problem);
+}
 
 Result<int> count_gpus() {
   TROUPE_TRY(const CudaLibrary* library, cuda_library());

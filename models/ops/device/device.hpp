@@ -26,4 +26,7 @@ Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options);
 /// of CUDA. Errors: unsupported, with what is missing.
 Result<int> count_gpus();
 
+/// Whether the part for GPUs lies beside the program.
+bool gpu_part_is_here();
+
 }  // namespace troupe

@@ -38,6 +38,8 @@ std::filesystem::path data_folder();
 
 /// What load() runs models on: the CPU, unless a program has a definition of its own.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision);
+/// Whether its tensors lie in the host's memory, as ranks that are threads here need them.
+bool golden_ops_are_on_host();
 
 /// A model on one rank, ready to run sequences.
 struct LoadedModel {

@@ -196,13 +196,16 @@ TEST_P(BothDevices, store_and_attend) {
   };
   const Case cases[] = {
       {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, true},
+      {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, true},
       {{.heads = 6, .kv_heads = 1, .head_dim = 32, .scale = 0.2F}, false},
       {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, false},
       {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, false}};
+  std::uint64_t passes = 0;
   for (const Case& c : cases) {
     const AttentionShape& shape = c.shape;
-    // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked.
-    const std::int64_t dim = shape.head_dim, blocks = 13 + 3;
+    // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked, whose
+    // table is much longer than that.
+    const std::int64_t dim = shape.head_dim, blocks = 13 + 150;
     std::vector<std::int32_t> table = shuffled(blocks);
     const HostTensor tables = integers(table, {blocks});
     auto cpu_kv = cpu_->allocate_kv(blocks, 16, shape, GetParam());
@@ -228,7 +231,7 @@ TEST_P(BothDevices, store_and_attend) {
       const HostTensor at = integers(positions, {rows}), slot = integers(slots, {rows});
       const DeviceTensor gpu_at = exact(at), gpu_slot = exact(slot), gpu_tables = exact(tables);
       const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
-      const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16};
+      const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, ++passes};
       const HostTensor q(DType::f32, {rows, shape.heads * dim});
       const HostTensor out(DType::f32, {rows, shape.heads * shape.value_dim()});
       const DeviceTensor gpu_q = room(GetParam(), q->shape()),
@@ -252,6 +255,9 @@ TEST_P(BothDevices, store_and_attend) {
       cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
       gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, "attention");
+      const DeviceTensor again = room(GetParam(), out->shape());
+      gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, again);  // as the next layer of the pass
+      expect_equal(again, out, "attention planned before");
     };
     pass({{0, 197, 0, 0}});
     pass({{0, 3, 197, 0}, {3, 40, 0, 13}});

@@ -6,8 +6,10 @@ namespace troupe {
 namespace {
 
 int count_devices() {
-  int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
+  int devices = 0, usable = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return 0;
+  while (usable < devices && cuda_device_runs_this_build(usable)) ++usable;
+  return usable;
 }
 
 }  // namespace
