@@ -41,10 +41,6 @@ std::string distribution_row(std::string_view name, const Distribution& of) {
                      of.p99);
 }
 
-ordered_json distribution_json(const Distribution& of) {
-  return {{"mean", of.mean}, {"p50", of.p50}, {"p95", of.p95}, {"p99", of.p99}};
-}
-
 Distribution of_starts(std::span<const StartupFigures> starts, double StartupFigures::* member) {
   std::vector<double> values;
   for (const StartupFigures& start : starts) values.push_back(start.*member);
@@ -52,6 +48,10 @@ Distribution of_starts(std::span<const StartupFigures> starts, double StartupFig
 }
 
 }  // namespace
+
+ordered_json distribution_json(const Distribution& of) {
+  return {{"mean", of.mean}, {"p50", of.p50}, {"p95", of.p95}, {"p99", of.p99}};
+}
 
 std::string bench_heading(const BenchSubject& subject, const JobPlan& plan) {
   const EngineSpec& engine = plan.engine;

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/report/html_escaped.hpp"
+
 namespace troupe {
 namespace {
 
@@ -115,29 +117,6 @@ std::string curve_svg(const LineChart& chart, std::size_t index, const Scale& sc
 }
 
 }  // namespace
-
-std::string html_escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 std::vector<double> even_ticks(double most) {
   const double power = std::pow(10, std::floor(std::log10(most / 4)));

@@ -24,9 +24,6 @@ struct LineChart {
   std::string svg() const;
 };
 
-/// `text` as HTML: & < > " are replaced.
-std::string html_escaped(const std::string& text);
-
 /// Values for lines across a chart up to at least `most` (> 0), evenly spaced from 0, by 1, 2 or 5
 /// times a power of ten: four to six of them.
 std::vector<double> even_ticks(double most);

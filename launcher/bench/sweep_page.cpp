@@ -6,6 +6,7 @@
 
 #include "launcher/bench/line_chart.hpp"
 #include "launcher/bench/sweep_report.hpp"
+#include "launcher/report/html_escaped.hpp"
 
 namespace troupe {
 namespace {

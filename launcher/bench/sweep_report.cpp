@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/bench/bench_report.hpp"
+
 namespace troupe {
 namespace {
 
@@ -54,10 +56,6 @@ std::string time_table(const SweepFigures& figures) {
     table += "\n";
   }
   return table;
-}
-
-ordered_json distribution_json(const Distribution& of) {
-  return {{"mean", of.mean}, {"p50", of.p50}, {"p95", of.p95}, {"p99", of.p99}};
 }
 
 ordered_json limit_json(const std::optional<double>& limit) {

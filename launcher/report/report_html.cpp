@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "launcher/report/html_escaped.hpp"
 #include "launcher/report/page.hpp"
 
 namespace troupe {
@@ -24,29 +25,6 @@ std::string embeddable(const nlohmann::ordered_json& value) {
   return text;
 }
 
-std::string escaped(std::string_view plain) {
-  std::string text;
-  for (const char c : plain) {
-    switch (c) {
-      case '<':
-        text += "&lt;";
-        break;
-      case '>':
-        text += "&gt;";
-        break;
-      case '&':
-        text += "&amp;";
-        break;
-      case '"':
-        text += "&quot;";
-        break;
-      default:
-        text += c;
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string report_html(const nlohmann::ordered_json& report) {
@@ -56,7 +34,7 @@ std::string report_html(const nlohmann::ordered_json& report) {
   std::string page =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  page += "<title>" + escaped(title) + " – Troupe report</title>\n<style>\n";
+  page += "<title>" + html_escaped(title) + " – Troupe report</title>\n<style>\n";
   page += page_style;
   page += "</style>\n</head>\n";
   page += page_body;
