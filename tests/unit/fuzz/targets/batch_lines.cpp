@@ -58,9 +58,10 @@ void changed_batch_lines(Effort effort) {
       return;
     }
     ++taken;
-    const Request& request = std::get<BatchRequest>(parsed).request;
+    const auto& [header, request] = std::get<BatchRequest>(parsed);
     EXPECT_TRUE(text::is_valid_utf8(request.prompt)) << line;
-    EXPECT_GE(request.max_tokens.value_or(1), 1) << line;
+    const bool scores_the_prompt = header.echo && header.logprobs;
+    EXPECT_GE(request.max_tokens.value_or(1), scores_the_prompt ? 0 : 1) << line;
     EXPECT_GE(request.n, 1) << line;
     EXPECT_GE(request.best_of, request.n) << line;
     EXPECT_LE(request.best_of, max_choices) << line;
