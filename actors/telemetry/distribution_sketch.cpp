@@ -100,8 +100,8 @@ std::vector<DistributionSketch::Bin> DistributionSketch::bins(std::size_t most) 
   const double high = std::max(low * 1.0001, static_cast<double>(most_));
   const double octaves = std::log2(high / low);
   // The edges of buckets narrower than two would show; the other rule is Rice's.
-  const auto wanted = static_cast<std::size_t>(
-      exact() ? 2 * std::cbrt(static_cast<double>(count_)) : octaves * per_octave / 2);
+  const auto wanted = static_cast<std::size_t>(exact() ? 2 * std::cbrt(static_cast<double>(count_))
+                                                       : octaves * per_octave / 2);
   const std::size_t count = std::clamp<std::size_t>(wanted, 1, most);
   const double factor = octaves / static_cast<double>(count);
   std::vector<Bin> bins(count);
