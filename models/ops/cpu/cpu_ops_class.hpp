@@ -10,6 +10,7 @@
 #include "models/ops/cpu/kernels.hpp"
 #include "models/ops/cpu/packed_weights.hpp"
 #include "models/ops/cpu/thread_pool.hpp"
+#include "parallel/device/convert.hpp"
 
 namespace troupe {
 

@@ -1,25 +1,12 @@
 #include "models/ops/cpu/packed_weights.hpp"
 
-#include <bit>
-#include <cstring>
-
 #include "models/ops/cpu/cpu_ops.hpp"
+#include "parallel/device/convert.hpp"
 
 namespace troupe {
 namespace {
 
 static_assert(cpu_panel_rows == panel_columns);  // a weight's rows are a product's columns
-
-float read_element(const Tensor& tensor, std::int64_t i) {
-  switch (tensor.dtype()) {
-    case DType::bf16:
-      return to_float(tensor.as<BFloat16>()[i]);
-    case DType::f16:
-      return half_to_float(static_cast<const std::uint16_t*>(tensor.data())[i]);
-    default:
-      return tensor.as<float>()[i];
-  }
-}
 
 /// Where column `column` of a panel's row lies in it.
 std::int64_t place_in_panel(std::int64_t column, DType dtype) {
@@ -53,21 +40,6 @@ void pack_matrix(const Tensor& weight, const Tensor& panels) {
 }  // namespace
 
 DType stored_dtype(DType given, DType model) { return given == DType::bf16 ? given : model; }
-
-void convert(const Tensor& source, const Tensor& target) {
-  if (source.dtype() == target.dtype()) {
-    std::memcpy(target.data(), source.data(), source.bytes());
-    return;
-  }
-  for (std::int64_t i = 0; i < source.elements(); ++i) {
-    const float value = read_element(source, i);
-    if (target.dtype() == DType::f32) {
-      target.as<float>()[i] = value;
-    } else {
-      target.as<BFloat16>()[i] = to_bfloat16(value);
-    }
-  }
-}
 
 Result<PackedWeights> PackedWeights::pack(std::span<const Tensor> weights, int segments,
                                           DType model) {

@@ -11,9 +11,6 @@ namespace troupe {
 /// bf16, all else takes the model's.
 DType stored_dtype(DType given, DType model);
 
-/// Converts `source` (f32, bf16 or f16) to `target` (f32 or bf16) of as many elements.
-void convert(const Tensor& source, const Tensor& target);
-
 /// One or more matrices [n, k] in panels (kernels.hpp), matrix after matrix. Immutable.
 class PackedWeights {
  public:

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "parallel/device/convert.hpp"
 
 namespace troupe {
 namespace {
@@ -10,30 +11,6 @@ namespace {
 constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t most_spans = 65536;
 constexpr std::int64_t most_sampled_rows = 65536;
-
-/// `weight` (f32, bf16 or f16) in `dtype`, on the host.
-HostTensor converted(const Tensor& weight, DType dtype) {
-  HostTensor result(dtype, weight.shape());
-  for (std::int64_t i = 0; i < weight.elements(); ++i) {
-    float value = 0;
-    switch (weight.dtype()) {
-      case DType::bf16:
-        value = to_float(weight.as<BFloat16>()[i]);
-        break;
-      case DType::f16:
-        value = half_to_float(static_cast<const std::uint16_t*>(weight.data())[i]);
-        break;
-      default:
-        value = weight.as<float>()[i];
-    }
-    if (dtype == DType::bf16) {
-      result->as<BFloat16>()[i] = to_bfloat16(value);
-    } else {
-      result->as<float>()[i] = value;
-    }
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -159,8 +136,13 @@ Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {
 }
 
 Result<void> CudaOps::upload_weight(const Tensor& weight, const Tensor& device) {
-  const HostTensor host = weight.dtype() == dtype_ ? HostTensor() : converted(weight, dtype_);
-  upload(weight.dtype() == dtype_ ? weight : host.view(), device);
+  if (weight.dtype() == dtype_) {
+    upload(weight, device);
+    return synchronize();
+  }
+  const HostTensor host(dtype_, weight.shape());
+  convert(weight, host);
+  upload(host, device);
   return synchronize();
 }
 
