@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/batch/byte_source.hpp"
+
 namespace troupe {
 namespace {
 
@@ -21,7 +23,6 @@ constexpr auto sync_interval = std::chrono::seconds(1);
 constexpr auto look_interval = std::chrono::milliseconds(50);
 /// Text of one packed member, about.
 constexpr std::size_t member_bytes = std::size_t{4} << 20;
-constexpr std::string_view standard_stream = "-";
 
 Error write_error(int why, const std::string& path) {
   const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
@@ -52,21 +53,24 @@ Result<void> check_existing(const std::string& path, const struct stat& status,
   return {};
 }
 
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
 Result<void> check_folder(const std::string& path) {
-  auto folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
+  const std::string folder = folder_of(path);
   struct stat status{};
   if (::stat(folder.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return fail(ErrorCode::not_found,
                   "the folder of the output {} does not exist; make it first: mkdir -p {}", path,
-                  folder.string());
+                  folder);
     }
     return open_error(errno, path);
   }
   if (!S_ISDIR(status.st_mode)) {
-    return fail(ErrorCode::invalid_argument, "the output {}: {} is not a folder", path,
-                folder.string());
+    return fail(ErrorCode::invalid_argument, "the output {}: {} is not a folder", path, folder);
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) return open_error(errno, path);
   return {};
@@ -103,22 +107,35 @@ Result<BatchWriter> BatchWriter::open(const std::string& path, OutputOptions opt
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) return open_error(errno, path);
   const bool regular = !standard && S_ISREG(status.st_mode);
-  const auto keep = static_cast<off_t>(options.keep_bytes);
   BatchWriter writer(std::move(fd), standard ? "standard output" : path, regular,
                      std::move(options));
-  if (!regular) return writer;
-  if (::flock(writer.fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return fail(ErrorCode::already_exists, "another process is writing the output {}", path);
-  }
-  // So that a new file has its name after a power cut; not every file system can.
-  auto folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) (void)::fsync(directory.get());
-  if (status.st_size > keep && ::ftruncate(writer.fd_.get(), keep) != 0) {
-    return open_error(errno, path);
-  }
+  if (regular) TROUPE_CHECK(writer.begin_file(folder_of(path)));
   return writer;
+}
+
+Result<void> BatchWriter::begin_file(const std::string& folder) {
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return fail_errno(errno, fmt::format("cannot lock {}", path_));
+    return fail(ErrorCode::already_exists, "another process is writing the output {}", path_);
+  }
+  struct stat status{};  // under the lock
+  if (::fstat(fd_.get(), &status) != 0) return open_error(errno, path_);
+  has_name_ = status.st_nlink > 0;
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size != options_.size_before.value_or(size)) {
+    return fail(ErrorCode::already_exists,
+                "the output {} was written by others while this job began: it had {} bytes, and "
+                "has {}",
+                path_, *options_.size_before, size);
+  }
+  sync_folder(folder);
+  if (size <= options_.keep_bytes) return {};
+  // Synced before the fingerprint of a new job vouches for what is in the file.
+  if (::ftruncate(fd_.get(), static_cast<off_t>(options_.keep_bytes)) != 0 ||
+      ::fsync(fd_.get()) != 0) {
+    return open_error(errno, path_);
+  }
+  return {};
 }
 
 BatchWriter::BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options)
@@ -199,8 +216,17 @@ Result<void> BatchWriter::sync() {
     TROUPE_CHECK(write(packed_));
   }
   if (!is_regular_) return {};
-  if (::fsync(fd_.get()) != 0) return write_error(errno, path_);
+  struct stat status{};
+  if (::fsync(fd_.get()) != 0 || ::fstat(fd_.get(), &status) != 0) return write_error(errno, path_);
+  if (has_name_ && status.st_nlink == 0) {
+    return fail(ErrorCode::not_found, "the output {} was deleted while this job wrote it", path_);
+  }
   return {};
+}
+
+void sync_folder(const std::string& folder) {
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory) (void)::fsync(directory.get());
 }
 
 }  // namespace troupe

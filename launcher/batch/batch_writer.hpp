@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ namespace troupe {
 struct OutputOptions {
   std::string input_path;        ///< refused as output; empty: not compared
   std::uint64_t keep_bytes = 0;  ///< of a file with content; the rest is cut off
+  /// The file's size when what to keep was decided, 0 if there was none: with another one by now it
+  /// is left alone. nullopt: whatever it has is cut.
+  std::optional<std::uint64_t> size_before = std::nullopt;
   /// Asked about every 50 ms while a pipe has no room or no reader; false gives up. Null: waits.
   std::function<bool()> keep_waiting = nullptr;
 };
@@ -28,16 +32,16 @@ Result<void> check_output(const std::string& path, const OutputOptions& options)
 /// (compression.hpp), by one write. "-" is standard output. One thread at a time.
 class BatchWriter {
  public:
-  /// Errors: those of check_output; already_exists while another process writes the file; cancelled
-  /// by keep_waiting (a FIFO has no reader).
+  /// Errors: those of check_output; already_exists while another process writes the file, or if one
+  /// has since size_before; io; cancelled by keep_waiting (a FIFO has no reader).
   static Result<BatchWriter> open(const std::string& path, OutputOptions options);
 
   BatchWriter(BatchWriter&&) noexcept = default;
   BatchWriter& operator=(BatchWriter&&) noexcept = default;
 
   /// Appends `line` and a newline. `line` holds no newline. Errors: io, resource_exhausted (disk
-  /// full or quota); cancelled by keep_waiting. What went into a file only partly has been cut off
-  /// again.
+  /// full or quota); not_found for a file that was deleted meanwhile, which is seen when it is
+  /// synced; cancelled by keep_waiting. What went into a file only partly has been cut off again.
   Result<void> append(std::string_view line);
 
   /// Writes what is to be packed and syncs, if lines were appended and the last time is a second
@@ -49,6 +53,7 @@ class BatchWriter {
 
  private:
   BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options);
+  Result<void> begin_file(const std::string& folder);
   Result<void> sync();
   Result<void> write(std::string_view bytes);
   Result<void> wait_for_room();
@@ -58,10 +63,14 @@ class BatchWriter {
   bool is_regular_ = true;
   OutputOptions options_;
   Compression compression_ = Compression::none;
+  bool has_name_ = false;  ///< the file system tells how many names the file has, and it had one
   bool unsynced_ = false;
   std::chrono::steady_clock::time_point last_sync_;
   std::string pending_;  ///< the line being written, or lines to be packed
   std::string packed_;
 };
+
+/// Sees to it that the names in `folder` outlive a power cut, on file systems that can.
+void sync_folder(const std::string& folder);
 
 }  // namespace troupe

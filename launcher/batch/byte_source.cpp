@@ -14,7 +14,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t chunk_bytes = 64 << 10;
-constexpr std::string_view standard_stream = "-";
 
 Error open_error(int why, std::string_view role, const std::string& path) {
   const ErrorCode code = why == ENOENT || why == ENOTDIR ? ErrorCode::not_found

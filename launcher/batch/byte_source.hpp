@@ -15,6 +15,9 @@
 
 namespace troupe {
 
+/// The path that means standard input, or standard output.
+inline constexpr std::string_view standard_stream = "-";
+
 /// The bytes of a file, a pipe or standard input, unpacked if they are gzip or zstd: what they
 /// begin with decides. One thread at a time.
 class ByteSource {

@@ -21,6 +21,19 @@ Bytef* zlib_bytes(const char* bytes) {
   return reinterpret_cast<Bytef*>(const_cast<char*>(bytes));  // zlib's input pointer lacks const
 }
 
+/// Whether the file has nothing but zeros from `place` on: room that a power cut left unwritten.
+bool only_zeros_behind(const std::string& path, std::uint64_t place) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(place));
+  std::vector<char> chunk(chunk_bytes);
+  while (file) {
+    file.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
+    const std::string_view got(chunk.data(), static_cast<std::size_t>(file.gcount()));
+    if (got.find_first_not_of('\0') != got.npos) return false;
+  }
+  return file.eof();
+}
+
 Result<void> append_gzip(std::string_view text, std::string& out) {
   z_stream stream{};
   constexpr int memory_level = 8;
@@ -153,8 +166,11 @@ Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression co
     for (bool full = false; full || !rest.empty();) {
       const auto piece = unpacker.unpack(rest, ignored);
       if (!piece.ok()) {
-        return fail(ErrorCode::corrupt_data, "{} is damaged behind its byte {}: {}", path, whole,
-                    piece.error().message);
+        if (only_zeros_behind(path, whole)) return whole;
+        const std::string advice =
+            whole == 0 ? "" : fmt::format("; to go on behind it: truncate -s {} '{}'", whole, path);
+        return fail(ErrorCode::corrupt_data, "{} is damaged behind its byte {}: {}{}", path, whole,
+                    piece.error().message, advice);
       }
       at += piece->consumed;
       rest = rest.subspan(piece->consumed);

@@ -52,8 +52,8 @@ class Decompressor {
 };
 
 /// How many bytes from the beginning of the file at `path` are whole members: what follows was torn
-/// off while it was written, and can be cut. Errors: io; corrupt_data for bytes that belong to no
-/// member, with their place.
+/// off while it was written, or is zeros, and can be cut. Errors: io; corrupt_data for other bytes
+/// that belong to no member, with their place.
 Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression);
 
 }  // namespace troupe

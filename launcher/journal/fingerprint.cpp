@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "launcher/batch/batch_writer.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/process/unique_fd.hpp"
 
@@ -87,11 +88,7 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   if (std::rename(fresh.c_str(), path.c_str()) != 0) {
     return fail_errno(errno, fmt::format("cannot write {}", path));
   }
-  const auto folder = std::filesystem::path(path).parent_path();
-  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fsync(directory.get()) != 0) {
-    return fail_errno(errno, fmt::format("cannot write {}", path));
-  }
+  sync_folder(std::filesystem::path(path).parent_path());
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string_view>
 
 #include <fcntl.h>
@@ -31,7 +32,11 @@ Result<JobLock> JobLock::take(const std::string& path, const std::string& what) 
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd) return fail_errno(errno, fmt::format("cannot open {}", path));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return fail_errno(errno, fmt::format("cannot lock {}", path));
+    if (errno != EWOULDBLOCK) {
+      return fail(ErrorCode::io,
+                  "cannot lock {}: {}; give an --output on a file system that can lock files", path,
+                  std::strerror(errno));
+    }
     return fail(ErrorCode::already_exists,
                 "another process is writing {} ({}); wait for its end, or give another --output",
                 what, holder(fd.get()));

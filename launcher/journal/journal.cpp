@@ -10,15 +10,15 @@
 namespace troupe {
 namespace {
 
-constexpr std::string_view standard_stream = "-";
-
 std::string fingerprint_file(const std::string& output) {
   return job_folder_of(output) + "/fingerprint.json";
 }
 
-bool has_content(const std::string& output) {
+/// Of a file; 0 for what is none, or not there yet.
+std::uint64_t content_bytes(const std::string& output) {
   std::error_code problem;
-  return is_rereadable(output) && std::filesystem::file_size(output, problem) > 0 && !problem;
+  const auto size = is_rereadable(output) ? std::filesystem::file_size(output, problem) : 0;
+  return problem ? 0 : size;
 }
 
 Result<void> check_resumable(const JournalOptions& options) {
@@ -50,13 +50,14 @@ Result<void> check_journal(const JournalOptions& options) {
   const OutputOptions output{.input_path = options.input};
   TROUPE_CHECK(check_output(options.output, output));
   if (options.must_be_resumable) TROUPE_CHECK(check_resumable(options));
-  if (options.mode == ResumeMode::overwrite || !has_content(options.output)) return {};
+  if (options.mode == ResumeMode::overwrite || content_bytes(options.output) == 0) return {};
   if (options.mode == ResumeMode::never) return refuse_content(options.output, "");
   if (options.mode == ResumeMode::force) return {};
   if (!is_rereadable(options.input)) {
     return refuse_content(options.output, ", and an input that is no file cannot be gone on with");
   }
-  if (!std::filesystem::exists(fingerprint_file(options.output))) {
+  std::error_code unreadable;  // Journal::open tells
+  if (!std::filesystem::exists(fingerprint_file(options.output), unreadable) && !unreadable) {
     return refuse_content(options.output, fmt::format(", but no {} says which job it is of",
                                                       fingerprint_file(options.output)));
   }
@@ -68,8 +69,9 @@ Result<Journal> Journal::open(JournalOptions options, Fingerprint now) {
                                          fmt::format("the output {}", options.output)));
   TROUPE_CHECK(check_journal(options));  // under the lock: another job may have just ended
   Journal journal(std::move(options), std::move(now), std::move(lock));
-  const bool goes_on = journal.options_.mode != ResumeMode::overwrite;
-  if (goes_on && has_content(journal.options_.output)) TROUPE_CHECK(journal.read_past());
+  if (journal.options_.mode == ResumeMode::overwrite) return journal;
+  journal.size_before_ = content_bytes(journal.options_.output);
+  if (*journal.size_before_ > 0) TROUPE_CHECK(journal.read_past());
   return journal;
 }
 
@@ -103,6 +105,7 @@ Result<void> Journal::read_past() {
 Result<void> Journal::begin() {
   TROUPE_TRY(writer_, BatchWriter::open(options_.output, {.input_path = options_.input,
                                                           .keep_bytes = past_.whole_bytes,
+                                                          .size_before = size_before_,
                                                           .keep_waiting = options_.keep_waiting}));
   if (!is_rereadable(options_.output)) return {};
   // After the output is emptied: with the old answers it would vouch for them.

@@ -63,7 +63,8 @@ class Journal {
   LineIds take_ids() { return std::move(past_.ids); }
 
   /// Makes the output ready: cut to its whole lines, or emptied, and the fingerprint beside it.
-  /// Call it once, before the first append. Errors: as BatchWriter::open; io.
+  /// Call it once, before the first append. Errors: as BatchWriter::open, also already_exists for
+  /// an output that is not the one that was read; io.
   Result<void> begin();
   bool has_begun() const { return writer_.has_value(); }
 
@@ -82,6 +83,7 @@ class Journal {
   JournalOptions options_;
   Fingerprint fingerprint_;
   JobLock lock_;
+  std::optional<std::uint64_t> size_before_;  ///< of the output when it was read
   PastAnswers past_;
   bool same_job_ = true;
   std::optional<BatchWriter> writer_;

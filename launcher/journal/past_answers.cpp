@@ -1,6 +1,8 @@
 #include "launcher/journal/past_answers.hpp"
 
+#include <array>
 #include <charconv>
+#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +16,31 @@ namespace {
 
 /// An answer of 128 choices with all their scores stays below.
 constexpr std::size_t longest_answer = std::size_t{1} << 30;
+
+Error refuse_line(const std::string& path, std::size_t line, std::uint64_t good_bytes) {
+  return fail(
+      ErrorCode::corrupt_data,
+      "line {} of the output {} is no answer of this program, and lines follow it: the file "
+      "was changed or damaged. {}move it away, or replace it with --overwrite",
+      line, path,
+      good_bytes == 0 ? std::string()
+                      : fmt::format("To go on behind the line before: truncate -s {} '{}'; "
+                                    "or ",
+                                    good_bytes, path));
+}
+
+/// A packed file under another name would be gone on with unpacked.
+Result<void> check_not_packed(const std::string& path) {
+  std::array<char, compression_magic_bytes> first{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(first.data(), first.size());
+  const std::string_view found(first.data(), static_cast<std::size_t>(file.gcount()));
+  if (compression_of_content(found) == Compression::none) return {};
+  return fail(ErrorCode::corrupt_data,
+              "the output {} is packed, but its name does not end in .gz or .zst: unpack it, or "
+              "give it (and the folder {}.job) such a name",
+              path, path);
+}
 
 bool skip(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -53,8 +80,8 @@ void add(PastAnswers& past, const AnswerKey& key) {
 }  // namespace
 
 std::optional<AnswerKey> read_answer_key(std::string_view line) {
-  if (!line.ends_with('}') || !skip(line, "{\"id\":") || !take_string(line) ||
-      !skip(line, ",\"custom_id\":")) {
+  if (!line.ends_with('}') || line.find('\0') != line.npos || !skip(line, "{\"id\":") ||
+      !take_string(line) || !skip(line, ",\"custom_id\":")) {
     return std::nullopt;
   }
   AnswerKey key;
@@ -76,47 +103,41 @@ std::optional<AnswerKey> read_answer_key(std::string_view line) {
 Result<PastAnswers> read_past_answers(const std::string& path) {
   PastAnswers past;
   const Compression packing = compression_of_name(path);
-  if (packing != Compression::none) {
+  const bool packed = packing != Compression::none;
+  if (packed) {
     TROUPE_TRY(past.whole_bytes, whole_member_bytes(path, packing));
+  } else {
+    TROUPE_CHECK(check_not_packed(path));
   }
-  TROUPE_TRY(LineReader reader,
-             LineReader::open(path, "output", longest_answer,
-                              packing == Compression::none ? UINT64_MAX : past.whole_bytes));
-  const auto refuse = [&](std::size_t line) {
-    return fail(ErrorCode::corrupt_data,
-                "line {} of the output {} is no answer of this program, and lines follow it: the "
-                "file was changed. Move it away, or replace it with --overwrite",
-                line, path);
-  };
+  TROUPE_TRY(LineReader reader, LineReader::open(path, "output", longest_answer,
+                                                 packed ? past.whole_bytes : UINT64_MAX));
   // Of the newest line it is known only with the next one that nothing was torn off it.
-  std::optional<AnswerKey> newest;
+  std::optional<AnswerKey> newest;  // null: it is no answer
   std::string newest_text;
+  std::size_t newest_line = 0;
   std::uint64_t newest_end = 0;
   std::uint64_t good_end = 0;
-  std::size_t broken_line = 0;
   for (;;) {
     TROUPE_TRY(const auto line, reader.next());
     if (!line) break;
-    if (broken_line > 0) return refuse(broken_line);
     if (newest) {
       add(past, *newest);
       good_end = newest_end;
+    } else if (newest_line > 0) {
+      return refuse_line(path, newest_line, packed ? 0 : good_end);
     }
     newest = line->has_newline ? read_answer_key(line->text) : std::nullopt;
+    newest_text = line->text;
+    newest_line = line->number;
     newest_end = line->end;
-    if (newest) {
-      newest_text = line->text;
-    } else {
-      broken_line = line->number;
-    }
   }
   if (newest && nlohmann::json::accept(newest_text)) {
     add(past, *newest);
     good_end = newest_end;
-  } else if (newest || broken_line > 0) {
-    if (packing != Compression::none) return refuse(broken_line);  // a member holds whole lines
+  } else if (packed && newest_line > 0) {
+    return refuse_line(path, newest_line, 0);  // a member holds whole lines
   }
-  if (packing == Compression::none) past.whole_bytes = good_end;
+  if (!packed) past.whole_bytes = good_end;
   return past;
 }
 

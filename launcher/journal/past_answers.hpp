@@ -19,7 +19,8 @@ struct PastAnswers {
 
 /// Reads the output file at `path`: packed as its name says, in the form of format_answer and
 /// format_error (answer_format.hpp). A line that is cut short or no JSON may be the last one: it is
-/// torn. Errors: io; corrupt_data for any other line that is no answer, with its number.
+/// torn. Errors: io; corrupt_data for any other line that is no answer, with its number and what
+/// can be done, and for a file whose name does not say how it is packed.
 Result<PastAnswers> read_past_answers(const std::string& path);
 
 /// What a line of an output file says of itself.
@@ -29,7 +30,7 @@ struct AnswerKey {
   std::optional<std::string> custom_id;
 };
 /// nullopt for a line that is no answer in our form. Only what comes before the answer's content is
-/// looked at, and the last brace.
+/// looked at, and the last brace; and for zero bytes, which a power cut may leave anywhere.
 std::optional<AnswerKey> read_answer_key(std::string_view line);
 
 }  // namespace troupe

@@ -40,6 +40,36 @@ TEST_F(BatchWriting, keeps_so_much_of_a_file_and_cuts_the_rest_off) {
   EXPECT_EQ(read(path("out")), "");
 }
 
+TEST_F(BatchWriting, cuts_nothing_off_a_file_that_is_not_the_one_that_was_looked_at) {
+  write("out", "theirs\nand more\n");
+  const auto other =
+      BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 7, .size_before = 7});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::already_exists);
+  EXPECT_EQ(other.error().message,
+            fmt::format("the output {} was written by others while this job began: it had 7 bytes, "
+                        "and has 16",
+                        path("out")));
+  EXPECT_EQ(read(path("out")), "theirs\nand more\n");
+  EXPECT_TRUE(
+      BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 7, .size_before = 16}).ok());
+  EXPECT_EQ(read(path("out")), "theirs\n");
+}
+
+TEST_F(BatchWriting, notices_that_the_file_was_deleted) {
+  auto writer = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  ASSERT_TRUE(writer->append("one").ok());
+  ASSERT_TRUE(writer->finish().ok());
+  fs::remove(path("out"));
+  ASSERT_TRUE(writer->append("two").ok());
+  const auto synced = writer->finish();
+  ASSERT_FALSE(synced.ok());
+  EXPECT_EQ(synced.error().code, ErrorCode::not_found);
+  EXPECT_EQ(synced.error().message,
+            fmt::format("the output {} was deleted while this job wrote it", path("out")));
+}
+
 TEST_F(BatchWriting, packs_the_lines_between_two_syncs_into_a_member) {
   for (const char* name : {"out.gz", "out.zst"}) {
     auto writer = BatchWriter::open(path(name), {});

@@ -85,6 +85,16 @@ TEST_P(CompressionTest, torn_anywhere_keeps_the_members_before) {
   }
 }
 
+TEST_P(CompressionTest, zeros_behind_the_last_member_are_room_that_was_never_written) {
+  const std::string first = packed(some_text(70'000, 2));
+  for (const std::size_t zeros : {1, 4, 100, 200'000}) {
+    const auto whole = whole_bytes_of(first + std::string(zeros, '\0'));
+    ASSERT_TRUE(whole.ok()) << zeros << " zeros: " << whole.error().message;
+    EXPECT_EQ(*whole, first.size()) << zeros << " zeros";
+  }
+  EXPECT_FALSE(whole_bytes_of(first + std::string(100, '\0') + first).ok());
+}
+
 TEST_P(CompressionTest, damaged_is_no_torn_end) {
   const std::string first = packed("some text");
   const auto whole = whole_bytes_of(first + "rubbish that is no member");
@@ -93,6 +103,12 @@ TEST_P(CompressionTest, damaged_is_no_torn_end) {
   EXPECT_NE(whole.error().message.find(fmt::format("behind its byte {}", first.size())),
             std::string::npos)
       << whole.error().message;
+  EXPECT_NE(whole.error().message.find(fmt::format("truncate -s {} '{}'", first.size(), file_)),
+            std::string::npos)
+      << whole.error().message;
+  const auto nothing = whole_bytes_of("no member at all");
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_EQ(nothing.error().message.find("truncate"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, CompressionTest, testing::Values(Compression::gzip, Compression::zstd),

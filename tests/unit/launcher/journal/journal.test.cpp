@@ -103,8 +103,9 @@ TEST(AnswerKey, is_not_found_in_anything_else) {
        {std::string(), std::string("{}"), std::string("null"), whole.substr(0, whole.size() - 1),
         std::string(100, '\0'), std::string(R"({"custom_id":"a","response":{}})"),
         std::string(R"({"id":"b","custom_id":null,"response":{}})"),
-        std::string(R"({"id":"b","custom_id":"a\)"),
-        std::string(R"({"id":"b","custom_id":"a}")")}) {
+        std::string(R"({"id":"b","custom_id":"a\)"), std::string(R"({"id":"b","custom_id":"a}")"),
+        whole.substr(0, whole.size() - 20) + std::string(10, '\0') +
+            whole.substr(whole.size() - 10)}) {
     EXPECT_FALSE(read_answer_key(text).has_value()) << text;
   }
 }
@@ -158,6 +159,47 @@ TEST_F(JournalTest, refuses_an_output_with_strange_lines_in_the_middle) {
   EXPECT_EQ(journal.error().code, ErrorCode::corrupt_data);
   EXPECT_THAT(journal.error().message, HasSubstr("line 2 of the output"));
   EXPECT_THAT(journal.error().message, HasSubstr("--overwrite"));
+  const std::string first = answer("a") + "\n";
+  EXPECT_THAT(journal.error().message,
+              HasSubstr(fmt::format("truncate -s {} '{}'", first.size(), output())));
+  fs::resize_file(output(), first.size());
+  EXPECT_EQ(open(ResumeMode::automatic, job("0"))->lines_before(), 1U);
+  write(output(), "no answer at all\n" + first);
+  EXPECT_THAT(open(ResumeMode::automatic, job("0")).error().message,
+              testing::Not(HasSubstr("truncate")));
+}
+
+TEST_F(JournalTest, leaves_an_output_alone_that_others_have_written_since_it_was_read) {
+  for (const std::string& before : {std::string(), answer("a") + "\n"}) {
+    run(job("0"), {}, ResumeMode::overwrite);
+    write(output(), before);
+    auto journal = open(ResumeMode::automatic, job("0"));
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    const std::string theirs = before + answer("theirs") + "\n";
+    write(output(), theirs);
+    const auto begun = journal->begin();
+    ASSERT_FALSE(begun.ok());
+    EXPECT_THAT(begun.error().message, HasSubstr("was written by others"));
+    EXPECT_EQ(read(output()), theirs);
+  }
+}
+
+TEST_F(JournalTest, refuses_packed_content_under_a_plain_name) {
+  run(job("0"), {answer("a")});
+  std::string packed;
+  ASSERT_TRUE(append_member(Compression::gzip, read(output()), packed).ok());
+  write(output(), packed);
+  const auto journal = open(ResumeMode::automatic, job("0"));
+  ASSERT_FALSE(journal.ok());
+  EXPECT_THAT(journal.error().message, HasSubstr("does not end in .gz or .zst"));
+}
+
+TEST_F(JournalTest, with_a_name_too_long_for_its_folder_is_refused_by_open_alone) {
+  JournalOptions long_name = options();
+  long_name.output = path(std::string(253, 'x'));
+  write(long_name.output, answer("a") + "\n");
+  EXPECT_TRUE(check_journal(long_name).ok());
+  EXPECT_FALSE(Journal::open(long_name, job("0")).ok());
 }
 
 TEST_F(JournalTest, reads_packed_outputs_to_their_last_whole_member) {
@@ -175,6 +217,10 @@ TEST_F(JournalTest, reads_packed_outputs_to_their_last_whole_member) {
     EXPECT_EQ(past->ids.meet("c"), LineIds::Met::first);
     write(file, first + second);
     EXPECT_EQ(read_past_answers(file)->lines, 3U);
+    std::string strange;
+    ASSERT_TRUE(append_member(packing, "no answer\n", strange).ok());
+    write(file, first + strange);
+    EXPECT_THAT(read_past_answers(file).error().message, HasSubstr("line 3 of the output"));
   }
 }
 
@@ -239,7 +285,7 @@ TEST_F(JournalTest, keeps_a_second_job_off_and_says_who_has_it) {
 
 TEST_F(JournalTest, with_a_pipe_is_not_resumable_and_says_so) {
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
-  for (const std::string pipe : {std::string("-"), path("fifo")}) {
+  for (const std::string& pipe : {std::string("-"), path("fifo")}) {
     JournalOptions from = options();
     from.input = pipe;
     EXPECT_TRUE(check_journal(from).ok());
