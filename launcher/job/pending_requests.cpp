@@ -5,8 +5,10 @@
 namespace troupe {
 namespace {
 
-std::size_t size_in_bytes(const Request& request) {
-  std::size_t bytes = request.prompt.size() + request.prompt_ids.size() * sizeof(std::int32_t) +
+std::size_t size_in_bytes(const BatchRequest& line) {
+  const Request& request = line.request;
+  std::size_t bytes = line.header.custom_id.size() + request.prompt.size() +
+                      request.prompt_ids.size() * sizeof(std::int32_t) +
                       request.stop_token_ids.size() * sizeof(std::int32_t) +
                       request.allowed_token_ids.size() * sizeof(std::int32_t) +
                       request.logit_bias.size() * sizeof(TokenBias);
@@ -20,7 +22,7 @@ std::size_t size_in_bytes(const Request& request) {
 
 std::size_t PendingRequests::add(BatchRequest& request) {
   request.request.id = next_id_++;
-  const std::size_t bytes = size_in_bytes(request.request);
+  const std::size_t bytes = size_in_bytes(request);
   pending_.emplace(request.request.id, Pending{std::move(request.header), bytes});
   bytes_ += bytes;
   return bytes;

@@ -21,8 +21,8 @@ class PendingRequests {
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
-  /// Names the request (Request::id) and keeps its header. The bytes that its prompt and lists
-  /// take.
+  /// Names the request (Request::id) and keeps its header. The bytes that its custom_id, prompt and
+  /// lists take.
   std::size_t add(BatchRequest& request);
   /// The header of a request that is answered; nullopt for one that is not pending.
   std::optional<RequestHeader> take(std::uint64_t id);

@@ -7,11 +7,21 @@
 #include <unistd.h>
 
 namespace troupe {
+namespace {
+
+bool is_ignored(int number) {
+  struct sigaction action{};
+  return ::sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
 
 Result<StopSignals> StopSignals::block() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals, number);
+  // nohup has it ignored; what is blocked is kept for us all the same.
+  if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);

@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// Counts the signals that ask the job to end: SIGINT, SIGTERM and SIGHUP. Make it in main before
+/// Counts the signals that ask the job to end: SIGINT, SIGTERM and, unless it was ignored before
+/// (nohup), SIGHUP. Make it in main before
 /// any thread: the signals are blocked from then on, in this thread and those it starts. SIGPIPE is
 /// ignored, so that a reader of the terminal output who goes (`| head`) does not end the job, and
 /// so is SIGXFSZ: a file size limit (ulimit -f) is told by the write.

@@ -52,5 +52,14 @@ TEST(PendingRequests, are_bounded_in_bytes) {
   EXPECT_TRUE(pending.has_room());
 }
 
+TEST(PendingRequests, count_the_bytes_of_long_names) {
+  PendingRequests pending(100);
+  for (int i = 0; i < 4; ++i) {
+    BatchRequest named = request_of(std::string(std::size_t{16} << 20, 'n'), 1);
+    pending.add(named);
+  }
+  EXPECT_FALSE(pending.has_room());
+}
+
 }  // namespace
 }  // namespace troupe

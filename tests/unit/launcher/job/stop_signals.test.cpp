@@ -20,6 +20,19 @@ TEST(StopSignals, counts_what_asks_the_job_to_end) {
   EXPECT_EQ(signals->count(), 2) << "a signal is counted once";
 }
 
+TEST(StopSignals, count_a_hangup_but_not_under_nohup) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  auto ignoring = StopSignals::block();
+  ASSERT_TRUE(ignoring.ok()) << ignoring.error().message;
+  ASSERT_EQ(::kill(::getpid(), SIGHUP), 0);
+  EXPECT_EQ(ignoring->count(), 0);
+  std::signal(SIGHUP, before == SIG_IGN ? SIG_DFL : before);
+  auto heeding = StopSignals::block();
+  ASSERT_TRUE(heeding.ok()) << heeding.error().message;
+  ASSERT_EQ(::kill(::getpid(), SIGHUP), 0);
+  EXPECT_EQ(heeding->count(), 1);
+}
+
 TEST(StopSignals, leave_a_closed_pipe_an_error_of_the_write) {
   const auto signals = StopSignals::block();
   ASSERT_TRUE(signals.ok()) << signals.error().message;
