@@ -1,18 +1,11 @@
 #include "actors/worker/model_runner.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
-#include "parallel/sharding/sharding.hpp"
-
 namespace troupe {
 namespace {
-
-std::int32_t wanted_logprobs(const SamplingParams& sampling, bool sample) {
-  return sample ? sampling.logprobs : sampling.prompt_logprobs;
-}
 
 Tensor host_view(std::vector<std::int32_t>& values) {
   return {values.data(), DType::i32, Shape{static_cast<std::int64_t>(values.size())}};
@@ -46,8 +39,8 @@ Result<void> ModelRunner::allocate() {
   if (!is_last_stage()) return {};
   const Shape shape{limits.max_head_rows, model_->config().vocab_size};
   TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
-  TROUPE_TRY(chosen_, ops_->allocate(DType::i32, {limits.max_head_rows}));
-  host_logits_ = HostTensor(DType::f32, shape);
+  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, tensor_, shape[0], shape[1]));
+  sampler_.emplace(std::move(sampler));
   return {};
 }
 
@@ -351,7 +344,7 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   }
   if (is_last_stage() && !heads_.empty()) {
     const SpanScope scope(recorder_, SpanKind::sample);
-    TROUPE_CHECK(read_logits(logits, result));
+    TROUPE_CHECK(sample_rows(logits, result));
   }
   if (drafter_ != nullptr) {
     const SpanScope scope(recorder_, SpanKind::draft);
@@ -362,86 +355,33 @@ Result<void> ModelRunner::run_pass(StepResult& result) {
   return {};
 }
 
-Result<bool> ModelRunner::sample_on_device(const Tensor& logits, StepResult& result) {
-  on_device_.clear();
-  for (const HeadRow& row : heads_) {
-    const SamplingParams& sampling = sequences_.at(row.id).sampling;
-    if (!row.sample || sampling.logprobs >= 0 || !chooses_from_all(sampling)) return false;
-    on_device_.push_back({.temperature = sampling.temperature,
-                          .seed = sampling.seed,
-                          .position = static_cast<std::uint64_t>(row.position) + 1,
-                          .choice = sampling.choice});
+LogitsRow ModelRunner::logits_row(const HeadRow& head) const {
+  const Sequence& sequence = sequences_.at(head.id);
+  LogitsRow row{.sampling = &sequence.sampling,
+                .position = head.position,
+                .sample = head.sample,
+                .scored = -1,
+                .history = {}};
+  const auto known = static_cast<std::size_t>(head.position) + 1;
+  if (head.sample) {
+    const auto tokens = std::span(sequence.tokens).first(known);
+    const auto prompt = static_cast<std::size_t>(sequence.prompt_tokens);
+    row.history = {tokens.first(prompt), tokens.subspan(prompt)};
+  } else {
+    row.scored = sequence.tokens[known];
   }
-  const Tensor chosen = chosen_->rows(0, static_cast<std::int64_t>(heads_.size()));
-  if (!ops_->sample(logits, on_device_, chosen)) return false;
-  std::vector<std::int32_t> ids(heads_.size());
-  ops_->download(chosen, host_view(ids));
-  TROUPE_CHECK(ops_->synchronize());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    take_choice({.id = ids[i], .failed = ids[i] < 0, .scores = {}}, heads_[i], result);
-  }
-  return true;
+  return row;
 }
 
-Result<void> ModelRunner::read_logits(const Tensor& logits, StepResult& result) {
-  TROUPE_TRY(const bool sampled, sample_on_device(logits, result));
-  if (sampled) return {};
-  const auto head_count = static_cast<std::int64_t>(heads_.size());
-  std::int32_t alternatives = 0;
-  for (const HeadRow& row : heads_) {
-    const SamplingParams& sampling = sequences_.at(row.id).sampling;
-    alternatives = std::max(alternatives, wanted_logprobs(sampling, row.sample));
-  }
-  const auto width = static_cast<std::int64_t>(record_bytes(alternatives));
-  const Tensor host = host_logits_.view().rows(0, head_count);
-  ops_->download(logits, host);
-  TROUPE_CHECK(ops_->synchronize());
-
-  // Each rank chooses for its share of the rows, then all tell each other.
-  const ShardOf shard = tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
-  const Slice mine = ceil_slice(head_count, shard);
-  records_.assign(static_cast<std::size_t>(head_count * width), std::byte{0});
-  const auto record = [&](std::int64_t row) {
-    return std::span(records_).subspan(static_cast<std::size_t>(row * width),
-                                       static_cast<std::size_t>(width));
-  };
-  for (std::int64_t row = mine.begin; row < mine.end(); ++row) {
-    const HeadRow& head = heads_[static_cast<std::size_t>(row)];
-    write_record(choose(host.rows(row, 1).span<float>(), head), record(row));
-  }
-  if (tensor_ != nullptr) {
-    std::vector<std::int64_t> rows_per_rank;
-    for (int r = 0; r < shard.size; ++r) {
-      rows_per_rank.push_back(ceil_slice(head_count, {r, shard.size}).count);
-    }
-    const Tensor all(records_.data(), DType::u8, Shape{head_count, width});
-    TROUPE_CHECK(tensor_->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
-  }
-  for (std::int64_t row = 0; row < head_count; ++row) {
-    take_choice(read_record(record(row)), heads_[static_cast<std::size_t>(row)], result);
+Result<void> ModelRunner::sample_rows(const Tensor& logits, StepResult& result) {
+  rows_to_sample_.clear();
+  for (const HeadRow& head : heads_) rows_to_sample_.push_back(logits_row(head));
+  TROUPE_CHECK(sampler_->begin(logits, rows_to_sample_));
+  TROUPE_TRY(std::vector<RowChoice> choices, sampler_->finish());
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    take_choice(std::move(choices[i]), heads_[i], result);
   }
   return {};
-}
-
-RowChoice ModelRunner::choose(std::span<const float> logits, const HeadRow& row) {
-  const Sequence& sequence = sequences_.at(row.id);
-  RowChoice choice;
-  if (row.sample) {
-    const auto known = std::span(sequence.tokens).first(static_cast<std::size_t>(row.position) + 1);
-    const auto prompt = static_cast<std::size_t>(sequence.prompt_tokens);
-    const SampledToken sampled =
-        sample(logits, sequence.sampling, {known.first(prompt), known.subspan(prompt)}, scratch_);
-    choice.id = sampled.id;
-    choice.failed = sampled.failed;
-  } else {
-    choice.id = sequence.tokens[static_cast<std::size_t>(row.position) + 1];
-    choice.failed = !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
-  }
-  const std::int32_t wanted = wanted_logprobs(sequence.sampling, row.sample);
-  if (wanted >= 0 && !choice.failed) {
-    choice.scores = token_logprobs(logits, choice.id, wanted, scratch_);
-  }
-  return choice;
 }
 
 void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const {
@@ -459,7 +399,8 @@ void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& 
     entry.failed = true;
     return;
   }
-  if (wanted_logprobs(sequence.sampling, row.sample) >= 0) {
+  const SamplingParams& sampling = sequence.sampling;
+  if ((row.sample ? sampling.logprobs : sampling.prompt_logprobs) >= 0) {
     (row.sample ? entry.logprobs : entry.prompt_logprobs).push_back(std::move(choice.scores));
   }
   if (row.sample) entry.tokens.push_back(choice.id);

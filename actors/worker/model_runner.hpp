@@ -11,11 +11,11 @@
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/drafter.hpp"
 #include "actors/worker/pass.hpp"
-#include "actors/worker/row_choice.hpp"
+#include "actors/worker/row_sampler.hpp"
 #include "models/layers/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
-#include "models/sampler/sampler.hpp"
+#include "models/sampler/sampling_params.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "runtime/base/result.hpp"
 
@@ -115,10 +115,8 @@ class ModelRunner {
   Result<void> join_passes_of_others();
   /// Whether any rank of the expert group has a pass to run; all must ask.
   Result<bool> any_has_tokens(bool here);
-  Result<void> read_logits(const Tensor& logits, StepResult& result);
-  /// Where the device can choose for all rows: only ids leave it then. False: it cannot.
-  Result<bool> sample_on_device(const Tensor& logits, StepResult& result);
-  RowChoice choose(std::span<const float> logits, const HeadRow& row);
+  LogitsRow logits_row(const HeadRow& head) const;
+  Result<void> sample_rows(const Tensor& logits, StepResult& result);
   void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
   Model* model_;
@@ -138,16 +136,13 @@ class ModelRunner {
   /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
   std::deque<std::vector<Awaited>> awaited_;
   std::uint64_t messages_taken_ = 0;  ///< of sampled ids, one a plan
-  SamplerScratch scratch_;
 
   std::optional<Pass> pass_;           ///< being filled
   std::vector<HeadRow> heads_;         ///< of the pass
   std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
   DeviceTensor logits_;                ///< [max_head_rows, vocab] f32
-  HostTensor host_logits_;             ///< the same on the host
-  std::vector<SampledRow> on_device_;  ///< rows for the device to choose from
-  DeviceTensor chosen_;                ///< [max_head_rows] i32, by the device
-  std::vector<std::byte> records_;     ///< of all rows of a pass
+  std::optional<RowSampler> sampler_;  ///< on the last stage
+  std::vector<LogitsRow> rows_to_sample_;
 };
 
 }  // namespace troupe

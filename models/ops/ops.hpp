@@ -92,12 +92,17 @@ struct ExpertBatch {
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
 };
 
-/// A row of logits whose token is chosen on the device: greedy, or from all tokens by temperature.
+/// A row of logits whose token is chosen on the device, by what SamplingParams of models/sampler
+/// say; none of its edits.
 struct SampledRow {
-  float temperature = 1.0F;
+  std::int32_t row = 0;  ///< of the logits and of the ids
+  std::uint32_t choice = 0;
   std::uint64_t seed = 0;
   std::uint64_t position = 0;  ///< of the new token
-  std::uint32_t choice = 0;
+  float temperature = 1.0F;
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  std::int32_t top_k = 0;
 };
 
 /// Memory that a device has for itself.
@@ -132,9 +137,25 @@ class Ops {
 
   /// Device memory, zeroed; resource_exhausted names the bytes asked for.
   virtual Result<DeviceTensor> allocate(DType dtype, const Shape& shape) = 0;
+  /// Host memory, zeroed, that the device reads and writes while the host does other things: from
+  /// or to other memory the host may wait for a copy. Default: for a device that shares the host's.
+  virtual Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) {
+    return allocate(dtype, shape);
+  }
   /// Host to device and back; both dense, equal dtype and element count.
   virtual void upload(const Tensor& host, const Tensor& device) = 0;
   virtual void download(const Tensor& device, const Tensor& host) = 0;
+
+  /// A point in the order of what was enqueued.
+  using Mark = std::uint64_t;
+  /// The point behind everything enqueued so far. Few are remembered: of one that is followed by
+  /// dozens wait() waits for a later one.
+  virtual Mark mark() { return 0; }
+  /// Returns when everything enqueued before `mark` is done, whatever came after it.
+  virtual Result<void> wait(Mark mark) {
+    (void)mark;
+    return synchronize();
+  }
   /// Returns when everything enqueued so far is done.
   virtual Result<void> synchronize() = 0;
 
@@ -237,12 +258,16 @@ class Ops {
   /// out[i] = x[rows[i]]. rows [n] i32, out [n, width].
   virtual void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
 
-  /// ids[i] = what sample() of models/sampler chooses from logits[i] without edits and cuts, the
-  /// same token for the same logits; -1 where a logit is not finite. logits [rows, vocab] f32; ids
-  /// [rows] i32. False where this device leaves sampling to the host; then nothing was enqueued.
-  virtual bool sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
-    (void)logits, (void)rows, (void)ids;
+  /// Whether sample() takes such a row of `vocab` logits; otherwise the host must choose.
+  virtual bool can_sample(const SampledRow& row, std::int64_t vocab) const {
+    (void)row, (void)vocab;
     return false;
+  }
+  /// ids[rows[i].row] = what sample() of models/sampler chooses from that row of logits: the same
+  /// token for the same logits; -1 where a logit is not finite. Other ids are left alone. Each row
+  /// at most once, each one that can_sample. logits [n, vocab] f32; ids [n] i32.
+  virtual void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
+    (void)logits, (void)rows, (void)ids;
   }
 };
 

@@ -20,7 +20,7 @@ inline constexpr std::int64_t parallel_bytes = 64 * 1024;
 
 /// make_cpu_ops says what it does. Products and rows are in cpu_ops.cpp, attention in
 /// cpu_attention.cpp, experts in cpu_experts.cpp.
-class CpuOps final : public Ops {
+class CpuOps : public Ops {
  public:
   CpuOps(const CpuOpsOptions& options, const Kernels& kernels)
       : dtype_(options.dtype), kernels_(kernels), pool_(options.threads, options.cores_are_shared) {

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/cuda_marks.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_products.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
@@ -41,9 +42,9 @@ class CudaGroupedLinear final : public GroupedLinear {
   DeviceTensor weights_;
 };
 
-/// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, single rows in
-/// cuda_rows.cu, attention in cuda_attention.cu, experts in cuda_experts.cu, sampling in
-/// cuda_sampler.cu.
+/// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, marks in
+/// cuda_marks.cpp, single rows in cuda_rows.cu, attention in cuda_attention.cu, experts in
+/// cuda_experts.cu, sampling in cuda_sampler.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
@@ -53,8 +54,11 @@ class CudaOps final : public Ops {
   std::optional<DeviceMemory> memory() override;
 
   Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override;
+  Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) override;
   void upload(const Tensor& host, const Tensor& device) override;
   void download(const Tensor& device, const Tensor& host) override;
+  Mark mark() override;
+  Result<void> wait(Mark mark) override;
   Result<void> synchronize() override;
 
   Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
@@ -93,7 +97,8 @@ class CudaOps final : public Ops {
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
-  bool sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override;
+  bool can_sample(const SampledRow& row, std::int64_t vocab) const override;
+  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override;
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)
@@ -115,6 +120,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<FlashAttention> flash_attention_;  ///< for bf16
   DeviceTensor spans_;                               ///< SequenceSpans of a pass, as bytes
   DeviceTensor sampled_rows_;                        ///< SampledRows of a pass, as bytes
+  CudaMarks marks_;
   std::optional<Error> error_;
 };
 

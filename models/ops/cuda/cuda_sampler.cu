@@ -11,6 +11,7 @@ constexpr int threads = 256;
 constexpr int block = 64;  // weights that are summed together
 constexpr int lanes = 16;  // sums within a block
 constexpr float greedy_below = 1e-5F;
+constexpr std::int64_t most_tokens = (200 << 10) / sizeof(double) * block;  // of a vocabulary
 
 /// e^x for x <= 0: sampler.cpp's exp_negative.
 __device__ float exp_negative(float x) {
@@ -133,11 +134,11 @@ __device__ std::int64_t draw(const float* logits, std::int64_t vocab, float maxi
 __global__ void sample_rows(const float* all_logits, std::int64_t vocab, const SampledRow* rows,
                             std::int32_t* ids) {
   extern __shared__ double sums[];
-  const float* logits = all_logits + blockIdx.x * vocab;
   const SampledRow row = rows[blockIdx.x];
+  const float* logits = all_logits + row.row * vocab;
   const Best best = find_best(logits, vocab);
   if (!best.finite || row.temperature < greedy_below) {
-    if (threadIdx.x == 0) ids[blockIdx.x] = best.finite ? static_cast<std::int32_t>(best.id) : -1;
+    if (threadIdx.x == 0) ids[row.row] = best.finite ? static_cast<std::int32_t>(best.id) : -1;
     return;
   }
   const float scale = __fdiv_rn(1.0F, row.temperature);
@@ -149,19 +150,25 @@ __global__ void sample_rows(const float* all_logits, std::int64_t vocab, const S
   __syncthreads();
   if (threadIdx.x != 0) return;
   const double point = uniform(row.seed, row.position, row.choice);
-  ids[blockIdx.x] = static_cast<std::int32_t>(draw(logits, vocab, best.value, scale, sums, point));
+  ids[row.row] = static_cast<std::int32_t>(draw(logits, vocab, best.value, scale, sums, point));
 }
 
 }  // namespace
 }  // namespace cuda
 
-bool CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
-  constexpr std::int64_t most_shared = 200 << 10;
+bool CudaOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
+  const bool cuts = row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F;
+  return vocab <= cuda::most_tokens && (!cuts || row.temperature < cuda::greedy_below);
+}
+
+void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
+  if (rows.empty()) return;
   const std::int64_t vocab = logits[1];
   const std::int64_t shared =
       (vocab + cuda::block - 1) / cuda::block * std::int64_t{sizeof(double)};
-  if (shared > most_shared || rows.size_bytes() > sampled_rows_->bytes()) return false;
-  if (rows.empty()) return true;
+  if (rows.size_bytes() > sampled_rows_->bytes()) {
+    return check(fail(ErrorCode::invalid_argument, "sample: {} rows at once", rows.size()));
+  }
   check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
                         cudaMemcpyHostToDevice, stream()),
         "upload of rows to sample");
@@ -174,7 +181,6 @@ bool CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, con
       logits.as<float>(), vocab, static_cast<const SampledRow*>(sampled_rows_->data()),
       ids.as<std::int32_t>());
   check_launch("sample");
-  return true;
 }
 
 }  // namespace troupe

@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// Raised with every change of CudaLibrary, Ops or what they are made of.
-inline constexpr int cuda_interface = 2;
+inline constexpr int cuda_interface = 3;
 
 /// What libtroupe_cuda.so offers to a program of the same `interface`.
 struct CudaLibrary {

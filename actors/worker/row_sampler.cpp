@@ -1,0 +1,171 @@
+#include "actors/worker/row_sampler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+std::int32_t wanted_logprobs(const LogitsRow& row) {
+  return row.sample ? row.sampling->logprobs : row.sampling->prompt_logprobs;
+}
+
+}  // namespace
+
+RowSampler::RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab)
+    : ops_(&ops), tensor_(tensor), max_rows_(max_rows), vocab_(vocab) {}
+
+Result<RowSampler> RowSampler::create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
+                                      std::int64_t vocab) {
+  RowSampler sampler(ops, tensor, max_rows, vocab);
+  const std::int64_t row_bytes = max_rows * std::int64_t{sizeof(SampledRow)};
+  for (Slot& slot : sampler.slots_) {
+    TROUPE_TRY(slot.chosen, ops.allocate(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.ids, ops.allocate_host(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.device_rows, ops.allocate_host(DType::u8, {row_bytes}));
+  }
+  return sampler;
+}
+
+ShardOf RowSampler::shard() const {
+  return tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
+}
+
+SampledRow RowSampler::sampled_row(const LogitsRow& row) const {
+  const SamplingParams& sampling = *row.sampling;
+  return {.row = 0,
+          .choice = sampling.choice,
+          .seed = sampling.seed,
+          .position = static_cast<std::uint64_t>(row.position) + 1,
+          .temperature = sampling.temperature,
+          .top_p = sampling.top_p,
+          .min_p = sampling.min_p,
+          .top_k = sampling.top_k};
+}
+
+bool RowSampler::on_device(const LogitsRow& row) const {
+  return row.sample && wanted_logprobs(row) < 0 && !edits_logits(*row.sampling) &&
+         ops_->can_sample(sampled_row(row), vocab_);
+}
+
+Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows) {
+  if (begun_ == most_begun) {
+    return fail(ErrorCode::internal, "{} choices of tokens are under way already", begun_);
+  }
+  const auto count = static_cast<std::int64_t>(rows.size());
+  TROUPE_CHECK(check_shape("logits to choose from", logits, {count, vocab_}, DType::f32));
+  Slot& slot = slots_[(oldest_ + begun_) % most_begun];
+  slot.rows.assign(rows.begin(), rows.end());
+  slot.host_rows.clear();
+  auto* const first = reinterpret_cast<SampledRow*>(slot.device_rows->data());
+  std::size_t on_device_rows = 0;
+  for (std::int32_t i = 0; const LogitsRow& row : rows) {
+    if (on_device(row)) {
+      first[on_device_rows] = sampled_row(row);
+      first[on_device_rows++].row = i;
+    } else {
+      slot.host_rows.push_back(i);
+    }
+    ++i;
+  }
+  slot.any_on_device = on_device_rows > 0;
+  chosen_ = slot.chosen->rows(0, count);
+  if (slot.any_on_device) {
+    ops_->sample(logits, {first, on_device_rows}, chosen_);
+    ops_->download(chosen_, slot.ids->rows(0, count));
+  }
+  TROUPE_CHECK(download_logits(logits, slot));
+  slot.done = ops_->mark();
+  ++begun_;
+  return {};
+}
+
+Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
+  if (slot.host_rows.empty()) return {};
+  if (slot.logits->empty()) {  // many runs never need it, and hardly any both
+    const Slice most = ceil_slice(max_rows_, {0, shard().size});
+    TROUPE_TRY(slot.logits, ops_->allocate_host(DType::f32, {most.count, vocab_}));
+  }
+  const Slice mine = ceil_slice(static_cast<std::int64_t>(slot.host_rows.size()), shard());
+  const auto row_at = [&](std::int64_t i) -> std::int64_t {
+    return slot.host_rows[static_cast<std::size_t>(i)];
+  };
+  for (std::int64_t i = mine.begin; i < mine.end();) {
+    std::int64_t next = i + 1;  // neighbours go together
+    while (next < mine.end() && row_at(next) == row_at(i) + (next - i)) ++next;
+    ops_->download(logits.rows(row_at(i), next - i), slot.logits->rows(i - mine.begin, next - i));
+    i = next;
+  }
+  return {};
+}
+
+Result<std::vector<RowChoice>> RowSampler::finish() {
+  if (begun_ == 0) return fail(ErrorCode::internal, "no choice of tokens is under way");
+  const Slot& slot = slots_[oldest_];
+  --begun_;
+  // Whoever begins one at a time is served by one slot's memory.
+  oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % most_begun;
+  TROUPE_CHECK(ops_->wait(slot.done));
+  std::vector<RowChoice> choices(slot.rows.size());
+  if (slot.any_on_device) {
+    const auto ids = slot.ids->span<std::int32_t>();
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      choices[i] = {.id = ids[i], .failed = ids[i] < 0, .scores = {}};
+    }
+  }
+  if (!slot.host_rows.empty()) TROUPE_CHECK(choose_on_host(slot, choices));
+  return choices;
+}
+
+Result<void> RowSampler::choose_on_host(const Slot& slot, std::vector<RowChoice>& choices) {
+  const auto count = static_cast<std::int64_t>(slot.host_rows.size());
+  const auto row_at = [&](std::int64_t i) {
+    return static_cast<std::size_t>(slot.host_rows[static_cast<std::size_t>(i)]);
+  };
+  std::int32_t alternatives = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    alternatives = std::max(alternatives, wanted_logprobs(slot.rows[row_at(i)]));
+  }
+  const auto width = static_cast<std::int64_t>(record_bytes(alternatives));
+  records_.assign(static_cast<std::size_t>(count * width), std::byte{0});
+  const auto record = [&](std::int64_t i) {
+    return std::span(records_).subspan(static_cast<std::size_t>(i * width),
+                                       static_cast<std::size_t>(width));
+  };
+  // Each rank chooses for its share of the rows, then all tell each other.
+  const Slice mine = ceil_slice(count, shard());
+  for (std::int64_t i = mine.begin; i < mine.end(); ++i) {
+    const auto logits = slot.logits->rows(i - mine.begin, 1).span<float>();
+    write_record(choose(logits, slot.rows[row_at(i)]), record(i));
+  }
+  if (tensor_ != nullptr) {
+    std::vector<std::int64_t> rows_per_rank;
+    for (int r = 0; r < shard().size; ++r) {
+      rows_per_rank.push_back(ceil_slice(count, {r, shard().size}).count);
+    }
+    const Tensor all(records_.data(), DType::u8, Shape{count, width});
+    TROUPE_CHECK(tensor_->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
+  }
+  for (std::int64_t i = 0; i < count; ++i) choices[row_at(i)] = read_record(record(i));
+  return {};
+}
+
+RowChoice RowSampler::choose(std::span<const float> logits, const LogitsRow& row) {
+  RowChoice choice;
+  if (row.sample) {
+    const SampledToken sampled = sample(logits, *row.sampling, row.history, scratch_);
+    choice.id = sampled.id;
+    choice.failed = sampled.failed;
+  } else {
+    choice.id = row.scored;
+    choice.failed = !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); });
+  }
+  const std::int32_t wanted = wanted_logprobs(row);
+  if (wanted >= 0 && !choice.failed) {
+    choice.scores = token_logprobs(logits, choice.id, wanted, scratch_);
+  }
+  return choice;
+}
+
+}  // namespace troupe

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "actors/worker/row_choice.hpp"
+#include "models/ops/ops.hpp"
+#include "models/sampler/sampler.hpp"
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A row of logits and what is wanted of it: to sample its token's successor, or to score the one
+/// that is known.
+struct LogitsRow {
+  /// Of its sequence. Like `history`, it stays valid until the row's choice is finished.
+  const SamplingParams* sampling = nullptr;
+  std::int32_t position = 0;  ///< of the row's token
+  bool sample = true;
+  std::int32_t scored = -1;  ///< the known successor, where `sample` is false
+  /// Of a row that samples on the host: all tokens up to the row's own. Others' is not read.
+  TokenHistory history;
+};
+
+/// Chooses and scores tokens from the logits of passes. What the device can choose it does, and its
+/// ids are the next pass's input without a detour; the other rows' logits go to the host, where the
+/// ranks that share a tensor divide the rows among themselves and tell each other.
+///
+/// A choice is begun, which only enqueues, and finished later: up to `most_begun` may be under way,
+/// and the first begun is the first finished. All ranks of a tensor group begin and finish the same
+/// rows in the same order. One thread at a time.
+class RowSampler {
+ public:
+  static constexpr std::size_t most_begun = 2;
+
+  /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and `tensor` (null on one rank)
+  /// outlive it. Errors: resource_exhausted.
+  static Result<RowSampler> create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
+                                   std::int64_t vocab);
+
+  /// Whether the device chooses for this row: the host can go on without knowing the token.
+  bool on_device(const LogitsRow& row) const;
+
+  /// Enqueues the choices of rows 0.. of `logits` [rows, vocab] f32 (on the device, of a pass that
+  /// was enqueued before), at least one. The logits may be overwritten by what is enqueued next.
+  /// Errors: resource_exhausted; internal if `most_begun` are under way.
+  Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows);
+
+  /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
+  /// the next begin. -1 where the logits are not finite; rows that the host chooses are undefined.
+  const Tensor& chosen() const { return chosen_; }
+
+  /// How many choices are begun and not finished.
+  std::size_t begun() const { return begun_; }
+
+  /// Waits for the choice that was begun first, and not for what was enqueued after it; an entry a
+  /// row, in order. Errors: those of the device and the collectives; internal if none is begun.
+  Result<std::vector<RowChoice>> finish();
+
+ private:
+  /// What one choice uses from begin to finish.
+  struct Slot {
+    std::vector<LogitsRow> rows;
+    std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
+    bool any_on_device = false;
+    Ops::Mark done = 0;
+    DeviceTensor chosen;       ///< [max_rows] i32, on the device
+    DeviceTensor ids;          ///< the same on the host
+    DeviceTensor device_rows;  ///< [max_rows] SampledRow as bytes, on the host
+    DeviceTensor logits;       ///< [this rank's share of max_rows, vocab] f32, on the host
+  };
+
+  RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab);
+  SampledRow sampled_row(const LogitsRow& row) const;
+  ShardOf shard() const;
+  Result<void> download_logits(const Tensor& logits, Slot& slot);
+  Result<void> choose_on_host(const Slot& slot, std::vector<RowChoice>& choices);
+  RowChoice choose(std::span<const float> logits, const LogitsRow& row);
+
+  Ops* ops_;
+  Collectives* tensor_;
+  std::int64_t max_rows_;
+  std::int64_t vocab_;
+  std::array<Slot, most_begun> slots_;
+  std::size_t oldest_ = 0;
+  std::size_t begun_ = 0;
+  Tensor chosen_;
+  SamplerScratch scratch_;
+  std::vector<std::byte> records_;  ///< of the rows that the host chooses from
+};
+
+}  // namespace troupe

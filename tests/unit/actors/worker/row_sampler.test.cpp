@@ -1,0 +1,234 @@
+#include "actors/worker/row_sampler.hpp"
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "parallel/collectives/shm_collectives.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t vocab = 300;
+
+/// The CPU's, but what samples or downloads is carried out when somebody waits for it, like a
+/// device's; it samples where nothing is cut, and counts what leaves it.
+class LazyOps final : public CpuOps {
+ public:
+  LazyOps() : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)) {}
+
+  void download(const Tensor& device, const Tensor& host) override {
+    enqueued_.emplace_back([this, device, host] {
+      downloaded_bytes_ += device.bytes();
+      CpuOps::download(device, host);
+    });
+  }
+  Mark mark() override { return done_ + enqueued_.size(); }
+  Result<void> wait(Mark mark) override {
+    while (done_ < mark) carry_out_next();
+    return {};
+  }
+  Result<void> synchronize() override { return wait(mark()); }
+  bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
+    return row.top_k == 0 && row.top_p == 1.0F && row.min_p == 0.0F;
+  }
+  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override {
+    for (const SampledRow& row : rows) {
+      enqueued_.emplace_back([this, logits, row, ids] {
+        SamplingParams params;
+        params.temperature = row.temperature;
+        params.seed = row.seed;
+        ids.as<std::int32_t>()[row.row] = troupe::sample(logits.rows(row.row, 1).span<float>(),
+                                                         params, row.position, row.choice, scratch_)
+                                              .id;
+      });
+    }
+  }
+
+  std::size_t downloaded_bytes() const { return downloaded_bytes_; }
+  std::size_t enqueued() const { return enqueued_.size(); }
+
+ private:
+  void carry_out_next() {
+    enqueued_.front()();
+    enqueued_.pop_front();
+    ++done_;
+  }
+
+  std::deque<std::function<void()>> enqueued_;
+  Mark done_ = 0;
+  std::size_t downloaded_bytes_ = 0;
+  SamplerScratch scratch_;
+};
+
+HostTensor random_logits(std::int64_t rows, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  HostTensor logits(DType::f32, {rows, vocab});
+  for (float& logit : logits->span<float>()) logit = normal(random);
+  return logits;
+}
+
+RowSampler make_sampler(Ops& ops, std::int64_t max_rows, Collectives* tensor = nullptr) {
+  auto made = RowSampler::create(ops, tensor, max_rows, vocab);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return *std::move(made);
+}
+
+/// Rows of all kinds: sampled with and without cuts, edits and log-probabilities, and scored.
+struct MixedRows {
+  explicit MixedRows(std::size_t count) : sampling(count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      SamplingParams& params = sampling[i];
+      params.seed = 100 + i;
+      if (i % 5 == 1) params.top_k = 4;
+      if (i % 5 == 2) params.logprobs = static_cast<std::int32_t>(i % 3);
+      if (i % 5 == 3) params.repetition_penalty = 2.0F;
+      if (i % 5 == 4) params.prompt_logprobs = 2;
+      const bool sample = i % 5 != 4;
+      rows.push_back({.sampling = &params,
+                      .position = 2,
+                      .sample = sample,
+                      .scored = sample ? -1 : 17,
+                      .history = {std::span(tokens).first(2), std::span(tokens).last(1)}});
+    }
+  }
+
+  std::vector<std::int32_t> tokens = {1, 2, 3};
+  std::vector<SamplingParams> sampling;
+  std::vector<LogitsRow> rows;
+};
+
+void expect_chosen_by_the_sampler(const std::vector<RowChoice>& found, const MixedRows& wanted,
+                                  const Tensor& logits) {
+  SamplerScratch scratch;
+  ASSERT_EQ(found.size(), wanted.rows.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const LogitsRow& row = wanted.rows[i];
+    const auto row_logits = logits.rows(static_cast<std::int64_t>(i), 1).span<float>();
+    const std::int32_t id =
+        row.sample ? sample(row_logits, *row.sampling, row.history, scratch).id : row.scored;
+    const std::int32_t best = row.sample ? row.sampling->logprobs : row.sampling->prompt_logprobs;
+    EXPECT_EQ(found[i].id, id) << "row " << i;
+    EXPECT_FALSE(found[i].failed) << "row " << i;
+    const TokenLogprobs scores =
+        best < 0 ? TokenLogprobs{} : token_logprobs(row_logits, id, best, scratch);
+    EXPECT_EQ(found[i].scores, scores) << "row " << i;
+  }
+}
+
+TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_device) {
+  const HostTensor logits = random_logits(13, 1);
+  const MixedRows wanted(13);
+  auto host = make_cpu_ops({.threads = 1});
+  ASSERT_TRUE(host.ok()) << host.error().message;
+  LazyOps device;
+  for (Ops* ops : {host->get(), static_cast<Ops*>(&device)}) {
+    RowSampler sampler = make_sampler(*ops, 16);
+    for (int pass = 0; pass < 3; ++pass) {
+      const auto begun = sampler.begin(logits, wanted.rows);
+      ASSERT_TRUE(begun.ok()) << begun.error().message;
+      const auto choices = sampler.finish();
+      ASSERT_TRUE(choices.ok()) << choices.error().message;
+      expect_chosen_by_the_sampler(*choices, wanted, logits);
+    }
+  }
+}
+
+TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
+  const HostTensor logits = random_logits(10, 2);
+  const MixedRows wanted(10);
+  LazyOps ops;
+  RowSampler sampler = make_sampler(ops, 10);
+  ASSERT_TRUE(sampler.on_device(wanted.rows[0]));
+  ASSERT_FALSE(sampler.on_device(wanted.rows[1]));
+  ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+  const auto choices = sampler.finish();
+  ASSERT_TRUE(choices.ok()) << choices.error().message;
+  const std::size_t ids = 10 * sizeof(std::int32_t), row = vocab * sizeof(float);
+  EXPECT_EQ(ops.downloaded_bytes(), ids + 8 * row) << "two of ten rows are the device's";
+  EXPECT_EQ(sampler.chosen().as<std::int32_t>()[5], (*choices)[5].id);
+}
+
+TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
+  const HostTensor logits = random_logits(5, 3);
+  for (std::int64_t row = 0; row < 5; ++row) {
+    logits->rows(row, 1).as<float>()[row * 7] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const MixedRows wanted(5);
+  LazyOps ops;
+  RowSampler sampler = make_sampler(ops, 5);
+  ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+  const auto choices = sampler.finish();
+  ASSERT_TRUE(choices.ok()) << choices.error().message;
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE((*choices)[i].failed) << "row " << i;
+}
+
+TEST(RowSampler, a_choice_is_finished_without_waiting_for_the_next_one) {
+  const HostTensor first_logits = random_logits(7, 4), second_logits = random_logits(9, 5);
+  const MixedRows first(7), second(9);
+  LazyOps ops;
+  RowSampler sampler = make_sampler(ops, 9);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(sampler.begin(first_logits, first.rows).ok());
+    const std::size_t of_first = ops.enqueued();
+    ASSERT_TRUE(sampler.begin(second_logits, second.rows).ok());
+    const std::size_t of_both = ops.enqueued();
+    EXPECT_EQ(sampler.begun(), 2U);
+    EXPECT_FALSE(sampler.begin(first_logits, first.rows).ok()) << "a third";
+    auto choices = sampler.finish();
+    ASSERT_TRUE(choices.ok()) << choices.error().message;
+    EXPECT_EQ(ops.enqueued(), of_both - of_first) << "the second's are still to do";
+    expect_chosen_by_the_sampler(*choices, first, first_logits);
+    choices = sampler.finish();
+    ASSERT_TRUE(choices.ok()) << choices.error().message;
+    expect_chosen_by_the_sampler(*choices, second, second_logits);
+    EXPECT_FALSE(sampler.finish().ok()) << "none is left";
+  }
+}
+
+TEST(RowSampler, logits_of_another_shape_are_refused) {
+  const HostTensor logits = random_logits(3, 6);
+  const MixedRows wanted(4);
+  LazyOps ops;
+  RowSampler sampler = make_sampler(ops, 4);
+  const auto begun = sampler.begin(logits, wanted.rows);
+  ASSERT_FALSE(begun.ok());
+  EXPECT_EQ(begun.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(sampler.begun(), 0U);
+}
+
+TEST(RowSampler, ranks_divide_the_hosts_rows_and_all_know_every_choice) {
+  constexpr int ranks = 3;
+  auto region = SharedMemory::create(shm_collectives_bytes(ranks, 1 << 16));
+  ASSERT_TRUE(region.ok()) << region.error().message;
+  const HostTensor logits = random_logits(11, 7);
+  const MixedRows wanted(11);
+  std::vector<std::future<std::size_t>> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    running.push_back(std::async(std::launch::async, [&, rank] {
+      auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
+      auto group = ShmCollectives::attach(*std::move(mapped), rank, ranks);
+      EXPECT_TRUE(group.ok()) << group.error().message;
+      (*group)->set_timeout(std::chrono::seconds(20));
+      LazyOps ops;
+      RowSampler sampler = make_sampler(ops, 11, group->get());
+      EXPECT_TRUE(sampler.begin(logits, wanted.rows).ok());
+      const auto choices = sampler.finish();
+      EXPECT_TRUE(choices.ok()) << choices.error().message;
+      if (choices.ok()) expect_chosen_by_the_sampler(*choices, wanted, logits);
+      return ops.downloaded_bytes();
+    }));
+  }
+  std::size_t bytes = 0;
+  for (auto& rank : running) bytes += rank.get();
+  const std::size_t ids = 11 * sizeof(std::int32_t), row = vocab * sizeof(float);
+  EXPECT_EQ(bytes, ranks * ids + 8 * row) << "eight of eleven rows are the host's, once";
+}
+
+}  // namespace
+}  // namespace troupe
