@@ -49,6 +49,17 @@ inline float exp_negative(float x) {
   return std::bit_cast<float>(value & ~too_low);
 }
 
+/// Weights are added as whole numbers of 2^-44, the nearest: their sums are exact, so that every
+/// order of addition, of any device, gives the same. A vocabulary of 2^20 tokens has room.
+using Sum = std::uint64_t;
+constexpr double sum_unit = 0x1p-44;
+
+/// `weight` in [0, 1] as a whole number: an ulp of doubles from 256 on is 2^-44.
+inline Sum whole(float weight) {
+  constexpr double shift = 256.0;
+  return std::bit_cast<Sum>(static_cast<double>(weight) + shift) - std::bit_cast<Sum>(shift);
+}
+
 struct Scan {
   float max = minus_infinity;
   bool finite = true;
@@ -96,23 +107,23 @@ Scan scan(std::span<const float> logits, std::vector<float>& block_max) {
   return found;
 }
 
-/// The sum of e^((x - max) * scale) over all logits, in double; `weights` takes the terms if given.
-double exp_sum(std::span<const float> logits, float max, float scale, float* weights) {
-  std::array<double, lanes> sums{};
-  const std::size_t whole = logits.size() / lanes * lanes;
+/// The sum of e^((x - max) * scale) over all logits; `weights` takes the terms if given.
+Sum exp_sum(std::span<const float> logits, float max, float scale, float* weights) {
+  std::array<Sum, lanes> sums{};
+  const std::size_t vectors = logits.size() / lanes * lanes;
   std::array<float, lanes> terms;
-  for (std::size_t i = 0; i < whole; i += lanes) {
+  for (std::size_t i = 0; i < vectors; i += lanes) {
     for (std::size_t j = 0; j < lanes; ++j) terms[j] = exp_negative((logits[i + j] - max) * scale);
-    for (std::size_t j = 0; j < lanes; ++j) sums[j] += static_cast<double>(terms[j]);
+    for (std::size_t j = 0; j < lanes; ++j) sums[j] += whole(terms[j]);
     if (weights != nullptr) std::copy_n(terms.begin(), lanes, weights + i);
   }
-  double sum = 0;
-  for (std::size_t i = whole; i < logits.size(); ++i) {
+  Sum sum = 0;
+  for (std::size_t i = vectors; i < logits.size(); ++i) {
     const float term = exp_negative((logits[i] - max) * scale);
-    sum += static_cast<double>(term);
+    sum += whole(term);
     if (weights != nullptr) weights[i] = term;
   }
-  for (const double lane : sums) sum += lane;
+  for (const Sum lane : sums) sum += lane;
   return sum;
 }
 
@@ -177,7 +188,7 @@ void keep_best(std::size_t k, SamplerScratch& scratch) {
 /// Of the candidates in `selection`, the least likely that stays when those before them have the
 /// sum `before`: the last at which the sum of the likelier ones is below `limit`. Each round halves
 /// the candidates and sums one half.
-std::size_t find_crossing(double before, double limit, SamplerScratch& scratch) {
+std::size_t find_crossing(Sum before, Sum limit, SamplerScratch& scratch) {
   const auto& weights = scratch.weights;
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const float x = weights[static_cast<std::size_t>(a)];
@@ -189,10 +200,8 @@ std::size_t find_crossing(double before, double limit, SamplerScratch& scratch) 
   while (last - first > 1) {
     const auto middle = first + (last - first) / 2;
     std::nth_element(first, middle, last, likelier);
-    double half = 0;
-    for (auto it = first; it != middle; ++it) {
-      half += static_cast<double>(weights[static_cast<std::size_t>(*it)]);
-    }
+    Sum half = 0;
+    for (auto it = first; it != middle; ++it) half += whole(weights[static_cast<std::size_t>(*it)]);
     if (before + half < limit) {
       before += half;
       first = middle;
@@ -209,19 +218,18 @@ std::size_t find_crossing(double before, double limit, SamplerScratch& scratch) 
 void keep_nucleus(double top_p, SamplerScratch& scratch) {
   const auto bucket_of = [](float weight) { return std::bit_cast<std::uint32_t>(weight) >> 19; };
   auto& buckets = scratch.bucket_sums;
-  buckets.assign(bucket_of(1.0F) + 1, 0.0);
-  for (const float weight : scratch.weights) {
-    buckets[bucket_of(weight)] += static_cast<double>(weight);
-  }
-  double total = 0;
-  for (std::size_t i = buckets.size(); i-- > 0;) total += buckets[i];
+  buckets.assign(bucket_of(1.0F) + 1, 0);
+  for (const float weight : scratch.weights) buckets[bucket_of(weight)] += whole(weight);
+  const Sum total = std::accumulate(buckets.begin(), buckets.end(), Sum{0});
 
-  const double limit = top_p * total;
-  double before = 0;
+  // Whole numbers are below a product when they are below the next whole number.
+  const Sum limit =
+      std::max(static_cast<Sum>(std::ceil(top_p * static_cast<double>(total))), Sum{1});
+  Sum before = 0;
   std::size_t crossing_bucket = buckets.size() - 1;  // of the best token, whose weight is 1
   for (std::size_t i = crossing_bucket; i-- > 0;) {
     if (buckets[i] == 0) continue;
-    const double sum = before + buckets[crossing_bucket];
+    const Sum sum = before + buckets[crossing_bucket];
     if (sum >= limit) break;
     before = sum;
     crossing_bucket = i;
@@ -240,55 +248,45 @@ void keep_nucleus(double top_p, SamplerScratch& scratch) {
   });
 }
 
-/// A double in [0, 1) with 53 random bits.
-double uniform(std::uint64_t seed, std::uint64_t position, std::uint32_t choice) {
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t choice) {
   const auto bits = philox4x32_10(
       {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), choice, 0},
       {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  const std::uint64_t wide = (std::uint64_t{bits[0]} << 32 | bits[1]) >> 11;
-  return static_cast<double>(wide) * 0x1p-53;
+  return std::uint64_t{bits[0]} << 32 | bits[1];
 }
 
-/// The index at which the running sum of the weights exceeds `point` of their sum.
-std::size_t draw(std::span<const float> weights, double point) {
-  // Sums over blocks first: the walk then touches one block, and rounding stays in one order.
-  double total = 0;
+/// The index at which the running sum of the weights exceeds their sum times `random` / 2^64.
+std::size_t draw(std::span<const float> weights, std::uint64_t random) {
+  // Sums over blocks first: the walk then touches one block.
   const auto sum_of = [&](std::size_t first) {
-    std::array<double, lanes> sums{};
+    std::array<Sum, lanes> sums{};
     const std::size_t end = std::min(weights.size(), first + block);
     std::size_t i = first;
     for (; i + lanes <= end; i += lanes) {
-      for (std::size_t j = 0; j < lanes; ++j) sums[j] += static_cast<double>(weights[i + j]);
+      for (std::size_t j = 0; j < lanes; ++j) sums[j] += whole(weights[i + j]);
     }
-    double sum = 0;
-    for (; i < end; ++i) sum += static_cast<double>(weights[i]);
-    for (const double lane : sums) sum += lane;
+    Sum sum = 0;
+    for (; i < end; ++i) sum += whole(weights[i]);
+    for (const Sum lane : sums) sum += lane;
     return sum;
   };
+  Sum total = 0;
   for (std::size_t first = 0; first < weights.size(); first += block) total += sum_of(first);
-  const double target = point * total;
-  double before = 0;
-  std::size_t chosen = 0;
-  for (std::size_t first = 0; first < weights.size(); first += block) {
-    const double sum = sum_of(first);
-    if (before + sum <= target) {
-      before += sum;
-      continue;
-    }
-    const std::size_t end = std::min(weights.size(), first + block);
-    for (std::size_t i = first; i < end; ++i) {
-      if (weights[i] == 0.0F) continue;
-      chosen = i;  // the last with a weight, should rounding leave the sum just short
-      before += static_cast<double>(weights[i]);
-      if (before > target) break;
-    }
-    return chosen;
+  __extension__ using Wide = unsigned __int128;
+  const Sum target = static_cast<Sum>((Wide{random} * total) >> 64);  // below the total
+  Sum before = 0;
+  std::size_t first = 0;
+  for (; first + block < weights.size(); first += block) {
+    const Sum sum = sum_of(first);
+    if (before + sum > target) break;
+    before += sum;
   }
-  // Rounding put the target at the very end: the last token with a weight.
-  for (std::size_t i = weights.size(); i-- > 0;) {
-    if (weights[i] != 0.0F) return i;
+  std::size_t i = first;
+  for (; i + 1 < weights.size(); ++i) {
+    before += whole(weights[i]);
+    if (before > target) break;
   }
-  return 0;
+  return i;
 }
 
 /// Chooses from logits that are finite or masked (-inf), `max` the largest of them;
@@ -302,7 +300,7 @@ SampledToken choose(std::span<const float> logits, float max, const SamplingPara
   }
 
   const float scale = 1.0F / params.temperature;
-  const double point = uniform(params.seed, position, choice);
+  const std::uint64_t random = random_bits(params.seed, position, choice);
   const bool cut_min_p = params.min_p > 0.0F;
   const bool cut_top_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
   const bool cut_top_p = params.top_p < 1.0F;
@@ -310,7 +308,7 @@ SampledToken choose(std::span<const float> logits, float max, const SamplingPara
   if (!cut_min_p && !cut_top_k && !cut_top_p) {
     scratch.weights.resize(logits.size());
     exp_sum(logits, max, scale, scratch.weights.data());
-    return {static_cast<std::int32_t>(draw(scratch.weights, point)), false};
+    return {static_cast<std::int32_t>(draw(scratch.weights, random)), false};
   }
 
   float threshold = std::numeric_limits<float>::lowest();  // what is masked is no candidate
@@ -331,7 +329,7 @@ SampledToken choose(std::span<const float> logits, float max, const SamplingPara
     filter(scratch, [&](std::size_t i) { return scratch.weights[i] >= params.min_p; });
   }
   if (cut_top_p) keep_nucleus(static_cast<double>(params.top_p), scratch);
-  return {scratch.ids[draw(scratch.weights, point)], false};
+  return {scratch.ids[draw(scratch.weights, random)], false};
 }
 
 }  // namespace
@@ -368,7 +366,8 @@ TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, 
                              SamplerScratch& scratch) {
   assert(token >= 0 && static_cast<std::size_t>(token) < logits.size());
   const float max = scan(logits, scratch.block_max).max;
-  const double log_sum = static_cast<double>(max) + std::log(exp_sum(logits, max, 1.0F, nullptr));
+  const double sum = static_cast<double>(exp_sum(logits, max, 1.0F, nullptr)) * sum_unit;
+  const double log_sum = static_cast<double>(max) + std::log(sum);
   const auto logprob = [&](float logit) {
     return static_cast<float>(static_cast<double>(logit) - log_sum);
   };

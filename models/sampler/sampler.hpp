@@ -12,12 +12,12 @@ namespace troupe {
 /// Buffers that sampling reuses from call to call; grown to the vocabulary, then no call allocates.
 /// Carries nothing from one call to the next. One per thread.
 struct SamplerScratch {
-  std::vector<float> block_max;         ///< [vocab / 64, rounded up]
-  std::vector<float> values;            ///< [vocab] candidates' logits
-  std::vector<float> weights;           ///< [vocab] exp((logit - max) / temperature) of candidates
-  std::vector<std::int32_t> ids;        ///< [vocab] candidates' ids, rising
-  std::vector<double> bucket_sums;      ///< [about 2,000] weights by size, for top_p
-  std::vector<std::int32_t> selection;  ///< [vocab] indices of candidates
+  std::vector<float> block_max;   ///< [vocab / 64, rounded up]
+  std::vector<float> values;      ///< [vocab] candidates' logits
+  std::vector<float> weights;     ///< [vocab] exp((logit - max) / temperature) of candidates
+  std::vector<std::int32_t> ids;  ///< [vocab] candidates' ids, rising
+  std::vector<std::uint64_t> bucket_sums;  ///< [about 2,000] weights by size, for top_p
+  std::vector<std::int32_t> selection;     ///< [vocab] indices of candidates
   LogitsEditor editor;
 };
 
@@ -27,7 +27,7 @@ struct SampledToken {
   bool failed = false;
 };
 
-/// Chooses the successor of a sequence from `logits` [vocab] f32 on the host (at least one).
+/// Chooses the successor of a sequence from `logits` [vocab] f32 on the host (1 to 2^20 of them).
 ///
 /// Order of vLLM V1: first the edits that LogitsEditor lists, then temperature, min_p, top_k,
 /// top_p. min_p keeps tokens whose probability is at least min_p times the largest; top_k keeps the
@@ -38,9 +38,10 @@ struct SampledToken {
 ///
 /// The random number is Philox4x32-10 at counter (position, choice), key seed: a pure function of
 /// the arguments, whoever shares the batch. The position is that of the new token, counted from the
-/// first of the prompt; `params.choice` numbers the answers asked for to one prompt. Built of fp32
-/// and fp64 additions, multiplications and comparisons in a fixed order, without the math library:
-/// the same logits give the same id on every machine.
+/// first of the prompt; `params.choice` numbers the answers asked for to one prompt. A weight,
+/// e^((logit - max) / temperature), is built of fp32 additions and multiplications in a fixed
+/// order, without the math library; sums of weights are whole numbers. So the same logits give the
+/// same id on every machine and device.
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     const TokenHistory& history, SamplerScratch& scratch);
 
