@@ -29,6 +29,7 @@ class TimedCollectives final : public Collectives {
   Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override { inner_->abort(); }
+  bool aborted() const override { return inner_->aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
 
  private:

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/worker/timed_collectives.hpp"
+#include "models/ops/device/device.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
@@ -101,17 +102,36 @@ Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& record
   return {};
 }
 
+Result<void> WorkerGroups::join_devices(Ops& ops) {
+  const std::pair<Group*, const char*> groups[] = {
+      {&tensor_, "tensor"}, {&pipeline_, "pipeline"}, {&experts_, "experts"}};
+  for (const auto& [group, name] : groups) {
+    if (!group->collectives) continue;
+    TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, name));
+  }
+  // They connect at the same time, and are waited for one after another.
+  for (const auto& [group, name] : groups) {
+    if (group->on_device) TROUPE_CHECK(group->on_device->barrier());
+  }
+  return {};
+}
+
 ParallelContext WorkerGroups::context() const {
+  const auto of = [](const Group& group) {
+    Collectives* const host = group.collectives.get();
+    return RankGroup(host, group.on_device ? group.on_device.get() : host);
+  };
   return {.mesh = mesh_,
           .rank = spec_.rank,
           .sequence_parallel = spec_.sequence_parallel,
-          .tensor = tensor_.collectives.get(),
-          .pipeline = pipeline_.collectives.get(),
-          .experts = experts_.collectives.get()};
+          .tensor = of(tensor_),
+          .pipeline = of(pipeline_),
+          .experts = of(experts_)};
 }
 
 void WorkerGroups::abort() {
   for (Group* group : {&tensor_, &pipeline_, &experts_}) {
+    if (group->on_device) group->on_device->abort();
     if (group->collectives) group->collectives->abort();
   }
 }

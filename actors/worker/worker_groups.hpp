@@ -9,6 +9,7 @@
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/layers/parallel_context.hpp"
+#include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/collectives/gloo_collectives.hpp"
 #include "parallel/mesh/mesh.hpp"
@@ -18,7 +19,8 @@
 namespace troupe {
 
 /// The groups that a worker's rank belongs to, and its Collectives in each: of the tensor ranks, of
-/// the stages, and of those that exchange tokens for experts. One thread at a time, except abort().
+/// the stages, and of those that exchange tokens for experts. Each has one for host memory, and on
+/// GPUs a second one for their memory. One thread at a time, except abort().
 class WorkerGroups {
  public:
   /// The first of two phases, as addresses must travel between them: attaches to shared memory, or
@@ -31,6 +33,9 @@ class WorkerGroups {
   /// Completes the groups with the addresses of all members. What this rank does in them from then
   /// on is noted in `recorder`, which outlives the object.
   Result<void> connect(const GroupPeers& peers, SpanRecorder& recorder);
+  /// Where the device has memory of its own: joins the groups' devices, after connect(). `ops`
+  /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
+  Result<void> join_devices(Ops& ops);
 
   /// What the model needs to know; valid as long as this object.
   ParallelContext context() const;
@@ -45,6 +50,7 @@ class WorkerGroups {
     int own = 0;                               ///< this rank's place among them
     std::optional<GlooRendezvous> rendezvous;  ///< over Gloo, between open() and connect()
     std::unique_ptr<Collectives> collectives;  ///< null for a rank alone
+    std::unique_ptr<Collectives> on_device;    ///< null where tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}

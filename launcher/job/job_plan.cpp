@@ -69,16 +69,9 @@ Result<DeviceKind> device_kind(const Config& config) {
               gpus.ok() ? "this machine has no GPU that this build runs on" : gpus.error().message);
 }
 
-/// Refuses what this version does not run on GPUs: ranks that exchange tensors, answers that do not
-/// depend on the batch, and more replicas than GPUs.
+/// Refuses what this version does not run on GPUs: answers that do not depend on the batch, and
+/// more workers than GPUs.
 Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
-  const bool alone =
-      mesh.shape().tensor == 1 && mesh.shape().pipeline == 1 && mesh.replicas_per_domain() == 1;
-  if (!alone) {
-    return fail(ErrorCode::unsupported,
-                "on GPUs a replica is one worker in this version: set the tensor, pipeline and "
-                "expert parallel sizes to 1, or cluster.device: cpu");
-  }
   if (config.engine.deterministic.value_or(false)) {
     return fail(ErrorCode::unsupported,
                 "engine.deterministic: true is not in this version on GPUs: leave it at auto, or "
@@ -87,7 +80,7 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
   TROUPE_TRY(const int gpus, count_gpus());
   if (mesh.world_size() <= gpus) return {};
   return fail(ErrorCode::invalid_argument,
-              "parallel.data_parallel_size: {} replicas need a GPU each, and this machine has {}",
+              "the parallel sizes make {} workers, which need a GPU each, and this machine has {}",
               mesh.world_size(), gpus);
 }
 

@@ -1,7 +1,6 @@
 #include "models/layers/head.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace troupe {
 
@@ -10,8 +9,7 @@ Head::Head(const LayerContext& context)
       tokens_(context.tensor),
       group_(context.tensor.collectives()),
       space_(context.space),
-      norm_eps_(context.config.rms_norm_eps),
-      vocab_(context.config.vocab_size) {}
+      norm_eps_(context.config.rms_norm_eps) {}
 
 Result<Head> Head::create(const LayerContext& context) {
   const Parameter source =
@@ -21,13 +19,7 @@ Result<Head> Head::create(const LayerContext& context) {
   TROUPE_TRY(const HostTensor rows, context.weights.vocabulary_rows(source));
   TROUPE_TRY(head.weight_, context.ops.prepare(rows, 1));
   if (head.group_ == nullptr) return head;
-  // Parts have ceil(vocab / ranks) columns, of which the last ranks' may be padding; a piece that
-  // divides both widths never straddles two parts nor the padding.
-  head.piece_ = std::gcd(head.vocab_, head.weight_->out_features());
   head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));
-  const Shape order{context.limits.max_head_rows * (head.vocab_ / head.piece_)};
-  head.host_order_ = HostTensor(DType::i32, order);
-  TROUPE_TRY(head.order_, context.ops.allocate(DType::i32, order));
   return head;
 }
 
@@ -60,27 +52,11 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
 
 Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {
   const std::int64_t count = local[0];
-  const std::int64_t width = local[1];
   const int ranks = group_->size();
   const Tensor all = space_.all_logits->rows(0, ranks * count);
   std::ranges::fill(rows_per_rank_, count);
   TROUPE_CHECK(group_->all_gather(local, all, rows_per_rank_));
-
-  const std::int64_t pieces_per_part = width / piece_;
-  const std::int64_t pieces_per_row = vocab_ / piece_;
-  const Tensor host_order = host_order_->rows(0, count * pieces_per_row);
-  const Tensor order = order_->rows(0, count * pieces_per_row);
-  auto* next = host_order.as<std::int32_t>();
-  for (std::int64_t row = 0; row < count; ++row) {
-    for (std::int64_t piece = 0; piece < pieces_per_row; ++piece) {
-      const std::int64_t part = piece / pieces_per_part;
-      const std::int64_t from = (part * count + row) * pieces_per_part + piece % pieces_per_part;
-      *next++ = static_cast<std::int32_t>(from);
-    }
-  }
-  ops_.upload(host_order, order);
-  ops_.gather_rows(all.reshaped({ranks * count * pieces_per_part, piece_}), order,
-                   logits.reshaped({count * pieces_per_row, piece_}));
+  ops_.join_columns(all, logits);
   return {};
 }
 

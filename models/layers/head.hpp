@@ -29,13 +29,8 @@ class Head {
   Collectives* group_;  // null on one rank
   Workspace& space_;
   float norm_eps_;
-  std::int64_t vocab_;
-  DeviceTensor norm_;               // [hidden] f32
-  std::unique_ptr<Linear> weight_;  // [ceil(vocab / ranks), hidden]
-  // The gathered parts as rows of `piece_` logits each, and where those of one row come from.
-  std::int64_t piece_ = 1;
-  HostTensor host_order_;                    // [R * vocab / piece] i32
-  DeviceTensor order_;                       // the same on the device
+  DeviceTensor norm_;                        // [hidden] f32
+  std::unique_ptr<Linear> weight_;           // [ceil(vocab / ranks), hidden]
   std::vector<std::int64_t> rows_per_rank_;  // of the gather; equal on all ranks
 };
 

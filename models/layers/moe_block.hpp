@@ -11,7 +11,8 @@ namespace troupe {
 /// expert and splits its inner size with the other tensor ranks; the router is replicated.
 ///
 /// A token's top_k rows are summed over ranks before they are combined in the order of choice, so
-/// that each expert's sum is the same tree at every tensor size.
+/// that each expert's sum is the same tree at every tensor size. Where sums are not exact anyway
+/// (TensorGroup), each rank combines its parts first and a token has one row to be summed.
 class MoeBlock final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,

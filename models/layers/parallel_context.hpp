@@ -5,16 +5,27 @@
 
 namespace troupe {
 
+/// A rank's collectives in one of its groups: for tensors in host memory, and for those that Ops
+/// computes on. They are one where the device's memory is the host's, and null on one rank.
+struct RankGroup {
+  RankGroup() = default;
+  RankGroup(Collectives* both) : host(both), device(both) {}  // NOLINT: implicit
+  RankGroup(Collectives* of_host, Collectives* of_device) : host(of_host), device(of_device) {}
+
+  Collectives* host = nullptr;
+  Collectives* device = nullptr;
+};
+
 /// Where a rank stands among those it computes with. All ranks load the same checkpoint with the
 /// same limits; those of a replica run the same passes in the same order. The collectives outlive
-/// what is made with them; each may be null where its group has one rank.
+/// what is made with them.
 struct ParallelContext {
   Mesh mesh;
   int rank = 0;
-  bool sequence_parallel = false;   ///< residual stream divided over the tensor group's ranks
-  Collectives* tensor = nullptr;    ///< ranks that share each matrix, by tensor coordinate
-  Collectives* pipeline = nullptr;  ///< ranks of the same place in every stage, by stage
-  Collectives* experts = nullptr;   ///< Mesh::dispatch_group; only with expert_parallel_size > 1
+  bool sequence_parallel = false;  ///< residual stream divided over the tensor group's ranks
+  RankGroup tensor;                ///< ranks that share each matrix, by tensor coordinate
+  RankGroup pipeline;              ///< ranks of the same place in every stage, by stage
+  RankGroup experts;               ///< Mesh::dispatch_group; only with expert_parallel_size > 1
 
   MeshCoordinates at() const { return mesh.coordinates(rank); }
 };

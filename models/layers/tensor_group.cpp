@@ -2,16 +2,17 @@
 
 namespace troupe {
 
-TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel)
+TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype)
     : collectives_(collectives),
       sequence_parallel_(sequence_parallel && collectives != nullptr),
+      partial_dtype_(partial_dtype),
       rows_per_rank_(static_cast<std::size_t>(collectives == nullptr ? 1 : collectives->size())) {}
 
 Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_parallel,
                                         std::int64_t max_elements, Ops& ops) {
-  TensorGroup group(collectives, sequence_parallel);
-  if (group.sequence_parallel_) {
-    TROUPE_TRY(group.scratch_, ops.allocate(DType::f32, {max_elements}));
+  TensorGroup group(collectives, sequence_parallel, ops.activation_dtype());
+  if (group.sequence_parallel_ || !group.sums_exactly()) {
+    TROUPE_TRY(group.scratch_, ops.allocate(group.partial_dtype_, {max_elements}));
   }
   return group;
 }

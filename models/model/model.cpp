@@ -9,8 +9,11 @@ namespace troupe {
 
 namespace {
 
-Result<void> check_group(std::string_view what, const Collectives* group, int rank, int size) {
-  if (size == 1 || (group != nullptr && group->size() == size && group->rank() == rank)) return {};
+Result<void> check_group(std::string_view what, const RankGroup& group, int rank, int size) {
+  const auto fits = [&](const Collectives* of) {
+    return of != nullptr && of->size() == size && of->rank() == rank;
+  };
+  if (size == 1 || (fits(group.host) && fits(group.device))) return {};
   return fail(ErrorCode::invalid_argument, "{} rank {} of {} needs the collectives of its group",
               what, rank, size);
 }

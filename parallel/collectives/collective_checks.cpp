@@ -13,6 +13,22 @@ Result<void> check_f32(std::string_view call, const Tensor& tensor) {
               to_string(tensor.dtype()), tensor.shape().to_string());
 }
 
+Result<void> check_summed(std::string_view call, const Tensor& partial, const Tensor& sum) {
+  const bool floats = partial.dtype() == DType::f32 && sum.dtype() == DType::f32;
+  const bool halves =
+      partial.dtype() == DType::bf16 && (sum.dtype() == DType::f32 || sum.dtype() == DType::bf16);
+  if (floats || halves) return {};
+  return fail(ErrorCode::invalid_argument,
+              "{} sums f32 to f32 or bf16 to f32 or bf16, found {} {} to {}", call,
+              to_string(partial.dtype()), partial.shape().to_string(), to_string(sum.dtype()));
+}
+
+Result<void> check_elements(const Tensor& partial, const Tensor& sum) {
+  if (partial.elements() == sum.elements()) return {};
+  return fail(ErrorCode::invalid_argument, "all-reduce: partial {} and sum {} differ in size",
+              partial.shape().to_string(), sum.shape().to_string());
+}
+
 // `tensor` must have sum(rows) rows, and `rows` one entry, not negative, per rank.
 Result<void> check_rows(std::string_view call, const Tensor& tensor,
                         std::span<const std::int64_t> rows, int size) {
@@ -54,9 +70,12 @@ std::int64_t row_elements(const Tensor& tensor) {
 Result<void> check_all_reduce(const Tensor& partial, const Tensor& sum) {
   TROUPE_CHECK(check_f32("all-reduce", partial));
   TROUPE_CHECK(check_f32("all-reduce", sum));
-  if (partial.elements() == sum.elements()) return {};
-  return fail(ErrorCode::invalid_argument, "all-reduce: partial {} and sum {} differ in size",
-              partial.shape().to_string(), sum.shape().to_string());
+  return check_elements(partial, sum);
+}
+
+Result<void> check_device_all_reduce(const Tensor& partial, const Tensor& sum) {
+  TROUPE_CHECK(check_summed("all-reduce", partial, sum));
+  return check_elements(partial, sum);
 }
 
 Result<void> check_reduce_scatter(const Tensor& partial, const Tensor& sum,
@@ -64,6 +83,15 @@ Result<void> check_reduce_scatter(const Tensor& partial, const Tensor& sum,
   TROUPE_CHECK(check_f32("reduce-scatter", partial));
   TROUPE_CHECK(check_rows("reduce-scatter", partial, rows_per_rank, size));
   return check_part("reduce-scatter", sum, partial, rows_per_rank[static_cast<std::size_t>(rank)]);
+}
+
+Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& sum,
+                                         std::span<const std::int64_t> rows_per_rank, int rank,
+                                         int size) {
+  TROUPE_CHECK(check_summed("reduce-scatter", partial, sum));
+  TROUPE_CHECK(check_rows("reduce-scatter", partial, rows_per_rank, size));
+  return check_part("reduce-scatter", Tensor(sum.data(), partial.dtype(), sum.shape()), partial,
+                    rows_per_rank[static_cast<std::size_t>(rank)]);
 }
 
 Result<void> check_all_gather(const Tensor& part, const Tensor& all,

@@ -25,6 +25,12 @@ Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> 
                               const Tensor& receive, std::span<const std::int64_t> receive_rows,
                               int size);
 
+/// The same for sums on devices, whose partials may be bf16: then the sum is f32 or bf16.
+Result<void> check_device_all_reduce(const Tensor& partial, const Tensor& sum);
+Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& sum,
+                                         std::span<const std::int64_t> rows_per_rank, int rank,
+                                         int size);
+
 /// Elements of one row of a tensor of rank >= 1.
 std::int64_t row_elements(const Tensor& tensor);
 /// Bytes of one row of it.

@@ -10,12 +10,15 @@
 namespace troupe {
 
 /// Operations that all ranks of a group do together, in the same order with agreeing arguments, and
-/// messages between two of them. One object per rank. The interface takes views of tensors that the
-/// caller keeps alive for the call, so that host implementations (shared memory, Gloo) run it to
-/// its end and device ones may enqueue it.
+/// messages between two of them. One object per rank. Those for tensors in host memory (shared
+/// memory, Gloo) run a call to its end. Those for tensors in a device's memory (NCCL) enqueue it on
+/// the stream of the device's other operations: tensors stay alive until that is done, errors are
+/// told by the next wait for the stream, and the timeout is that wait's.
 ///
-/// Sums are fp32 and in the order of tree_sum.hpp over the ranks: the same bits on every rank, at
-/// every place in a buffer, however large the buffer is and whichever algorithm runs.
+/// Sums are added in fp32 and in the order of tree_sum.hpp over the ranks: the same bits on every
+/// rank, at every place in a buffer, however large the buffer is and whichever algorithm runs. On
+/// devices partial sums may be bf16, which halves the bytes that travel; each is widened, and a sum
+/// that is bf16 too is rounded once. In host memory both are f32.
 ///
 /// Errors of every call: cancelled after abort() anywhere in the group; timeout, naming the ranks
 /// that did not come, when the others are not there within timeout(); invalid_argument where shapes
@@ -31,11 +34,11 @@ class Collectives {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Sums `partial` [any shape] f32 of all ranks into `sum` (as many elements) of every rank. They
+  /// Sums `partial` [any shape] of all ranks into `sum` (as many elements) of every rank. They
   /// may be the same tensor, and `partial` may be staging(); else they must not overlap.
   virtual Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) = 0;
 
-  /// Sums `partial` [rows, ...] f32 of all ranks; rank r gets rows_per_rank[r] rows of the sum, in
+  /// Sums `partial` [rows, ...] of all ranks; rank r gets rows_per_rank[r] rows of the sum, in
   /// order of rank: `sum` [rows_per_rank[rank()], ...]. Rows may be uneven and 0. `partial` may be
   /// staging(); no overlap.
   virtual Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
@@ -73,6 +76,8 @@ class Collectives {
   /// From any thread of any rank: every call of the group that waits, or comes later, returns
   /// cancelled. A call that all ranks have joined already may still succeed.
   virtual void abort() = 0;
+  /// Whether the group is known to be aborted or to have failed, by any rank. From any thread.
+  virtual bool aborted() const = 0;
 
   /// Memory that the tree sums take `partial` from without a copy, so a kernel can write its
   /// partial sums there: uninitialised, valid until the next call of any collective of this object.

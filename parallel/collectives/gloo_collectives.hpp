@@ -55,6 +55,7 @@ class GlooCollectives final : public Collectives {
   Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override { mesh_->close(); }
+  bool aborted() const override { return !mesh_->check().ok(); }
   Tensor staging(DType dtype, const Shape& shape) override { return {nullptr, dtype, shape}; }
 
  private:

@@ -17,7 +17,7 @@ void copy(const Tensor& from, const Tensor& to) {
 }  // namespace
 
 Result<void> SelfCollectives::check_alive() const {
-  if (!aborted_.load(std::memory_order_acquire)) return {};
+  if (!aborted()) return {};
   return fail(ErrorCode::cancelled, "collectives: the group of one rank was aborted");
 }
 

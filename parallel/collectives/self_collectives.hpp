@@ -25,6 +25,7 @@ class SelfCollectives final : public Collectives {
   Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override;
+  bool aborted() const override { return aborted_.load(std::memory_order_acquire); }
   Tensor staging(DType dtype, const Shape& shape) override;
 
  private:

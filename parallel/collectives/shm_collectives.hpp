@@ -53,6 +53,7 @@ class ShmCollectives final : public Collectives {
   Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
   void abort() override { rounds_.abort(); }
+  bool aborted() const override { return rounds_.aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override;
 
  private:

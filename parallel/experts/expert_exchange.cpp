@@ -16,29 +16,30 @@ std::int64_t ExpertLayout::most_received_rows() const {
   return most_tokens * expert_ranks * parts * std::min(top_k, local_experts());
 }
 
-ExpertExchange::ExpertExchange(Collectives& group, const ExpertLayout& layout)
-    : group_(&group),
+ExpertExchange::ExpertExchange(Collectives& host, Collectives& device, const ExpertLayout& layout)
+    : host_(&host),
+      device_(&device),
       layout_(layout),
       expert_begin_(index(layout.experts) + 1),
       sent_tokens_(DType::i32, {layout.most_sent_rows()}),
       rows_of_pairs_(DType::i32, {layout.most_tokens * layout.top_k}),
-      sent_counts_(DType::i32, {group.size(), layout.local_experts()}),
-      received_counts_(DType::i32, {group.size(), layout.local_experts()}),
+      sent_counts_(DType::i32, {host.size(), layout.local_experts()}),
+      received_counts_(DType::i32, {host.size(), layout.local_experts()}),
       offsets_(DType::i32, {layout.local_experts() + 1}),
       sorted_rows_(DType::i32, {layout.most_received_rows()}),
-      one_row_(index(group.size()), 1),
-      rows_to_(index(group.size())),
-      rows_from_(index(group.size())) {}
+      one_row_(index(host.size()), 1),
+      rows_to_(index(host.size())),
+      rows_from_(index(host.size())) {}
 
-Result<ExpertExchange> ExpertExchange::create(Collectives& group, const ExpertLayout& layout) {
+Result<ExpertExchange> ExpertExchange::create(Collectives& host, Collectives& device,
+                                              const ExpertLayout& layout) {
   assert(layout.experts % layout.expert_ranks == 0 && layout.top_k <= layout.experts);
-  if (group.size() != layout.expert_ranks * layout.parts) {
+  if (host.size() != layout.expert_ranks * layout.parts) {
     return fail(ErrorCode::invalid_argument,
                 "experts in {} parts over {} ranks each need a group of {} ranks, found {}",
-                layout.parts, layout.expert_ranks, layout.parts * layout.expert_ranks,
-                group.size());
+                layout.parts, layout.expert_ranks, layout.parts * layout.expert_ranks, host.size());
   }
-  return ExpertExchange(group, layout);
+  return ExpertExchange(host, device, layout);
 }
 
 Result<void> ExpertExchange::plan(const Tensor& ids) {
@@ -50,7 +51,7 @@ Result<void> ExpertExchange::plan(const Tensor& ids) {
   sent_rows_ = pairs_ * layout_.parts;
   TROUPE_CHECK(sort_pairs(std::span(ids.as<std::int32_t>(), index(pairs_))));
   count_sent();
-  TROUPE_CHECK(group_->all_to_all(sent_counts_, one_row_, received_counts_, one_row_));
+  TROUPE_CHECK(host_->all_to_all(sent_counts_, one_row_, received_counts_, one_row_));
   TROUPE_CHECK(count_received());
   sort_received();
   return {};
@@ -84,7 +85,7 @@ Result<void> ExpertExchange::sort_pairs(std::span<const std::int32_t> ids) {
 void ExpertExchange::count_sent() {
   const std::int64_t local = layout_.local_experts();
   auto* const counts = sent_counts_->as<std::int32_t>();
-  for (int rank = 0; rank < group_->size(); ++rank) {
+  for (int rank = 0; rank < host_->size(); ++rank) {
     const std::int64_t first = rank % layout_.expert_ranks * local;
     rows_to_[index(rank)] = expert_begin_[index(first + local)] - expert_begin_[index(first)];
     for (std::int64_t e = 0; e < local; ++e) {
@@ -98,11 +99,11 @@ Result<void> ExpertExchange::count_received() {
   const std::int64_t local = layout_.local_experts();
   const std::int64_t most = layout_.most_tokens * std::min(layout_.top_k, local);
   received_rows_ = 0;
-  for (int rank = 0; rank < group_->size(); ++rank) {
+  for (int rank = 0; rank < host_->size(); ++rank) {
     const auto counts = received_counts_->rows(rank, 1).span<std::int32_t>();
     const std::int64_t rows = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     if (rows > most || std::ranges::any_of(counts, [](std::int32_t n) { return n < 0; })) {
-      group_->abort();
+      host_->abort();
       return fail(ErrorCode::invalid_argument,
                   "rank {} of the experts' group announces {} rows, of at most {}: do all ranks "
                   "have the same limits?",
@@ -123,7 +124,7 @@ void ExpertExchange::sort_received() {
   for (std::int64_t e = 0; e < local; ++e) {
     offsets[e] = at;
     std::int32_t row = 0;  // of the received rows, which are by sender, then expert
-    for (int rank = 0; rank < group_->size(); ++rank) {
+    for (int rank = 0; rank < host_->size(); ++rank) {
       const std::int32_t* const of_rank = counts + rank * local;
       std::iota(sorted + at, sorted + at + of_rank[e], std::accumulate(of_rank, of_rank + e, row));
       at += of_rank[e];
@@ -134,11 +135,11 @@ void ExpertExchange::sort_received() {
 }
 
 Result<void> ExpertExchange::dispatch(const Tensor& rows, const Tensor& received) {
-  return group_->all_to_all(rows, rows_to_, received, rows_from_);
+  return device_->all_to_all(rows, rows_to_, received, rows_from_);
 }
 
 Result<void> ExpertExchange::give_back(const Tensor& results, const Tensor& returned) {
-  return group_->all_to_all(results, rows_from_, returned, rows_to_);
+  return device_->all_to_all(results, rows_from_, returned, rows_to_);
 }
 
 }  // namespace troupe

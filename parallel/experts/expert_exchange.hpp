@@ -40,9 +40,10 @@ struct ExpertLayout {
 /// Errors of all calls: those of Collectives. One thread at a time.
 class ExpertExchange {
  public:
-  /// `group` outlives the object; its counts are exchanged in host memory. Errors: invalid_argument
-  /// if its size is not the layout's.
-  static Result<ExpertExchange> create(Collectives& group, const ExpertLayout& layout);
+  /// One group's collectives, which outlive the object: counts are exchanged by `host`, rows by
+  /// `device`, which may be the same. Errors: invalid_argument if its size is not the layout's.
+  static Result<ExpertExchange> create(Collectives& host, Collectives& device,
+                                       const ExpertLayout& layout);
 
   const ExpertLayout& layout() const { return layout_; }
 
@@ -65,20 +66,22 @@ class ExpertExchange {
   /// of part p are rows [p * pairs, (p + 1) * pairs). [pairs] i32, host.
   Tensor rows_of_pairs() const { return rows_of_pairs_->rows(0, pairs_); }
 
-  /// Sends `rows` [sent_rows, ...] and receives `received` [received_rows, ...]; any dtype.
+  /// Sends `rows` [sent_rows, ...] and receives `received` [received_rows, ...]; any dtype. Tensors
+  /// of this and the next are of `device`.
   Result<void> dispatch(const Tensor& rows, const Tensor& received);
   /// Sends `results` [received_rows, ...], one for each received row, back to where it came from:
   /// `returned` [sent_rows, ...].
   Result<void> give_back(const Tensor& results, const Tensor& returned);
 
  private:
-  ExpertExchange(Collectives& group, const ExpertLayout& layout);
+  ExpertExchange(Collectives& host, Collectives& device, const ExpertLayout& layout);
   Result<void> sort_pairs(std::span<const std::int32_t> ids);
   void count_sent();
   Result<void> count_received();
   void sort_received();
 
-  Collectives* group_;
+  Collectives* host_;
+  Collectives* device_;
   ExpertLayout layout_;
   std::int64_t pairs_ = 0;
   std::int64_t sent_rows_ = 0;

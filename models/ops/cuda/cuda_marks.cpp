@@ -19,10 +19,18 @@ cudaError_t CudaMarks::make(cudaStream_t stream, std::uint64_t& mark) {
   return cudaEventRecord(event.get(), stream);
 }
 
-cudaError_t CudaMarks::wait(std::uint64_t mark) {
+Result<cudaError_t> CudaMarks::wait(std::uint64_t mark, StreamWatch& watch) {
   const Event& event = events_[mark % remembered];
-  return event == nullptr ? cudaSuccess : cudaEventSynchronize(event.get());
+  if (event == nullptr) return cudaSuccess;
+  return watch.wait(event.get());
 }
+
+bool CudaMarks::is_reached(std::uint64_t mark, StreamWatch& watch) const {
+  const Event& event = events_[mark % remembered];
+  return event == nullptr || watch.would_end(event.get());
+}
+
+bool CudaOps::is_reached(Mark mark) { return marks_.is_reached(mark, *watch_); }
 
 Ops::Mark CudaOps::mark() {
   Mark mark = 0;
@@ -32,7 +40,8 @@ Ops::Mark CudaOps::mark() {
 
 Result<void> CudaOps::wait(Mark mark) {
   (void)stream();
-  check(marks_.wait(mark), "an operation enqueued before");
+  TROUPE_TRY(const cudaError_t status, marks_.wait(mark, *watch_));
+  check(status, "an operation enqueued before");
   if (error_) return *error_;
   return {};
 }

@@ -8,6 +8,8 @@
 
 #include <cuda_runtime.h>
 
+#include "parallel/device/cuda/stream_watch.hpp"
+
 namespace troupe {
 
 /// Points in a stream, numbered as they are made; Ops::mark and Ops::wait say more. The latest are
@@ -16,7 +18,8 @@ namespace troupe {
 class CudaMarks {
  public:
   cudaError_t make(cudaStream_t stream, std::uint64_t& mark);
-  cudaError_t wait(std::uint64_t mark);
+  Result<cudaError_t> wait(std::uint64_t mark, StreamWatch& watch);
+  bool is_reached(std::uint64_t mark, StreamWatch& watch) const;
 
  private:
   struct Destroy {

@@ -1,19 +1,24 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "models/ops/cuda/cuda_ops.hpp"
+#include "parallel/collectives/collectives.hpp"
 
 namespace troupe {
 
 /// Raised with every change of CudaLibrary, Ops or what they are made of.
-inline constexpr int cuda_interface = 3;
+inline constexpr int cuda_interface = 4;
 
 /// What libtroupe_cuda.so offers to a program of the same `interface`.
 struct CudaLibrary {
   int interface = cuda_interface;
   int (*count_devices)() = nullptr;  ///< 0 if CUDA cannot be started
   Result<std::unique_ptr<Ops>> (*make_ops)(const CudaOpsOptions& options) = nullptr;
+  /// `ops` is one of make_ops.
+  Result<std::unique_ptr<Collectives>> (*join_ranks)(Ops& ops, Collectives& host,
+                                                     const std::string& name) = nullptr;
 };
 
 /// The library's one symbol, a function of this type.

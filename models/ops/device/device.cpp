@@ -63,4 +63,10 @@ Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
                        .cores_are_shared = options.cores_are_shared});
 }
 
+Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
+                                                const std::string& name) {
+  TROUPE_TRY(const CudaLibrary* library, cuda_library());
+  return library->join_ranks(ops, host, name);
+}
+
 }  // namespace troupe

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "models/ops/ops.hpp"
+#include "parallel/collectives/collectives.hpp"
 
 namespace troupe {
 
@@ -20,6 +22,14 @@ struct OpsOptions {
 /// Ops on a device of this machine. Errors: those of make_cpu_ops or make_cuda_ops; unsupported if
 /// the part for GPUs is not there.
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options);
+
+/// The collectives of a rank for tensors in its device's memory, enqueued among its operations.
+/// `host` are those for tensors in host memory, by which the ranks come together: they outlive what
+/// is made, as `ops` does; all ranks call this, then barrier(). `name` is the group's, for
+/// messages. Only of Ops whose device has memory of its own (Ops::memory). Errors: those of
+/// Collectives; unsupported, resource_exhausted.
+Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
+                                                const std::string& name);
 
 /// How many GPUs this process can use. The part for GPUs is a shared library beside the program,
 /// libtroupe_cuda.so, which is loaded by the first call, so that machines without GPUs need nothing

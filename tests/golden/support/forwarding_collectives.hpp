@@ -39,6 +39,7 @@ class ForwardingCollectives : public Collectives {
   }
   Result<void> barrier() override { return inner_->barrier(); }
   void abort() override { inner_->abort(); }
+  bool aborted() const override { return inner_->aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
 
  private:

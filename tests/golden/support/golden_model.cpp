@@ -49,10 +49,16 @@ std::string missing_model_message(const std::string& name) {
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel) {
+  TROUPE_TRY(auto ops, make_golden_ops(precision));
+  return load(folder, precision, parallel, std::move(ops));
+}
+
+Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops) {
   LoadedModel loaded;
+  loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
-  TROUPE_TRY(loaded.ops, make_golden_ops(precision));
   ModelLimits limits;
   limits.max_batch_tokens = 512;
   limits.max_head_rows = 512;

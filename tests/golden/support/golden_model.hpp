@@ -36,10 +36,13 @@ std::string missing_model_message(const std::string& name);
 /// The folder tests/data/golden.
 std::filesystem::path data_folder();
 
-/// What load() runs models on: the CPU, unless a program has a definition of its own.
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision);
-/// Whether its tensors lie in the host's memory, as ranks that are threads here need them.
-bool golden_ops_are_on_host();
+/// What load() runs models on: the CPU, unless a program has definitions of its own for these.
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0);
+/// Most ranks that can run at the same time.
+int most_golden_ranks();
+/// The collectives for tensors of `ops`, of a rank whose others are `host`; null where those are
+/// for them too.
+Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& ops, Collectives& host);
 
 /// A model on one rank, ready to run sequences.
 struct LoadedModel {
@@ -51,6 +54,9 @@ struct LoadedModel {
 /// `precision` f32 or bf16, of weights and KV cache alike.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
+/// The same on `ops`, which were made for `precision`.
+Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops);
 
 /// One prompt of a logits file.
 struct GoldenPrompt {

@@ -3,10 +3,14 @@
 
 namespace troupe::golden {
 
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision) {
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int /*rank*/) {
   return make_cpu_ops({.threads = 1, .dtype = precision});
 }
 
-bool golden_ops_are_on_host() { return true; }
+int most_golden_ranks() { return 64; }
+
+Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& /*ops*/, Collectives& /*host*/) {
+  return std::unique_ptr<Collectives>();
+}
 
 }  // namespace troupe::golden

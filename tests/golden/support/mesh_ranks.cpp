@@ -51,13 +51,26 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
              }));
   const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
     const auto at = static_cast<std::size_t>(rank);
+    TROUPE_TRY(auto ops, make_golden_ops(precision, rank));
+    std::vector<std::unique_ptr<Collectives>> on_device;
+    std::vector<RankGroup> groups;
+    for (const auto* group : {&tensor, &pipeline, &experts}) {
+      Collectives* const host = (*group)[at].get();
+      groups.emplace_back(host);
+      if (host == nullptr) continue;
+      TROUPE_TRY(auto joined, join_golden_ranks(*ops, *host));
+      if (joined == nullptr) continue;
+      TROUPE_CHECK(joined->barrier());
+      groups.back().device = joined.get();
+      on_device.push_back(std::move(joined));
+    }
     const ParallelContext parallel{.mesh = mesh,
                                    .rank = rank,
                                    .sequence_parallel = ranks.sequence_parallel,
-                                   .tensor = tensor[at].get(),
-                                   .pipeline = pipeline[at].get(),
-                                   .experts = experts[at].get()};
-    TROUPE_TRY(const LoadedModel loaded, load(folder, precision, parallel));
+                                   .tensor = groups[0],
+                                   .pipeline = groups[1],
+                                   .experts = groups[2]};
+    TROUPE_TRY(const LoadedModel loaded, load(folder, precision, parallel, std::move(ops)));
     return body(*loaded.runner, rank);
   };
   std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(world),

@@ -22,7 +22,7 @@ struct MeshRanks {
 
 using RankBody = std::function<Result<std::vector<float>>(Runner& runner, int rank)>;
 
-/// Runs `body` on each rank, a thread with its own model and shared-memory collectives, and gives
+/// Runs `body` on each rank, a thread with its own model and collectives, and gives
 /// what each rank's body returned. The logits of all stages but the last are zeros.
 Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& folder,
                                                   DType precision, const MeshRanks& ranks,

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/cuda_ranks.hpp"
+
 namespace troupe {
 namespace {
 
@@ -18,6 +20,7 @@ int count_devices() {
 extern "C" __attribute__((visibility("default"))) const troupe::CudaLibrary* troupe_cuda_library() {
   static const troupe::CudaLibrary library{.interface = troupe::cuda_interface,
                                            .count_devices = troupe::count_devices,
-                                           .make_ops = troupe::make_cuda_ops};
+                                           .make_ops = troupe::make_cuda_ops,
+                                           .join_ranks = troupe::join_cuda_ranks};
   return &library;
 }

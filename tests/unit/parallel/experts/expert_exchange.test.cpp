@@ -48,6 +48,7 @@ class CountingCollectives final : public Collectives {
   Result<void> receive(const Tensor& /*tensor*/, int /*from*/) override { return unexpected(); }
   Result<void> barrier() override { return unexpected(); }
   void abort() override { inner_->abort(); }
+  bool aborted() const override { return inner_->aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
 
  private:
@@ -160,7 +161,8 @@ void run(const ExpertLayout& layout, const std::vector<std::int64_t>& tokens) {
   const int ranks = layout.expert_ranks * layout.parts;
   const auto group = make_group(ranks);
   on_each_rank(ranks, [&](int rank) {
-    auto exchange = ExpertExchange::create(*group[static_cast<std::size_t>(rank)], layout);
+    auto exchange = ExpertExchange::create(*group[static_cast<std::size_t>(rank)],
+                                           *group[static_cast<std::size_t>(rank)], layout);
     ASSERT_TRUE(exchange.ok()) << exchange.error().message;
     for (int round = 0; round < 4; ++round) {
       const std::int64_t count = tokens[static_cast<std::size_t>((rank + round) % ranks)];
@@ -190,7 +192,8 @@ TEST(ExpertExchange, takes_all_tokens_of_all_ranks_on_one_rank) {
       .experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 2, .most_tokens = 5};
   const auto group = make_group(2);
   on_each_rank(2, [&](int rank) {
-    auto exchange = ExpertExchange::create(*group[static_cast<std::size_t>(rank)], layout);
+    auto exchange = ExpertExchange::create(*group[static_cast<std::size_t>(rank)],
+                                           *group[static_cast<std::size_t>(rank)], layout);
     ASSERT_TRUE(exchange.ok());
     exchange_and_check(*exchange, rank, {2, 3, 3, 2, 2, 3, 2, 3, 3, 2});
     EXPECT_EQ(exchange->received_rows(), rank == 1 ? layout.most_received_rows() : 0);
@@ -204,7 +207,7 @@ TEST(ExpertExchange, moves_routed_rows_and_counts_and_nothing_else) {
   const std::vector<std::int64_t> tokens{10, 0, 4, 7};
   on_each_rank(4, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    auto exchange = ExpertExchange::create(*group[at], layout);
+    auto exchange = ExpertExchange::create(*group[at], *group[at], layout);
     ASSERT_TRUE(exchange.ok());
     exchange_and_check(*exchange, rank, choose(layout, tokens[at], 1));
     const auto sent = static_cast<std::size_t>(tokens[at] * 3 * 2);
@@ -228,7 +231,7 @@ TEST(ExpertExchange, refuses_what_the_layout_does_not_allow) {
   SelfCollectives alone;
   const ExpertLayout layout{
       .experts = 4, .expert_ranks = 1, .parts = 1, .top_k = 2, .most_tokens = 2};
-  auto exchange = ExpertExchange::create(alone, layout);
+  auto exchange = ExpertExchange::create(alone, alone, layout);
   ASSERT_TRUE(exchange.ok());
   const Result<void> too_many = exchange->plan(view({0, 1, 0, 1, 0, 1}, 2));
   ASSERT_FALSE(too_many.ok());
@@ -237,7 +240,8 @@ TEST(ExpertExchange, refuses_what_the_layout_does_not_allow) {
   ASSERT_FALSE(no_expert.ok());
   EXPECT_EQ(no_expert.error().message, "expert 4 of 4");
 
-  const auto other = ExpertExchange::create(alone, {.experts = 4, .expert_ranks = 2, .parts = 2});
+  const auto other =
+      ExpertExchange::create(alone, alone, {.experts = 4, .expert_ranks = 2, .parts = 2});
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.error().message,
             "experts in 2 parts over 2 ranks each need a group of 4 ranks, found 1");
@@ -251,7 +255,7 @@ TEST(ExpertExchange, refuses_more_rows_than_its_own_limits_allow) {
     const auto at = static_cast<std::size_t>(rank);
     const ExpertLayout layout{
         .experts = 2, .expert_ranks = 2, .parts = 1, .top_k = 1, .most_tokens = rank + 1};
-    auto exchange = ExpertExchange::create(*group[at], layout);
+    auto exchange = ExpertExchange::create(*group[at], *group[at], layout);
     ASSERT_TRUE(exchange.ok());
     outcomes[at] = exchange->plan(view(Ids(at + 1, 0), 1));
   });

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <cuda_runtime.h>
+
+#include "parallel/collectives/collective_call.hpp"
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/nccl/nccl_communicator.hpp"
+#include "parallel/collectives/nccl/peer_memory.hpp"
+#include "parallel/device/cuda/stream_watch.hpp"
+
+namespace troupe {
+
+/// Where a rank's collectives are enqueued.
+struct NcclSeat {
+  int device = 0;  ///< the process's, counted by CUDA
+  cudaStream_t stream = nullptr;
+  std::shared_ptr<StreamWatch> watch;  ///< of the stream: who waits for it waits by this
+  std::string name;                    ///< of the group, for messages: "tensor"
+};
+
+/// Collectives between GPUs, for tensors in their memory: every call but barrier() enqueues on the
+/// rank's stream. Tensors must be valid until the stream is through with them; what goes wrong is
+/// told by the watch's next wait.
+///
+/// Sums are added by our own kernels: of up to most_slot_bytes through memory that the GPUs share
+/// (PeerMemory), larger ones and those of GPUs that share none from what NCCL has brought. All else
+/// is NCCL's. Partial sums may be bf16; then the sum is f32, or bf16, rounded once.
+///
+/// The group has a second one in host memory, which is what tells the ranks of an abort and brings
+/// them together at first; it outlives this one. Ranks that disagree about a call are not found
+/// out: the watch's time runs out. send() waits on the stream for the receiver, if the message is
+/// not small.
+///
+/// Once every pair of ranks has met (barrier()), calls can be captured in graphs.
+class NcclCollectives final : public Collectives, private AwaitedRanks {
+ public:
+  /// Called by all ranks of `host`. Does not wait for NCCL to connect them: barrier() does. Errors:
+  /// those of Collectives; unsupported without NCCL; resource_exhausted; invalid_argument for more
+  /// than max_peer_ranks ranks.
+  static Result<std::unique_ptr<NcclCollectives>> join(NcclSeat seat, Collectives& host);
+  ~NcclCollectives() override;
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  using Collectives::all_reduce_tree;
+  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
+  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                   std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> all_gather(const Tensor& part, const Tensor& all,
+                          std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> broadcast(const Tensor& tensor, int root) override;
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override;
+  Result<void> send(const Tensor& tensor, int to) override;
+  Result<void> receive(const Tensor& tensor, int from) override;
+  /// Waits for the stream, too.
+  Result<void> barrier() override;
+  void abort() override;
+  bool aborted() const override { return given_up(); }
+  Tensor staging(DType dtype, const Shape& shape) override { return {nullptr, dtype, shape}; }
+
+  /// Whether small sums go through memory that the GPUs share.
+  bool shares_memory() const { return peers_ != nullptr; }
+
+ private:
+  NcclCollectives(NcclSeat seat, Collectives& host) : seat_(std::move(seat)), host_(host) {}
+  Result<void> allocate();
+
+  bool given_up() const override { return ended_ || host_.aborted(); }
+  void end() override { abort(); }
+  std::chrono::milliseconds patience() const override { return timeout(); }
+  std::string describe() const override;
+
+  /// Ends what this rank has on the stream.
+  void stop();
+  /// Begins a call whose arguments were `checked`.
+  Result<void> begin(Result<void> checked, const CollectiveCall& call);
+  Result<void> run(const NcclCommunicator::Body& body);
+  Result<void> check(cudaError_t error, std::string_view what) const;
+  Error failed(const Error& why) const;
+
+  /// Sums elements [begin, begin + count) of every rank's `partial`, where count is this rank's
+  /// entry of `counts` and begin the sum of those before it, into `sum` on this rank, in pieces.
+  Result<void> sum_shares(const Tensor& partial, const Tensor& sum,
+                          std::span<const std::int64_t> counts);
+  Result<void> sum_everywhere(const Tensor& partial, const Tensor& sum);
+
+  NcclSeat seat_;
+  Collectives& host_;
+  std::unique_ptr<NcclCommunicator> nccl_;
+  std::unique_ptr<PeerMemory> peers_;  ///< null where GPUs do not reach each other's memory
+  void* scratch_ = nullptr;            ///< device memory for what other ranks send to be summed
+  std::uint32_t* end_word_ = nullptr;  ///< mapped host memory that our kernels look at
+  CollectiveCall last_;                ///< that was enqueued
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace troupe

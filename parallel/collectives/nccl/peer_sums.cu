@@ -1,0 +1,355 @@
+#include <algorithm>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+
+#include "parallel/collectives/nccl/peer_sums.hpp"
+
+namespace troupe {
+namespace {
+
+using bf16 = __nv_bfloat16;
+
+constexpr int threads = 256;
+/// Fewer than a GPU has multiprocessors, so that all blocks of a sum run at once.
+constexpr int most_blocks = 128;
+/// Looks at a mark between two looks at the host's word, which is across the bus.
+constexpr int looks_at_once = 2048;
+
+/// The beginning of a region.
+struct Control {
+  std::uint32_t epoch;   ///< sums that are done, this rank's own count
+  std::uint32_t blocks;  ///< of the sum that runs: how many are through
+  std::uint32_t arrived[most_blocks][max_peer_ranks];  ///< by rank: the sum that a block is in
+};
+static_assert(sizeof(Control) <= peer_control_bytes);
+
+template <class T, int count>
+struct alignas(sizeof(T) * count) Words {
+  T of[count];
+};
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ void narrow(float x, float& to) { to = x; }
+__device__ __forceinline__ void narrow(float x, bf16& to) { to = __float2bfloat16_rn(x); }
+
+/// The largest power of two below `terms`, of at least 2.
+template <int terms>
+struct LeftOf {
+  static constexpr int value = terms > 4 ? 4 : terms > 2 ? 2 : 1;
+  static_assert(terms <= max_peer_ranks && max_peer_ranks <= 8);
+};
+
+/// The sum of terms[begin, begin + count) in the order of tree_sum.hpp.
+template <int begin, int count>
+__device__ __forceinline__ float tree(const float* terms) {
+  if constexpr (count == 1) {
+    return terms[begin];
+  } else {
+    constexpr int left = LeftOf<count>::value;
+    return tree<begin, left>(terms) + tree<begin + left, count - left>(terms);
+  }
+}
+
+/// Adds the ranks' words, element by element.
+template <int ranks, class T, class Out, int count>
+__device__ __forceinline__ void add_words(const Words<T, count> (&parts)[ranks],
+                                          Words<Out, count>& sum) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    float terms[ranks];
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) terms[rank] = widen(parts[rank].of[i]);
+    narrow(tree<0, ranks>(terms), sum.of[i]);
+  }
+}
+
+__device__ __forceinline__ std::uint32_t this_epoch(const Control* control) {
+  const std::uint32_t next = *static_cast<const volatile std::uint32_t*>(&control->epoch) + 1;
+  return next == 0 ? 2 : next;  // 0 marks nothing, and an odd one was before it
+}
+
+/// The last block to be through makes this sum the last one that is done.
+__device__ __forceinline__ void finish(Control* control, std::uint32_t epoch) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicAdd(&control->blocks, 1) + 1 != gridDim.x) return;
+  control->blocks = 0;
+  control->epoch = epoch;
+}
+
+// ---- Marked words: 4 bytes and a mark, so that nobody waits for a word to be there before the
+// mark is set. The rank writes into the others' memory and reads its own alone.
+
+__device__ __forceinline__ void put_marked(uint4* to, uint2 word, std::uint32_t mark) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word.x),
+               "r"(mark), "r"(word.y), "r"(mark)
+               : "memory");
+}
+
+__device__ __forceinline__ uint4 look_at(const uint4* from) {
+  uint4 found;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+               : "l"(from)
+               : "memory");
+  return found;
+}
+
+/// False if the host has ended it.
+__device__ __forceinline__ bool take_marked(const uint4* from, std::uint32_t mark,
+                                            const volatile std::uint32_t* end, uint2& word) {
+  for (int looks = 1;; ++looks) {
+    const uint4 found = look_at(from);
+    if (found.y == mark && found.w == mark) {
+      word = {found.x, found.z};
+      return true;
+    }
+    if (looks % looks_at_once == 0 && *end != 0) return false;
+  }
+}
+
+/// Where rank `from` puts its marked words of a sum.
+__device__ __forceinline__ uint4* marked_words(std::byte* region, std::uint32_t epoch, int from) {
+  const std::size_t place = (epoch % 2) * max_peer_ranks + static_cast<std::size_t>(from);
+  return reinterpret_cast<uint4*>(region + peer_control_bytes + place * 2 * most_marked_bytes);
+}
+
+/// A region's two halves are used in turn: who has all words of sum n knows that the others are
+/// done with sum n - 1, and so with the half that sum n + 1 overwrites.
+template <int ranks, class T, class Out>
+__global__ void __launch_bounds__(threads)
+    sum_marked(PeerSum call, const T* partial, std::int64_t words, Out* sum) {
+  constexpr int each = 8 / sizeof(T);
+  using In = Words<T, each>;
+  auto* const control = reinterpret_cast<Control*>(call.regions.of[call.rank]);
+  const std::uint32_t epoch = this_epoch(control);
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < words; i += stride) {
+    In parts[ranks];
+    const In own = reinterpret_cast<const In*>(partial)[i];
+    const auto own_word = *reinterpret_cast<const uint2*>(&own);
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank != call.rank) {
+        put_marked(marked_words(call.regions.of[rank], epoch, call.rank) + i, own_word, epoch);
+      }
+    }
+    bool there = true;
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) {
+      uint2 word = own_word;
+      if (rank != call.rank) {
+        there = there && take_marked(marked_words(call.regions.of[call.rank], epoch, rank) + i,
+                                     epoch, call.end, word);
+      }
+      parts[rank] = *reinterpret_cast<const In*>(&word);
+    }
+    if (!there) break;
+    Words<Out, each> added;
+    add_words<ranks, T, Out, each>(parts, added);
+    reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
+  }
+  finish(control, epoch);
+}
+
+// ---- Slots: each block puts its words into the rank's own slot, tells the same block of the other
+// ranks, and reads theirs.
+
+__device__ __forceinline__ void tell(std::uint32_t* arrived, std::uint32_t epoch) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(arrived), "r"(epoch) : "memory");
+}
+
+__device__ __forceinline__ std::uint32_t told(const std::uint32_t* arrived) {
+  std::uint32_t found;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(found) : "l"(arrived) : "memory");
+  return found;
+}
+
+__device__ __forceinline__ std::byte* slot_of(std::byte* region, std::uint32_t epoch) {
+  return region + peer_control_bytes + 2 * max_peer_ranks * 2 * most_marked_bytes +
+         (epoch % 2) * most_slot_bytes;
+}
+
+/// Thread r waits for rank r. False on all threads if the host has ended it.
+template <int ranks>
+__device__ __forceinline__ bool meet(const PeerSum& call, Control* control, std::uint32_t epoch) {
+  __syncthreads();
+  bool there = true;
+  if (threadIdx.x < ranks && static_cast<int>(threadIdx.x) != call.rank) {
+    const auto rank = threadIdx.x;
+    __threadfence_system();
+    tell(&reinterpret_cast<Control*>(call.regions.of[rank])->arrived[blockIdx.x][call.rank], epoch);
+    const std::uint32_t* const arrived = &control->arrived[blockIdx.x][rank];
+    // Who is ahead may be in the next sum already.
+    for (int looks = 1; static_cast<std::int32_t>(told(arrived) - epoch) < 0; ++looks) {
+      if (looks % looks_at_once == 0 && *call.end != 0) {
+        there = false;
+        break;
+      }
+    }
+  }
+  return __syncthreads_and(there ? 1 : 0) != 0;
+}
+
+template <int ranks, class T, class Out>
+__global__ void __launch_bounds__(threads)
+    sum_slots(PeerSum call, const T* partial, std::int64_t words, Out* sum) {
+  constexpr int each = 16 / sizeof(T);
+  using In = Words<T, each>;
+  auto* const control = reinterpret_cast<Control*>(call.regions.of[call.rank]);
+  const std::uint32_t epoch = this_epoch(control);
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  auto* const own_slot = reinterpret_cast<In*>(slot_of(call.regions.of[call.rank], epoch));
+  for (std::int64_t i = first; i < words; i += stride) {
+    own_slot[i] = reinterpret_cast<const In*>(partial)[i];
+  }
+  if (meet<ranks>(call, control, epoch)) {
+    const uint4* slots[ranks];
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) {
+      slots[rank] = reinterpret_cast<const uint4*>(slot_of(call.regions.of[rank], epoch));
+    }
+#pragma unroll 2
+    for (std::int64_t i = first; i < words; i += stride) {
+      In parts[ranks];
+#pragma unroll
+      for (int rank = 0; rank < ranks; ++rank) {
+        const uint4 word = look_at(slots[rank] + i);
+        parts[rank] = *reinterpret_cast<const In*>(&word);
+      }
+      Words<Out, each> added;
+      add_words<ranks, T, Out, each>(parts, added);
+      reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
+    }
+  }
+  finish(control, epoch);
+}
+
+// ---- Parts in this GPU's own memory.
+
+struct Parts {
+  const void* of[max_peer_ranks];
+};
+
+template <int ranks, class T, class Out, int each>
+__global__ void __launch_bounds__(threads) sum_parts(Parts parts, std::int64_t words, Out* sum) {
+  using In = Words<T, each>;
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < words; i += stride) {
+    In terms[ranks];
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) {
+      terms[rank] = static_cast<const In*>(parts.of[rank])[i];
+    }
+    Words<Out, each> added;
+    add_words<ranks, T, Out, each>(terms, added);
+    reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
+  }
+}
+
+template <class Body>
+void with_ranks(int ranks, Body&& body) {
+  switch (ranks) {
+    case 1:
+      return body(std::integral_constant<int, 1>());
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    case 5:
+      return body(std::integral_constant<int, 5>());
+    case 6:
+      return body(std::integral_constant<int, 6>());
+    case 7:
+      return body(std::integral_constant<int, 7>());
+    default:
+      return body(std::integral_constant<int, 8>());
+  }
+}
+
+/// body(integral_constant of ranks, an element of the parts, an element of the sum)
+template <class Body>
+void with_types(int ranks, DType part, DType sum, Body&& body) {
+  with_ranks(ranks, [&](auto count) {
+    if (part == DType::f32) {
+      body(count, float(), float());
+    } else if (sum == DType::f32) {
+      body(count, bf16(), float());
+    } else {
+      body(count, bf16(), bf16());
+    }
+  });
+}
+
+int blocks_of(std::int64_t words, std::int64_t most) {
+  return static_cast<int>(std::clamp<std::int64_t>((words + threads - 1) / threads, 1, most));
+}
+
+bool is_aligned(const void* memory, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0;
+}
+
+}  // namespace
+
+bool takes_peer_sum(const Tensor& partial, const Tensor& sum) {
+  // A word of 16 bytes of bf16 becomes 32 bytes of f32.
+  return partial.bytes() <= most_slot_bytes && partial.bytes() % 16 == 0 &&
+         is_aligned(partial.data(), 16) && is_aligned(sum.data(), 32);
+}
+
+cudaError_t launch_peer_sum(const PeerSum& call, const Tensor& partial, const Tensor& sum,
+                            cudaStream_t stream) {
+  const auto bytes = static_cast<std::int64_t>(partial.bytes());
+  const bool marked = partial.bytes() <= most_marked_bytes;
+  with_types(call.size, partial.dtype(), sum.dtype(), [&](auto ranks, auto in, auto out) {
+    using T = decltype(in);
+    using Out = decltype(out);
+    if constexpr (ranks > 1) {
+      const auto* from = static_cast<const T*>(partial.data());
+      auto* to = static_cast<Out*>(sum.data());
+      if (marked) {
+        const std::int64_t words = bytes / 8;
+        sum_marked<ranks, T, Out>
+            <<<blocks_of(words, most_blocks), threads, 0, stream>>>(call, from, words, to);
+      } else {
+        const std::int64_t words = bytes / 16;
+        sum_slots<ranks, T, Out>
+            <<<blocks_of(words, most_blocks), threads, 0, stream>>>(call, from, words, to);
+      }
+    }
+  });
+  return cudaPeekAtLastError();
+}
+
+cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, const Tensor& sum,
+                            cudaStream_t stream) {
+  if (sum.empty()) return cudaSuccess;
+  Parts pointers{};
+  std::ranges::copy(parts, pointers.of);
+  bool wide = sum.elements() % 8 == 0 && is_aligned(sum.data(), 32);
+  for (const void* part : parts) wide = wide && is_aligned(part, 32);
+  with_types(
+      static_cast<int>(parts.size()), dtype, sum.dtype(), [&](auto ranks, auto in, auto out) {
+        using T = decltype(in);
+        using Out = decltype(out);
+        auto* to = static_cast<Out*>(sum.data());
+        constexpr std::int64_t most = 4096;
+        if (wide) {
+          const std::int64_t words = sum.elements() / 8;
+          sum_parts<ranks, T, Out, 8>
+              <<<blocks_of(words, most), threads, 0, stream>>>(pointers, words, to);
+        } else {
+          sum_parts<ranks, T, Out, 1><<<blocks_of(sum.elements(), most), threads, 0, stream>>>(
+              pointers, sum.elements(), to);
+        }
+      });
+  return cudaPeekAtLastError();
+}
+
+}  // namespace troupe

@@ -1,0 +1,300 @@
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "parallel/collectives/tree_sum.hpp"
+#include "parallel/device/convert.hpp"
+#include "tests/gpu/collectives/gpu_ranks.hpp"
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class GpuCollectives : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (gpus() < GetParam()) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+  }
+};
+
+/// Rank r's values of a test, of any dtype of floats.
+HostTensor values_of(int rank, DType dtype, Shape shape, unsigned seed) {
+  const HostTensor floats(DType::f32, shape);
+  std::mt19937 random(seed * 64 + static_cast<unsigned>(rank));
+  std::normal_distribution<float> normal;
+  for (float& x : floats->span<float>()) x = normal(random);
+  HostTensor values(dtype, shape);
+  convert(floats, values);
+  return values;
+}
+
+std::vector<float> floats_of(const Tensor& values) {
+  const HostTensor floats(DType::f32, values.shape());
+  convert(values, floats);
+  const auto span = floats->span<float>();
+  return {span.begin(), span.end()};
+}
+
+/// The sum over ranks in tree order, rounded to `dtype`.
+std::vector<float> expected_sum(int ranks, DType part, DType sum, Shape shape, unsigned seed) {
+  std::vector<std::vector<float>> parts;
+  std::vector<const float*> terms;
+  for (int rank = 0; rank < ranks; ++rank) {
+    parts.push_back(floats_of(values_of(rank, part, shape, seed)));
+  }
+  for (const auto& values : parts) terms.push_back(values.data());
+  const HostTensor added(DType::f32, shape);
+  tree_sum(terms, added->as<float>(), static_cast<std::size_t>(shape.elements()));
+  const HostTensor rounded(sum, shape);
+  convert(added, rounded);
+  return floats_of(rounded);
+}
+
+Result<void> expect_same(std::span<const float> found, std::span<const float> expected,
+                         const std::string& what) {
+  std::size_t wrong = 0, first = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (std::memcmp(&found[i], &expected[i], sizeof(float)) == 0) continue;
+    if (wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return {};
+  return fail(ErrorCode::internal, "{}: {} of {} differ, the first at {}: found {}, expected {}",
+              what, wrong, expected.size(), first, found[first], expected[first]);
+}
+
+struct SumCase {
+  DType part;
+  DType sum;
+};
+constexpr SumCase sum_cases[] = {
+    {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}};
+
+// Sizes on both sides of every algorithm's limits, ragged ones too.
+TEST_P(GpuCollectives, sums_have_the_bits_of_the_tree_at_every_size) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    unsigned seed = 0;
+    for (const std::int64_t count :
+         {8, 17, 4096, 32768, 65536, 65544, 1 << 20, 3000000, 20000003}) {
+      for (const SumCase& way : sum_cases) {
+        const Shape shape{count};
+        ++seed;
+        TROUPE_TRY(const DeviceTensor part,
+                   rank.upload(values_of(rank.device->rank(), way.part, shape, seed)));
+        TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(way.sum, shape));
+        TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
+        TROUPE_TRY(const HostTensor found, rank.download(sum));
+        const std::string what = fmt::format("rank {}: {} of {} to {}", rank.device->rank(), count,
+                                             to_string(way.part), to_string(way.sum));
+        TROUPE_CHECK(expect_same(floats_of(found),
+                                 expected_sum(rank.device->size(), way.part, way.sum, shape, seed),
+                                 what));
+      }
+    }
+    return {};
+  });
+}
+
+TEST_P(GpuCollectives, sums_in_place_one_after_another_without_a_wait_between_them) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const Shape small{4096}, large{200000};
+    TROUPE_TRY(const DeviceTensor a,
+               rank.upload(values_of(rank.device->rank(), DType::bf16, small, 1)));
+    TROUPE_TRY(const DeviceTensor b,
+               rank.upload(values_of(rank.device->rank(), DType::bf16, large, 2)));
+    TROUPE_TRY(const DeviceTensor sum_a, rank.ops->allocate(DType::f32, small));
+    TROUPE_TRY(const DeviceTensor sum_b, rank.ops->allocate(DType::f32, large));
+    for (int round = 0; round < 2000; ++round) {
+      TROUPE_CHECK(rank.device->all_reduce_tree(a, sum_a));
+      if (round % 3 == 0) TROUPE_CHECK(rank.device->all_reduce_tree(b, sum_b));
+    }
+    TROUPE_CHECK(rank.device->all_reduce_tree(b, b));
+    TROUPE_TRY(const HostTensor found_a, rank.download(sum_a));
+    TROUPE_TRY(const HostTensor found_b, rank.download(sum_b));
+    TROUPE_TRY(const HostTensor found_c, rank.download(b));
+    const int ranks = rank.device->size();
+    TROUPE_CHECK(expect_same(floats_of(found_a),
+                             expected_sum(ranks, DType::bf16, DType::f32, small, 1), "small"));
+    TROUPE_CHECK(expect_same(floats_of(found_b),
+                             expected_sum(ranks, DType::bf16, DType::f32, large, 2), "large"));
+    return expect_same(floats_of(found_c), expected_sum(ranks, DType::bf16, DType::bf16, large, 2),
+                       "in place");
+  });
+}
+
+TEST_P(GpuCollectives, recorded_sums_and_gathers_are_replayed) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const int ranks = rank.device->size();
+    const Shape shape{6000};
+    const Shape all_shape{ranks, 6000};
+    const std::vector<std::int64_t> one_each(static_cast<std::size_t>(ranks), 1);
+    TROUPE_TRY(const DeviceTensor part,
+               rank.upload(values_of(rank.device->rank(), DType::f32, shape, 1)));
+    TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(DType::f32, shape));
+    TROUPE_TRY(const DeviceTensor all, rank.ops->allocate(DType::f32, all_shape));
+    const auto enqueue = [&]() -> Result<void> {
+      TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
+      return rank.device->all_gather(sum->reshaped({1, 6000}), all, one_each);
+    };
+    TROUPE_CHECK(enqueue());
+    TROUPE_CHECK(rank.ops->synchronize());
+    {
+      TROUPE_TRY(const auto recording, rank.ops->record(enqueue));
+      for (int round = 0; round < 100; ++round) rank.ops->replay(*recording);
+      TROUPE_CHECK(rank.ops->synchronize());
+    }
+    // New values, and a sum outside of the graph in between.
+    rank.ops->upload(values_of(rank.device->rank(), DType::f32, shape, 2), part);
+    TROUPE_CHECK(rank.ops->synchronize());
+    TROUPE_TRY(const auto again, rank.ops->record(enqueue));
+    TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
+    for (int round = 0; round < 3; ++round) rank.ops->replay(*again);
+    TROUPE_TRY(const HostTensor found, rank.download(all));
+    const auto expected = expected_sum(ranks, DType::f32, DType::f32, shape, 2);
+    for (int r = 0; r < ranks; ++r) {
+      TROUPE_CHECK(expect_same(floats_of(found->rows(r, 1)), expected, fmt::format("row {}", r)));
+    }
+    return {};
+  });
+}
+
+TEST_P(GpuCollectives, uneven_rows_are_gathered_scattered_and_exchanged) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const int ranks = rank.device->size();
+    const int own = rank.device->rank();
+    constexpr std::int64_t width = 40;
+    // Rank 0 has none, rank r has 3r.
+    std::vector<std::int64_t> rows, begins;
+    std::int64_t total = 0;
+    for (int r = 0; r < ranks; ++r) {
+      begins.push_back(total);
+      rows.push_back(3 * r);
+      total += 3 * r;
+    }
+    const std::int64_t own_rows = rows[static_cast<std::size_t>(own)];
+    const auto row_value = [](int r, std::int64_t row, std::int64_t column) {
+      return static_cast<float>(1000 * r + 10 * row) + static_cast<float>(column) / 64.0F;
+    };
+    const HostTensor part(DType::f32, {own_rows, width});
+    for (std::int64_t i = 0; i < own_rows * width; ++i) {
+      part->as<float>()[i] = row_value(own, i / width, i % width);
+    }
+    std::vector<float> expected;
+    for (int r = 0; r < ranks; ++r) {
+      for (std::int64_t i = 0; i < rows[static_cast<std::size_t>(r)] * width; ++i) {
+        expected.push_back(row_value(r, i / width, i % width));
+      }
+    }
+    TROUPE_TRY(const DeviceTensor device_part, rank.upload(part));
+    TROUPE_TRY(const DeviceTensor all, rank.ops->allocate(DType::f32, {total, width}));
+    TROUPE_CHECK(rank.device->all_gather(device_part, all, rows));
+    TROUPE_TRY(const HostTensor gathered, rank.download(all));
+    TROUPE_CHECK(expect_same(floats_of(gathered), expected, "gathered"));
+
+    const Shape whole{total, width};
+    TROUPE_TRY(const DeviceTensor partial, rank.upload(values_of(own, DType::bf16, whole, 3)));
+    TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(DType::f32, {own_rows, width}));
+    TROUPE_CHECK(rank.device->reduce_scatter_tree(partial, sum, rows));
+    TROUPE_TRY(const HostTensor scattered, rank.download(sum));
+    const auto sums = expected_sum(ranks, DType::bf16, DType::f32, whole, 3);
+    TROUPE_CHECK(
+        expect_same(floats_of(scattered),
+                    std::span(sums).subspan(
+                        static_cast<std::size_t>(begins[static_cast<std::size_t>(own)] * width),
+                        static_cast<std::size_t>(own_rows * width)),
+                    "scattered"));
+
+    // Rank s sends d rows to rank d, each of value 100 s + d.
+    std::vector<std::int64_t> send_rows, receive_rows;
+    std::vector<float> sent, due;
+    for (int r = 0; r < ranks; ++r) {
+      send_rows.push_back(r);
+      receive_rows.push_back(own);
+      sent.insert(sent.end(), static_cast<std::size_t>(r * width),
+                  static_cast<float>(100 * own + r));
+      due.insert(due.end(), static_cast<std::size_t>(own * width),
+                 static_cast<float>(100 * r + own));
+    }
+    const auto row_count = static_cast<std::int64_t>(sent.size()) / width;
+    TROUPE_TRY(const DeviceTensor send,
+               rank.upload(Tensor(sent.data(), DType::f32, {row_count, width})));
+    TROUPE_TRY(const DeviceTensor receive, rank.ops->allocate(DType::f32, {own * ranks, width}));
+    TROUPE_CHECK(rank.device->all_to_all(send, send_rows, receive, receive_rows));
+    TROUPE_TRY(const HostTensor exchanged, rank.download(receive));
+    return expect_same(floats_of(exchanged), due, "exchanged");
+  });
+}
+
+TEST_P(GpuCollectives, messages_and_broadcasts_arrive) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const int own = rank.device->rank();
+    const int last = rank.device->size() - 1;
+    const Shape shape{300000};
+    TROUPE_TRY(const DeviceTensor tensor, rank.upload(values_of(own, DType::f32, shape, 4)));
+    // From rank to rank, then from the last to all.
+    if (own > 0) TROUPE_CHECK(rank.device->receive(tensor, own - 1));
+    if (own < last) TROUPE_CHECK(rank.device->send(tensor, own + 1));
+    TROUPE_TRY(const HostTensor passed, rank.download(tensor));
+    const auto first = floats_of(values_of(0, DType::f32, shape, 4));
+    TROUPE_CHECK(expect_same(floats_of(passed), first, "passed on"));
+    if (own == last) rank.ops->upload(values_of(9, DType::f32, shape, 4), tensor);
+    TROUPE_CHECK(rank.device->broadcast(tensor, last));
+    TROUPE_TRY(const HostTensor told, rank.download(tensor));
+    return expect_same(floats_of(told), floats_of(values_of(9, DType::f32, shape, 4)), "broadcast");
+  });
+}
+
+/// What rank 0 is told when it waits for a call that rank 1 does not make.
+void expect_end(bool by_nccl, bool by_abort, ErrorCode code) {
+  run_gpu_ranks(2, [&](GpuRank& rank) -> Result<void> {
+    TROUPE_TRY(const DeviceTensor part, rank.ops->allocate(DType::f32, {1024}));
+    TROUPE_CHECK(rank.host->barrier());
+    if (rank.device->rank() == 1) {
+      if (by_abort) {
+        rank.device->abort();
+        return {};
+      }
+      // Rank 0's abort comes by the host's group, at the end of its time.
+      const auto limit = Clock::now() + std::chrono::seconds(20);
+      while (!rank.device->aborted() && Clock::now() < limit) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      return {};
+    }
+    if (!by_abort) rank.device->set_timeout(std::chrono::milliseconds(300));
+    const auto begin = Clock::now();
+    Result<void> ended =
+        by_nccl ? rank.device->receive(part, 1) : rank.device->all_reduce_tree(part);
+    if (ended.ok()) ended = rank.ops->synchronize();
+    const auto took = Clock::now() - begin;
+    if (ended.ok()) return fail(ErrorCode::internal, "the call ended well");
+    if (ended.error().code != code) return ended;
+    if (took > std::chrono::seconds(2)) {
+      return fail(ErrorCode::internal, "it took {} ms",
+                  std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
+    }
+    std::cout << ended.error().message << '\n';
+    const Result<void> later = rank.device->all_reduce_tree(part);
+    if (later.ok() || later.error().code != ErrorCode::cancelled) {
+      return fail(ErrorCode::internal, "a later call is not cancelled");
+    }
+    return {};
+  });
+}
+
+TEST(GpuCollectivesEnd, by_an_abort_of_another_rank) {
+  if (gpus() < 2) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+  for (const bool by_nccl : {false, true}) expect_end(by_nccl, true, ErrorCode::cancelled);
+}
+
+TEST(GpuCollectivesEnd, by_the_timeout_where_a_rank_never_comes) {
+  if (gpus() < 2) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+  for (const bool by_nccl : {false, true}) expect_end(by_nccl, false, ErrorCode::timeout);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuCollectives, testing::Values(2, 3, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace troupe
