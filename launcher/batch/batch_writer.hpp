@@ -2,12 +2,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "launcher/compression/compression.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/process/unique_fd.hpp"
 
@@ -20,7 +20,7 @@ struct OutputOptions {
   /// is left alone. nullopt: whatever it has is cut.
   std::optional<std::uint64_t> size_before = std::nullopt;
   /// Asked about every 50 ms while a pipe has no room or no reader; false gives up. Null: waits.
-  std::function<bool()> keep_waiting = nullptr;
+  KeepGoing keep_waiting = nullptr;
 };
 
 /// Whether a BatchWriter could open `path` now; changes nothing. Errors: not_found (its folder),

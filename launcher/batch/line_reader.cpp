@@ -101,14 +101,16 @@ Result<std::optional<LineReader::Line>> LineReader::next() {
   }
 }
 
-Result<std::uint64_t> count_lines(const std::string& path) {
+Result<std::uint64_t> count_lines(const std::string& path, const KeepGoing& keep_going) {
   if (!is_rereadable(path)) return std::uint64_t{0};
   TROUPE_TRY(LineReader reader, LineReader::open(path, "input", chunk_bytes));
   std::uint64_t count = 0;
   for (;;) {
     TROUPE_TRY(const auto line, reader.next());
     if (!line) return count;
-    ++count;
+    if (count++ % LineReader::lines_between_asks == 0) {
+      TROUPE_CHECK(check_goes_on(keep_going, path));
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/batch/byte_source.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -17,6 +18,9 @@ namespace troupe {
 /// KiB). One thread at a time.
 class LineReader {
  public:
+  /// Who reads many lines asks whether to go on (KeepGoing) after so many.
+  static constexpr std::size_t lines_between_asks = 1024;
+
   struct Line {
     std::size_t number = 0;   ///< counted from 1, blank lines too
     std::string_view text;    ///< without LF or CRLF; valid until the next call
@@ -61,7 +65,7 @@ class LineReader {
 };
 
 /// How many lines of a regular file LineReader::next will give; 0 for what cannot be read twice (a
-/// pipe). For progress.
-Result<std::uint64_t> count_lines(const std::string& path);
+/// pipe). For progress. Errors: as LineReader; cancelled.
+Result<std::uint64_t> count_lines(const std::string& path, const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

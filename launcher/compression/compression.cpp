@@ -151,7 +151,8 @@ Result<Decompressor::Piece> Decompressor::unpack(std::span<const char> in, std::
   return piece;
 }
 
-Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression) {
+Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression,
+                                         const KeepGoing& keep_going) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail(ErrorCode::io, "cannot read {}", path);
   TROUPE_TRY(Decompressor unpacker, Decompressor::make(compression));
@@ -160,6 +161,7 @@ Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression co
   std::uint64_t whole = 0;
   std::uint64_t at = 0;
   while (file) {
+    TROUPE_CHECK(check_goes_on(keep_going, path));
     file.read(packed.data(), static_cast<std::streamsize>(packed.size()));
     std::span<const char> rest(packed.data(), static_cast<std::size_t>(file.gcount()));
     // With a full output there may be more of what was consumed already.

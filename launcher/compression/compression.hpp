@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -53,7 +54,8 @@ class Decompressor {
 
 /// How many bytes from the beginning of the file at `path` are whole members: what follows was torn
 /// off while it was written, or is zeros, and can be cut. Errors: io; corrupt_data for other bytes
-/// that belong to no member, with their place.
-Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression);
+/// that belong to no member, with their place; cancelled.
+Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression,
+                                         const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

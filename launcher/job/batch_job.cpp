@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include "launcher/batch/answer_format.hpp"
+#include "launcher/batch/byte_source.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/last_words.hpp"
 #include "launcher/job/pending_requests.hpp"
+#include "launcher/job/shown_answers.hpp"
 #include "launcher/job/stop_request.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
@@ -31,8 +33,8 @@ constexpr auto tick = milliseconds(50);
 constexpr auto input_tick = milliseconds(2);
 /// Text of one hand-over to the engine, about.
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
-/// Lines read before signals, answers and progress have their turn: a file may be all mistakes.
-constexpr int lines_per_turn = 1024;
+/// So long lines are read before signals, answers and progress have their turn.
+constexpr auto reading_turn = milliseconds(20);
 
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
@@ -46,6 +48,7 @@ class BatchJob {
         progress_(STDERR_FILENO,
                   ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
         reporter_(plan),
+        shown_(static_cast<std::size_t>(line.show_answers)),
         pending_(request_window(plan.engine)) {}
 
   /// Runs the job, and tells programs how it ended.
@@ -66,14 +69,13 @@ class BatchJob {
   Result<void> check_failures() const;
   Result<void> take_report(const EngineReport& report);
   Result<void> write(const std::string& line);
-  void show(const RequestHeader& header, const Completion& completion);
   void update_progress();
+  ExitCode stopped(std::string_view what, ExitCode code);
   ExitCode failed(const Error& error);
   ExitCode actor_down(std::vector<ActorDown> downs);
   void write_reports(ExitCode code);
   ExitCode finished();
   JobStanding standing() const;
-  void say(std::string_view text);
 
   const JobPlan& plan_;
   const Config::Job& config_;
@@ -90,18 +92,14 @@ class BatchJob {
   std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
   std::unique_ptr<EngineSession> session_;
 
+  ShownAnswers shown_;
   PendingRequests pending_;
   Input input_ = Input::flows;
+  std::optional<Error> broken_input_;
   bool draining_ = false;
   bool first_token_seen_ = false;  // replicas report theirs each
   std::uint64_t dropped_ = 0;
-  std::vector<std::string> shown_;
 };
-
-void BatchJob::say(std::string_view text) {
-  progress_.clear();
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
-}
 
 JobStanding BatchJob::standing() const {
   return {.done = state_.done,
@@ -116,13 +114,17 @@ JobStanding BatchJob::standing() const {
 bool BatchJob::may_wait() {
   update_progress();
   const StopRequest::Wish wished = wish();
-  return wished == StopRequest::Wish::none || wished == StopRequest::Wish::drain;
+  // Before the first request there is nothing to be finished.
+  return wished == StopRequest::Wish::none ||
+         (wished == StopRequest::Wish::drain && files_ && files_->journal.has_begun());
 }
 
 Result<void> BatchJob::open_files() {
+  state_.phase = "reading " + config_.input;
   TROUPE_TRY(files_, JobFiles::open(plan_, line_, [this] { return may_wait(); }));
   TROUPE_TRY(metrics_,
              MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
+  state_.phase.clear();
   const Journal& journal = files_->journal;
   state_.total = files_->total;
   state_.done = state_.before = journal.lines_before();
@@ -146,11 +148,12 @@ ExitCode BatchJob::run() {
 
 ExitCode BatchJob::run_to_its_end() {
   if (const auto opened = open_files(); !opened.ok()) {
-    say("launcher: " + opened.error().message);
-    return ExitCode::refused;
+    progress_.tell("launcher: " + opened.error().message);
+    const bool stopped = opened.error().code == ErrorCode::cancelled;
+    return stopped ? ExitCode::drained : ExitCode::refused;
   }
   if (!line_.quiet) {
-    for (const std::string& warning : plan_.warnings) say("launcher: warning: " + warning);
+    for (const auto& warning : plan_.warnings) progress_.tell("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::all_answered;
   if (!files_->nothing_left()) {
@@ -167,6 +170,7 @@ ExitCode BatchJob::run_to_its_end() {
 }
 
 ExitCode BatchJob::answer_the_rest() {
+  if (const auto few = check_failures(); !few.ok()) return failed(few.error());
   if (const auto ended = start_engine()) return *ended;
   // Not before the model is there: a start that fails leaves no empty output, and an old one alone.
   if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
@@ -183,8 +187,8 @@ std::optional<ExitCode> BatchJob::start_engine() {
     return signals_.count() == 0;
   });
   if (!info.ok() && info.error().code == ErrorCode::cancelled && signals_.count() > 0) {
-    say(stopped_text("the model was not loaded yet", standing()));
-    return signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
+    return stopped("the model was not loaded yet",
+                   signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained);
   }
   if (!info.ok()) return failed(info.error());
   log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info->kv_cache_blocks,
@@ -205,6 +209,8 @@ ExitCode BatchJob::serve() {
     if (!draining_ && input_ == Input::silent) wait = input_tick;
     if (!draining_ && input_ == Input::flows) wait = milliseconds(0);
     reporter_.ask_if_due(*session_, Clock::now());
+    state_.input_wait_seconds =
+        reporter_.note_input_wait(pending_.empty() && input_ == Input::silent);
     Mailbox::Content content = session_->take(wait);
     if (reporter_.take(std::move(content.telemetry))) {
       state_.rank_busy = reporter_.recorder().rank_busy();
@@ -221,10 +227,10 @@ ExitCode BatchJob::serve() {
     update_progress();
   }
   if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
+  if (broken_input_) return failed(*broken_input_);
   if (draining_ && !(input_ == Input::ended && dropped_ == 0)) {
     progress_.finish(state_);
-    say(stopped_text("the requests that ran are finished", standing()));
-    return ExitCode::drained;
+    return stopped("the requests that ran are finished", ExitCode::drained);
   }
   return ExitCode::all_answered;
 }
@@ -234,8 +240,7 @@ std::optional<ExitCode> BatchJob::heed_signals() {
   if (wished == StopRequest::Wish::none) return std::nullopt;
   if (wished == StopRequest::Wish::at_once) {
     (void)files_->journal.finish();
-    say(stopped_text("it came twice, so the requests that ran are given up", standing()));
-    return ExitCode::interrupted;
+    return stopped("it came twice, so the requests that ran are given up", ExitCode::interrupted);
   }
   if (!draining_) {
     draining_ = true;
@@ -247,11 +252,9 @@ std::optional<ExitCode> BatchJob::heed_signals() {
   if (wished == StopRequest::Wish::drain || pending_.empty()) return std::nullopt;
   if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
   progress_.finish(state_);
-  say(stopped_text(
-      fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
-                  pending_.size(), config_.grace_seconds),
-      standing()));
-  return ExitCode::drained;
+  return stopped(fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
+                             pending_.size(), config_.grace_seconds),
+                 ExitCode::drained);
 }
 
 Result<void> BatchJob::read_ahead() {
@@ -265,12 +268,20 @@ Result<void> BatchJob::read_ahead() {
   if (input_ != Input::ended) input_ = Input::flows;
   SpanScope span(&reporter_.recorder().spans(), SpanKind::read);
   bool any = false;
-  for (int lines = 0; input_ == Input::flows && lines < lines_per_turn; ++lines) {
+  const auto until = Clock::now() + reading_turn;
+  while (input_ == Input::flows && Clock::now() < until) {
     if (!pending_.has_room()) {
       input_ = Input::full;
       break;
     }
-    TROUPE_TRY(BatchReader::Item item, files_->reader.next(milliseconds(0)));
+    auto next = files_->reader.next(milliseconds(0));
+    if (!next.ok()) {  // of a pipe there is no second chance: what was read is answered
+      broken_input_ = next.error();
+      progress_.print(next.error().message + "; finishing the requests that run");
+      input_ = Input::ended;
+      break;
+    }
+    BatchReader::Item& item = *next;
     if (std::holds_alternative<BatchReader::End>(item)) {
       input_ = Input::ended;
     } else if (std::holds_alternative<BatchReader::NotYet>(item)) {
@@ -304,7 +315,7 @@ Result<void> BatchJob::check_failures() const {
 
 Result<void> BatchJob::take_report(const EngineReport& report) {
   if (metrics_) metrics_->metrics().observe(report);
-  reporter_.recorder().take(report);
+  reporter_.take(report, state_);
   SpanScope span(&reporter_.recorder().spans(), SpanKind::write);
   if (report.completions.empty()) span.forget();
   for (const Completion& completion : report.completions) {
@@ -312,24 +323,13 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
     if (!header) continue;
     if (completion.failed()) ++state_.errors;
     TROUPE_CHECK(write(format_answer(*header, completion, files_->journal.identity())));
-    show(*header, completion);
+    shown_.add(*header, completion);
   }
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
   if (report.first_token && !std::exchange(first_token_seen_, true)) {
     log::info("first token {} ms after the start",
               std::chrono::duration_cast<milliseconds>(Clock::now() - began_).count());
   }
-  state_.running = report.stats.running;
-  state_.waiting = report.stats.waiting;
-  state_.prompt_tokens = report.stats.scheduler.prompt_tokens;
-  state_.prefix_tokens = report.stats.scheduler.prefix_tokens;
-  state_.preemptions = report.stats.scheduler.preemptions;
-  state_.most_preemptions = report.stats.scheduler.most_preemptions;
-  state_.drafts = report.stats.scheduler.drafts;
-  state_.accepted_drafts = report.stats.scheduler.accepted_drafts;
-  state_.output_tokens = report.stats.output_tokens;
-  state_.kv_use = report.stats.kv_use;
-  state_.outside_model = reporter_.recorder().share_outside_model();
   return {};
 }
 
@@ -339,14 +339,6 @@ Result<void> BatchJob::write(const std::string& line) {
   return {};
 }
 
-void BatchJob::show(const RequestHeader& header, const Completion& completion) {
-  if (shown_.size() >= static_cast<std::size_t>(line_.show_answers) || completion.failed() ||
-      completion.choices.empty() || completion.choices.front().text.empty()) {
-    return;
-  }
-  shown_.push_back(fmt::format("{}: {}", header.custom_id, completion.choices.front().text));
-}
-
 void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   progress_.update(state_);
@@ -354,16 +346,21 @@ void BatchJob::update_progress() {
   if (metrics_) metrics_->metrics().set_rank_busy(state_.rank_busy);
 }
 
+ExitCode BatchJob::stopped(std::string_view what, ExitCode code) {
+  log::info("stopped by a signal; {}", what);
+  progress_.tell(stopped_text(what, standing()));
+  return code;
+}
+
 ExitCode BatchJob::failed(const Error& error) {
   (void)files_->journal.finish();
   failure_ = error.message;
   const int signals = signals_.count();
   if (error.code == ErrorCode::cancelled && signals > 0) {
-    say(stopped_text(error.message, standing()));
-    return signals > 1 ? ExitCode::interrupted : ExitCode::drained;
+    return stopped(error.message, signals > 1 ? ExitCode::interrupted : ExitCode::drained);
   }
   log::error("{}", error.message);
-  say(failed_text(error.message, standing()));
+  progress_.tell(failed_text(error.message, standing()));
   return ExitCode::failed;
 }
 
@@ -385,10 +382,8 @@ void BatchJob::write_reports(ExitCode code) {
 ExitCode BatchJob::finished() {
   update_progress();
   progress_.finish(state_);
-  const bool stdout_has_answers = config_.output == "-";
-  std::FILE* const terminal = stdout_has_answers ? stderr : stdout;
-  for (const std::string& text : shown_) std::fprintf(terminal, "\n%s\n", text.c_str());
-  if (!shown_.empty()) std::fprintf(terminal, "\n");
+  const bool stdout_has_answers = config_.output == standard_stream;
+  shown_.print(stdout_has_answers ? stderr : stdout);
   if (!line_.quiet && !stdout_has_answers) {
     std::printf("answers: %s\nlogs:    %s/\nreport:  %s/report.html\n", config_.output.c_str(),
                 files_->folder.c_str(), files_->folder.c_str());

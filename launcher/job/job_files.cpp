@@ -34,16 +34,18 @@ JournalOptions journal_options(const Config& config, const CommandLine& line) {
 }
 
 Result<JobFiles> JobFiles::open(const JobPlan& plan, const CommandLine& line,
-                                std::function<bool()> keep_waiting) {
+                                KeepGoing keep_waiting) {
   const Config::Job& config = plan.config.job;
-  TROUPE_TRY(const std::uint64_t total, count_lines(config.input));
+  TROUPE_TRY(const std::uint64_t total, count_lines(config.input, keep_waiting));
   std::string folder = job_folder_of(config.output);
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) {
-    return fail(ErrorCode::io, "cannot make the job's folder {}: {}", folder, problem.message());
+    return fail(ErrorCode::io,
+                "cannot make the job's folder {}: {}; give an --output where you may write", folder,
+                problem.message());
   }
-  TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan));
+  TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan, keep_waiting));
   JournalOptions options = journal_options(plan.config, line);
   options.keep_waiting = std::move(keep_waiting);
   TROUPE_TRY(Journal journal, Journal::open(std::move(options), std::move(fingerprint)));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "launcher/batch/batch_reader.hpp"
@@ -10,6 +9,7 @@
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/last_words.hpp"
 #include "launcher/journal/journal.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -27,9 +27,10 @@ struct JobFiles {
 
   /// Makes the folder, locks it, reads what is answered, and opens launcher.log in place of the
   /// logs of an earlier run. Touches neither output nor fingerprint. `keep_waiting` is the
-  /// journal's. Errors: those of Journal::open and BatchReader::open; io.
+  /// journal's, and asked while the input is read. Errors: those of Journal::open and
+  /// BatchReader::open; io; cancelled.
   static Result<JobFiles> open(const JobPlan& plan, const CommandLine& line,
-                               std::function<bool()> keep_waiting);
+                               KeepGoing keep_waiting);
 
   /// Every line of the input is in the output.
   bool nothing_left() const;

@@ -54,7 +54,7 @@ std::vector<std::string> weight_files(const std::string& folder) {
 
 }  // namespace
 
-Result<Fingerprint> job_fingerprint(const JobPlan& plan) {
+Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_going) {
   const Config& config = plan.config;
   Fingerprint fingerprint;
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
@@ -62,7 +62,7 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan) {
                           std::chrono::duration_cast<std::chrono::seconds>(since_1970).count()};
   std::string input = "a pipe";
   if (is_rereadable(config.job.input)) {
-    TROUPE_TRY(input, content_mark(config.job.input));
+    TROUPE_TRY(input, content_mark(config.job.input, UINT64_MAX, keep_going));
   }
   const std::string& model = config.model.path;
   TROUPE_TRY(auto weights, mark_of_files(model, weight_files(model)));

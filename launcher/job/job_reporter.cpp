@@ -73,6 +73,11 @@ void JobReporter::engine_ready() {
   recorder_.engine_ready(now_us());
 }
 
+double JobReporter::note_input_wait(bool waits) {
+  recorder_.wait_for_input(waits, now_us());
+  return recorder_.input_wait_seconds();
+}
+
 void JobReporter::ask_if_due(EngineSession& session, Clock::time_point now) {
   if (now < next_ask_) return;
   next_ask_ = now + ask_interval;
@@ -85,6 +90,22 @@ bool JobReporter::take(std::vector<Mailbox::Telemetry> telemetry) {
     if (answer.told.ok()) recorder_.take(*std::move(answer.told));
   }
   return !telemetry.empty();
+}
+
+void JobReporter::take(const EngineReport& report, ProgressState& state) {
+  recorder_.take(report);
+  const EngineStats& stats = report.stats;
+  state.running = stats.running;
+  state.waiting = stats.waiting;
+  state.prompt_tokens = stats.scheduler.prompt_tokens;
+  state.prefix_tokens = stats.scheduler.prefix_tokens;
+  state.preemptions = stats.scheduler.preemptions;
+  state.most_preemptions = stats.scheduler.most_preemptions;
+  state.drafts = stats.scheduler.drafts;
+  state.accepted_drafts = stats.scheduler.accepted_drafts;
+  state.output_tokens = stats.output_tokens;
+  state.kv_use = stats.kv_use;
+  state.outside_model = recorder_.share_outside_model();
 }
 
 void JobReporter::collect(EngineSession& session) {

@@ -6,6 +6,7 @@
 #include "launcher/cli/exit_code.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
+#include "launcher/progress/progress_view.hpp"
 #include "launcher/report/job_recorder.hpp"
 
 namespace troupe {
@@ -26,10 +27,14 @@ class JobReporter {
 
   /// From now on the engine takes requests and tells of itself.
   void engine_ready();
+  /// Whether there is nothing to do before more input comes; returns for how long there was not.
+  double note_input_wait(bool waits);
   /// Asks for telemetry if it is time; the answers come with EngineSession::take.
   void ask_if_due(EngineSession& session, Clock::time_point now);
   /// Takes those answers. True: the ranks' load is news.
   bool take(std::vector<Mailbox::Telemetry> telemetry);
+  /// Takes what the engine reports, and brings the figures of progress up to date with it.
+  void take(const EngineReport& report, ProgressState& state);
 
   /// The job is at its end and the engine still there: asks for everything, and waits a second at
   /// most for what the processes tell. Answers to requests that come meanwhile are dropped. Nothing

@@ -92,7 +92,8 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   return {};
 }
 
-Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes) {
+Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes,
+                                 const KeepGoing& keep_going) {
   std::ifstream file(path, std::ios::binary);
   std::error_code problem;
   const auto size = std::filesystem::file_size(path, problem);
@@ -100,6 +101,7 @@ Result<std::string> content_mark(const std::string& path, std::uint64_t most_byt
   std::string chunk(std::size_t{1} << 20, '\0');
   std::pair<std::uint64_t, std::uint64_t> hash{0, 0};
   for (std::uint64_t left = most_bytes; left > 0 && file;) {
+    TROUPE_CHECK(check_goes_on(keep_going, path));
     file.read(chunk.data(),
               static_cast<std::streamsize>(std::min<std::uint64_t>(chunk.size(), left)));
     const auto got = static_cast<std::size_t>(file.gcount());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/batch/answer_format.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -32,7 +33,8 @@ Result<Fingerprint> read_fingerprint(const std::string& path);
 Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint);
 
 /// "SIZE bytes, hash HASH" of a file's content (128-bit, not cryptographic); `most_bytes` of it are
-/// looked at. Errors: io.
-Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes = UINT64_MAX);
+/// looked at. Errors: io; cancelled.
+Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes = UINT64_MAX,
+                                 const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

@@ -98,7 +98,7 @@ Result<void> Journal::read_past() {
     }
     fingerprint_.identity = before->identity;
   }
-  TROUPE_TRY(past_, read_past_answers(output));
+  TROUPE_TRY(past_, read_past_answers(output, options_.keep_waiting));
   return {};
 }
 

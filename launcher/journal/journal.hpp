@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "launcher/journal/fingerprint.hpp"
 #include "launcher/journal/job_lock.hpp"
 #include "launcher/journal/past_answers.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -27,8 +27,8 @@ struct JournalOptions {
   std::string output;  ///< a file, a FIFO, or "-" for standard output
   std::string input;
   ResumeMode mode = ResumeMode::automatic;
-  bool must_be_resumable = false;  ///< refused if output or input cannot be read again
-  std::function<bool()> keep_waiting = nullptr;  ///< as OutputOptions
+  bool must_be_resumable = false;    ///< refused if output or input cannot be read again
+  KeepGoing keep_waiting = nullptr;  ///< as OutputOptions; asked while the output is read, too
 };
 
 /// The folder of a job's logs, lock and fingerprint: beside its output, with ".job" behind its
@@ -50,7 +50,7 @@ class Journal {
   /// this job's fingerprint; its identity is that of the job that is gone on with, if one is. The
   /// job's folder exists. Errors: those of check_journal; already_exists while another job has the
   /// lock; invalid_argument for a fingerprint that differs, with what does; corrupt_data for an
-  /// output that is none.
+  /// output that is none; cancelled by keep_waiting.
   static Result<Journal> open(JournalOptions options, Fingerprint now);
 
   const JobIdentity& identity() const { return fingerprint_.identity; }

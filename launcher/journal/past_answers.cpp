@@ -100,12 +100,12 @@ std::optional<AnswerKey> read_answer_key(std::string_view line) {
   return key;
 }
 
-Result<PastAnswers> read_past_answers(const std::string& path) {
+Result<PastAnswers> read_past_answers(const std::string& path, const KeepGoing& keep_going) {
   PastAnswers past;
   const Compression packing = compression_of_name(path);
   const bool packed = packing != Compression::none;
   if (packed) {
-    TROUPE_TRY(past.whole_bytes, whole_member_bytes(path, packing));
+    TROUPE_TRY(past.whole_bytes, whole_member_bytes(path, packing, keep_going));
   } else {
     TROUPE_CHECK(check_not_packed(path));
   }
@@ -125,6 +125,9 @@ Result<PastAnswers> read_past_answers(const std::string& path) {
       good_end = newest_end;
     } else if (newest_line > 0) {
       return refuse_line(path, newest_line, packed ? 0 : good_end);
+    }
+    if (line->number % LineReader::lines_between_asks == 1) {
+      TROUPE_CHECK(check_goes_on(keep_going, path));
     }
     newest = line->has_newline ? read_answer_key(line->text) : std::nullopt;
     newest_text = line->text;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "launcher/batch/line_ids.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -20,8 +21,9 @@ struct PastAnswers {
 /// Reads the output file at `path`: packed as its name says, in the form of format_answer and
 /// format_error (answer_format.hpp). A line that is cut short or no JSON may be the last one: it is
 /// torn. Errors: io; corrupt_data for any other line that is no answer, with its number and what
-/// can be done, and for a file whose name does not say how it is packed.
-Result<PastAnswers> read_past_answers(const std::string& path);
+/// can be done, and for a file whose name does not say how it is packed; cancelled.
+Result<PastAnswers> read_past_answers(const std::string& path,
+                                      const KeepGoing& keep_going = nullptr);
 
 /// What a line of an output file says of itself.
 struct AnswerKey {

@@ -18,8 +18,8 @@ constexpr double json_seconds = 1;
 constexpr int default_columns = 80;
 /// How long a reader who has fallen behind is waited for.
 constexpr int stuck_ms = 100;
-/// The last object is waited for longer: programs need it.
-constexpr int stuck_at_the_end_ms = 1000;
+/// For what must be told he is waited for longer.
+constexpr int stuck_when_told_ms = 1000;
 /// A terminal that is ready takes a piece of this size without blocking.
 constexpr std::size_t terminal_piece = 256;
 
@@ -37,7 +37,9 @@ ProgressPrinter::ProgressPrinter(int fd, Mode mode)
       piece_bytes_(::isatty(fd) != 0 ? terminal_piece : PIPE_BUF),
       next_draw_seconds_(mode == Mode::lines ? log_seconds : 0) {}
 
-ProgressPrinter::~ProgressPrinter() { clear(); }
+ProgressPrinter::~ProgressPrinter() {
+  if (!drawn_.empty()) put(erase_sequence(), stuck_ms);
+}
 
 void ProgressPrinter::update(const ProgressState& state) {
   if (mode_ == Mode::quiet || finished_) return;
@@ -66,8 +68,8 @@ void ProgressPrinter::print(std::string_view line) {
   if (redraw) draw();
 }
 
-void ProgressPrinter::clear() {
-  if (!drawn_.empty()) put(erase_sequence(), stuck_ms);
+void ProgressPrinter::tell(std::string_view text) {
+  put(fmt::format("{}{}\n", erase_sequence(), text), stuck_when_told_ms);
 }
 
 void ProgressPrinter::finish(const ProgressState& state) {
@@ -82,7 +84,7 @@ void ProgressPrinter::end(const ProgressState& state, std::string_view outcome) 
   finished_ = true;
   if (mode_ != Mode::json) return;
   view_.update(state);
-  put(view_.json_line(outcome) + "\n", stuck_at_the_end_ms);
+  put(view_.json_line(outcome) + "\n", stuck_when_told_ms);
 }
 
 void ProgressPrinter::draw() {

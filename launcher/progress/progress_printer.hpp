@@ -11,7 +11,7 @@ namespace troupe {
 
 /// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal a few
 /// lines redrawn at most 4 times a second, as wide as it is at that moment; elsewhere a line every
-/// 10 seconds; for programs a JSON object every second. clear(), finish() and the
+/// 10 seconds; for programs a JSON object every second. tell(), finish() and the
 /// destructor leave the cursor at the beginning of an empty line, also when a terminal that wraps
 /// its lines anew has become narrower. Progress never stops a job: failing writes are ignored, and
 /// what a stalled reader (a full pipe, Ctrl-S) has no room for is left out. One thread at a time.
@@ -33,8 +33,9 @@ class ProgressPrinter {
   /// Prints a line of text above the live lines (not when quiet).
   void print(std::string_view line);
 
-  /// Takes the live lines away, so that others may write to the terminal.
-  void clear();
+  /// Prints what people must know in any mode, as text: a reader who has fallen behind is waited
+  /// for a second.
+  void tell(std::string_view text);
 
   /// The last word to people: the live lines give way to the summary.
   void finish(const ProgressState& state);

@@ -95,6 +95,12 @@ TEST_P(CompressionTest, zeros_behind_the_last_member_are_room_that_was_never_wri
   EXPECT_FALSE(whole_bytes_of(first + std::string(100, '\0') + first).ok());
 }
 
+TEST_P(CompressionTest, is_not_looked_through_to_the_end_when_that_is_not_wanted_any_more) {
+  ASSERT_TRUE(whole_bytes_of(packed("some text")).ok());
+  EXPECT_EQ(whole_member_bytes(file_, GetParam(), [] { return false; }).error().code,
+            ErrorCode::cancelled);
+}
+
 TEST_P(CompressionTest, damaged_is_no_torn_end) {
   const std::string first = packed("some text");
   const auto whole = whole_bytes_of(first + "rubbish that is no member");

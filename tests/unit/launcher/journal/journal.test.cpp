@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/batch/answer_format.hpp"
+#include "launcher/batch/line_reader.hpp"
 
 namespace troupe {
 namespace {
@@ -303,6 +304,16 @@ TEST_F(JournalTest, with_a_pipe_is_not_resumable_and_says_so) {
   JournalOptions from = options();
   from.input = path("fifo");
   EXPECT_THAT(check_journal(from).error().message, HasSubstr("an input that is no file"));
+}
+
+TEST_F(JournalTest, is_not_read_to_its_end_when_that_is_not_wanted_any_more) {
+  run(job("0"), {answer("a"), answer("b")});
+  JournalOptions impatient = options();
+  impatient.keep_waiting = [] { return false; };
+  EXPECT_EQ(Journal::open(impatient, job("0")).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(content_mark(output(), UINT64_MAX, impatient.keep_waiting).error().code,
+            ErrorCode::cancelled);
+  EXPECT_EQ(count_lines(output(), impatient.keep_waiting).error().code, ErrorCode::cancelled);
 }
 
 TEST_F(JournalTest, with_a_broken_fingerprint_is_refused) {

@@ -201,6 +201,17 @@ TEST(ProgressView, sums_up) {
             "tokens at 400 tok/s");
 }
 
+TEST(ProgressView, does_not_count_the_wait_for_input_as_work) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(20, 1000, 4000);
+  state.input_wait_seconds = 12;
+  view.update(state);
+  EXPECT_EQ(view.summary(),
+            "1000 answers in 20 s (12 s waiting for input); 4000 output tokens at 500 tok/s, 8000 "
+            "prompt tokens at 1.0k tok/s");
+}
+
 TEST(ProgressView, tells_tenths_of_a_second_in_the_summary_of_a_brief_job) {
   ProgressView view;
   view.update(state_at(0.5, 3, 0));
@@ -339,7 +350,6 @@ TEST(ProgressPrinter, writes_a_json_object_every_second_for_programs) {
   ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::json);
   for (int i = 0; i <= 30; ++i) printer.update(state_at(i * 0.1, 1, 1));
   printer.print("a worker says hello");
-  printer.clear();
   printer.finish(state_at(3, 1, 1));
   printer.end(state_at(3, 1, 1), "finished");
   std::istringstream lines(channel.read_all());
@@ -350,6 +360,22 @@ TEST(ProgressPrinter, writes_a_json_object_every_second_for_programs) {
   }
   EXPECT_EQ(states, (std::vector<std::string>{"running", "running", "running", "running", "message",
                                               "finished"}));
+}
+
+TEST(ProgressPrinter, tells_what_must_be_known_in_any_mode_above_no_live_lines) {
+  using Mode = ProgressPrinter::Mode;
+  for (const Mode mode : {Mode::lines, Mode::json, Mode::quiet}) {
+    const Channel channel(false);
+    ProgressPrinter(channel.writer(), mode).tell("the disk is full");
+    EXPECT_EQ(channel.read_all(), "the disk is full\n");
+  }
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  ProgressPrinter printer(channel.writer(), Mode::terminal);
+  printer.update(state_at(0, 1, 1));
+  channel.read_all();
+  printer.tell("the disk is full");
+  EXPECT_EQ(channel.read_all(), "\r\x1b[2A\x1b[Jthe disk is full\r\n");
 }
 
 TEST(ProgressPrinter, leaves_no_live_lines_behind_when_it_is_destroyed) {
@@ -412,6 +438,7 @@ TEST(ProgressPrinter, does_not_wait_for_a_reader_who_does_not_read) {
       ProgressPrinter printer(channel.writer(), mode);
       printer.update(state_at(20, 1, 1));
       printer.print("hello");
+      printer.tell("the disk is full");
       printer.finish(state_at(21, 1, 1));
       printer.end(state_at(21, 1, 1), "failed");
     });

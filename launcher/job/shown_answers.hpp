@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+#include "launcher/batch/request_parser.hpp"
+
+namespace troupe {
+
+/// The texts of a job's first answers, which --show-answers prints at its end.
+class ShownAnswers {
+ public:
+  /// Keeps `most` texts at most.
+  explicit ShownAnswers(std::size_t most) : most_(most) {}
+
+  /// Keeps the first choice, if there is room and it has a text.
+  void add(const RequestHeader& header, const Completion& completion);
+
+  /// A paragraph for each, with its custom_id.
+  void print(std::FILE* file) const;
+
+ private:
+  std::size_t most_;
+  std::vector<std::string> texts_;
+};
+
+}  // namespace troupe
