@@ -257,6 +257,10 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
   slot.computed = slot.scheduled;
   if (!std::exchange(slot.admitted_before, true)) {
     counters_.prefix_tokens += static_cast<std::uint64_t>(slot.scheduled);
+    if (config_.prefix_caching) {
+      counters_.looked_up_tokens += static_cast<std::uint64_t>(slot.prompt_tokens);
+    }
+    slot.prompt_planned = slot.scheduled;
   }
 
   open.started_tokens += slot.known();
@@ -352,10 +356,19 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
   ++sequence.plans_in_flight;
   kv_.publish(sequence.tokens, sequence.scheduled, sequence.blocks);
   counters_.drafts += static_cast<std::uint64_t>(guessed);
-  counters_.prompt_tokens += static_cast<std::uint64_t>(
-      std::max(std::min(sequence.scheduled, sequence.prompt_tokens) - step.first_position, 0));
+  count_prompt(sequence, step.first_position);
   open.tokens -= step.tokens;
   open.planned.shares.push_back({id, step.tokens, step.sample, guessed});
+}
+
+/// The positions from `begin` to sequence.scheduled are in a plan.
+void Scheduler::count_prompt(Sequence& sequence, std::int32_t begin) {
+  const std::int32_t end = std::min(sequence.scheduled, sequence.prompt_tokens);
+  if (end <= begin) return;
+  counters_.prompt_tokens += static_cast<std::uint64_t>(end - begin);
+  const std::int32_t again = std::min(end, sequence.prompt_planned) - begin;
+  counters_.recomputed_tokens += static_cast<std::uint64_t>(std::max(again, 0));
+  sequence.prompt_planned = std::max(sequence.prompt_planned, end);
 }
 
 void Scheduler::evict(SequenceId id) {

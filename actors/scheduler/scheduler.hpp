@@ -86,7 +86,9 @@ struct SequenceUpdate {
 
 /// What a scheduler has done since it was made.
 struct SchedulerCounters {
-  std::uint64_t prompt_tokens = 0;  ///< of prompts in plans; again after a preemption
+  std::uint64_t prompt_tokens = 0;      ///< of prompts in plans; again after a preemption
+  std::uint64_t recomputed_tokens = 0;  ///< of these, that had been in plans before
+  std::uint64_t looked_up_tokens = 0;   ///< of prompts looked for in the prefix cache, each once
   std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
   std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
   std::uint64_t most_preemptions = 0;  ///< of one sequence
@@ -95,6 +97,8 @@ struct SchedulerCounters {
 
   void add(const SchedulerCounters& other) {
     prompt_tokens += other.prompt_tokens;
+    recomputed_tokens += other.recomputed_tokens;
+    looked_up_tokens += other.looked_up_tokens;
     prefix_tokens += other.prefix_tokens;
     preemptions += other.preemptions;
     most_preemptions = std::max(most_preemptions, other.most_preemptions);
@@ -104,7 +108,8 @@ struct SchedulerCounters {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(prompt_tokens, prefix_tokens, preemptions, most_preemptions, drafts, accepted_drafts);
+    archive(prompt_tokens, recomputed_tokens, looked_up_tokens, prefix_tokens, preemptions,
+            most_preemptions, drafts, accepted_drafts);
   }
 };
 
@@ -186,6 +191,7 @@ class Scheduler {
     SchedulingRank rank;
     bool admitted_before = false;
     std::uint64_t preemptions = 0;
+    std::int32_t prompt_planned = 0;     ///< of the prompt, ever in plans or found in the cache
     std::int32_t scheduled = 0;          ///< positions in plans made, or found in the cache
     std::int32_t computed = 0;           ///< of these, in plans applied, or found
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it
@@ -240,6 +246,7 @@ class Scheduler {
   bool make_room(SequenceId id, std::int32_t end);
   bool grow_for_guesses(std::int32_t end, SequenceBlocks& blocks);
   std::vector<std::int32_t> drafts_for(Sequence& sequence, std::int32_t budget);
+  void count_prompt(Sequence& sequence, std::int32_t begin);
   void plan_share(SequenceId id, std::int32_t tokens, std::vector<std::int32_t> drafts,
                   OpenPlan& open);
 

@@ -5,12 +5,16 @@
 
 #include <fmt/format.h>
 
+#include "models/text/unicode/utf8.hpp"
+
 namespace troupe {
 namespace {
 
-/// Values of labels may hold anything; these three are written with a backslash.
-std::string escaped(std::string_view text) {
-  std::string result;
+/// Values of labels may hold any UTF-8, and one byte of anything else makes Prometheus refuse all
+/// of the text. Three characters are written with a backslash.
+std::string escaped(std::string_view bytes) {
+  std::string text, result;
+  text::append_lossy(bytes, true, text);
   for (const char c : text) {
     if (c == '\\' || c == '"') result += '\\';
     if (c == '\n') {

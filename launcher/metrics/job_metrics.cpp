@@ -101,13 +101,14 @@ void JobMetrics::write_engine(Exposition& out) const {
             count(stats_.waiting));
   out.gauge("vllm:kv_cache_usage_perc", "KV blocks in use; 1 is all of them.", stats_.kv_use);
   out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache.",
-              count(counters.prompt_tokens + counters.prefix_tokens));
+              count(counters.looked_up_tokens));
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
               count(counters.prefix_tokens));
   out.counter("vllm:num_preemptions_total", "Sequences that gave their KV blocks back.",
               count(counters.preemptions));
-  out.counter("vllm:prompt_tokens_total", "Prompt tokens computed, or found in the prefix cache.",
-              count(counters.prompt_tokens + counters.prefix_tokens));
+  out.counter("vllm:prompt_tokens_total",
+              "Prompt tokens computed, or found in the prefix cache; each once.",
+              count(counters.prompt_tokens - counters.recomputed_tokens + counters.prefix_tokens));
   out.counter("vllm:generation_tokens_total", "Tokens generated.", count(stats_.output_tokens));
   out.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens guessed.", count(counters.drafts));
   out.counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",

@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "launcher/progress/terminal_text.hpp"
+
 namespace troupe {
 namespace {
 
@@ -102,7 +104,7 @@ void ProgressPrinter::draw() {
   for (const std::string& line : lines) {
     if (written <= line.size()) return;
     written -= line.size() + 1;
-    drawn_.push_back(line.size());
+    drawn_.push_back(columns_of(line));
   }
 }
 
@@ -112,8 +114,8 @@ std::string ProgressPrinter::erase_sequence() {
   if (drawn_.empty()) return {};
   const auto width = static_cast<std::size_t>(columns());
   std::size_t rows = 0;
-  for (const std::size_t length : drawn_)
-    rows += std::max<std::size_t>(1, (length + width - 1) / width);
+  for (const std::size_t line : drawn_)
+    rows += std::max<std::size_t>(1, (line + width - 1) / width);
   drawn_.clear();
   return fmt::format("\r\x1b[{}A\x1b[J", rows);
 }

@@ -56,7 +56,7 @@ class ProgressPrinter {
   std::size_t piece_bytes_;  ///< what is written at once
   ProgressView view_;
   double next_draw_seconds_ = 0;
-  std::vector<std::size_t> drawn_;  ///< how long the live lines are
+  std::vector<std::size_t> drawn_;  ///< columns that each live line takes
   bool finished_ = false;
 };
 

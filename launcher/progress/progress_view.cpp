@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/progress/terminal_text.hpp"
+
 namespace troupe {
 namespace {
 
@@ -151,8 +153,9 @@ std::vector<std::string> ProgressView::rank_lines(std::size_t room) const {
 std::vector<std::string> ProgressView::live_lines(int columns) const {
   const auto room = static_cast<std::size_t>(std::max(columns - 1, 1));
   if (!state_.phase.empty()) {
-    const std::string line = fmt::format("{}  {}", state_.phase, format_duration(state_.seconds));
-    return {line.size() <= room ? line : state_.phase.substr(0, room)};
+    const std::string phase = on_one_line(state_.phase);
+    const std::string line = fmt::format("{}  {}", phase, format_duration(state_.seconds));
+    return {columns_of(line) <= room ? line : std::string(beginning_of(phase, room))};
   }
   // Where there is room, numbers keep their places while they grow.
   const bool steady = columns >= steady_columns;
@@ -215,7 +218,7 @@ std::string json_message(std::string_view text) {
 
 std::string ProgressView::log_line() const {
   if (!state_.phase.empty()) {
-    return fmt::format("{}, {}", state_.phase, format_duration(state_.seconds));
+    return fmt::format("{}, {}", on_one_line(state_.phase), format_duration(state_.seconds));
   }
   const std::string eta = remaining();
   return fmt::format(
@@ -226,7 +229,7 @@ std::string ProgressView::log_line() const {
 }
 
 std::string ProgressView::summary() const {
-  const double spent = state_.seconds - began_seconds_;
+  const double spent = state_.seconds - began_seconds_ - state_.input_wait_seconds;
   const std::uint64_t answers = state_.done - std::min(state_.errors, state_.done);
   std::string result = plural(answers, "answer");
   if (state_.errors > 0) result += fmt::format(" and {}", plural(state_.errors, "error line"));
@@ -235,6 +238,9 @@ std::string ProgressView::summary() const {
   const bool brief = state_.seconds > 0 && state_.seconds < 9.95;
   result +=
       " in " + (brief ? fmt::format("{:.1f} s", state_.seconds) : format_duration(state_.seconds));
+  if (state_.input_wait_seconds >= 1) {
+    result += fmt::format(" ({} waiting for input)", format_duration(state_.input_wait_seconds));
+  }
   if (state_.output_tokens == 0 || !began_) return result;
   result += fmt::format(
       "; {} output tokens at {} tok/s, {} prompt tokens at {} tok/s", state_.output_tokens,

@@ -26,7 +26,8 @@ struct ProgressState {
   std::uint64_t most_preemptions = 0;  ///< of one sequence
   std::uint64_t drafts = 0;            ///< guessed tokens
   std::uint64_t accepted_drafts = 0;
-  double kv_use = 0;  ///< of the KV blocks, 0..1
+  double kv_use = 0;              ///< of the KV blocks, 0..1
+  double input_wait_seconds = 0;  ///< of `seconds`, with nothing to do before more input came
   /// The share of the last seconds that each rank spent in the model, 0..1; empty: not known.
   std::vector<double> rank_busy = {};
   /// Of the time with requests, that in which no step was inside the model, 0..1.
@@ -54,7 +55,8 @@ class ProgressView {
   /// With an `outcome` the job is at its end.
   std::string json_line(std::string_view outcome = {}) const;
 
-  /// The sentence at the end: answers, errors, tokens, time and mean speeds.
+  /// The sentence at the end: answers, errors, tokens, time and mean speeds, these without the time
+  /// in which there was no input.
   std::string summary() const;
 
  private:

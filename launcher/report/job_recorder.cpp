@@ -20,6 +20,12 @@ void JobRecorder::engine_ready(std::int64_t now_us) {
   steps_.begin_at(now_us);
 }
 
+void JobRecorder::wait_for_input(bool waits, std::int64_t now_us) {
+  if (waits_since_us_) waited_us_ += now_us - *waits_since_us_;
+  waits_since_us_.reset();
+  if (waits) waits_since_us_ = now_us;
+}
+
 void JobRecorder::take(const EngineReport& report) {
   for (const StepRecord& step : report.steps) {
     steps_.add(static_cast<std::size_t>(report.domain), step);
@@ -81,6 +87,7 @@ void JobRecorder::finish(JobOutcome outcome, std::string reason, std::int64_t no
   outcome_ = outcome;
   reason_ = std::move(reason);
   finished_us_ = now_us;
+  wait_for_input(false, now_us);
 }
 
 std::vector<double> JobRecorder::rank_busy() const {
@@ -113,6 +120,10 @@ double JobRecorder::seconds() const {
 
 double JobRecorder::serving_seconds() const {
   return ready_us_ ? static_cast<double>(finished_us_ - *ready_us_) / us_per_second : 0;
+}
+
+double JobRecorder::input_wait_seconds() const {
+  return static_cast<double>(waited_us_) / us_per_second;
 }
 
 DistributionSketch JobRecorder::inter_token_us() const {

@@ -55,6 +55,9 @@ class JobRecorder {
 
   /// The engine takes requests from now on.
   void engine_ready(std::int64_t now_us);
+  /// Whether from now on nothing can be done before more input comes, as with a pipe that is silent
+  /// while no request is live. Call it as often as convenient.
+  void wait_for_input(bool waits, std::int64_t now_us);
   /// Lines that an earlier run of the job has answered already.
   void answered_before(std::uint64_t lines) { lines_before_ += lines; }
   /// A line got its error without the engine.
@@ -77,8 +80,10 @@ class JobRecorder {
   const JobFacts& facts() const { return facts_; }
   JobOutcome outcome() const { return outcome_; }
   const std::string& reason() const { return reason_; }
-  double seconds() const;          ///< from start to finish
-  double serving_seconds() const;  ///< of these, since the engine was ready
+  double seconds() const;             ///< from start to finish
+  double serving_seconds() const;     ///< of these, since the engine was ready
+  double input_wait_seconds() const;  ///< of these, waiting for input
+  double working_seconds() const { return serving_seconds() - input_wait_seconds(); }
   std::uint64_t lines_before() const { return lines_before_; }
   std::uint64_t answers() const { return answers_; }
   std::uint64_t errors() const { return refused_lines_ + failed_requests_; }
@@ -109,6 +114,8 @@ class JobRecorder {
   JobFacts facts_;
   std::int64_t began_us_;
   std::optional<std::int64_t> ready_us_;
+  std::optional<std::int64_t> waits_since_us_;  ///< for input
+  std::int64_t waited_us_ = 0;                  ///< before that
   std::int64_t finished_us_ = 0;
   JobOutcome outcome_ = JobOutcome::failed;
   std::string reason_;

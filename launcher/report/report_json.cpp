@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+
+#include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t most_points = 2000;
-constexpr std::size_t most_bins = 48;
-
-/// Numbers that people read: 6 significant digits are more than was measured.
-double rounded(double value) {
-  if (value == 0 || !std::isfinite(value)) return 0;
-  const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
-  return std::round(value * scale) / scale;
-}
 
 double ratio(double amount, double of) { return of > 0 ? rounded(amount / of) : 0; }
 
@@ -37,6 +30,7 @@ ordered_json job_json(const JobRecorder& job) {
           {"began", utc(facts.began_unix_s)},
           {"seconds", rounded(job.seconds())},
           {"serving_seconds", rounded(job.serving_seconds())},
+          {"input_wait_seconds", rounded(job.input_wait_seconds())},
           {"input", facts.input},
           {"output", facts.output},
           {"model", facts.model_path},
@@ -56,10 +50,11 @@ ordered_json requests_json(const JobRecorder& job) {
 
 ordered_json tokens_json(const JobRecorder& job) {
   const EngineStats& stats = job.stats();
-  const double seconds = job.serving_seconds();
+  const double seconds = job.working_seconds();
   return {{"prompt", job.prompt_tokens()},
           {"output", job.answer_tokens()},
           {"computed_prompt", stats.scheduler.prompt_tokens},
+          {"recomputed_prompt", stats.scheduler.recomputed_tokens},
           {"prefix_hits", stats.scheduler.prefix_tokens},
           {"generated", stats.output_tokens},
           {"generated_per_second", ratio(static_cast<double>(stats.output_tokens), seconds)},
@@ -84,23 +79,6 @@ ordered_json steps_json(const JobRecorder& job) {
           {"peak_kv_use", rounded(job.steps().peak_kv_use())}};
 }
 
-ordered_json distribution_json(const DistributionSketch& of) {
-  ordered_json bins = ordered_json::array();
-  for (const auto& bin : of.bins(most_bins)) {
-    bins.push_back({rounded(bin.from_us / 1000), rounded(bin.to_us / 1000), bin.count});
-  }
-  const auto ms = [](double us) { return rounded(us / 1000); };
-  return {{"count", of.count()},
-          {"exact", of.exact()},
-          {"mean", ms(of.mean_us())},
-          {"least", ms(static_cast<double>(of.least_us()))},
-          {"p50", ms(of.quantile_us(0.50))},
-          {"p95", ms(of.quantile_us(0.95))},
-          {"p99", ms(of.quantile_us(0.99))},
-          {"most", ms(static_cast<double>(of.most_us()))},
-          {"bins", std::move(bins)}};
-}
-
 ordered_json latency_json(const JobRecorder& job) {
   return {{"ttft", distribution_json(job.ttft_us())},
           {"itl", distribution_json(job.inter_token_us())},
@@ -119,7 +97,7 @@ ordered_json goodput_json(const JobRecorder& job) {
           {"e2e_ms", limit(objectives.e2e_ms)},
           {"good_answers", job.good_answers()},
           {"share", ratio(good, static_cast<double>(job.e2e_us().count()))},
-          {"answers_per_second", ratio(good, job.serving_seconds())}};
+          {"answers_per_second", ratio(good, job.working_seconds())}};
 }
 
 ordered_json over_time_json(const JobRecorder& job) {

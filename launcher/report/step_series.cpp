@@ -32,8 +32,9 @@ void StepSeries::add(std::size_t domain, const StepRecord& record) {
   const std::int64_t end = std::max<std::int64_t>(record.answered_us - begin_us_, 1);
   while ((end - 1) / width_us_ >= static_cast<std::int64_t>(most_buckets)) halve();
   Domain& of = domains_[domain];
+  // Two results may have come in the same microsecond.
   const std::int64_t begin =
-      std::clamp<std::int64_t>(record.planned_us - begin_us_, of.answered_us, end - 1);
+      std::min(std::max(record.planned_us - begin_us_, of.answered_us), end - 1);
   of.answered_us = std::max(of.answered_us, end);
 
   const auto first = static_cast<std::size_t>(begin / width_us_);

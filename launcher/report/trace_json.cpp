@@ -45,6 +45,14 @@ std::string_view thread_title(const ProcessTelemetry& process) {
   return "";
 }
 
+/// In the order of their beginnings; of those that begin together the one around the others first.
+std::vector<Span> by_beginning(std::vector<Span> spans) {
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
+  });
+  return spans;
+}
+
 }  // namespace
 
 std::string trace_json(const std::vector<ProcessTelemetry>& processes, std::int64_t origin_ns,
@@ -74,7 +82,7 @@ std::string trace_json(const std::vector<ProcessTelemetry>& processes, std::int6
     metadata("process_name", pid, tid, fmt::format(R"("name":{})", quoted(title(process))));
     metadata("process_sort_index", pid, tid, fmt::format(R"("sort_index":{})", pid));
     metadata("thread_name", pid, tid, fmt::format(R"("name":"{}")", thread_title(process)));
-    for (const Span& span : process.kept.spans) {
+    for (const Span& span : by_beginning(process.kept.spans)) {
       const std::int64_t begin_ns = span.begin_ns + offset(i);
       if (begin_ns < earliest_ns) continue;
       fmt::format_to(

@@ -10,7 +10,8 @@ namespace troupe {
 
 /// The kept spans of all processes as Chrome trace events (the "Trace Event Format", JSON object
 /// form), which Perfetto and chrome://tracing open: a row of its own for each process, in the order
-/// driver, executors, ranks; one time line, whose zero is `origin_ns` on the launcher's clock.
+/// driver, executors, ranks; one time line, whose zero is `origin_ns` on the launcher's clock. The
+/// spans of a row are in the order of their beginnings.
 /// Where a process has overwritten its older spans, those of the others begin where it begins.
 ///
 /// `clock_offsets_ns` has what is to be added to the times of a process to have the launcher's, by

@@ -10,7 +10,9 @@
   outcome.textContent = job.outcome;
   outcome.classList.add({"finished": "good", "finished with error lines": "mixed"}[job.outcome] || "bad");
   put("about", [job.model, job.architecture, "began " + job.began.replace("T", " ").replace("Z", " UTC"),
-    duration(job.seconds) + ", of these " + duration(job.serving_seconds) + " answering"].join("  ·  "));
+    duration(job.seconds) + ", of these " + duration(job.serving_seconds) + " answering" +
+    (job.input_wait_seconds >= 0.1 ? " or waiting for input (" + duration(job.input_wait_seconds) + ")" : "")]
+    .join("  ·  "));
   if (job.reason) {
     put("reason", job.reason);
     document.getElementById("reason").hidden = false;
@@ -24,7 +26,7 @@
     if (note) box.append(html("div", "note", note));
     document.getElementById("tiles").append(box);
   }
-  const seen = tokens.computed_prompt + tokens.prefix_hits;
+  const seen = tokens.computed_prompt - tokens.recomputed_prompt + tokens.prefix_hits;
   const more = [];
   if (requests.errors > 0) more.push(short(requests.errors) + " error lines");
   if (requests.not_begun > 0) more.push(short(requests.not_begun) + " not begun");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,12 @@ bool is_python_space(char32_t code_point);
 
 /// A letter, mark, decimal digit or connector: what `\w` means in the tokenizers library.
 bool is_word_character(char32_t code_point);
+
+/// A control character, or one that ends a line or a paragraph (Cc, Zl, Zp).
+bool is_control(char32_t code_point);
+
+/// The columns that it takes on a terminal: 0 (marks, formats), 1 or 2 (wide ones).
+std::size_t columns_of(char32_t code_point);
 
 /// Simple case mapping, one code point to one.
 char32_t to_lower(char32_t code_point);

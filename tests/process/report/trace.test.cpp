@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/report/report_files.hpp"
+#include "tests/support/trace_events.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -39,24 +40,6 @@ std::map<std::string, std::vector<std::vector<Event>>> rows_of(const json& trace
   return rows;
 }
 
-/// On one thread, spans lie side by side or one in the other.
-void expect_nested(std::vector<Event> events, const std::string& row) {
-  constexpr double rounding = 0.002;
-  std::ranges::stable_sort(events, [](const Event& a, const Event& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-  });
-  std::vector<Event> open;
-  for (const Event& event : events) {
-    EXPECT_LE(event.begin, event.end) << row;
-    while (!open.empty() && open.back().end <= event.begin + rounding) open.pop_back();
-    if (!open.empty()) {
-      EXPECT_LE(event.end, open.back().end + rounding)
-          << row << ": " << event.kind << " at " << event.begin << " overlaps " << open.back().kind;
-    }
-    open.push_back(event);
-  }
-}
-
 std::set<std::string> kinds_of(const std::vector<std::vector<Event>>& threads) {
   std::set<std::string> kinds;
   for (const auto& events : threads) {
@@ -71,10 +54,8 @@ TEST(Trace, shows_every_process_and_stages_that_work_at_the_same_time) {
   const Ended ended = job.run(settings({"parallel.pipeline_parallel_size=2"}));
   ASSERT_EQ(ended.code, 0) << ended.describe();
   const json trace = job_file(job, "trace.json");
+  EXPECT_EQ(tests::TraceEvents::mistakes_of(trace), std::vector<std::string>());
   auto rows = rows_of(trace);
-  for (const auto& [row, threads] : rows) {
-    for (const auto& events : threads) expect_nested(events, row);
-  }
   using Kinds = std::set<std::string>;
   const auto has = [&](const std::string& row, const Kinds& expected) {
     const Kinds found = kinds_of(rows[row]);

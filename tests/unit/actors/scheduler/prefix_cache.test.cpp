@@ -108,6 +108,30 @@ TEST(Preemption, takes_the_blocks_of_the_last_running_request_when_blocks_run_ou
   EXPECT_THAT(again.started[0].tokens, SizeIs(33)) << "it keeps the tokens that it has";
   EXPECT_EQ(again.started[0].prompt_tokens, 30);
   EXPECT_EQ(again.steps[0].tokens, 33);
+  EXPECT_EQ(scheduler.counters().prompt_tokens, 90U);
+  EXPECT_EQ(scheduler.counters().recomputed_tokens, 30U) << "the second one's prompt came twice";
+  EXPECT_EQ(scheduler.counters().looked_up_tokens, 0U) << "there is no prefix cache";
+}
+
+TEST(Preemption, counts_a_prompt_once_that_is_cut_short_and_found_again_in_the_cache) {
+  auto config = caching();
+  config.kv_cache_blocks = 5;
+  config.max_num_batched_tokens = 32;
+  auto scheduler = make(config);
+  add(scheduler, spec_of(1, 30, 20));
+  auto longer = spec_of(2, 60, 1);
+  longer.prompt[0] = 99;
+  add(scheduler, longer);
+  std::uint64_t steps = 0;
+  for (auto next = scheduler.plan(); next; next = scheduler.plan()) {
+    apply(scheduler, answer(*next, 7));
+    ASSERT_LT(++steps, 100U);
+  }
+  EXPECT_EQ(scheduler.live(), 0U);
+  const SchedulerCounters& counters = scheduler.counters();
+  EXPECT_EQ(counters.prompt_tokens - counters.recomputed_tokens + counters.prefix_tokens, 90U)
+      << counters.preemptions << " preemptions";
+  EXPECT_EQ(counters.looked_up_tokens, 90U);
 }
 
 TEST(Preemption, waits_for_plans_in_flight_that_name_the_sequence) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/report/report_json.hpp"
 #include "tests/unit/launcher/report/small_job.hpp"
 
 namespace troupe::report_test {
@@ -21,6 +22,24 @@ TEST(JobRecorder, counts_answers_errors_and_tokens) {
   EXPECT_EQ(job.inter_token_us().count(), 21U);
   EXPECT_DOUBLE_EQ(job.seconds(), 3);
   EXPECT_DOUBLE_EQ(job.serving_seconds(), 2);
+}
+
+TEST(JobRecorder, does_not_count_the_wait_for_input_as_work) {
+  JobRecorder job(facts(), 0);
+  job.engine_ready(1'000'000);
+  for (const std::int64_t ms : {1000, 1500, 2500}) job.wait_for_input(true, ms * 1000);
+  job.wait_for_input(false, 2'600'000);
+  job.wait_for_input(false, 2'900'000);
+  job.wait_for_input(true, 3'000'000);
+  EngineReport report;
+  report.stats.output_tokens = 100;
+  job.take(report);
+  job.finish(JobOutcome::drained, "", 5'000'000);
+  EXPECT_DOUBLE_EQ(job.serving_seconds(), 4);
+  EXPECT_DOUBLE_EQ(job.input_wait_seconds(), 1.6 + 2);
+  EXPECT_DOUBLE_EQ(job.working_seconds(), 0.4);
+  const auto tokens = report_json(job).at("tokens");
+  EXPECT_DOUBLE_EQ(tokens.at("generated_per_second"), 250);
 }
 
 TEST(JobRecorder, counts_as_good_what_kept_every_objective) {

@@ -52,6 +52,17 @@ TEST(StepSeries, does_not_count_steps_in_flight_together_twice) {
   EXPECT_EQ(points[2].output_tokens + points[3].output_tokens, 5U);
 }
 
+TEST(StepSeries, counts_results_of_one_microsecond_and_late_ones) {
+  StepSeries series;
+  series.add(0, step(0, 20'000));
+  series.add(0, step(10'000, 20'000));
+  series.add(0, step(5'000, 15'000));  // told after a later one
+  const auto points = series.points(2000);
+  ASSERT_EQ(points.size(), 2U);
+  EXPECT_EQ(points[0].output_tokens + points[1].output_tokens, 15U);
+  EXPECT_EQ(points[1].running, 4);
+}
+
 TEST(StepSeries, is_zero_where_there_are_no_steps) {
   StepSeries series;
   series.add(0, step(0, 10'000));

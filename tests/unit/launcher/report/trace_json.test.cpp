@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/trace_events.hpp"
 #include "tests/unit/launcher/report/small_job.hpp"
 
 namespace troupe::report_test {
@@ -38,8 +39,56 @@ TEST(TraceJson, has_a_row_for_each_process_and_every_span) {
   EXPECT_EQ(spans[0].at("name"), "read");
   EXPECT_DOUBLE_EQ(spans[0].at("ts"), 10'000);
   EXPECT_DOUBLE_EQ(spans[0].at("dur"), 2'000);
-  EXPECT_EQ(spans[2].at("cat"), "forward");
+  EXPECT_EQ(spans[2].at("cat"), "step") << "around the next one";
+  EXPECT_EQ(spans[3].at("cat"), "forward");
   EXPECT_EQ(spans[2].at("args").at("step"), 7);
+}
+
+using Mistakes = std::vector<std::string>;
+
+TEST(TraceJson, keeps_to_the_trace_event_format) {
+  const auto mistakes = [](const std::vector<ProcessTelemetry>& processes) {
+    return tests::TraceEvents::mistakes_of(json::parse(trace_json(processes, 0)));
+  };
+  EXPECT_EQ(mistakes(small_job()->processes()), Mistakes());
+  EXPECT_EQ(mistakes({}), Mistakes());
+  ProcessTelemetry odd = worker(0);
+  odd.process = "a\"b\\\n\xff";
+  // Of one length, and of none.
+  odd.kept.spans = {{SpanKind::forward, 7, 100, 200},
+                    {SpanKind::step, 7, 100, 200},
+                    {SpanKind::reply, 7, 200, 200}};
+  EXPECT_EQ(mistakes({odd}), Mistakes());
+}
+
+TEST(TraceEvents, finds_what_is_wrong) {
+  const std::string name =
+      R"({"name":"process_name","ph":"M","pid":1,"tid":1,"args":{"name":"p"}},)"
+      R"({"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"t"}},)";
+  const auto mistakes = [](const std::string& events) {
+    return tests::TraceEvents::mistakes_of(json::parse("{\"traceEvents\":[" + events + "]}"));
+  };
+  const auto span = [](const std::string& times) {
+    return R"({"name":"a","cat":"c","ph":"X","pid":1,"tid":1,)" + times + "}";
+  };
+  EXPECT_EQ(mistakes(name + span(R"("ts":1,"dur":2)")), Mistakes());
+  for (const std::string& wrong : {
+           name + span(R"("ts":-1,"dur":2)"),
+           name + span(R"("ts":1,"dur":null)"),
+           name + span(R"("ts":"1","dur":2)"),
+           name + span(R"("ts":1,"dur":2)") + "," + span(R"("ts":2,"dur":2)"),
+           name + span(R"("ts":9,"dur":1)") + "," + span(R"("ts":2,"dur":1)"),
+           span(R"("ts":1,"dur":2)"),
+           name + name.substr(0, name.size() - 1),
+           std::string(R"({"name":"name","ph":"M","pid":1,"tid":1,"args":{"name":"p"}})"),
+           std::string(R"({"name":"process_name","ph":"M","pid":1,"tid":1,"args":{}})"),
+           std::string(R"({"name":"a","ph":"Q","pid":1,"tid":1})"),
+           std::string(R"({"name":"a","ph":"X","ts":1,"dur":1})"),
+           std::string("[]"),
+       }) {
+    EXPECT_NE(mistakes(wrong), Mistakes()) << wrong;
+  }
+  EXPECT_NE(tests::TraceEvents::mistakes_of(json::array()), Mistakes());
 }
 
 TEST(TraceJson, begins_all_rows_where_one_has_lost_its_older_spans) {

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "actors/telemetry/distribution_sketch.hpp"
+#include "runtime/base/distribution.hpp"
+
+namespace troupe {
+
+/// For numbers that people read: 6 significant digits are more than was measured. 0 for what is not
+/// finite.
+double rounded(double value);
+
+/// An object with "mean", "p50", "p95" and "p99", each times `unit`.
+nlohmann::ordered_json distribution_json(const Distribution& of, double unit = 1);
+
+/// The same of measurements in microseconds, in milliseconds; with "count", "exact", "least",
+/// "most" and at most 48 "bins": [from, to, count].
+nlohmann::ordered_json distribution_json(const DistributionSketch& of);
+
+}  // namespace troupe
