@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "launcher/bench/workload.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
+#include "runtime/base/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -36,37 +36,10 @@ constexpr double ceiling_seconds = 0.5;
 /// Not a seed of a measured request, so that no prefix of one is known beforehand.
 constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 
-/// A folder for logs, removed with its files unless it is to be kept.
-class LogFolder {
- public:
-  static Result<LogFolder> create() {
-    std::error_code problem;
-    auto pattern = (std::filesystem::temp_directory_path(problem) / "troupe-bench.XXXXXX").string();
-    if (problem || ::mkdtemp(pattern.data()) == nullptr) {
-      return fail(ErrorCode::io, "cannot make a folder for logs: {}", pattern);
-    }
-    return LogFolder(std::move(pattern));
-  }
-  LogFolder(LogFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  LogFolder& operator=(LogFolder&&) = delete;
-  ~LogFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-  /// Leaves the folder where it is.
-  std::string keep() { return std::exchange(path_, {}); }
-
- private:
-  explicit LogFolder(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
-
 /// One benchmark: what it is measured with, and what came of it.
 class Bench {
  public:
-  Bench(const Config& config, const CommandLine& line, StopSignals& signals, LogFolder& logs)
+  Bench(const Config& config, const CommandLine& line, StopSignals& signals, TemporaryFolder& logs)
       : config_(config), line_(line), signals_(signals), logs_(logs) {}
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -97,6 +70,9 @@ class Bench {
     return {};
   }
 
+  /// What was told although measure() failed.
+  const std::string& told() const { return told_; }
+
   Result<ExitCode> measure() {
     if (line_.bench.kind == Kind::startup) return measure_startup();
     if (line_.bench.kind == Kind::sweep) return measure_sweep();
@@ -116,7 +92,7 @@ class Bench {
 
  private:
   Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
-    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path(), line_.log_level));
+    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), line_.log_level));
     TROUPE_CHECK(session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;
   }
@@ -165,17 +141,37 @@ class Bench {
     const EngineStats& now = result.stats;
     SweepRun measured{.outcomes = std::move(result.outcomes),
                       .seconds = result.seconds,
-                      .steps = static_cast<double>(now.steps - before.steps),
+                      .steps = std::move(result.steps),
                       .computed_prompt_tokens = static_cast<double>(
                           now.scheduler.prompt_tokens - before.scheduler.prompt_tokens)};
     before = now;
     return measured;
   }
 
+  /// What the tokens of the job's model cost on its mesh.
+  ModelWork model_work() const {
+    const bool narrow = plan_.engine.bf16 || plan_.model.dtype != DType::f32;
+    const int copies = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
+    return {plan_.model, narrow ? 2.0 : 4.0, plan_.engine.bf16 ? 2.0 : 4.0,
+            static_cast<double>(copies)};
+  }
+
   Result<ExitCode> measure_sweep() {
     SweepFigures figures = sweep_figures();
-    const bool narrow = plan_.engine.bf16 || plan_.model.dtype != DType::f32;
-    const ModelWork work(plan_.model, narrow ? 2 : 4, plan_.engine.bf16 ? 2 : 4);
+    const Result<void> measured = measure_loads(figures);
+    if (figures.points.empty()) TROUPE_CHECK(measured);
+    // Of a sweep that broke off the loads before are told.
+    TROUPE_TRY(const ExitCode code, tell(figures));
+    if (measured.ok()) return code;
+    told_ = fmt::format("the figures are of {} of {} loads, of the last {} of {} runs",
+                        figures.points.size(), figures.options.loads.size(),
+                        figures.points.back().runs, figures.runs);
+    return measured.error();
+  }
+
+  /// Fills `figures.points`, as far as it comes.
+  Result<void> measure_loads(SweepFigures& figures) {
+    const ModelWork work = model_work();
     TROUPE_TRY(const auto session, start(plan_));
     std::vector<Request> warm_up;
     for (std::int64_t i = 0; i < figures.options.warm_up; ++i) {
@@ -186,21 +182,29 @@ class Bench {
     TROUPE_TRY(const RunResult warmed,
                run_paced(*session, std::move(warm_up), {.at_once = warm_up_at_once}, signals_));
     EngineStats before = warmed.stats;
-    std::uint64_t run = 0;
+    std::uint64_t number = 0;
     for (const double load : figures.options.loads) {
       std::vector<SweepRun> runs;
-      for (std::int64_t i = 0; i < figures.runs; ++i) {
-        TROUPE_TRY(SweepRun measured, measure_load(*session, load, run++, before));
-        runs.push_back(std::move(measured));
+      Result<void> ended;
+      for (std::int64_t i = 0; i < figures.runs && ended.ok(); ++i) {
+        Result<SweepRun> run = measure_load(*session, load, number++, before);
+        if (run.ok()) {
+          runs.push_back(*std::move(run));
+        } else {
+          ended = std::move(run).error();
+        }
       }
-      figures.points.push_back(sweep_point(load, runs, figures.options, work, figures.ceilings));
+      if (!runs.empty()) {
+        figures.points.push_back(sweep_point(load, runs, figures.options, work, figures.ceilings));
+      }
+      TROUPE_CHECK(ended);
       if (!line_.quiet) {
         std::fprintf(stderr, "%s: %.1f output tokens/s\n", load_name(figures.options, load).c_str(),
                      figures.points.back().output_tokens_per_second);
       }
     }
     session->shutdown();
-    return tell(figures);
+    return {};
   }
 
   Result<void> write_page(const SweepFigures& figures, const std::string& heading) {
@@ -270,9 +274,10 @@ class Bench {
   const Config& config_;
   const CommandLine& line_;
   StopSignals& signals_;
-  LogFolder& logs_;
+  TemporaryFolder& logs_;
   JobPlan plan_;
   Workload workload_;
+  std::string told_ = "nothing was measured";
   std::vector<std::string> made_;  // files for figures that were not there before
 };
 
@@ -281,7 +286,7 @@ void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.
 }  // namespace
 
 ExitCode run_bench(const Config& config, const CommandLine& line, StopSignals& signals) {
-  auto logs = LogFolder::create();
+  auto logs = TemporaryFolder::create("troupe-bench");
   if (!logs.ok()) {
     say(logs.error().message);
     return ExitCode::refused;
@@ -289,7 +294,7 @@ ExitCode run_bench(const Config& config, const CommandLine& line, StopSignals& s
   Bench bench(config, line, signals, *logs);
   auto prepared = bench.prepare();
   if (prepared.ok())
-    prepared = log::open("launcher", logs->path() + "/launcher.log", line.log_level);
+    prepared = log::open("launcher", (logs->path() / "launcher.log").string(), line.log_level);
   if (!prepared.ok()) {
     say(prepared.error().message);
     return ExitCode::refused;
@@ -297,10 +302,10 @@ ExitCode run_bench(const Config& config, const CommandLine& line, StopSignals& s
   const auto measured = bench.measure();
   if (measured.ok()) return *measured;
   if (measured.error().code == ErrorCode::cancelled && signals.count() > 0) {
-    say("stopped by a signal; nothing was measured");
+    say("stopped by a signal; " + bench.told());
     return signals.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
   }
-  say(fmt::format("{}\nlogs: {}/", measured.error().message, logs->keep()));
+  say(fmt::format("{}\nlogs: {}/", measured.error().message, logs->keep().string()));
   return ExitCode::failed;
 }
 

@@ -71,6 +71,7 @@ class Run {
 
   void take(EngineReport& report, double now) {
     result_.stats = report.stats;
+    for (const StepRecord& record : report.steps) result_.steps.add(record);
     for (Completion& completion : report.completions) {
       if (completion.id < 1 || completion.id > requests_.size()) continue;
       Outcome& outcome = result_.outcomes[completion.id - 1];

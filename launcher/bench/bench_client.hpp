@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/engine/request.hpp"
+#include "launcher/bench/step_tally.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/stop_signals.hpp"
 #include "runtime/base/result.hpp"
@@ -36,6 +37,7 @@ struct RunResult {
   std::vector<Outcome> outcomes;
   double seconds = 0;  ///< to the last answer
   EngineStats stats;   ///< the last; counts are from the engine's start
+  StepTally steps;     ///< that were reported meanwhile
 };
 
 /// As run_requests, at a pace.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "launcher/progress/terminal_text.hpp"
+#include "launcher/report/json_numbers.hpp"
+
 namespace troupe {
 namespace {
 
@@ -9,11 +12,12 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t columns = 79;
 
-/// `text` in one line; a long one keeps its end, where a path says most.
-std::string fitted(const std::string& label, const std::string& text) {
+/// `bytes` in one line; a long one keeps its end, where a path says most.
+std::string fitted(const std::string& label, const std::string& bytes) {
   const std::size_t room = columns - label.size();
-  if (text.size() <= room) return label + text + "\n";
-  return label + "..." + text.substr(text.size() - (room - 3)) + "\n";
+  const std::string text = on_one_line(bytes);
+  if (columns_of(text) <= room) return label + text + "\n";
+  return label + "..." + std::string(end_of(text, room - 3)) + "\n";
 }
 
 std::string_view dtype_name(const JobPlan& plan) {
@@ -48,10 +52,6 @@ Distribution of_starts(std::span<const StartupFigures> starts, double StartupFig
 }
 
 }  // namespace
-
-ordered_json distribution_json(const Distribution& of) {
-  return {{"mean", of.mean}, {"p50", of.p50}, {"p95", of.p95}, {"p99", of.p99}};
-}
 
 std::string bench_heading(const BenchSubject& subject, const JobPlan& plan) {
   const EngineSpec& engine = plan.engine;

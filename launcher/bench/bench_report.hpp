@@ -23,9 +23,6 @@ std::string to_table(const ThroughputFigures& figures);
 std::string to_table(const LatencyFigures& figures);
 std::string to_table(std::span<const StartupFigures> starts);
 
-/// An object with "mean", "p50", "p95" and "p99".
-nlohmann::ordered_json distribution_json(const Distribution& of);
-
 /// Figures for programs: an object with "bench", "model", "load_format", "dtype", "workload",
 /// "requests", "parallel" (sizes), "engine" (bounds), and the figures under their names with units.
 nlohmann::ordered_json bench_subject_json(const BenchSubject& subject, const JobPlan& plan);

@@ -1,5 +1,6 @@
 #include "launcher/bench/model_work.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe {
@@ -22,20 +23,29 @@ double attention_parameters(const ModelConfig& model) {
          rank * (unrotated + values) + values * hidden;
 }
 
-/// The tokens before each token of an answer's sequence, summed over those that were computed.
-double sum_of_contexts(const Outcome& outcome) {
-  const auto last = static_cast<double>(outcome.prompt_tokens + outcome.output_tokens - 1);
-  return last > 0 ? last * (last + 1) / 2 : 0;
-}
+/// An answer as what is computed for it; its choices are of one length.
+struct Positions {
+  explicit Positions(const Outcome& outcome)
+      : prompt(static_cast<double>(outcome.prompt_tokens)),
+        choices(static_cast<double>(outcome.choices)) {
+    const double each = choices > 0 ? static_cast<double>(outcome.output_tokens) / choices : 0;
+    fed_back = std::max(each - 1, 0.0);
+  }
+
+  double prompt = 0;
+  double choices = 0;
+  double fed_back = 0;  ///< generated tokens of a choice that are computed: all but the last
+};
 
 }  // namespace
 
-ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes)
-    : weight_bytes_(weight_bytes), kv_bytes_(kv_bytes) {
-  const auto layers = static_cast<double>(model.layers);
+ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes, double copies)
+    : weight_bytes_(weight_bytes), kv_bytes_(kv_bytes), copies_(copies) {
+  layers_ = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden_size);
-  dense_parameters_ = layers * attention_parameters(model);
+  dense_parameters_ = layers_ * attention_parameters(model);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    ++windows_[model.window_of(layer)];
     if (!model.is_sparse(layer)) {
       dense_parameters_ += 3 * hidden * static_cast<double>(model.intermediate_size);
       continue;
@@ -51,39 +61,61 @@ ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_by
   head_parameters_ = hidden * static_cast<double>(model.vocab_size);
   // A query with each key, and each weight with a value.
   const auto value_dim = model.latent ? model.latent->value_dim : model.head_dim;
-  attention_operations_ =
-      layers * 2 * static_cast<double>(model.heads * (model.head_dim + value_dim));
-  kv_numbers_ =
-      layers * static_cast<double>(model.latent ? model.latent->rank + model.latent->rotated_dim
-                                                : 2 * model.kv_heads * model.head_dim);
+  pair_operations_ = 2 * static_cast<double>(model.heads * (model.head_dim + value_dim));
+  kv_numbers_ = static_cast<double>(model.latent ? model.latent->rank + model.latent->rotated_dim
+                                                 : 2 * model.kv_heads * model.head_dim);
+}
+
+double ModelWork::seen(double from, double to) const {
+  double sum = 0;
+  for (const auto& [width, layers] : windows_) {
+    const auto window = static_cast<double>(width);
+    const auto up_to = [window](double end) {
+      if (window <= 0 || end <= window) return end * (end + 1) / 2;
+      return window * (window + 1) / 2 + (end - window) * window;
+    };
+    sum += layers * (up_to(to) - up_to(from));
+  }
+  return sum;
 }
 
 double ModelWork::operations(std::span<const Outcome> outcomes,
                              double computed_prompt_tokens) const {
-  double generated = 0, contexts = 0, answers = 0;
+  double prompts = 0;
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.error.empty()) prompts += static_cast<double>(outcome.prompt_tokens);
+  }
+  const double computed_share = prompts > 0 ? computed_prompt_tokens / prompts : 0;
+  double fed_back = 0, generated = 0, pairs = 0;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.error.empty()) continue;
+    const Positions of(outcome);
     generated += static_cast<double>(outcome.output_tokens);
-    contexts += sum_of_contexts(outcome);
-    ++answers;
+    fed_back += of.choices * of.fed_back;
+    // What is found in the cache are beginnings, whose tokens see little.
+    pairs += computed_share < 1 ? seen((1 - computed_share) * of.prompt, of.prompt)
+                                : computed_share * seen(0, of.prompt);
+    pairs += of.choices * seen(of.prompt, of.prompt + of.fed_back);
   }
-  // The last token of an answer is generated and not computed.
-  const double computed = computed_prompt_tokens + generated - answers;
-  return 2 * computed * parameters_per_token() + 2 * generated * head_parameters_ +
-         contexts * attention_operations_;
+  return 2 * (computed_prompt_tokens + fed_back) * parameters_per_token() +
+         2 * generated * head_parameters_ + pairs * pair_operations_;
 }
 
-double ModelWork::bytes(std::span<const Outcome> outcomes, double tokens, double steps) const {
-  if (steps <= 0) return 0;
+double ModelWork::bytes(std::span<const Outcome> outcomes, const StepTally& steps) const {
+  double weights = static_cast<double>(steps.sampling) * head_parameters_ * copies_;
+  for (const auto& [tokens, count] : steps.by_tokens) {
+    const double met = 1 - std::pow(1 - choice_share_, static_cast<double>(tokens));
+    weights +=
+        static_cast<double>(count) * (dense_parameters_ * copies_ + expert_parameters_ * met);
+  }
   double read_again = 0;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.error.empty()) continue;
-    const auto generated = static_cast<double>(outcome.output_tokens);
-    read_again += generated * (static_cast<double>(outcome.prompt_tokens) + generated / 2);
+    const Positions of(outcome);
+    // Its own keys and values are not read again; what it sees else is.
+    read_again += of.choices * (seen(of.prompt, of.prompt + of.fed_back) - layers_ * of.fed_back);
   }
-  const double met = 1 - std::pow(1 - choice_share_, tokens / steps);
-  const double weights = dense_parameters_ + head_parameters_ + expert_parameters_ * met;
-  return steps * weights * weight_bytes_ + read_again * kv_numbers_ * kv_bytes_;
+  return weights * weight_bytes_ + read_again * kv_numbers_ * kv_bytes_;
 }
 
 }  // namespace troupe

@@ -10,11 +10,14 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/bench/lengths_csv.hpp"
+#include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr double ms_per_us = 1e-3;
 
 Result<std::vector<SimulatedRequest>> trace_of(const ScheduleOptions& options) {
   std::vector<SimulatedRequest> trace;
@@ -39,22 +42,15 @@ std::string short_number(double value) {
   return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
 
-Json in_ms(const Distribution& us) {
-  return {{"mean", us.mean * 1e-3},
-          {"p50", us.p50 * 1e-3},
-          {"p95", us.p95 * 1e-3},
-          {"p99", us.p99 * 1e-3}};
-}
-
 Json json_of(const ScheduleTotals& totals) {
   return {{"makespan_seconds", totals.makespan_s},
           {"output_tokens_per_second", totals.output_tokens_per_s},
           {"output_tokens", totals.output_tokens},
           {"steps", totals.steps},
           {"computed_tokens", totals.computed_tokens},
-          {"queueing_ms", in_ms(totals.queueing_us)},
-          {"ttft_ms", in_ms(totals.first_token_us)},
-          {"end_to_end_ms", in_ms(totals.end_to_end_us)},
+          {"queueing_ms", distribution_json(totals.queueing_us, ms_per_us)},
+          {"ttft_ms", distribution_json(totals.first_token_us, ms_per_us)},
+          {"end_to_end_ms", distribution_json(totals.end_to_end_us, ms_per_us)},
           {"goodput", totals.goodput},
           {"deadline_misses", totals.deadline_misses},
           {"fairness", totals.fairness},

@@ -52,6 +52,7 @@ SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepO
                        const ModelWork& work, const Ceilings& ceilings) {
   SweepPoint point;
   point.load = load;
+  point.runs = static_cast<std::int64_t>(runs.size());
   Times times;
   double output_tokens = 0, all_tokens = 0, good = 0, judged = 0, operations = 0, bytes = 0;
   for (const SweepRun& run : runs) {
@@ -79,7 +80,7 @@ SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepO
     output_tokens += generated;
     point.seconds += run.seconds;
     operations += work.operations(run.outcomes, run.computed_prompt_tokens);
-    bytes += work.bytes(run.outcomes, run.computed_prompt_tokens + generated, run.steps);
+    bytes += work.bytes(run.outcomes, run.steps);
   }
   point.requests_per_second = ratio(static_cast<double>(point.answered), point.seconds);
   point.output_tokens_per_second = ratio(output_tokens, point.seconds);

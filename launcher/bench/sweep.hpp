@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/bench/bench_client.hpp"
-#include "launcher/bench/ceilings.hpp"
+#include "launcher/bench/ceilings/ceilings.hpp"
 #include "launcher/bench/model_work.hpp"
 #include "launcher/cli/bench_options.hpp"
 #include "runtime/base/distribution.hpp"
@@ -21,13 +21,14 @@ std::vector<double> poisson_arrivals(std::size_t count, double rate, std::uint64
 struct SweepRun {
   std::vector<Outcome> outcomes;
   double seconds = 0;  ///< to the last answer
-  double steps = 0;
+  StepTally steps;
   double computed_prompt_tokens = 0;
 };
 
 /// What came of one load, over all its runs.
 struct SweepPoint {
   double load = 0;  ///< as SweepOptions::loads
+  std::int64_t runs = 0;
   std::int64_t answered = 0;
   std::int64_t failed = 0;
   double seconds = 0;  ///< of all runs together
@@ -55,10 +56,10 @@ SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepO
 /// All loads of a sweep.
 struct SweepFigures {
   SweepOptions options;
-  std::int64_t runs = 1;  ///< of each load
+  std::int64_t runs = 1;  ///< of each load; of the last point fewer if the sweep was broken off
   Ceilings ceilings;
   int ceiling_threads = 1;
-  std::vector<SweepPoint> points;  ///< ascending by load
+  std::vector<SweepPoint> points;  ///< ascending by load; some of the loads if it was broken off
 };
 
 }  // namespace troupe

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "launcher/bench/bench_report.hpp"
+#include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
 namespace {
@@ -99,6 +99,7 @@ ordered_json to_json(const SweepFigures& figures) {
   for (const SweepPoint& point : figures.points) {
     json["points"].push_back(
         {{"load", std::isinf(point.load) ? ordered_json("inf") : ordered_json(point.load)},
+         {"runs", point.runs},
          {"answered", point.answered},
          {"failed", point.failed},
          {"seconds", point.seconds},

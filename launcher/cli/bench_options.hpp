@@ -62,11 +62,6 @@ std::optional<BenchOptions::Kind> bench_kind(std::string_view name);
 /// The options of bench as they are given, before they are judged.
 class RawBenchOptions {
  public:
-  static constexpr std::string_view names[] = {
-      "--num-prompts", "--input-len", "--output-len", "--seed",    "--workload",
-      "--json",        "--repeat",    "--rates",      "--at-once", "--warm-up",
-      "--ttft-ms",     "--tpot-ms",   "--e2e-ms",     "--html"};
-
   /// Adds them to `app`, which fills this object when it parses.
   void declare(CLI::App& app);
 

@@ -7,18 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "launcher/cli/known_options.hpp"
 #include "launcher/config/config_reference.hpp"
 #include "launcher/config/nearest.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr auto known_options = std::to_array<std::string_view>(
-    {"--config", "--input", "--output", "--set", "--overwrite", "--resume", "--quiet",
-     "--json-progress", "--help", "--log-level", "--version", "--show-answers", "check", "bench",
-     "init", "reference"});
-
-constexpr auto& bench_names = RawBenchOptions::names;
+constexpr auto commands = std::to_array<std::string_view>({"check", "bench", "init", "reference"});
 
 EarlyExit refuse(std::string_view message) {
   return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
@@ -58,26 +54,33 @@ void declare(CLI::App& app, CommandLine::Command command, RawOptions& raw) {
   app.add_option("--show-answers", raw.show_answers)->expected(1)->check(CLI::NonNegativeNumber);
 }
 
-std::string about_unknown(const std::string& argument, CommandLine::Command command) {
+std::string about_unknown_word(const std::string& word) {
+  if (word.ends_with(".yaml") || word.ends_with(".yml")) {
+    return fmt::format("{} needs --config before it: --config {}", word, word);
+  }
+  const auto near = nearest(word, commands);
+  if (!near.empty()) return fmt::format("unknown command {}; did you mean {}?", word, near);
+  return fmt::format("unexpected argument {}; try launcher --help", word);
+}
+
+/// What to say of an argument that `app`, the options of `command`, has left over.
+std::string about_unknown(const CLI::App& app, const std::string& argument,
+                          CommandLine::Command command) {
   const std::string name = argument.substr(0, argument.find('='));
-  if (!name.starts_with('-')) {
-    const bool yaml = name.ends_with(".yaml") || name.ends_with(".yml");
-    if (yaml) return fmt::format("{} needs --config before it: --config {}", name, name);
-    const auto near = nearest(name, known_options);
-    if (!near.empty() && !near.starts_with('-')) {
-      return fmt::format("unknown command {}; did you mean {}?", name, near);
-    }
-    return fmt::format("unexpected argument {}; try launcher --help", name);
+  if (!name.starts_with('-')) return about_unknown_word(name);
+  std::vector<std::string> known = option_names(app);
+  known.emplace_back("--version");
+  if (command != CommandLine::Command::bench) {
+    return about_unknown_option(name, known, "launcher --help");
   }
-  const bool bench = command == CommandLine::Command::bench;
-  std::vector<std::string_view> known(known_options.begin(), known_options.end());
-  if (bench) known.insert(known.end(), std::begin(bench_names), std::end(bench_names));
-  const auto near = nearest(name, known);
-  if (bench && near == name) return fmt::format("{} is not for bench", name);
-  if (near.empty()) {
-    return fmt::format("unknown option {}; try launcher {}--help", name, bench ? "bench " : "");
+  CLI::App others;
+  RawOptions unused;
+  declare(others, CommandLine::Command::run, unused);
+  const auto of_run = option_names(others);
+  if (std::find(of_run.begin(), of_run.end(), name) != of_run.end()) {
+    return fmt::format("{} is not for bench", name);
   }
-  return fmt::format("unknown option {}; did you mean {}?", name, near);
+  return about_unknown_option(name, known, "launcher bench --help");
 }
 
 std::variant<CommandLine, EarlyExit> judge(CommandLine::Command command, const RawOptions& raw) {
@@ -171,7 +174,7 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
     return refuse(fmt::format("{}; try launcher {}--help", error.what(), bench ? "bench " : ""));
   }
   const auto extras = app.remaining();
-  if (!extras.empty()) return refuse(about_unknown(extras.front(), command));
+  if (!extras.empty()) return refuse(about_unknown(app, extras.front(), command));
   auto judged = judge(command, raw);
   if (auto* line = std::get_if<CommandLine>(&judged); line != nullptr && kind) {
     auto options = raw.bench.judge(*kind);

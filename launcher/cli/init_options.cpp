@@ -1,19 +1,16 @@
 #include "launcher/cli/init_options.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "launcher/config/nearest.hpp"
+#include "launcher/cli/known_options.hpp"
 
 namespace troupe {
 namespace {
-
-constexpr std::array<std::string_view, 3> known_options = {"--model", "--output", "--help"};
 
 EarlyExit refuse(std::string_view message) {
   return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
@@ -45,9 +42,7 @@ std::variant<InitOptions, EarlyExit> parse_init_options(std::span<const std::str
   if (!name.starts_with('-')) {
     return refuse(fmt::format("unexpected argument {}; a model's folder follows --model", extra));
   }
-  const auto near = nearest(name, known_options);
-  if (near.empty()) return refuse(fmt::format("unknown option {}; try launcher init --help", name));
-  return refuse(fmt::format("unknown option {}; did you mean {}?", name, near));
+  return refuse(about_unknown_option(name, option_names(app), "launcher init --help"));
 }
 
 std::string init_help_text() {

@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "launcher/config/nearest.hpp"
+#include "launcher/cli/known_options.hpp"
 
 namespace troupe {
 namespace {
@@ -94,14 +94,7 @@ void declare_engine(CLI::App& app, ScheduleOptions& options, RawOptions& raw) {
 EarlyExit about_unknown(const CLI::App& app, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   if (!name.starts_with('-')) return refuse(fmt::format("unexpected argument {}", name));
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
-  const std::vector<std::string_view> names(known.begin(), known.end());
-  const auto near = nearest(name, names);
-  if (near.empty()) {
-    return refuse(fmt::format("unknown option {}; try launcher bench schedule --help", name));
-  }
-  return refuse(fmt::format("unknown option {}; did you mean {}?", name, near));
+  return refuse(about_unknown_option(name, option_names(app), "launcher bench schedule --help"));
 }
 
 std::variant<ScheduleOptions, EarlyExit> judge(ScheduleOptions options, const RawOptions& raw) {

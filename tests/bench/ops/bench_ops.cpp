@@ -14,6 +14,7 @@
 #include <fmt/core.h>
 #include <time.h>
 
+#include "launcher/bench/ceilings/ceilings.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/bench/ops/peers.hpp"
 
@@ -231,7 +232,8 @@ void run(int threads) {
     if (!cpu_supports(isa)) continue;
     auto ops = make_cpu_ops({threads, DType::f32, isa});
     if (!ops.ok()) std::exit(1);
-    const Machine machine{threads, fma_ceiling(threads, isa == CpuIsa::avx512, 0.3)};
+    const double most = measure_operations(threads, isa == CpuIsa::avx512, 0.3);
+    const Machine machine{threads, most / 1e9};
     fmt::print("{} threads, {}: FMA ceiling {:.0f} GFLOP/s\n", threads,
                isa == CpuIsa::avx512 ? "AVX-512" : "AVX2", machine.ceiling);
     bench_products(**ops, machine);

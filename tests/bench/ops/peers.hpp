@@ -6,9 +6,6 @@
 
 namespace troupe::bench {
 
-/// fp32 multiply-adds on registers alone, on `threads` threads for about `seconds`: GFLOP/s.
-double fma_ceiling(int threads, bool avx512, double seconds);
-
 /// Reading `bytes` of memory by pages of 4 KiB in random order, each page prefetched while the one
 /// before is read, on `threads` threads: GB/s.
 double page_ceiling(int threads, std::size_t bytes);

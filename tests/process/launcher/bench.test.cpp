@@ -1,6 +1,7 @@
 #include <csignal>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -175,6 +176,28 @@ TEST_F(LauncherBench, ends_at_a_signal) {
   EXPECT_THAT(ended.err, HasSubstr("stopped by a signal; nothing was measured"));
   EXPECT_EQ(processes_left_in(job_.folder(), std::chrono::milliseconds(0)),
             std::vector<std::string>());
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(LauncherBench, tells_the_loads_that_a_sweep_was_through_when_a_signal_stops_it) {
+  std::string loads = "1";
+  for (int load = 2; load <= 300; ++load) loads += fmt::format(",{}", load);
+  LauncherProcess process(
+      {"bench", "sweep", "--config", "cluster.yaml", "--at-once", loads, "--num-prompts", "4",
+       "--input-len", "20", "--output-len", "40", "--repeat", "1", "--json", "f.json"},
+      job_.folder(), temporary_.parent_path());
+  ASSERT_TRUE(process.wait_for_stderr("2: ", run_limit)) << process.wait({}).describe();
+  process.signal(SIGINT);
+  const Ended ended = process.wait(run_limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  const json points = figures()["points"];
+  ASSERT_GE(points.size(), 2U) << ended.describe();
+  EXPECT_LT(points.size(), 300U);
+  for (const json& point : points) EXPECT_EQ(point["answered"], 4) << point;
+  EXPECT_THAT(ended.err, HasSubstr(fmt::format("stopped by a signal; the figures are of {} of 300 "
+                                               "loads",
+                                               points.size())));
+  EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
   EXPECT_TRUE(left_nothing());
 }
 

@@ -1,10 +1,11 @@
-#include "launcher/bench/ceilings.hpp"
+#include "launcher/bench/ceilings/ceilings.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <latch>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -62,12 +63,29 @@ __attribute__((noinline)) void read_all(const std::vector<std::uint64_t>& memory
   for (auto& sum : sums) asm volatile("" : "+x"(sum));
 }
 
-/// The sum over threads of how much each did per second; `round` says how much it has done.
+double measure_reading(int threads, double seconds) {
+  const std::size_t bytes =
+      std::min(bytes_per_thread, most_bytes / static_cast<std::size_t>(threads));
+  std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(threads));
+  return rate_of(threads, seconds, [&memory, bytes](int thread) {
+    // A page lies in the memory of the node whose core first writes to it: each thread fills its
+    // own.
+    auto& own = memory[static_cast<std::size_t>(thread)];
+    if (own.empty()) own.assign(bytes / sizeof(std::uint64_t), 1);
+    read_all(own);
+    return static_cast<double>(own.size() * sizeof(std::uint64_t));
+  });
+}
+
+}  // namespace
+
 double rate_of(int threads, double seconds, const std::function<double(int thread)>& round) {
   std::vector<double> rates(static_cast<std::size_t>(threads));
+  std::latch all_ready(threads);
   const auto measure = [&](int thread) {
     double done = 0;
     (void)round(thread);  // pages and frequencies settle
+    all_ready.arrive_and_wait();
     const auto begin = Clock::now();
     do {
       done += round(thread);
@@ -78,32 +96,21 @@ double rate_of(int threads, double seconds, const std::function<double(int threa
   for (int thread = 1; thread < threads; ++thread) team.emplace_back(measure, thread);
   measure(0);
   for (std::thread& member : team) member.join();
-  double sum = 0;
-  for (const double rate : rates) sum += rate;
-  return sum;
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
-}  // namespace
+double measure_operations(int threads, bool avx512, double seconds) {
+  return rate_of(threads, seconds, [avx512](int) {
+    avx512 ? multiply_add_512() : multiply_add_256();
+    return 2.0 * chains * (avx512 ? 16 : 8) * static_cast<double>(fma_rounds);
+  });
+}
 
 Ceilings measure_ceilings(int threads, double seconds) {
   threads = std::max(threads, 1);
-  Ceilings ceilings;
   const bool wide = __builtin_cpu_supports("avx512f") != 0;
-  ceilings.operations_per_second = rate_of(threads, seconds, [wide](int) {
-    wide ? multiply_add_512() : multiply_add_256();
-    return 2.0 * chains * (wide ? 16 : 8) * static_cast<double>(fma_rounds);
-  });
-  const std::size_t bytes =
-      std::min(bytes_per_thread, most_bytes / static_cast<std::size_t>(threads));
-  // Filled, so that its pages are there.
-  std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(threads));
-  for (auto& part : memory) part.assign(bytes / sizeof(std::uint64_t), 1);
-  ceilings.bytes_per_second = rate_of(threads, seconds, [&memory](int thread) {
-    const auto& own = memory[static_cast<std::size_t>(thread)];
-    read_all(own);
-    return static_cast<double>(own.size() * sizeof(std::uint64_t));
-  });
-  return ceilings;
+  return {.operations_per_second = measure_operations(threads, wide, seconds),
+          .bytes_per_second = measure_reading(threads, seconds)};
 }
 
 }  // namespace troupe

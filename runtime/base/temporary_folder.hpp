@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A new folder of its own where temporary files go (TMPDIR, else /tmp), removed with all that is
+/// in it at the end.
+class TemporaryFolder {
+ public:
+  /// Its name begins with `name`. Errors: io with the path that could not be made.
+  static Result<TemporaryFolder> create(std::string_view name);
+
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Leaves it where it is; returns its path.
+  std::filesystem::path keep() { return std::exchange(path_, {}); }
+
+ private:
+  explicit TemporaryFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+  std::filesystem::path path_;
+};
+
+}  // namespace troupe
