@@ -19,6 +19,7 @@
 #include "actors/worker/step_plane.hpp"
 #include "actors/worker/worker_groups.hpp"
 #include "launcher/job/batch_job.hpp"
+#include "runtime/base/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -132,17 +133,13 @@ Result<void> run(std::int64_t lines, const std::filesystem::path& folder) {
 
 int run_in_folder(int argc, char** argv) {
   const std::int64_t lines = argc > 1 ? std::atoll(argv[1]) : 1'000'000;
-  std::filesystem::path folder;
-  std::string pattern = (std::filesystem::temp_directory_path() / "troupe-bench-XXXXXX").string();
-  if (argc > 2) {
-    folder = argv[2];
-  } else if (const char* made = ::mkdtemp(pattern.data()); made != nullptr) {
-    folder = made;
-  }
-  const Result<void> done = run(lines, folder);
+  const auto measure = [&]() -> Result<void> {
+    if (argc > 2) return run(lines, argv[2]);
+    TROUPE_TRY(const auto folder, TemporaryFolder::create("troupe-bench"));
+    return run(lines, folder.path());
+  };
+  const Result<void> done = measure();
   if (!done.ok()) std::fprintf(stderr, "%s\n", done.error().message.c_str());
-  std::error_code ignored;
-  if (argc <= 2) std::filesystem::remove_all(folder, ignored);
   return done.ok() ? 0 : 1;
 }
 

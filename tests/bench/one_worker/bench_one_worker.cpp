@@ -18,6 +18,7 @@
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -122,16 +123,11 @@ Result<void> measure(const std::string& folder, StopSignals& signals, const std:
 
 Result<void> run(const std::vector<std::string>& folders) {
   TROUPE_TRY(StopSignals signals, StopSignals::block());
-  auto logs = (std::filesystem::temp_directory_path() / "troupe-bench.XXXXXX").string();
-  if (::mkdtemp(logs.data()) == nullptr) return fail(ErrorCode::io, "cannot make {}", logs);
-  Result<void> measured;
+  TROUPE_TRY(const auto logs, TemporaryFolder::create("troupe-bench"));
   for (const std::string& folder : folders) {
-    measured = measure(folder, signals, logs);
-    if (!measured.ok()) break;
+    TROUPE_CHECK(measure(folder, signals, logs.path().string()));
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(logs, ignored);
-  return measured;
+  return {};
 }
 
 }  // namespace

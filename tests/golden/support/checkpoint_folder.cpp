@@ -1,6 +1,5 @@
 #include "tests/golden/support/checkpoint_folder.hpp"
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -8,22 +7,6 @@
 #include <nlohmann/json.hpp>
 
 namespace troupe::golden {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "troupe-test-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code status;
-  if (!path_.empty()) std::filesystem::remove_all(path_, status);
-}
-
-std::filesystem::path TemporaryFolder::write(std::string_view name, std::string_view bytes) const {
-  std::filesystem::path path = path_ / name;
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
 
 std::string file_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -9,24 +9,11 @@
 #include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace troupe::golden {
 
-/// A folder of its own, removed with all its files at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  /// Writes a file in it and gives its path.
-  std::filesystem::path write(std::string_view name, std::string_view bytes) const;
-
- private:
-  std::filesystem::path path_;
-};
+using tests::TemporaryFolder;
 
 /// The bytes of a file; empty if it cannot be read.
 std::string file_bytes(const std::filesystem::path& path);

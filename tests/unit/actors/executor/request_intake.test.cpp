@@ -1,12 +1,13 @@
 #include "actors/executor/request_intake.hpp"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -72,9 +73,8 @@ TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
 
 TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
   const std::filesystem::path demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
-  std::string folder = testing::TempDir() + "/small_vocabulary.XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::filesystem::copy_file(demo / "tokenizer.json", folder + "/tokenizer.json");
+  const tests::TemporaryFolder folder;
+  std::filesystem::copy_file(demo / "tokenizer.json", folder.path() / "tokenizer.json");
   std::ifstream config(demo / "config.json");
   std::string text{std::istreambuf_iterator<char>(config), {}};
   const std::string key = "\"vocab_size\": 4096";
@@ -85,9 +85,8 @@ TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
       text.replace(at, std::string_view(end).size(), "\"eos_token_id\": 3");
     }
   }
-  std::ofstream(folder + "/config.json") << text;
-  auto intake = RequestIntake::load(folder, context);
-  std::filesystem::remove_all(folder);
+  folder.write("config.json", text);
+  auto intake = RequestIntake::load(folder.path().string(), context);
   ASSERT_TRUE(intake.ok()) << intake.error().message;
   intake_.emplace(*std::move(intake));
   Request request = request_of(0, 1);

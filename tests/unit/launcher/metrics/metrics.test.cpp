@@ -1,6 +1,4 @@
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -15,6 +13,7 @@
 #include "launcher/metrics/job_metrics.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/metrics/metrics_server.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -77,6 +76,12 @@ TEST(Exposition, writes_the_text_format_of_prometheus) {
             "wait_seconds_count{model=\"a \\\"b\\\"\\\\\\n\"} 4\n");
 }
 
+TEST(Exposition, has_no_byte_that_makes_all_of_it_unreadable) {
+  Exposition out(MetricLabels{{"model", "Märchen\xff"}});
+  out.gauge("load", "How busy.", 1);
+  EXPECT_THAT(std::move(out).text(), HasSubstr("load{model=\"Märchen\uFFFD\"} 1\n"));
+}
+
 Completion answered(std::size_t prompt, std::size_t tokens, FinishReason reason) {
   Completion completion;
   completion.prompt_ids.resize(prompt);
@@ -95,7 +100,9 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
   report.stats.waiting = 4;
   report.stats.kv_use = 0.25;
   report.stats.output_tokens = 77;
-  report.stats.scheduler.prompt_tokens = 60;
+  report.stats.scheduler.prompt_tokens = 75;
+  report.stats.scheduler.recomputed_tokens = 15;  // after the two preemptions
+  report.stats.scheduler.looked_up_tokens = 100;
   report.stats.scheduler.prefix_tokens = 40;
   report.stats.scheduler.preemptions = 2;
   report.completions = {answered(7, 11, FinishReason::length), answered(60, 2, FinishReason::stop)};
@@ -194,15 +201,12 @@ TEST(MetricsServer, says_what_port_cannot_be_opened_and_why) {
 }
 
 TEST(MetricsEndpoint, removes_what_a_killed_run_left_also_when_metrics_are_off) {
-  std::string folder = (std::filesystem::temp_directory_path() / "metrics.XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::string note = folder + "/metrics.txt";
-  std::ofstream(note) << "http://127.0.0.1:1/metrics\n";
+  const tests::TemporaryFolder folder;
+  const auto note = folder.write("metrics.txt", "http://127.0.0.1:1/metrics\n");
   Config config;
-  const auto endpoint = MetricsEndpoint::open(config, 16, folder);
+  const auto endpoint = MetricsEndpoint::open(config, 16, folder.path().string());
   EXPECT_TRUE(endpoint.ok());
   EXPECT_FALSE(std::filesystem::exists(note));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

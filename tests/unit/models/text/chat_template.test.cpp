@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/text/tokenizer.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/unit/models/text/text_data.hpp"
 
 namespace troupe {
@@ -12,6 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 using tests::read_rows;
+using tests::TemporaryFolder;
 using tests::text_data;
 
 ChatTemplate load(const std::filesystem::path& folder) {
@@ -19,24 +21,6 @@ ChatTemplate load(const std::filesystem::path& folder) {
   if (!chat.ok()) throw std::runtime_error(chat.error().message);
   return std::move(chat).value();
 }
-
-/// A folder that is removed with its files.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = testing::TempDir() + "/chat_template.XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST(ChatTemplate, renders_and_tokenises_as_the_reference_does) {
   const ChatTemplate chat = load(text_data("fable"));
