@@ -120,8 +120,13 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
 
 std::string shortened(std::string_view text) {
   constexpr std::size_t longest = 60;
+  std::size_t end = std::min(text.size(), longest);
+  // Not within a character of UTF-8.
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
+    --end;
+  }
   std::string result;
-  for (const char c : text.substr(0, longest)) {
+  for (const char c : text.substr(0, end)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
       result += fmt::format("\\x{:02x}", static_cast<unsigned>(byte));
@@ -129,7 +134,7 @@ std::string shortened(std::string_view text) {
       result += c;
     }
   }
-  return text.size() > longest ? result + "..." : result;
+  return text.size() > end ? result + "..." : result;
 }
 
 std::string kind_of(const YAML::Node& node) {

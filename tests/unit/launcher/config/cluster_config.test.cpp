@@ -8,24 +8,10 @@
 #include <unistd.h>
 
 #include "launcher/config/config_schema.hpp"
+#include "tests/unit/launcher/config/config_text.hpp"
 
-namespace troupe {
+namespace troupe::config_test {
 namespace {
-
-constexpr std::string_view minimal =
-    "model: {path: configs/demo/fable-moe}\n"
-    "job: {input: in.jsonl, output: out.jsonl}\n";
-
-Result<Config> parse(std::string_view text, const std::vector<std::string>& sets = {},
-                     Purpose purpose = Purpose::run) {
-  std::vector<Override> overrides;
-  for (const auto& set : sets) {
-    auto parsed = parse_override(set);
-    if (!parsed) return std::move(parsed).error();
-    overrides.push_back(*parsed);
-  }
-  return parse_config(text, "c.yaml", overrides, purpose);
-}
 
 TEST(ClusterConfig, fills_in_the_defaults_of_this_version) {
   const auto config = parse(minimal);
@@ -119,205 +105,11 @@ TEST(ClusterConfig, reads_names_again_that_are_words_for_nothing) {
   }
 }
 
-TEST(ClusterConfig, tells_all_sections_where_nothing_is_near) {
-  const auto config = parse("model: {path: x}\nqqqqqqqqqqqq: 1", {}, Purpose::check);
-  ASSERT_FALSE(config.ok());
-  for (const KeySpec& spec : config_schema()) {
-    const std::string section(spec.key.substr(0, spec.key.find('.')));
-    EXPECT_NE(config.error().message.find(section), std::string::npos) << section;
-  }
-}
-
 TEST(ClusterConfig, takes_one_served_name_without_brackets) {
   const auto config = parse("model: {path: x, served_model_name: tales}", {}, Purpose::check);
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->model.served_model_name, std::vector<std::string>{"tales"});
 }
-
-struct Mistake {
-  const char* name;
-  std::string text;
-  std::vector<std::string> sets;
-  std::string message;
-};
-
-class ConfigMistake : public testing::TestWithParam<Mistake> {};
-
-TEST_P(ConfigMistake, gets_exactly_this_message) {
-  const auto& [name, text, sets, message] = GetParam();
-  const auto config = parse(text, sets);
-  ASSERT_FALSE(config.ok());
-  EXPECT_EQ(config.error().message, message);
-  EXPECT_EQ(config.error().code, ErrorCode::invalid_argument);
-}
-
-std::string with(const std::string& lines) { return std::string(minimal) + lines; }
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, ConfigMistake,
-    testing::Values(
-        Mistake{"misspelt",
-                with("parallel:\n  tensor_paralel_size: 2\n"),
-                {},
-                "c.yaml:4: unknown key parallel.tensor_paralel_size; did you mean "
-                "parallel.tensor_parallel_size?"},
-        Mistake{"swapped",
-                with("engine:\n  blokc_size: 16\n"),
-                {},
-                "c.yaml:4: unknown key engine.blokc_size; did you mean engine.block_size?"},
-        Mistake{"dashes",
-                with("engine:\n  max-num-seqs: 16\n"),
-                {},
-                "c.yaml:4: unknown key engine.max-num-seqs; did you mean engine.max_num_seqs?"},
-        Mistake{"wrong_section",
-                with("engine:\n  tensor_parallel_size: 2\n"),
-                {},
-                "c.yaml:4: unknown key engine.tensor_parallel_size; did you mean "
-                "parallel.tensor_parallel_size?"},
-        Mistake{"misspelt_section",
-                with("paralel: {tensor_parallel_size: 2}\n"),
-                {},
-                "c.yaml:3: unknown key paralel; did you mean parallel?"},
-        Mistake{"leaf_at_top",
-                with("tensor_parallel_size: 2\n"),
-                {},
-                "c.yaml:3: unknown key tensor_parallel_size; did you mean "
-                "parallel.tensor_parallel_size?"},
-        Mistake{"nothing_near",
-                with("cluster: {zzzzzz: 2}\n"),
-                {},
-                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, device, "
-                "devices_per_node, network"},
-        Mistake{"type_integer",
-                with("engine: {block_size: two}\n"),
-                {},
-                "c.yaml:3: engine.block_size: expected one of 8, 16, 32, 64, 128, found the text "
-                "\"two\""},
-        Mistake{"quoted_integer",
-                with("engine: {max_num_seqs: \"8\"}\n"),
-                {},
-                "c.yaml:3: engine.max_num_seqs: expected an integer, found the text \"8\""},
-        Mistake{"fraction",
-                with("engine: {max_num_seqs: 8.5}\n"),
-                {},
-                "c.yaml:3: engine.max_num_seqs: expected an integer, found the number 8.5"},
-        Mistake{"auto_integer",
-                with("engine: {kv_cache_blocks: many}\n"),
-                {},
-                "c.yaml:3: engine.kv_cache_blocks: expected an integer or auto, found the text "
-                "\"many\""},
-        Mistake{"type_boolean",
-                with("parallel: {sequence_parallel: yes}\n"),
-                {},
-                "c.yaml:3: parallel.sequence_parallel: expected true or false, found the text "
-                "\"yes\""},
-        Mistake{
-            "type_list", with("name: [a, b]\n"), {}, "c.yaml:3: name: expected text, found a list"},
-        Mistake{"type_nothing",
-                with("engine:\n  block_size:\n"),
-                {},
-                "c.yaml:4: engine.block_size: expected one of 8, 16, 32, 64, 128, found nothing"},
-        Mistake{"choice",
-                with("cluster: {launch: kubernetes}\n"),
-                {},
-                "c.yaml:3: cluster.launch: expected one of local, ssh, slurm, found the text "
-                "\"kubernetes\""},
-        Mistake{"range_low",
-                with("parallel: {tensor_parallel_size: 0}\n"),
-                {},
-                "c.yaml:3: parallel.tensor_parallel_size: expected an integer from 1 to 1024, "
-                "found 0"},
-        Mistake{"range_high",
-                with("engine: {gpu_memory_utilization: 1.5}\n"),
-                {},
-                "c.yaml:3: engine.gpu_memory_utilization: expected a number from 0.01 to 1, found "
-                "1.5"},
-        Mistake{"range_huge",
-                with("engine: {max_num_seqs: 99999999999999999999}\n"),
-                {},
-                "c.yaml:3: engine.max_num_seqs: expected an integer, found the number "
-                "99999999999999999999"},
-        Mistake{"section_scalar",
-                with("engine: fast\n"),
-                {},
-                "c.yaml:3: engine is a section: expected keys below it, found the text \"fast\""},
-        Mistake{"duplicate_key",
-                with("engine:\n  block_size: 16\n  block_size: 32\n"),
-                {},
-                "c.yaml:5: engine.block_size is given twice, first in line 4"},
-        Mistake{"duplicate_section",
-                with("job: {seed: 1}\n"),
-                {},
-                "c.yaml:3: job is given twice, first in line 2"},
-        Mistake{"not_a_mapping",
-                "- a\n- b\n",
-                {},
-                "c.yaml:1: expected sections (model: ...), found a list"},
-        Mistake{"only_text",
-                "hello\n",
-                {},
-                "c.yaml:1: expected sections (model: ...), found the text \"hello\""},
-        Mistake{"empty",
-                "",
-                {},
-                "c.yaml:1: the file is empty; it needs at least model: {path: FOLDER}"},
-        Mistake{"only_comments",
-                "# nothing\n\n",
-                {},
-                "c.yaml:1: the file is empty; it needs at least model: {path: FOLDER}"},
-        Mistake{"syntax",
-                "model: {path: x\njob: [\n",
-                {},
-                "c.yaml:2: not valid YAML: end of map flow not found"},
-        Mistake{"two_documents",
-                "model: {path: x}\n---\nmodel: {path: y}\n",
-                {},
-                "c.yaml:3: a second document (---); one file is one topology"},
-        Mistake{"missing_all",
-                "name: x\n",
-                {},
-                "c.yaml: model.path is missing: the folder of the checkpoint\n"
-                "c.yaml: job.input is missing: the requests; or give --input FILE\n"
-                "c.yaml: job.output is missing: where answers go; or give --output FILE"},
-        Mistake{"empty_path",
-                "model: {path: ''}\njob: {input: a, output: b}\n",
-                {},
-                "c.yaml:1: model.path: expected text, found the text \"\""},
-        Mistake{"set_unknown",
-                std::string(minimal),
-                {"engine.blocksize=32"},
-                "--set engine.blocksize=32: unknown key engine.blocksize; did you mean "
-                "engine.block_size?"},
-        Mistake{"set_without_section",
-                std::string(minimal),
-                {"block_size=32"},
-                "--set block_size=32: unknown key block_size; did you mean engine.block_size?"},
-        Mistake{"set_section",
-                std::string(minimal),
-                {"engine=32"},
-                "--set engine=32: engine is a section, not a key"},
-        Mistake{"set_type",
-                std::string(minimal),
-                {"engine.max_num_seqs=few"},
-                "--set engine.max_num_seqs=few: engine.max_num_seqs: expected an integer, found "
-                "the text \"few\""},
-        Mistake{"set_bad_yaml",
-                std::string(minimal),
-                {"cluster.hosts=[a"},
-                "--set cluster.hosts=[a: the value is not valid YAML: end of sequence flow not "
-                "found"},
-        Mistake{"set_no_equals",
-                std::string(minimal),
-                {"engine.block_size"},
-                "--set engine.block_size: expected key=value, e.g. --set engine.block_size=32"},
-        Mistake{"all_at_once",
-                with("engine:\n  blocksize: 1\n  max_num_seqs: many\n"),
-                {"parallel.tensor_parallel_size=two"},
-                "c.yaml:4: unknown key engine.blocksize; did you mean engine.block_size?\n"
-                "c.yaml:5: engine.max_num_seqs: expected an integer, found the text \"many\"\n"
-                "--set parallel.tensor_parallel_size=two: parallel.tensor_parallel_size: expected "
-                "an integer, found the text \"two\""}),
-    [](const auto& info) { return info.param.name; });
 
 TEST(ClusterConfig, prints_what_it_can_read_again_without_input_and_output_too) {
   const auto config = parse_config("model: {path: m}\n", "c.yaml", {}, Purpose::check);
@@ -326,31 +118,6 @@ TEST(ClusterConfig, prints_what_it_can_read_again_without_input_and_output_too) 
   const auto again = parse_config(printed, "printed", {}, Purpose::check);
   ASSERT_TRUE(again.ok()) << again.error().message << "\n" << printed;
   EXPECT_EQ(to_yaml(*again), printed);
-}
-
-TEST(ClusterConfig, refuses_what_a_later_version_runs) {
-  const std::vector<std::pair<std::string, std::string>> table = {
-      {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
-      {"parallel.collectives=nccl", "nccl is not in this version; it runs auto, shm, gloo"},
-      {"parallel.placement=spread", "spread is not in this version; it runs pack"},
-      {"cluster.launch=ssh", "ssh is not in this version; it runs local"},
-      {"cluster.hosts=[gpu01]", "a list with entries is not in this version; it runs []"},
-      {"cluster.network=eth0", "eth0 is not in this version; it runs auto"},
-      {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
-      {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},
-  };
-  for (const auto& [set, message] : table) {
-    const auto config = parse(minimal, {set});
-    ASSERT_FALSE(config.ok()) << set;
-    const std::string key = set.substr(0, set.find('='));
-    EXPECT_EQ(config.error().message, fmt::format("--set {}: {}: {}", set, key, message));
-  }
-  for (std::string_view key : later_config_keys()) {
-    const auto config = parse(minimal, {fmt::format("{}=1", key)});
-    ASSERT_FALSE(config.ok()) << key;
-    EXPECT_EQ(config.error().message,
-              fmt::format("--set {}=1: {} is not in this version", key, key));
-  }
 }
 
 TEST(ClusterConfig, opens_a_port_for_metrics_only_where_one_is_given) {
@@ -366,17 +133,6 @@ TEST(ClusterConfig, opens_a_port_for_metrics_only_where_one_is_given) {
             "c.yaml:3: metrics.port: expected an integer or off from 0 to 65535, found 65536");
   EXPECT_EQ(parse(with("metrics: {port: auto}\n")).error().message,
             "c.yaml:3: metrics.port: expected an integer or off, found the text \"auto\"");
-}
-
-TEST(ClusterConfig, tells_ten_mistakes_and_counts_the_rest) {
-  std::string text(minimal);
-  text += "engine:\n";
-  for (int i = 0; i < 14; ++i) text += fmt::format("  zzzz{}: 1\n", i);
-  const auto config = parse(text);
-  ASSERT_FALSE(config.ok());
-  const std::string& message = config.error().message;
-  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 10) << message;
-  EXPECT_TRUE(message.ends_with("\n... and 4 more")) << message;
 }
 
 TEST(ClusterConfig, lets_the_command_line_win_over_the_file_and_the_last_set_over_the_first) {
@@ -496,4 +252,4 @@ TEST(ConfigSchema, has_a_line_of_explanation_and_an_allowed_default_for_every_ke
 }
 
 }  // namespace
-}  // namespace troupe
+}  // namespace troupe::config_test
