@@ -88,9 +88,11 @@ std::vector<KeySpec> parallel_rows() {
            .reference =
                "What carries tensors between workers. `auto` is `shm`, the shared memory of the "
                "node; `gloo` is TCP, slower on one machine and [without a check of who "
-               "connects](operations.md#security). The answers are the same bytes with both.",
-           .choices = {"auto", "shm", "gloo", "nccl"},
-           .this_version = {"auto", "shm", "gloo"}}),
+               "connects](operations.md#security). The answers are the same bytes with both. On "
+               "GPUs tensors go from one to another by `nccl` whatever is said here, and `shm` or "
+               "`gloo` carries what the hosts tell each other; there `auto` and `nccl` are the "
+               "same.",
+           .choices = {"auto", "shm", "gloo", "nccl"}}),
       row<&C::parallel, &P::placement>(
           {.key = "parallel.placement",
            .type = ValueType::text,

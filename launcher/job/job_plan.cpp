@@ -95,11 +95,17 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.tensor_parallel_size = mesh.shape().tensor;
   engine.expert_parallel_size = mesh.expert_parallel_size();
   engine.sequence_parallel = config.parallel.sequence_parallel;
-  engine.collectives = config.parallel.collectives == "auto" ? "shm" : config.parallel.collectives;
+  const bool by_tcp = config.parallel.collectives == "gloo";
+  engine.collectives = by_tcp ? "gloo" : "shm";
   engine.threads_per_worker = static_cast<std::int32_t>(
       config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
   TROUPE_TRY(engine.device, device_kind(config));
   const bool on_gpu = engine.device == DeviceKind::cuda;
+  if (!on_gpu && config.parallel.collectives == "nccl") {
+    return fail(ErrorCode::invalid_argument,
+                "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
+                "auto, or set cluster.device: cuda");
+  }
   if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   engine.bf16 = config.model.dtype == "bfloat16" ||

@@ -197,7 +197,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ConfigMistakes, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
-      {"parallel.collectives=nccl", "nccl is not in this version; it runs auto, shm, gloo"},
       {"parallel.placement=spread", "spread is not in this version; it runs pack"},
       {"cluster.launch=ssh", "ssh is not in this version; it runs local"},
       {"cluster.hosts=[gpu01]", "a list with entries is not in this version; it runs []"},
