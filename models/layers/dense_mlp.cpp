@@ -23,8 +23,7 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
       const std::int64_t rows = std::min(at_once, tokens - begin);
       const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
       const Tensor activated = first_rows(space_.activated, rows, inner);
-      ops_.linear(*gate_up_, x.rows(begin, rows), gate_up);
-      ops_.silu_mul(gate_up, activated);
+      ops_.linear_gate_up(*gate_up_, x.rows(begin, rows), gate_up, activated);
       ops_.linear(*down_, activated, sums.rows(begin, rows));
     }
   });

@@ -72,8 +72,7 @@ void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) c
   ops_.upload(exchange_.offsets(), batch.offsets);
   ops_.upload(exchange_.sorted_rows(), batch.source);
   ops_.count_rows(batch, rows_per_expert_);
-  ops_.grouped_linear(*gate_up_, received, batch, 1, true, false, gate_up);
-  ops_.silu_mul(gate_up, activated);
+  ops_.grouped_gate_up(*gate_up_, received, batch, 1, gate_up, activated);
   ops_.grouped_linear(*down_, activated, batch, 1, false, true, results);
 }
 

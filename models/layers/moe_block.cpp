@@ -27,13 +27,18 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
   const Slice own = group_.own_tokens(tokens);
-  const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
 
   router_->choose(x, ids, weights);
   ops_.permute(ids, 0, batch);
   ops_.count_rows(batch, rows_per_expert_);
-  ops_.grouped_linear(*gate_up_, x, batch, top_k, true, false, gate_up);
-  ops_.silu_mul(gate_up, activated);
+  ops_.grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
+  if (!group_.sums_exactly()) {
+    const Tensor parts = space_.expert_rows->rows(0, rows);
+    ops_.grouped_linear(*down_, activated, batch, top_k, false, true, parts);
+    return group_.sum_to_owners(tokens, 1, out,
+                                [&](const Tensor& sums) { ops_.combine(parts, weights, sums); });
+  }
+  const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
     ops_.grouped_linear(*down_, activated, batch, top_k, false, true, sums);
   }));

@@ -196,6 +196,13 @@ class Ops {
   /// out = x . weight^T. x [rows, k], out [rows, n] f32 or activation dtype. Rows may be 0.
   virtual void linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;
 
+  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] is memory that this may use.
+  virtual void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
+                              const Tensor& out) {
+    linear(weight, x, scratch);
+    silu_mul(scratch, out);
+  }
+
   /// For each token of qkv [tokens, (heads + 2 kv_heads) * head_dim] (q heads, k heads, v heads):
   /// normalises each q and k head with q_norm, k_norm ([head_dim] f32; empty tensors: no norm),
   /// rotates them (`rope` [max_position, head_dim] f32: cos of the first half, then sin; Su et al.
@@ -246,6 +253,15 @@ class Ops {
   virtual void grouped_linear(const GroupedLinear& weights, const Tensor& x,
                               const ExpertBatch& batch, std::int64_t top_k, bool gather,
                               bool scatter, const Tensor& out) = 0;
+
+  /// grouped_linear with gather, then silu_mul: out [tokens * top_k, n / 2], sorted. `scratch`
+  /// [tokens * top_k, n] is memory that this may use.
+  virtual void grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
+                               const ExpertBatch& batch, std::int64_t top_k, const Tensor& scratch,
+                               const Tensor& out) {
+    grouped_linear(weights, x, batch, top_k, true, false, scratch);
+    silu_mul(scratch, out);
+  }
 
   /// out[t] = sum over c in order of weights[t, c] * x[t * top_k + c]; the first product starts the
   /// chain. x [tokens * top_k, hidden] f32, weights [tokens, top_k], out [tokens, hidden].

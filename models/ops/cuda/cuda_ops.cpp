@@ -39,7 +39,7 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   ops->check(cudaStreamCreateWithFlags(&ops->stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   if (ops->error_) return *ops->error_;
   TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
-  TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace)));
+  TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace), options.tunes_products));
   if (options.dtype == DType::bf16) {
     TROUPE_TRY(DeviceTensor work, ops->allocate(DType::u8, {FlashAttention::work_bytes}));
     TROUPE_TRY(DeviceTensor plan, ops->allocate(DType::u8, {FlashAttention::plan_bytes}));
@@ -185,6 +185,17 @@ void CudaOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
   const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
   check(products_->multiply(matrix, x, out, stream()));
+}
+
+void CudaOps::linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
+                             const Tensor& out) {
+  if (x[0] == 0) return;
+  const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
+  if (products_->multiplies_gated(matrix, x)) {
+    check(products_->multiply_gated(matrix, x, out, stream()));
+  } else {
+    Ops::linear_gate_up(weight, x, scratch, out);
+  }
 }
 
 }  // namespace troupe

@@ -9,14 +9,18 @@ namespace troupe {
 struct CudaOpsOptions {
   int device = 0;            ///< the process's, counted by CUDA
   DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
+  /// bf16 products take the algorithm that was measured to be fastest, which may be another one
+  /// next time; else the one that cuBLASLt advises.
+  bool tunes_products = true;
 };
 
 /// Ops on an NVIDIA GPU. Operations are enqueued on one stream; an Ops is used by one thread at a
 /// time, of any threads.
 ///
 /// Weights and activations have the dtype of the options: f32 products are exact fp32 (no TF32),
-/// bf16 ones are accumulated in fp32 on tensor cores. Answers do not depend on the batch for f32
-/// up to the choice of cuBLASLt's algorithm by shape; for bf16 likewise. allocate_kv wants a
+/// bf16 ones are accumulated in fp32 on tensor cores. A row of experts' products is the same in
+/// bits whatever the batch; one of dense products may differ between batches of up to 8 rows, and
+/// those of the sizes that cuBLASLt is given an algorithm each (rows_bucket). allocate_kv wants a
 /// head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim], values
 /// the same.
 ///

@@ -43,8 +43,8 @@ class CudaGroupedLinear final : public GroupedLinear {
 };
 
 /// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, marks in
-/// cuda_marks.cpp, single rows in cuda_rows.cu, attention in cuda_attention.cu, experts in
-/// cuda_experts.cu, sampling in cuda_sampler.cu.
+/// cuda_marks.cpp, single rows in cuda_rows.cu, attention in cuda_attention.cu, routing in
+/// cuda_routing.cu, experts in cuda_experts.cu, sampling in cuda_sampler.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
@@ -78,6 +78,8 @@ class CudaOps final : public Ops {
   void add(const Tensor& residual, const Tensor& x) override;
   void add_bias(const Tensor& x, const Tensor& bias) override;
   void linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
+  void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
+                      const Tensor& out) override;
   void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
                        const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
                        const KvLayer& cache, const Tensor& q_out) override;
@@ -94,6 +96,8 @@ class CudaOps final : public Ops {
   void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
+  void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                       std::int64_t top_k, const Tensor& scratch, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;

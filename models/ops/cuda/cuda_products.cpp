@@ -1,96 +1,118 @@
 #include "models/ops/cuda/cuda_products.hpp"
 
+#include <bit>
 #include <utility>
+
+#include "models/ops/cuda/few_rows.hpp"
+#include "models/ops/cuda/product_advice.hpp"
+#include "models/ops/cuda/product_tuner.hpp"
 
 namespace troupe {
 namespace {
 
 cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
+FewRowsProduct few_rows_product(const Tensor& weight, const Tensor& x, const Tensor& out,
+                                bool gated) {
+  return {.weight = weight.data(),
+          .x = x.data(),
+          .out = out.data(),
+          .out_dtype = out.dtype(),
+          .rows = x[0],
+          .n = weight[0],
+          .k = weight[1],
+          .gated = gated};
+}
+
+Result<void> run(const FewRowsProduct& product, cudaStream_t stream) {
+  const cudaError_t error = multiply_few_rows(product, stream);
+  if (error == cudaSuccess) return {};
+  return fail(ErrorCode::internal, "the product of {} rows with a matrix {} x {} failed: {}",
+              product.rows, product.n, product.k, cudaGetErrorString(error));
+}
+
 }  // namespace
 
-/// A product's descriptors and the algorithm that cuBLASLt advises. Its matrices are column-major,
-/// so out [rows, n] = x . weight^T is out^T [n, rows] = weight [n, k] . x^T.
-struct CudaProducts::Product {
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
+std::int64_t rows_bucket(std::int64_t rows) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  const std::int64_t three_quarters = power / 4 * 3;
+  return rows > 16 && rows <= three_quarters ? three_quarters : power;
+}
 
-  Product() = default;
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() {
-    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
-    for (cublasLtMatrixLayout_t layout : {weight, x, out}) {
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
-    }
-  }
-};
+ProductLayout::ProductLayout(const ProductKind& kind) {
+  cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                 sizeof transposed);
+  const auto n = static_cast<std::uint64_t>(kind.n), k = static_cast<std::uint64_t>(kind.k),
+             rows = static_cast<std::uint64_t>(kind.rows);
+  cublasLtMatrixLayoutInit(&weight, cuda_type(kind.in), k, n, kind.k);
+  cublasLtMatrixLayoutInit(&x, cuda_type(kind.in), k, rows, kind.k);
+  cublasLtMatrixLayoutInit(&out, cuda_type(kind.out), n, rows, kind.n);
+}
 
 CudaProducts::CudaProducts(DeviceTensor workspace) : workspace_(std::move(workspace)) {}
 
-Result<std::unique_ptr<CudaProducts>> CudaProducts::create(DeviceTensor workspace) {
+Result<std::unique_ptr<CudaProducts>> CudaProducts::create(DeviceTensor workspace, bool tunes) {
   std::unique_ptr<CudaProducts> products(new CudaProducts(std::move(workspace)));
   if (const cublasStatus_t status = cublasLtCreate(&products->handle_);
       status != CUBLAS_STATUS_SUCCESS) {
     return fail(ErrorCode::internal, "cuBLASLt cannot be started: {}",
                 cublasLtGetStatusString(status));
   }
+  const std::size_t room = products->workspace_->bytes();
+  products->advised_ = std::make_unique<ProductAdvice>(products->handle_, room);
+  if (tunes) {
+    products->tuned_ = std::make_unique<ProductTuner>(products->handle_, room, tuning_file());
+  }
   return products;
 }
 
 CudaProducts::~CudaProducts() {
-  products_.clear();
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-const CudaProducts::Product* CudaProducts::find(const Key& key) {
-  if (const auto found = products_.find(key); found != products_.end()) return found->second.get();
-  const auto [n, k, rows, in, out] = key;
-  auto product = std::make_unique<Product>();
-  cublasLtMatmulDescCreate(&product->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                 sizeof transposed);
-  cublasLtMatrixLayoutCreate(&product->weight, cuda_type(in), k, n, k);
-  cublasLtMatrixLayoutCreate(&product->x, cuda_type(in), k, rows, k);
-  cublasLtMatrixLayoutCreate(&product->out, cuda_type(out), n, rows, n);
-  cublasLtMatmulPreference_t preference = nullptr;
-  cublasLtMatmulPreferenceCreate(&preference);
-  // Partial sums of a k that is split are added in fp32.
-  const std::uint32_t reductions =
-      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                       &reductions, sizeof reductions);
-  const std::size_t room = workspace_->bytes();
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room,
-                                       sizeof room);
-  cublasLtMatmulHeuristicResult_t advice{};
-  int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, product->operation, product->weight, product->x,
-                                     product->out, product->out, preference, 1, &advice, &found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return nullptr;
-  product->algorithm = advice.algo;
-  return products_.emplace(key, std::move(product)).first->second.get();
+cublasStatus_t CudaProducts::multiply(const ProductKind& kind,
+                                      const cublasLtMatmulAlgo_t& algorithm, const Tensor& weight,
+                                      const Tensor& x, const Tensor& out, cudaStream_t stream) {
+  ProductLayout layout(kind);
+  const float one = 1.0F, zero = 0.0F;
+  return cublasLtMatmul(handle_, &layout.operation, &one, weight.data(), &layout.weight, x.data(),
+                        &layout.x, &zero, out.data(), &layout.out, out.data(), &layout.out,
+                        &algorithm, workspace_->data(), workspace_->bytes(), stream);
 }
 
 Result<void> CudaProducts::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                                     cudaStream_t stream) {
-  const Product* product = find({weight[0], weight[1], x[0], x.dtype(), out.dtype()});
+  const FewRowsProduct few = few_rows_product(weight, x, out, false);
+  if (x.dtype() == DType::bf16 && few_rows_fit(few)) return run(few, stream);
+  const ProductKind kind{weight[0], weight[1], x[0], x.dtype(), out.dtype()};
+  ProductKind bucket = kind;
+  bucket.rows = rows_bucket(kind.rows);
+  ProductAlgorithms& algorithms =
+      tuned_ != nullptr && x.dtype() == DType::bf16 ? *tuned_ : *advised_;
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
-  if (product != nullptr) {
-    const float one = 1.0F, zero = 0.0F;
-    status =
-        cublasLtMatmul(handle_, product->operation, &one, weight.data(), product->weight, x.data(),
-                       product->x, &zero, out.data(), product->out, out.data(), product->out,
-                       &product->algorithm, workspace_->data(), workspace_->bytes(), stream);
+  if (const auto* chosen = algorithms.choose(bucket, weight.data(), stream); chosen != nullptr) {
+    status = multiply(kind, *chosen, weight, x, out, stream);
+  }
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    // What suits the most rows of a bucket does not suit these.
+    const auto advised = advised_algorithms(handle_, kind, workspace_->bytes(), 1);
+    if (!advised.empty()) status = multiply(kind, advised.front(), weight, x, out, stream);
   }
   if (status == CUBLAS_STATUS_SUCCESS) return {};
   return fail(ErrorCode::internal, "the product of {} {} and {} into {} failed: {}",
               x.shape().to_string(), to_string(x.dtype()), weight.shape().to_string(),
               to_string(out.dtype()), cublasLtGetStatusString(status));
+}
+
+bool CudaProducts::multiplies_gated(const Tensor& weight, const Tensor& x) {
+  return x.dtype() == DType::bf16 && few_rows_fit(few_rows_product(weight, x, x, true));
+}
+
+Result<void> CudaProducts::multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
+                                          cudaStream_t stream) {
+  return run(few_rows_product(weight, x, out, true), stream);
 }
 
 }  // namespace troupe

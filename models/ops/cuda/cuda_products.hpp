@@ -1,8 +1,9 @@
 #pragma once
 
-#include <map>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <tuple>
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -11,12 +12,43 @@
 
 namespace troupe {
 
-/// Dense products by cuBLASLt, with one advised algorithm for each shape, which is looked up once.
-/// One thread at a time.
+/// Rows up to which a product takes the algorithm that suits `rows`: 1, 2, 4, 8, 16, 24, 32, 48,
+/// 64, 96 and so on, so that there are few algorithms to choose whatever batches come.
+std::int64_t rows_bucket(std::int64_t rows);
+
+/// One kind of product: what an algorithm is chosen for. Rows are a bucket.
+struct ProductKind {
+  std::int64_t n = 0, k = 0, rows = 0;
+  DType in = DType::bf16, out = DType::bf16;
+  auto operator<=>(const ProductKind&) const = default;
+};
+
+/// cuBLASLt's description of out = x . weight^T. Its matrices are column-major, so that is
+/// out^T [n, rows] = weight [n, k] . x^T.
+struct ProductLayout {
+  explicit ProductLayout(const ProductKind& kind);
+
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t weight{}, x{}, out{};
+};
+
+/// Chooses cuBLASLt's algorithms.
+class ProductAlgorithms {
+ public:
+  virtual ~ProductAlgorithms() = default;
+  /// For products of this kind, with `workspace_bytes` at most; `weight` is one that they will
+  /// have, which is only read. Null if there is none.
+  virtual const cublasLtMatmulAlgo_t* choose(const ProductKind& kind, const void* weight,
+                                             cudaStream_t stream) = 0;
+};
+
+/// Dense products: a few bf16 rows by multiply_few_rows, others by cuBLASLt. One thread at a time.
 class CudaProducts {
  public:
-  /// `workspace` is device memory that products on one stream may use. Errors: internal.
-  static Result<std::unique_ptr<CudaProducts>> create(DeviceTensor workspace);
+  /// `workspace` is device memory that products on one stream may use. With `tunes`, bf16 products
+  /// of a kind that is met for the first time are timed (ProductTuner), which may take milliseconds
+  /// and waits for the device; else cuBLASLt's first advice is taken. Errors: internal.
+  static Result<std::unique_ptr<CudaProducts>> create(DeviceTensor workspace, bool tunes);
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
@@ -26,17 +58,21 @@ class CudaProducts {
   Result<void> multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
 
- private:
-  struct Product;
-  /// Out and in features, rows, dtypes of the input and the output.
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType>;
+  /// Whether multiply_gated takes them: a few bf16 rows.
+  static bool multiplies_gated(const Tensor& weight, const Tensor& x);
+  /// As multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) * up.
+  Result<void> multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
+                              cudaStream_t stream);
 
+ private:
   explicit CudaProducts(DeviceTensor workspace);
-  const Product* find(const Key& key);
+  cublasStatus_t multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+                          const Tensor& weight, const Tensor& x, const Tensor& out,
+                          cudaStream_t stream);
 
   cublasLtHandle_t handle_ = nullptr;
   DeviceTensor workspace_;
-  std::map<Key, std::unique_ptr<Product>> products_;
+  std::unique_ptr<ProductAlgorithms> advised_, tuned_;
 };
 
 }  // namespace troupe

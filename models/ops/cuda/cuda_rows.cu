@@ -1,6 +1,7 @@
 // Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever is stored.
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/device_math.cuh"
+#include "models/ops/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
@@ -34,6 +35,101 @@ __global__ void norm_rows(T* residual, const X* x, const float* weight, float ep
   for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     store(out + blockIdx.x * width + i, load(row + i) * scale * weight[i]);
   }
+}
+
+constexpr int unit = 8;  // elements of a thread, where rows are multiples of it
+constexpr std::int64_t most_unit_width = 1024 * unit;
+
+__device__ __forceinline__ void load_unit(const float* from, float (&values)[unit]) {
+#pragma unroll
+  for (int i = 0; i < unit; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(from + i);
+    values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+  }
+}
+__device__ __forceinline__ void load_unit(const bf16* from, float (&values)[unit]) {
+  const uint4 eight = *reinterpret_cast<const uint4*>(from);
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(&eight);
+#pragma unroll
+  for (int i = 0; i < unit / 2; ++i) {
+    const float2 two = __bfloat1622float2(pairs[i]);
+    values[2 * i] = two.x, values[2 * i + 1] = two.y;
+  }
+}
+__device__ __forceinline__ void store_unit(float* to, const float (&values)[unit]) {
+#pragma unroll
+  for (int i = 0; i < unit; i += 4) {
+    *reinterpret_cast<float4*>(to + i) =
+        make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+  }
+}
+__device__ __forceinline__ void store_unit(bf16* to, const float (&values)[unit]) {
+  uint4 eight;
+  auto* pairs = reinterpret_cast<__nv_bfloat162*>(&eight);
+#pragma unroll
+  for (int i = 0; i < unit / 2; ++i) {
+    pairs[i] = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
+  }
+  *reinterpret_cast<uint4*>(to) = eight;
+}
+
+/// norm_rows for rows that a block holds in its registers, a unit a thread.
+template <class T, class X, bool adds>
+__global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
+                           T* out) {
+  const int column = threadIdx.x * unit;
+  const std::int64_t at = std::int64_t{blockIdx.x} * width + column;
+  const bool there = column < width;
+  float values[unit] = {}, weights[unit];
+  let_next_kernel_start();
+  if (there) load_unit(weight + column, weights);
+  wait_for_kernels_before();
+  float squares = 0.0F;
+  if (there) {
+    load_unit(residual + at, values);
+    if constexpr (adds) {
+      float added[unit];
+      load_unit(x + at, added);
+#pragma unroll
+      for (int i = 0; i < unit; ++i) {
+        T sum;
+        store(&sum, values[i] + added[i]);
+        values[i] = load(&sum);
+      }
+      store_unit(residual + at, values);
+    }
+#pragma unroll
+    for (const float value : values) squares += value * value;
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
+  if (!there) return;
+#pragma unroll
+  for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
+  store_unit(out + at, values);
+}
+
+/// Grid: rows, and parts of their width.
+template <class T>
+__global__ void silu_mul_units(const T* gate_up, int inner, T* out) {
+  begin_early_kernel();
+  const int column = (blockIdx.y * blockDim.x + threadIdx.x) * unit;
+  if (column >= inner) return;
+  const T* row = gate_up + std::int64_t{blockIdx.x} * 2 * inner + column;
+  float gates[unit], ups[unit];
+  load_unit(row, gates);
+  load_unit(row + inner, ups);
+#pragma unroll
+  for (int i = 0; i < unit; ++i) gates[i] = gates[i] / (1.0F + expf(-gates[i])) * ups[i];
+  store_unit(out + std::int64_t{blockIdx.x} * inner + column, gates);
+}
+
+/// Whether a tensor's rows of `width` are made of units that lie where they may be read at once.
+bool has_units(const Tensor& tensor, std::int64_t width) {
+  return width % unit == 0 && reinterpret_cast<std::uintptr_t>(tensor.data()) % 16 == 0;
+}
+
+unsigned unit_threads(std::int64_t width) {
+  return static_cast<unsigned>((width / unit + 31) / 32 * 32);
 }
 
 template <class T, class X>
@@ -112,8 +208,18 @@ void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_b
 
 void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
   if (x.empty()) return;
+  const bool units = x[1] <= most_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+                     has_units(weight, x[1]);
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
+    if (units) {
+      check(launch_early(norm_units<T, float, false>,
+                         {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
+                         static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
+                         static_cast<int>(x[1]), static_cast<T*>(out.data())),
+            "rms_norm");
+      return;
+    }
     norm_rows<T, float, false><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
         static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps, x[1],
         static_cast<T*>(out.data()));
@@ -124,10 +230,20 @@ void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const T
 void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
                            const Tensor& out) {
   if (x.empty()) return;
+  const bool units = x[1] <= most_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+                     has_units(residual, x[1]) && has_units(weight, x[1]);
   with_type(residual.dtype(), [&](auto* type) {
     with_type(x.dtype(), [&](auto* added) {
       using T = element<decltype(type)>;
       using X = element<decltype(added)>;
+      if (units) {
+        check(launch_early(
+                  norm_units<T, X, true>, {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])},
+                  stream(), static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
+                  weight.as<float>(), eps, static_cast<int>(x[1]), static_cast<T*>(out.data())),
+              "add_rms_norm");
+        return;
+      }
       norm_rows<T, X, true><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
           static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), weight.as<float>(),
           eps, x[1], static_cast<T*>(out.data()));
@@ -163,6 +279,14 @@ void CudaOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
   if (out.empty()) return;
   with_type(out.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
+    if (has_units(gate_up, out[1]) && has_units(out, out[1])) {
+      const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * row_threads));
+      check(launch_early(silu_mul_units<T>, {grid, row_threads}, stream(),
+                         static_cast<const T*>(gate_up.data()), static_cast<int>(out[1]),
+                         static_cast<T*>(out.data())),
+            "silu_mul");
+      return;
+    }
     silu_mul_rows<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
         static_cast<const T*>(gate_up.data()), out[1], out.elements(), static_cast<T*>(out.data()));
   });
@@ -194,6 +318,19 @@ void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out
     gather(std::uint16_t{});
   }
   check_launch("gather_rows");
+}
+
+void CudaOps::join_columns(const Tensor& parts, const Tensor& out) {
+  if (out.empty()) return;
+  const auto rows = static_cast<std::size_t>(out[0]);
+  const std::size_t width = parts.bytes() / static_cast<std::size_t>(parts[0]);
+  const std::size_t row = out.bytes() / rows;
+  for (std::size_t done = 0, part = 0; done < row; done += width, ++part) {
+    check(cudaMemcpy2DAsync(static_cast<char*>(out.data()) + done, row,
+                            static_cast<const char*>(parts.data()) + part * rows * width, width,
+                            std::min(width, row - done), rows, cudaMemcpyDeviceToDevice, stream()),
+          "join_columns");
+  }
 }
 
 }  // namespace troupe

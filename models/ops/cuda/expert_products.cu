@@ -1,0 +1,402 @@
+// Products of experts by groups of four warps on Hopper's tensor cores (wgmma), fed by copies in
+// the background. Few rows an expert are bound by its weights' bytes, which this streams through
+// shared memory once; many rows by the tensor cores.
+#include <algorithm>
+
+#include "models/ops/cuda/device_math.cuh"
+#include "models/ops/cuda/expert_products.hpp"
+#include "models/ops/cuda/hopper.cuh"
+#include "models/ops/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int threads = 256;      // two groups of four warps
+constexpr int group_rows = 64;    // of the left matrix, by one group
+constexpr int left_rows = 128;    // by both
+constexpr int tile_k = 64;        // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;    // of a tile in shared memory
+constexpr int units = 8;          // of 16 bytes in such a row
+constexpr int rows_at_once = 32;  // that the threads copy a unit each of
+constexpr int unit_elements = 8;
+constexpr int alignment = 1024;  // of a tile, for the swizzle
+constexpr int most_experts = 1024;
+
+/// `right_rows` of the right matrix meet the 128 of the left. The left one is the rows if
+/// `rows_left`, else the weights, so that few rows waste little. `stages` of tile_k columns are in
+/// shared memory, `blocks` blocks on a multiprocessor.
+template <int right_rows_, bool rows_left_, int stages_, int blocks_>
+struct Tiling {
+  static constexpr int right_rows = right_rows_, stages = stages_, blocks = blocks_;
+  static constexpr bool rows_left = rows_left_;
+  static constexpr int rows = rows_left ? left_rows : right_rows;
+  static constexpr int columns = rows_left ? right_rows : left_rows;
+  static constexpr int left_bytes = left_rows * row_bytes;
+  static constexpr int stage_bytes = left_bytes + right_rows * row_bytes;
+  static constexpr int rows_at = rows_left ? 0 : left_bytes;  // in a stage
+  static constexpr int columns_at = rows_left ? left_bytes : 0;
+};
+using Rows16 = Tiling<16, false, 6, 2>;
+using Rows32 = Tiling<32, false, 5, 2>;
+using Rows64 = Tiling<64, false, 4, 2>;
+using Rows128 = Tiling<256, true, 4, 1>;
+
+struct Product {
+  const bf16* weights;
+  const bf16* x;
+  const std::int32_t* offsets;
+  const std::int32_t* source;
+  std::uint32_t experts, n, k, top_k;
+  bool gather, scatter;
+};
+
+template <class T>
+std::size_t shared_bytes(std::int64_t experts) {
+  return alignment + T::stages * T::stage_bytes +
+         2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
+}
+
+struct Tile {
+  int expert;
+  int row;     // the first, sorted
+  int rows;    // at most T::rows
+  int column;  // of tiles
+};
+
+/// Where each expert's tiles begin, counted through all; in shared memory.
+struct TileTable {
+  const std::int32_t* offsets;
+  const std::int32_t* first;  // [experts + 1] tiles of rows
+  int experts, column_tiles;
+
+  template <class T>
+  __device__ Tile find(int number) const {
+    const int row_tile = number / column_tiles;
+    int low = 0, high = experts - 1;  // the last whose first tile is at or before row_tile
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first[middle] <= row_tile) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const int row = offsets[low] + (row_tile - first[low]) * T::rows;
+    return {low, row, min(T::rows, offsets[low + 1] - row), number - row_tile * column_tiles};
+  }
+  __device__ int tiles() const { return first[experts] * column_tiles; }
+};
+
+/// Counts the tiles of all experts; by all threads. `memory`: 2 * (experts + 1) integers.
+template <class T>
+__device__ TileTable make_table(const Product& product, int column_tiles, std::int32_t* memory) {
+  const int experts = static_cast<int>(product.experts);
+  std::int32_t* offsets = memory;
+  std::int32_t* first = memory + experts + 1;
+  for (int e = threadIdx.x; e <= experts; e += threads) offsets[e] = product.offsets[e];
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    std::int32_t before = 0;
+    for (int begin = 0; begin < experts; begin += 32) {
+      const int e = begin + static_cast<int>(threadIdx.x);
+      const int tiles = e < experts ? (offsets[e + 1] - offsets[e] + T::rows - 1) / T::rows : 0;
+      int sum = tiles;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(~0U, sum, distance);
+        if (threadIdx.x >= distance) sum += other;
+      }
+      if (e < experts) first[e] = before + sum - tiles;
+      before += __shfl_sync(~0U, sum, 31);
+    }
+    if (threadIdx.x == 0) first[experts] = before;
+  }
+  __syncthreads();
+  return {offsets, first, experts, column_tiles};
+}
+
+/// The row of the matrix that row `i` of the columns' tile is. Gated tiles have gates and their ups
+/// where one thread gets both sums. n or more: none.
+template <class T, bool gated>
+__device__ std::uint32_t matrix_row(const Product& product, int column_tile, int i) {
+  if constexpr (!gated) return column_tile * T::columns + i;
+  const std::uint32_t inner = product.n / 2;
+  constexpr int half = T::columns / 2, run = T::rows_left ? half : 8;
+  const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
+  if (column >= inner) return product.n;
+  return i % (2 * run) < run ? column : inner + column;
+}
+
+/// What one thread copies of a tile: a unit of every rows_at_once-th row.
+template <class T, bool gated>
+class Copies {
+ public:
+  __device__ Copies(const Product& product, std::uint32_t stages_at)
+      : product_(product), row_(threadIdx.x / units), unit_(threadIdx.x % units) {
+    to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * 16);
+  }
+
+  __device__ void open(const Tile& tile) {
+    const std::size_t matrix = std::size_t{product_.n} * product_.k;
+    weights_ = product_.weights + tile.expert * matrix + unit_ * unit_elements;
+#pragma unroll
+    for (int i = 0; i < column_copies; ++i) {
+      const std::uint32_t row =
+          matrix_row<T, gated>(product_, tile.column, row_ + i * rows_at_once);
+      column_[i] = row < product_.n ? row * product_.k : none;
+    }
+#pragma unroll
+    for (int i = 0; i < row_copies; ++i) {
+      const int row = row_ + i * rows_at_once;
+      x_[i] = nullptr;
+      if (row >= tile.rows) continue;
+      const int sorted = tile.row + row;
+      const std::size_t from = product_.gather ? product_.source[sorted] / product_.top_k : sorted;
+      x_[i] = product_.x + from * product_.k + unit_ * unit_elements;
+    }
+  }
+
+  /// Columns [k, k + tile_k) to a stage.
+  __device__ void copy(std::uint32_t k, int stage) const {
+    const bool in_k = k + unit_ * unit_elements < product_.k;
+    const std::uint32_t to = to_ + stage * T::stage_bytes;
+#pragma unroll
+    for (int i = 0; i < column_copies; ++i) {
+      const bool there = in_k && column_[i] != none;
+      copy_async(to + T::columns_at + i * rows_at_once * row_bytes,
+                 there ? weights_ + column_[i] + k : product_.weights, there);
+    }
+#pragma unroll
+    for (int i = 0; i < row_copies; ++i) {
+      if (T::rows < rows_at_once && row_ >= T::rows) break;
+      const bool there = in_k && x_[i] != nullptr;
+      copy_async(to + T::rows_at + i * rows_at_once * row_bytes, there ? x_[i] + k : product_.x,
+                 there);
+    }
+  }
+
+ private:
+  static constexpr int column_copies = T::columns / rows_at_once;
+  static constexpr int row_copies = (T::rows + rows_at_once - 1) / rows_at_once;
+  static constexpr std::uint32_t none = ~0U;
+
+  const Product& product_;
+  int row_, unit_;
+  std::uint32_t to_;
+  const bf16* weights_ = nullptr;
+  std::uint32_t column_[column_copies];
+  const bf16* x_[row_copies];
+};
+
+__device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf(-gate)); }
+__device__ __forceinline__ void store_pair(float* to, float a, float b) {
+  *reinterpret_cast<float2*>(to) = make_float2(a, b);
+}
+__device__ __forceinline__ void store_pair(bf16* to, float a, float b) {
+  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(a, b);
+}
+
+/// Writes this thread's sums, whose places multiply_tiles says.
+template <class T, bool gated, class Out>
+__device__ void store_sums(const Product& product, const Tile& tile, int left_row,
+                           const float (&sums)[T::right_rows / 2], Out* out) {
+  const int lane = threadIdx.x % 32, first = lane % 4 * 2;
+  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const auto line = [&](int row) {
+    const int sorted = tile.row + row;
+    return out + std::size_t(product.scatter ? product.source[sorted] : sorted) * width;
+  };
+  if constexpr (T::rows_left) {
+    constexpr int columns = gated ? T::columns / 2 : T::columns;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = left_row + lane / 4 + 8 * half;
+      if (row >= tile.rows) continue;
+      Out* to = line(row);
+#pragma unroll
+      for (int j = 0; j < columns / 8; ++j) {
+        const int column = tile.column * columns + 8 * j + first;
+        if (column >= width) break;
+        const int at = 4 * j + 2 * half;
+        if constexpr (gated) {
+          constexpr int ups = T::right_rows / 4;
+          store_pair(to + column, silu(sums[at]) * sums[at + ups],
+                     silu(sums[at + 1]) * sums[at + 1 + ups]);
+        } else {
+          store_pair(to + column, sums[at], sums[at + 1]);
+        }
+      }
+    }
+  } else {
+    const int column = gated ? tile.column * (T::columns / 2) + left_row / 2 + lane / 4
+                             : tile.column * T::columns + left_row + lane / 4;
+#pragma unroll
+    for (int j = 0; j < T::rows / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = 8 * j + first + i;
+        if (row >= tile.rows) break;
+        Out* to = line(row);
+        if constexpr (gated) {
+          if (column < width) store(to + column, silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
+        } else {
+          if (column < width) store(to + column, sums[4 * j + i]);
+          if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);
+        }
+      }
+    }
+  }
+}
+
+/// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the products,
+/// over the ends of tiles; a stage is written to again when the products of the step after its own
+/// have begun, and those of its own have ended.
+template <class T, bool gated, class Out>
+__global__ void __launch_bounds__(threads, T::blocks)
+    multiply_tiles_of_experts(const Product product, Out* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  begin_early_kernel();
+  extern __shared__ unsigned char shared[];
+  const std::uint32_t begin = shared_address(shared);
+  const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
+  auto* memory =
+      reinterpret_cast<std::int32_t*>(shared + (stages_at - begin) + T::stages * T::stage_bytes);
+  const int columns = gated ? T::columns / 2 : T::columns;
+  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const TileTable table = make_table<T>(product, (width + columns - 1) / columns, memory);
+  const int tiles = table.tiles();
+  const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
+
+  Copies<T, gated> copies(product, stages_at);
+  int next_tile = blockIdx.x, next_step = 0;
+  if (next_tile < tiles) copies.open(table.find<T>(next_tile));
+  const auto copy_next = [&](int stage) {
+    if (next_tile < tiles) {
+      copies.copy(next_step * tile_k, stage);
+      if (++next_step == k_steps) {
+        next_step = 0;
+        next_tile += gridDim.x;
+        if (next_tile < tiles) copies.open(table.find<T>(next_tile));
+      }
+    }
+    close_copies();
+  };
+#pragma unroll
+  for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
+
+  const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
+  const int left_row = warp * 16;
+  int stage = 0, next_stage = T::stages - 2;
+  for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const Tile tile = table.find<T>(number);
+    const bool works = !T::rows_left || group * group_rows < tile.rows;
+    float sums[T::right_rows / 2];
+#pragma unroll
+    for (float& sum : sums) sum = 0.0F;
+    for (int step = 0; step < k_steps; ++step) {
+      wait_for_copies<T::stages - 3>();
+      show_to_products();
+      __syncthreads();
+      if (works) {
+        const std::uint32_t at = stages_at + stage * T::stage_bytes;
+        const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
+        const std::uint64_t right = tile_descriptor(at + T::left_bytes);
+        pin(sums);
+        open_products();
+#pragma unroll
+        for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+        close_products();
+      }
+      copy_next(next_stage);
+      wait_for_products<1>();
+      stage = stage + 1 == T::stages ? 0 : stage + 1;
+      next_stage = next_stage + 1 == T::stages ? 0 : next_stage + 1;
+    }
+    wait_for_products<0>();
+    pin(sums);
+    if (works) store_sums<T, gated>(product, tile, left_row, sums, out);
+  }
+  wait_for_copies<0>();
+#endif
+}
+
+/// Calls body with the tiling's type and whether the product is gated, in types.
+template <class Body>
+void with_tiling(ExpertTiling tiling, Body&& body) {
+  switch (tiling) {
+    case ExpertTiling::rows_16:
+      return body(Rows16{});
+    case ExpertTiling::rows_32:
+      return body(Rows32{});
+    case ExpertTiling::rows_64:
+      return body(Rows64{});
+    case ExpertTiling::rows_128:
+      return body(Rows128{});
+  }
+}
+
+template <class T, bool gated, class Out>
+cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
+  int device = 0, processors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  auto* const kernel = multiply_tiles_of_experts<T, gated, Out>;
+  const std::size_t shared = shared_bytes<T>(wanted.experts);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(shared));
+  const Product product{static_cast<const bf16*>(wanted.weights),
+                        static_cast<const bf16*>(wanted.x),
+                        wanted.offsets,
+                        wanted.source,
+                        static_cast<std::uint32_t>(wanted.experts),
+                        static_cast<std::uint32_t>(wanted.n),
+                        static_cast<std::uint32_t>(wanted.k),
+                        static_cast<std::uint32_t>(wanted.top_k),
+                        wanted.gather,
+                        wanted.scatter};
+  const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
+  const std::int64_t columns = gated ? T::columns / 2 : T::columns;
+  const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
+  const std::int64_t most_tiles = row_tiles * ((width + columns - 1) / columns);
+  const auto grid = static_cast<unsigned>(
+      std::min<std::int64_t>(most_tiles, std::int64_t{processors} * T::blocks));
+  return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
+                      static_cast<Out*>(wanted.out));
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+ExpertTiling best_tiling(const ExpertProduct& product) {
+  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768.
+  const std::int64_t rows = product.pairs / std::max<std::int64_t>(product.experts, 1);
+  if (rows <= 8) return ExpertTiling::rows_16;
+  if (rows <= 20) return ExpertTiling::rows_32;
+  return rows <= 56 ? ExpertTiling::rows_64 : ExpertTiling::rows_128;
+}
+
+bool expert_product_fits(const ExpertProduct& product) {
+  const std::int64_t width = product.gated ? product.n / 2 : product.n;
+  return TROUPE_HOPPER != 0 && product.k % unit_elements == 0 && width % unit_elements == 0 &&
+         product.n * product.k < std::int64_t{1} << 32 && product.experts <= most_experts;
+}
+
+cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
+                             cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  with_tiling(tiling, [&](auto type) {
+    using T = decltype(type);
+    if (product.gated) {
+      error = launch<T, true, bf16>(product, stream);
+    } else if (product.out_dtype == DType::bf16) {
+      error = launch<T, false, bf16>(product, stream);
+    } else {
+      error = launch<T, false, float>(product, stream);
+    }
+  });
+  return error;
+}
+
+}  // namespace troupe

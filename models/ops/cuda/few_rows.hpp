@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "parallel/device/dtype.hpp"
+
+namespace troupe {
+
+/// Products of a few rows, bf16, accumulated in fp32: bound by the weights' bytes, which go from
+/// device memory to the tensor cores' registers. All pointers are device memory, aligned to 16
+/// bytes.
+struct FewRowsProduct {
+  const void* weight = nullptr;   ///< [n, k] bf16
+  const void* x = nullptr;        ///< [rows, k] bf16
+  void* out = nullptr;            ///< [rows, n], with gated [rows, n / 2]
+  DType out_dtype = DType::bf16;  ///< bf16 or f32
+  std::int64_t rows = 0, n = 0, k = 0;
+  bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
+};
+
+/// Whether multiply_few_rows computes it: at most 8 rows, k a multiple of 8, and this build is for
+/// Hopper.
+bool few_rows_fit(const FewRowsProduct& product);
+
+/// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in
+/// bits: eight chains over k, of columns [128 i, 128 i + 128) for each i of one remainder by 8,
+/// whose sums are added in order. The kernel starts while the one before it ends, and reads its
+/// first weights meanwhile.
+cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream);
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+// Hopper's own instructions, as PTX ISA 8 has them: copies to shared memory in the background,
+// and products of a group of four warps.
+#pragma once
+
+#include <cstdint>
+
+namespace troupe::cuda {
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* memory) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+}
+
+/// Copies 16 bytes to shared memory in the background; zeros, without reading, if not `there`.
+__device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool there) {
+  const int bytes = there ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+/// What was copied since the last call is a group.
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most `groups` of this thread's groups of copies are under way.
+template <int groups>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+}
+/// What this thread wrote to shared memory is seen by products that start after a barrier.
+__device__ __forceinline__ void show_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// Describes a tile in shared memory to `multiply_tiles`: rows of 64 bf16, the 16-byte units of row
+/// r exchanged by unit ^ (r % 8), so that no two rows of eight meet in one bank. `address` is that
+/// of the tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns on.
+__device__ __forceinline__ std::uint64_t tile_descriptor(std::uint32_t address) {
+  constexpr std::uint64_t eight_rows = 1024 >> 4, swizzle_128_bytes = 1;
+  return ((address & 0x3ffffU) >> 4) | (std::uint64_t{1} << 16) | (eight_rows << 32) |
+         (swizzle_128_bytes << 62);
+}
+
+__device__ __forceinline__ void open_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void close_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `groups` of this warp's groups of products are under way.
+template <int groups>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
+}
+/// The compiler moves no access to `sums` over this.
+template <int count>
+__device__ __forceinline__ void pin(float (&sums)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+#define TROUPE_SUMS_4(i) "+f"(d[(i)]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define TROUPE_SUMS_8(i) TROUPE_SUMS_4(i), TROUPE_SUMS_4((i) + 4)
+#define TROUPE_SUMS_16(i) TROUPE_SUMS_8(i), TROUPE_SUMS_8((i) + 8)
+#define TROUPE_SUMS_32(i) TROUPE_SUMS_16(i), TROUPE_SUMS_16((i) + 16)
+#define TROUPE_SUMS_128 \
+  TROUPE_SUMS_32(0), TROUPE_SUMS_32(32), TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
+#define TROUPE_MULTIPLY(shape, registers, left, right, adds)                               \
+  "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                                           \
+  ", 0;\n"                                                                                 \
+  "wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" registers "}, " left ", " right \
+  ", adds, 1, 1, 0, 0;\n}\n"
+
+/// d = left . right^T, plus d if `adds`, for 16 columns of k: left 64 rows, right 2 * count rows
+/// (wgmma m64nNk16). Of warp w of the group, lane l has in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h,
+/// column 8 j + 2 (l % 4) + i. Runs in the background between open_products and a wait.
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[8]) {
+  asm volatile(TROUPE_MULTIPLY("m64n16k16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10")
+               : TROUPE_SUMS_8(0)
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[16]) {
+  asm volatile(TROUPE_MULTIPLY("m64n32k16", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15",
+                               "%16", "%17", "%18")
+               : TROUPE_SUMS_16(0)
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[32]) {
+  asm volatile(TROUPE_MULTIPLY("m64n64k16",
+                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
+                               "%32", "%33", "%34")
+               : TROUPE_SUMS_32(0)
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[128]) {
+  asm volatile(
+      TROUPE_MULTIPLY("m64n256k16",
+                      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+                      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+                      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+                      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,"
+                      "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,"
+                      "%125,%126,%127",
+                      "%128", "%129", "%130")
+      : TROUPE_SUMS_128
+      : "l"(left), "l"(right), "r"(adds));
+}
+
+#undef TROUPE_MULTIPLY
+#undef TROUPE_SUMS_128
+#undef TROUPE_SUMS_32
+#undef TROUPE_SUMS_16
+#undef TROUPE_SUMS_8
+#undef TROUPE_SUMS_4
+
+}  // namespace troupe::cuda

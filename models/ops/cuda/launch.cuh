@@ -1,0 +1,53 @@
+// Kernels that start while the one before them in the stream ends: what they do before
+// wait_for_kernels_before, and their own start, cost no time of their own.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace troupe::cuda {
+
+/// Waits until the kernels before this one are done and what they wrote is seen. Every kernel that
+/// launch_early starts calls it before it reads what others write, or writes.
+__device__ __forceinline__ void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Lets the next kernel start, if it is launched to do so early, as soon as all blocks of this one
+/// have begun.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Both, for a kernel that has nothing to do before.
+__device__ __forceinline__ void begin_early_kernel() {
+  let_next_kernel_start();
+  wait_for_kernels_before();
+}
+
+/// How a kernel is launched.
+struct Grid {
+  dim3 blocks;
+  unsigned threads = 1;
+  std::size_t shared_bytes = 0;
+};
+
+/// Launches a kernel that may start before the one before it has ended.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
+                         const Arguments&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,220 @@
+#include "models/ops/cuda/product_tuner.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "models/ops/cuda/product_advice.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr int most_candidates = 8;
+constexpr int runs = 3;
+constexpr float long_run_ms = 1.0F;  // is measured once
+constexpr std::size_t most_operand_bytes = std::size_t{3} << 30;
+/// Written before a run, so that no run finds operands in the device's cache that the last one
+/// left.
+constexpr std::size_t flush_bytes = std::size_t{96} << 20;
+/// Others must be this much faster than the first advice, or the choice would be noise.
+constexpr float clearly_faster = 0.98F;
+constexpr int small_pattern = 0x3c;  // bf16 of these bytes are 0.0115
+
+/// Device memory in the order of a stream, which may be had while another stream is captured.
+class StreamMemory {
+ public:
+  StreamMemory(std::size_t bytes, cudaStream_t stream) : stream_(stream) {
+    if (cudaMallocAsync(&memory_, bytes, stream) == cudaSuccess) return;
+    memory_ = nullptr;
+    cudaGetLastError();  // the caller sees that there is none
+  }
+  StreamMemory(const StreamMemory&) = delete;
+  StreamMemory& operator=(const StreamMemory&) = delete;
+  ~StreamMemory() {
+    if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
+  }
+  void* get() const { return memory_; }
+
+ private:
+  cudaStream_t stream_;
+  void* memory_ = nullptr;
+};
+
+/// Two moments in a stream.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    cudaEventCreate(&begin_);
+    cudaEventCreate(&end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  void start(cudaStream_t stream) { cudaEventRecord(begin_, stream); }
+  float stop_ms(cudaStream_t stream) {
+    float ms = std::numeric_limits<float>::infinity();
+    cudaEventRecord(end_, stream);
+    if (cudaEventSynchronize(end_) == cudaSuccess) cudaEventElapsedTime(&ms, begin_, end_);
+    return ms;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+std::optional<DType> dtype_of_name(std::string_view name) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    if (to_string(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ProductTuner::ProductTuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file)
+    : handle_(handle), workspace_bytes_(workspace_bytes), file_(std::move(file)) {
+  if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
+  read_file();
+}
+
+ProductTuner::~ProductTuner() {
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+const cublasLtMatmulAlgo_t* ProductTuner::choose(const ProductKind& kind, const void* weight,
+                                                 cudaStream_t stream) {
+  if (const auto found = chosen_.find(kind); found != chosen_.end()) return &found->second;
+  const auto candidates = advised_algorithms(handle_, kind, workspace_bytes_, most_candidates);
+  if (candidates.empty()) return nullptr;
+  std::size_t best = 0;
+  if (candidates.size() > 1 && stream_ != nullptr) {
+    // Other work on the device would be measured too. A stream that is captured cannot be waited
+    // for.
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &capturing);
+    if (capturing == cudaStreamCaptureStatusNone) cudaStreamSynchronize(stream);
+    if (const auto measured = fastest(kind, weight, candidates)) {
+      best = *measured;
+      note(kind, candidates[best]);
+    }
+    cudaStreamSynchronize(stream_);  // gives its memory back
+  }
+  return &chosen_.emplace(kind, candidates[best]).first->second;
+}
+
+std::optional<std::size_t> ProductTuner::fastest(
+    const ProductKind& kind, const void* weight,
+    const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+  const auto rows = static_cast<std::size_t>(kind.rows);
+  const std::size_t x_bytes = rows * static_cast<std::size_t>(kind.k) * size_of(kind.in);
+  const std::size_t out_bytes = rows * static_cast<std::size_t>(kind.n) * size_of(kind.out);
+  if (x_bytes + out_bytes > most_operand_bytes) return std::nullopt;
+  const StreamMemory x(x_bytes, stream_), out(out_bytes, stream_), flush(flush_bytes, stream_),
+      workspace(workspace_bytes_, stream_);
+  if (x.get() == nullptr || out.get() == nullptr || flush.get() == nullptr ||
+      workspace.get() == nullptr) {
+    return std::nullopt;
+  }
+  cudaMemsetAsync(x.get(), small_pattern, x_bytes, stream_);
+  ProductLayout layout(kind);
+  const float one = 1.0F, zero = 0.0F;
+  Stopwatch watch;
+  std::size_t best = 0;
+  float first_ms = 0.0F, best_ms = 0.0F;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    float ms = std::numeric_limits<float>::infinity();
+    for (int run = 0; run <= runs; ++run) {
+      cudaMemsetAsync(flush.get(), run, flush_bytes, stream_);
+      watch.start(stream_);
+      const cublasStatus_t status =
+          cublasLtMatmul(handle_, &layout.operation, &one, weight, &layout.weight, x.get(),
+                         &layout.x, &zero, out.get(), &layout.out, out.get(), &layout.out,
+                         &candidates[i], workspace.get(), workspace_bytes_, stream_);
+      const float measured = watch.stop_ms(stream_);
+      if (status != CUBLAS_STATUS_SUCCESS) break;
+      if (run > 0) ms = std::min(ms, measured);  // the first one loads the kernel
+      if (run > 0 && ms > long_run_ms) break;
+    }
+    if (i == 0) first_ms = best_ms = ms;
+    if (ms < best_ms && ms < clearly_faster * first_ms) {
+      best = i;
+      best_ms = ms;
+    }
+  }
+  return best;
+}
+
+// A line: n k rows in out, and the algorithm's words as cuBLASLt made them.
+void ProductTuner::read_file() {
+  std::ifstream file(file_);
+  for (std::string line; !file_.empty() && std::getline(file, line);) {
+    std::istringstream words(line);
+    ProductKind kind;
+    cublasLtMatmulAlgo_t algorithm{};
+    std::string in, out;
+    words >> kind.n >> kind.k >> kind.rows >> in >> out >> std::hex;
+    for (auto& word : algorithm.data) words >> word;
+    const auto in_dtype = dtype_of_name(in), out_dtype = dtype_of_name(out);
+    if (!words || !in_dtype || !out_dtype || kind.n < 1 || kind.k < 1 || kind.rows < 1) continue;
+    kind.in = *in_dtype;
+    kind.out = *out_dtype;
+    ProductLayout layout(kind);
+    cublasLtMatmulHeuristicResult_t checked{};
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(handle_, &layout.operation, &layout.weight, &layout.x, &layout.out,
+                                &layout.out, &algorithm, &checked);
+    if (status != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > workspace_bytes_) continue;
+    chosen_.insert_or_assign(kind, algorithm);
+  }
+}
+
+// Lines are appended whole, so that processes may do it at the same time.
+void ProductTuner::note(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const {
+  if (file_.empty()) return;
+  std::string line = fmt::format("{} {} {} {} {}", kind.n, kind.k, kind.rows, to_string(kind.in),
+                                 to_string(kind.out));
+  for (const auto word : algorithm.data) line += fmt::format(" {:x}", word);
+  line += "\n";
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
+  if (std::FILE* file = std::fopen(file_.c_str(), "ae"); file != nullptr) {
+    std::fwrite(line.data(), 1, line.size(), file);
+    std::fclose(file);
+  }
+}
+
+std::string tuning_file() {
+  std::string folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    folder = cache;
+  } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    folder = std::string(home) + "/.cache";
+  } else {
+    return {};
+  }
+  int device = 0;
+  cudaDeviceProp properties{};
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+    return {};
+  }
+  std::string name = properties.name;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
+  return fmt::format("{}/troupe/products-{}-cublaslt-{}.txt", folder, name, cublasLtGetVersion());
+}
+
+}  // namespace troupe
