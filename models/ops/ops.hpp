@@ -105,6 +105,26 @@ struct SampledRow {
   std::int32_t top_k = 0;
 };
 
+/// A row of logits of which a token's log-probability is wanted, and the best tokens'.
+struct ScoredRow {
+  std::int32_t row = 0;   ///< of the logits, ids and scores
+  std::int32_t id = -1;   ///< the token; -1: the row's in `ids`
+  std::int32_t best = 0;  ///< how many of the best tokens
+};
+
+/// What models/sampler makes log-probabilities of.
+struct RowScores {
+  static constexpr std::int32_t most_best = 32;
+
+  std::uint64_t sum = 0;  ///< of the weights at temperature 1, in units of 2^-44
+  float max = 0.0F;       ///< the largest logit
+  float logit = 0.0F;     ///< the token's
+  std::int32_t id = -1;
+  std::int32_t rank = 0;  ///< 1 + the number of likelier tokens; 0: a logit is not finite
+  std::int32_t best_ids[most_best] = {};  ///< best first, of equals the lower id
+  float best_logits[most_best] = {};
+};
+
 /// Memory that a device has for itself.
 struct DeviceMemory {
   std::uint64_t free_bytes = 0;
@@ -284,6 +304,19 @@ class Ops {
   /// at most once, each one that can_sample. logits [n, vocab] f32; ids [n] i32.
   virtual void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
     (void)logits, (void)rows, (void)ids;
+  }
+
+  /// Whether score() takes such a row of `vocab` logits.
+  virtual bool can_score(const ScoredRow& row, std::int64_t vocab) const {
+    (void)row, (void)vocab;
+    return false;
+  }
+  /// scores[rows[i].row] = what token_logprobs() of models/sampler finds in that row of logits:
+  /// min(best, vocab) of the best. Others are left alone. Each row at most once, each one that
+  /// can_score. logits [n, vocab] f32; ids [n] i32; scores [n * sizeof(RowScores)] u8.
+  virtual void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
+                     const Tensor& scores) {
+    (void)logits, (void)rows, (void)ids, (void)scores;
   }
 };
 

@@ -356,21 +356,17 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
   return choose(edited, max, params, position, params.choice, scratch);
 }
 
-bool chooses_from_all(const SamplingParams& params) {
-  if (edits_logits(params)) return false;
-  const bool cuts = params.min_p > 0.0F || params.top_k > 0 || params.top_p < 1.0F;
-  return params.temperature < greedy_below || !cuts;
+float log_probability(float logit, float max, std::uint64_t sum) {
+  const double log_sum = static_cast<double>(max) + std::log(static_cast<double>(sum) * sum_unit);
+  return static_cast<float>(static_cast<double>(logit) - log_sum);
 }
 
 TokenLogprobs token_logprobs(std::span<const float> logits, std::int32_t token, std::int32_t n,
                              SamplerScratch& scratch) {
   assert(token >= 0 && static_cast<std::size_t>(token) < logits.size());
   const float max = scan(logits, scratch.block_max).max;
-  const double sum = static_cast<double>(exp_sum(logits, max, 1.0F, nullptr)) * sum_unit;
-  const double log_sum = static_cast<double>(max) + std::log(sum);
-  const auto logprob = [&](float logit) {
-    return static_cast<float>(static_cast<double>(logit) - log_sum);
-  };
+  const Sum sum = exp_sum(logits, max, 1.0F, nullptr);
+  const auto logprob = [&](float logit) { return log_probability(logit, max, sum); };
   TokenLogprobs found;
   const float own = logits[static_cast<std::size_t>(token)];
   found.logprob = logprob(own);

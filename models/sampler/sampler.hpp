@@ -49,8 +49,9 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch);
 
-/// Whether sample() chooses greedily or from all tokens: neither edits nor cuts.
-bool chooses_from_all(const SamplingParams& params);
+/// The natural-log probability of a `logit` under a softmax whose largest logit is `max`, where
+/// weights at temperature 1 have the `sum`, in units of 2^-44: as token_logprobs finds it.
+float log_probability(float logit, float max, std::uint64_t sum);
 
 /// The natural-log probability of `token` (0 <= token < vocab) under softmax(logits), raw: before
 /// temperature and penalties, its rank, and the `n` best tokens (at most vocab), best first, lower

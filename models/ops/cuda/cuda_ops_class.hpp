@@ -103,6 +103,9 @@ class CudaOps final : public Ops {
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   bool can_sample(const SampledRow& row, std::int64_t vocab) const override;
   void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override;
+  bool can_score(const ScoredRow& row, std::int64_t vocab) const override;
+  void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
+             const Tensor& scores) override;
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)

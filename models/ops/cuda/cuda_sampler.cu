@@ -1,185 +1,189 @@
-// Greedy choice and draws by temperature, bit for bit as models/sampler/sampler.cpp makes them: the
-// same additions and multiplications in the same order, none contracted.
+// Choice of tokens as models/sampler/sampler.cpp makes it, the same token for the same logits: each
+// row by a cluster of blocks that holds it in shared memory.
+//
+// Where top_k cuts, its candidates are found first: a value that k or a few more of 512 groups'
+// bests reach is a bound that little more than k logits reach. The few are listed, and one block
+// weighs them pair by pair, in no order. Where top_p alone cuts, a histogram of the weights'
+// leading bits shows where its limit is crossed; what lies above is few enough for the list of most
+// models. Otherwise, and where more is equal than the list holds, keys are narrowed to the last
+// bit.
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "models/ops/cuda/device_math.cuh"
+#include "models/ops/cuda/row_parts.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int block = 64;  // weights that are summed together
-constexpr int lanes = 16;  // sums within a block
-constexpr float greedy_below = 1e-5F;
-constexpr std::int64_t most_tokens = (200 << 10) / sizeof(double) * block;  // of a vocabulary
+/// A row's parameters beside what its logits say.
+struct Choice {
+  SampledRow row;
+  float max;
+  float scale;
 
-/// e^x for x <= 0: sampler.cpp's exp_negative.
-__device__ float exp_negative(float x) {
-  const float shifted = __fadd_rn(__fmul_rn(x, 1.44269504F), 12582912.0F);
-  const float n = __fadd_rn(shifted, -12582912.0F);
-  const float r =
-      __fadd_rn(__fadd_rn(x, -__fmul_rn(n, 0.693359375F)), -__fmul_rn(n, -2.12194440e-4F));
-  constexpr float factors[] = {1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F};
-  float p = 1.0F / 5040;
-  for (const float factor : factors) p = __fadd_rn(__fmul_rn(p, r), factor);
-  const std::uint32_t bits = __float_as_uint(p) + (__float_as_uint(shifted) << 23);
-  const std::int32_t magnitude = __float_as_int(x) & 0x7fffffff;
-  return magnitude > __float_as_int(87.0F) ? 0.0F : __uint_as_float(bits);
-}
-
-/// Philox4x32-10 as in models/sampler/philox.hpp; the first two words, as a double in [0, 1).
-__device__ double uniform(std::uint64_t seed, std::uint64_t position, std::uint32_t choice) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(position);
-  std::uint32_t c1 = static_cast<std::uint32_t>(position >> 32), c2 = choice, c3 = 0;
-  std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t first = std::uint64_t{0xD2511F53U} * c0;
-    const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * c2;
-    c0 = static_cast<std::uint32_t>(second >> 32) ^ c1 ^ k0;
-    c1 = static_cast<std::uint32_t>(second);
-    c2 = static_cast<std::uint32_t>(first >> 32) ^ c3 ^ k1;
-    c3 = static_cast<std::uint32_t>(first);
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
+  __device__ std::uint64_t target(std::uint64_t total) const {
+    return __umul64hi(random_bits(row.seed, row.position, row.choice), total);
   }
-  const std::uint64_t wide = (std::uint64_t{c0} << 32 | c1) >> 11;
-  return static_cast<double>(wide) * 0x1p-53;
-}
-
-struct Best {
-  float value;
-  std::int64_t id;
-  bool finite;
 };
 
-__device__ Best better(Best a, Best b) {
-  const bool first = a.value > b.value || (a.value == b.value && a.id <= b.id);
-  return {first ? a.value : b.value, first ? a.id : b.id, a.finite && b.finite};
-}
-
-/// The largest logit of a row and the lowest id that has it; every thread gets it.
-__device__ Best find_best(const float* logits, std::int64_t vocab) {
-  __shared__ Best bests[threads / 32];
-  Best best{-INFINITY, vocab, true};
-  for (std::int64_t i = threadIdx.x; i < vocab; i += threads) {
-    best = better(best, {logits[i], i, static_cast<bool>(isfinite(logits[i]))});
+/// By part 0: chooses from its list of logits, or of weights, of which top_p leaves what reaches
+/// `limit`; 0: of what is listed.
+__device__ void choose_from_list(PartMemory& memory, int listed, const Choice& choice,
+                                 bool are_weights, std::uint64_t limit, std::int32_t* chosen) {
+  const int own = threadIdx.x;
+  const bool here = own < listed;
+  const std::int32_t id = here ? memory.list_ids[own] : -1;
+  float weight = here ? memory.list_values[own] : 0.0F;
+  if (here && !are_weights) {
+    int larger = 0;
+#pragma unroll 4
+    for (int i = 0; i < listed; ++i) larger += memory.list_values[i] > weight ? 1 : 0;
+    weight = weight_of(weight, choice.max, choice.scale);
+    if (larger >= choice.row.top_k || weight < choice.row.min_p) weight = 0.0F;
   }
-  for (int offset = 16; offset > 0; offset /= 2) {
-    const Best other{__shfl_xor_sync(~0U, best.value, offset),
-                     __shfl_xor_sync(~0U, best.id, offset),
-                     __shfl_xor_sync(~0U, static_cast<int>(best.finite), offset) != 0};
-    best = better(best, other);
-  }
-  if (threadIdx.x % 32 == 0) bests[threadIdx.x / 32] = best;
   __syncthreads();
-  best = bests[0];
-  for (int w = 1; w < threads / 32; ++w) best = better(best, bests[w]);
-  return best;
+  if (here) {
+    memory.list_values[own] = weight;
+    memory.list_wholes[own] = whole(weight);
+  }
+  __syncthreads();
+  if (choice.row.top_p < 1.0F) {
+    std::uint64_t before = 0, total = 0;
+#pragma unroll 4
+    for (int i = 0; here && i < listed; ++i) {
+      const float other = memory.list_values[i];
+      const std::uint64_t added = memory.list_wholes[i];
+      before += other > weight || (other == weight && memory.list_ids[i] < id) ? added : 0;
+      total += added;
+    }
+    if (before >= (limit != 0 ? limit : limit_of(choice.row.top_p, total))) weight = 0.0F;
+    __syncthreads();
+    if (here) memory.list_wholes[own] = whole(weight);
+    __syncthreads();
+  }
+  std::uint64_t before = 0, total = 0;
+#pragma unroll 4
+  for (int i = 0; here && i < listed; ++i) {
+    const std::uint64_t added = memory.list_wholes[i];
+    before += memory.list_ids[i] < id ? added : 0;
+    total += added;
+  }
+  const std::uint64_t target = choice.target(total);
+  if (here && before <= target && target < before + memory.list_wholes[own]) *chosen = id;
 }
 
-/// The sum of a block of weights in sampler.cpp's order.
-__device__ double sum_of_block(const float* logits, std::int64_t count, float maximum,
-                               float scale) {
-  double sums[lanes] = {}, sum = 0;
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-#pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      const float x = __fmul_rn(__fadd_rn(logits[i + lane], -maximum), scale);
-      sums[lane] = __dadd_rn(sums[lane], static_cast<double>(exp_negative(x)));
+/// Chooses from weights of which top_p leaves some; the weights are the part's values, and their
+/// leading bits in the histogram.
+__device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::int32_t* chosen) {
+  const auto shift = [](std::uint32_t bin) { return shift_of(bin >> 2); };
+  const Crossing leading = part.find_crossing(
+      shift, [&](std::uint64_t total) { return limit_of(choice.row.top_p, total); });
+  const std::uint64_t limit = limit_of(choice.row.top_p, leading.total);
+  const auto key = [](float weight) { return __float_as_uint(weight); };
+  const std::uint32_t listed =
+      part.list([&](float weight, std::int32_t) { return key(weight) >> 21 >= leading.bin; });
+  if (listed <= most_listed) {
+    if (part.is_first()) {
+      choose_from_list(part.memory(), static_cast<int>(listed), choice, true, limit, chosen);
     }
-  }
-  for (; i < count; ++i) {
-    const float x = __fmul_rn(__fadd_rn(logits[i], -maximum), scale);
-    sum = __dadd_rn(sum, static_cast<double>(exp_negative(x)));
-  }
-  for (const double lane : sums) sum = __dadd_rn(sum, lane);
-  return sum;
-}
-
-/// The index at which the running sum of the weights exceeds `point` of their sum; by one thread.
-__device__ std::int64_t draw(const float* logits, std::int64_t vocab, float maximum, float scale,
-                             const double* sums, double point) {
-  const std::int64_t blocks = (vocab + block - 1) / block;
-  double total = 0;
-  for (std::int64_t b = 0; b < blocks; ++b) total = __dadd_rn(total, sums[b]);
-  const double target = __dmul_rn(point, total);
-  const auto weight = [&](std::int64_t i) {
-    return exp_negative(__fmul_rn(__fadd_rn(logits[i], -maximum), scale));
-  };
-  double before = 0;
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const double after = __dadd_rn(before, sums[b]);
-    if (after <= target) {
-      before = after;
-      continue;
-    }
-    std::int64_t chosen = 0;
-    for (std::int64_t i = b * block; i < min(vocab, (b + 1) * block); ++i) {
-      const float own = weight(i);
-      if (own == 0.0F) continue;
-      chosen = i;  // the last with a weight, should rounding leave the sum just short
-      before = __dadd_rn(before, static_cast<double>(own));
-      if (before > target) break;
-    }
-    return chosen;
-  }
-  for (std::int64_t i = vocab; i-- > 0;) {  // rounding put the target at the very end
-    if (weight(i) != 0.0F) return i;
-  }
-  return 0;
-}
-
-/// A block per row. Shared memory: the sums of blocks of weights, [vocab / 64, rounded up].
-__global__ void sample_rows(const float* all_logits, std::int64_t vocab, const SampledRow* rows,
-                            std::int32_t* ids) {
-  extern __shared__ double sums[];
-  const SampledRow row = rows[blockIdx.x];
-  const float* logits = all_logits + row.row * vocab;
-  const Best best = find_best(logits, vocab);
-  if (!best.finite || row.temperature < greedy_below) {
-    if (threadIdx.x == 0) ids[row.row] = best.finite ? static_cast<std::int32_t>(best.id) : -1;
     return;
   }
-  const float scale = __fdiv_rn(1.0F, row.temperature);
-  for (std::int64_t first = std::int64_t{threadIdx.x} * block; first < vocab;
-       first += std::int64_t{threads} * block) {
-    sums[first / block] =
-        sum_of_block(logits + first, min(std::int64_t{block}, vocab - first), best.value, scale);
+  const CrossingKey last = part.narrow(leading, limit, shift(leading.bin), key,
+                                       [](float weight) { return digits_of(weight); });
+  // Of those that equal the last, the lower ids stay.
+  const auto equal = [&](float weight, int) {
+    return key(weight) == last.key ? whole(weight) : std::uint64_t{0};
+  };
+  const std::int32_t last_id =
+      part.locate_for_all(part.sum<false>(equal), limit - last.above - 1, equal);
+  const int first_id = part.begin();
+  const auto kept = [&](float weight, int i) {
+    const bool stays =
+        key(weight) > last.key || (key(weight) == last.key && first_id + i <= last_id);
+    return stays ? whole(weight) : std::uint64_t{0};
+  };
+  const PartSums sums = part.sum<false>(kept);
+  part.locate(sums, choice.target(sums.total), kept, [&](std::int32_t id) { *chosen = id; });
+}
+
+/// Chooses from all tokens whose logits are at least `floor`.
+__device__ void choose_from_all(RowPart& part, const Choice& choice, float floor,
+                                std::int32_t* chosen) {
+  const auto weigh = [&](float& value) {
+    const float weight = weight_of(value, choice.max, choice.scale);
+    value = value < floor || weight < choice.row.min_p ? 0.0F : weight;
+  };
+  if (choice.row.top_p < 1.0F) {
+    part.for_each<true>([&](float& value, int) {
+      weigh(value);
+      part.add_to_bin(__float_as_uint(value) >> 21, digits_of(value));
+    });
+    return choose_from_nucleus(part, choice, chosen);
   }
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  const double point = uniform(row.seed, row.position, row.choice);
-  ids[row.row] = static_cast<std::int32_t>(draw(logits, vocab, best.value, scale, sums, point));
+  const PartSums sums = part.sum<true>([&](float& value, int) {
+    weigh(value);
+    return whole(value);
+  });
+  part.locate(
+      sums, choice.target(sums.total), [](float weight, int) { return whole(weight); },
+      [&](std::int32_t id) { *chosen = id; });
+}
+
+__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, 2)
+    choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
+                  const SampledRow* rows, std::int32_t* ids) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
+  Choice choice{rows[blockIdx.x / row_parts], 0.0F, 0.0F};
+  const SampledRow& row = choice.row;
+  const float* const own = logits + std::int64_t{row.row} * vocab;
+  std::int32_t* const chosen = ids + row.row;
+  const bool greedy = row.temperature < greedy_below;
+  const bool cut_top_k = !greedy && row.top_k > 0 && row.top_k < vocab;
+  const bool few = cut_top_k && row.top_k <= most_listed / 2;
+
+  const bool aligned = vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
+  const Best best = part.load(own, aligned, few);
+  if (greedy || best.bad != 0) {
+    if (part.is_first() && threadIdx.x == 0) *chosen = best.bad != 0 ? -1 : best.id;
+    return;
+  }
+  choice.max = best.logit;
+  choice.scale = __fdiv_rn(1.0F, row.temperature);
+  if (few) {
+    const float bound = part.bound_of_best(static_cast<std::uint32_t>(row.top_k), best.logit);
+    const std::uint32_t listed =
+        part.list([&](float logit, std::int32_t) { return logit >= bound; });
+    if (listed <= most_listed) {
+      if (part.is_first()) {
+        choose_from_list(part.memory(), static_cast<int>(listed), choice, false, 0, chosen);
+      }
+      return;
+    }
+  }
+  const float floor = cut_top_k ? from_ordered(part.find_kth(row.top_k).key) : -INFINITY;
+  choose_from_all(part, choice, floor, chosen);
 }
 
 }  // namespace
 }  // namespace cuda
 
-bool CudaOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
-  const bool cuts = row.top_k > 0 || row.top_p < 1.0F || row.min_p > 0.0F;
-  return vocab <= cuda::most_tokens && (!cuts || row.temperature < cuda::greedy_below);
+bool CudaOps::can_sample(const SampledRow& /*row*/, std::int64_t vocab) const {
+  return vocab <= cuda::most_row_tokens;
 }
 
 void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
   if (rows.empty()) return;
-  const std::int64_t vocab = logits[1];
-  const std::int64_t shared =
-      (vocab + cuda::block - 1) / cuda::block * std::int64_t{sizeof(double)};
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "sample: {} rows at once", rows.size()));
   }
   check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
                         cudaMemcpyHostToDevice, stream()),
         "upload of rows to sample");
-  if (shared > 40 << 10) {  // beside what is shared anyway
-    check(cudaFuncSetAttribute(cuda::sample_rows, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared)),
-          "sample");
-  }
-  cuda::sample_rows<<<static_cast<unsigned>(rows.size()), cuda::threads, shared, stream()>>>(
-      logits.as<float>(), vocab, static_cast<const SampledRow*>(sampled_rows_->data()),
-      ids.as<std::int32_t>());
+  const cuda::RowLaunch launch(logits[1], rows.size());
+  check(launch.allow(cuda::choose_tokens), "sample");
+  cuda::choose_tokens<<<launch.blocks, cuda::part_threads, launch.shared, stream()>>>(
+      logits.as<float>(), launch.vocab, launch.chunk,
+      static_cast<const SampledRow*>(sampled_rows_->data()), ids.as<std::int32_t>());
   check_launch("sample");
 }
 
