@@ -11,30 +11,9 @@ std::int32_t wanted_logprobs(const LogitsRow& row) {
   return row.sample ? row.sampling->logprobs : row.sampling->prompt_logprobs;
 }
 
-}  // namespace
-
-RowSampler::RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab)
-    : ops_(&ops), tensor_(tensor), max_rows_(max_rows), vocab_(vocab) {}
-
-Result<RowSampler> RowSampler::create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
-                                      std::int64_t vocab) {
-  RowSampler sampler(ops, tensor, max_rows, vocab);
-  const std::int64_t row_bytes = max_rows * std::int64_t{sizeof(SampledRow)};
-  for (Slot& slot : sampler.slots_) {
-    TROUPE_TRY(slot.chosen, ops.allocate(DType::i32, {max_rows}));
-    TROUPE_TRY(slot.ids, ops.allocate_host(DType::i32, {max_rows}));
-    TROUPE_TRY(slot.device_rows, ops.allocate_host(DType::u8, {row_bytes}));
-  }
-  return sampler;
-}
-
-ShardOf RowSampler::shard() const {
-  return tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
-}
-
-SampledRow RowSampler::sampled_row(const LogitsRow& row) const {
+SampledRow sampled_row(const LogitsRow& row, std::int32_t index) {
   const SamplingParams& sampling = *row.sampling;
-  return {.row = 0,
+  return {.row = index,
           .choice = sampling.choice,
           .seed = sampling.seed,
           .position = static_cast<std::uint64_t>(row.position) + 1,
@@ -44,9 +23,66 @@ SampledRow RowSampler::sampled_row(const LogitsRow& row) const {
           .top_k = sampling.top_k};
 }
 
+ScoredRow scored_row(const LogitsRow& row, std::int32_t index) {
+  return {.row = index, .id = row.sample ? -1 : row.scored, .best = wanted_logprobs(row)};
+}
+
+TokenLogprobs logprobs_of(const RowScores& scores, std::int64_t best) {
+  const auto logprob = [&](float logit) { return log_probability(logit, scores.max, scores.sum); };
+  TokenLogprobs found;
+  found.logprob = logprob(scores.logit);
+  found.rank = scores.rank;
+  found.top_ids.assign(scores.best_ids, scores.best_ids + best);
+  for (std::int64_t i = 0; i < best; ++i) {
+    found.top_logprobs.push_back(logprob(scores.best_logits[i]));
+  }
+  return found;
+}
+
+/// Rows of T in memory that the device reads, as many as are added.
+template <class T>
+class DeviceRows {
+ public:
+  explicit DeviceRows(const DeviceTensor& memory) : rows_(static_cast<T*>(memory->data())) {}
+  void add(const T& row) { rows_[count_++] = row; }
+  std::span<const T> rows() const { return {rows_, count_}; }
+
+ private:
+  T* rows_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+RowSampler::RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab)
+    : ops_(&ops), tensor_(tensor), max_rows_(max_rows), vocab_(vocab) {}
+
+Result<RowSampler> RowSampler::create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
+                                      std::int64_t vocab) {
+  RowSampler sampler(ops, tensor, max_rows, vocab);
+  const auto bytes = [&](std::size_t of_row) {
+    return Shape{max_rows * static_cast<std::int64_t>(of_row)};
+  };
+  for (Slot& slot : sampler.slots_) {
+    TROUPE_TRY(slot.chosen, ops.allocate(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.ids, ops.allocate_host(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.scores, ops.allocate(DType::u8, bytes(sizeof(RowScores))));
+    TROUPE_TRY(slot.host_scores, ops.allocate_host(DType::u8, bytes(sizeof(RowScores))));
+    TROUPE_TRY(slot.rows_to_sample, ops.allocate_host(DType::u8, bytes(sizeof(SampledRow))));
+    TROUPE_TRY(slot.rows_to_score, ops.allocate_host(DType::u8, bytes(sizeof(ScoredRow))));
+  }
+  return sampler;
+}
+
+ShardOf RowSampler::shard() const {
+  return tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
+}
+
 bool RowSampler::on_device(const LogitsRow& row) const {
-  return row.sample && wanted_logprobs(row) < 0 && !edits_logits(*row.sampling) &&
-         ops_->can_sample(sampled_row(row), vocab_);
+  const bool scores = wanted_logprobs(row) >= 0;
+  if (scores && !ops_->can_score(scored_row(row, 0), vocab_)) return false;
+  if (!row.sample) return scores;
+  return !edits_logits(*row.sampling) && ops_->can_sample(sampled_row(row, 0), vocab_);
 }
 
 Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows) {
@@ -57,28 +93,37 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   TROUPE_CHECK(check_shape("logits to choose from", logits, {count, vocab_}, DType::f32));
   Slot& slot = slots_[(oldest_ + begun_) % most_begun];
   slot.rows.assign(rows.begin(), rows.end());
-  slot.host_rows.clear();
-  auto* const first = reinterpret_cast<SampledRow*>(slot.device_rows->data());
-  std::size_t on_device_rows = 0;
-  for (std::int32_t i = 0; const LogitsRow& row : rows) {
-    if (on_device(row)) {
-      first[on_device_rows] = sampled_row(row);
-      first[on_device_rows++].row = i;
-    } else {
-      slot.host_rows.push_back(i);
-    }
-    ++i;
-  }
-  slot.any_on_device = on_device_rows > 0;
   chosen_ = slot.chosen->rows(0, count);
-  if (slot.any_on_device) {
-    ops_->sample(logits, {first, on_device_rows}, chosen_);
-    ops_->download(chosen_, slot.ids->rows(0, count));
-  }
+  begin_on_device(logits, slot);
   TROUPE_CHECK(download_logits(logits, slot));
   slot.done = ops_->mark();
   ++begun_;
   return {};
+}
+
+void RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
+  slot.host_rows.clear();
+  DeviceRows<SampledRow> to_sample(slot.rows_to_sample);
+  DeviceRows<ScoredRow> to_score(slot.rows_to_score);
+  for (std::int32_t i = 0; const LogitsRow& row : slot.rows) {
+    if (!on_device(row)) {
+      slot.host_rows.push_back(i);
+    } else {
+      if (row.sample) to_sample.add(sampled_row(row, i));
+      if (wanted_logprobs(row) >= 0) to_score.add(scored_row(row, i));
+    }
+    ++i;
+  }
+  if (!to_sample.rows().empty()) {
+    ops_->sample(logits, to_sample.rows(), chosen_);
+    ops_->download(chosen_, slot.ids->rows(0, chosen_[0]));
+  }
+  if (!to_score.rows().empty()) {
+    const std::int64_t bytes = chosen_[0] * static_cast<std::int64_t>(sizeof(RowScores));
+    const Tensor scores = slot.scores->rows(0, bytes);
+    ops_->score(logits, to_score.rows(), chosen_, scores);
+    ops_->download(scores, slot.host_scores->rows(0, bytes));
+  }
 }
 
 Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
@@ -108,14 +153,29 @@ Result<std::vector<RowChoice>> RowSampler::finish() {
   oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % most_begun;
   TROUPE_CHECK(ops_->wait(slot.done));
   std::vector<RowChoice> choices(slot.rows.size());
-  if (slot.any_on_device) {
-    const auto ids = slot.ids->span<std::int32_t>();
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      choices[i] = {.id = ids[i], .failed = ids[i] < 0, .scores = {}};
+  auto of_host = slot.host_rows.begin();
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (of_host != slot.host_rows.end() && static_cast<std::size_t>(*of_host) == i) {
+      ++of_host;
+    } else {
+      choices[i] = chosen_on_device(slot, i);
     }
   }
   if (!slot.host_rows.empty()) TROUPE_CHECK(choose_on_host(slot, choices));
   return choices;
+}
+
+RowChoice RowSampler::chosen_on_device(const Slot& slot, std::size_t i) const {
+  const LogitsRow& row = slot.rows[i];
+  RowChoice choice;
+  choice.id = row.sample ? slot.ids->span<std::int32_t>()[i] : row.scored;
+  choice.failed = choice.id < 0;
+  const std::int64_t wanted = wanted_logprobs(row);
+  if (wanted < 0 || choice.failed) return choice;
+  const RowScores& scores = static_cast<const RowScores*>(slot.host_scores->data())[i];
+  choice.failed = scores.rank == 0;
+  if (!choice.failed) choice.scores = logprobs_of(scores, std::min(wanted, vocab_));
+  return choice;
 }
 
 Result<void> RowSampler::choose_on_host(const Slot& slot, std::vector<RowChoice>& choices) {

@@ -22,7 +22,7 @@ struct LogitsRow {
   const SamplingParams* sampling = nullptr;
   std::int32_t position = 0;  ///< of the row's token
   bool sample = true;
-  std::int32_t scored = -1;  ///< the known successor, where `sample` is false
+  std::int32_t scored = -1;  ///< the known successor, where `sample` is false; then it is scored
   /// Of a row that samples on the host: all tokens up to the row's own. Others' is not read.
   TokenHistory history;
 };
@@ -43,7 +43,7 @@ class RowSampler {
   static Result<RowSampler> create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
                                    std::int64_t vocab);
 
-  /// Whether the device chooses for this row: the host can go on without knowing the token.
+  /// Whether the device chooses or scores this row: the host can go on without knowing the token.
   bool on_device(const LogitsRow& row) const;
 
   /// Enqueues the choices of rows 0.. of `logits` [rows, vocab] f32 (on the device, of a pass that
@@ -52,7 +52,8 @@ class RowSampler {
   Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows);
 
   /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
-  /// the next begin. -1 where the logits are not finite; rows that the host chooses are undefined.
+  /// the next begin. -1 where the logits are not finite; of rows that the host samples and of those
+  /// that are scored they are undefined.
   const Tensor& chosen() const { return chosen_; }
 
   /// How many choices are begun and not finished.
@@ -67,18 +68,21 @@ class RowSampler {
   struct Slot {
     std::vector<LogitsRow> rows;
     std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
-    bool any_on_device = false;
     Ops::Mark done = 0;
-    DeviceTensor chosen;       ///< [max_rows] i32, on the device
-    DeviceTensor ids;          ///< the same on the host
-    DeviceTensor device_rows;  ///< [max_rows] SampledRow as bytes, on the host
-    DeviceTensor logits;       ///< [this rank's share of max_rows, vocab] f32, on the host
+    DeviceTensor chosen;          ///< [max_rows] i32, on the device
+    DeviceTensor ids;             ///< the same on the host
+    DeviceTensor scores;          ///< [max_rows] RowScores as bytes, on the device
+    DeviceTensor host_scores;     ///< the same on the host
+    DeviceTensor rows_to_sample;  ///< [max_rows] SampledRow as bytes, on the host
+    DeviceTensor rows_to_score;   ///< [max_rows] ScoredRow as bytes, on the host
+    DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
   };
 
   RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab);
-  SampledRow sampled_row(const LogitsRow& row) const;
   ShardOf shard() const;
+  void begin_on_device(const Tensor& logits, Slot& slot);
   Result<void> download_logits(const Tensor& logits, Slot& slot);
+  RowChoice chosen_on_device(const Slot& slot, std::size_t i) const;
   Result<void> choose_on_host(const Slot& slot, std::vector<RowChoice>& choices);
   RowChoice choose(std::span<const float> logits, const LogitsRow& row);
 
