@@ -17,8 +17,9 @@ constexpr int gzip_framing =
 constexpr std::string_view gzip_magic = "\x1f\x8b";
 constexpr std::string_view zstd_magic = "\x28\xb5\x2f\xfd";
 
-Bytef* zlib_bytes(const char* bytes) {
-  return reinterpret_cast<Bytef*>(const_cast<char*>(bytes));  // zlib's input pointer lacks const
+/// zlib's input pointer lacks const.
+Bytef* zlib_bytes(std::span<const char> bytes) {
+  return reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
 }
 
 /// Whether the file has nothing but zeros from `place` on: room that a power cut left unwritten.
@@ -43,9 +44,9 @@ Result<void> append_gzip(std::string_view text, std::string& out) {
   }
   const std::size_t begin = out.size();
   out.resize(begin + ::deflateBound(&stream, text.size()));
-  stream.next_in = zlib_bytes(text.data());
+  stream.next_in = zlib_bytes(text);
   stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = zlib_bytes(out.data() + begin);
+  stream.next_out = zlib_bytes(std::span(out).subspan(begin));
   stream.avail_out = static_cast<uInt>(out.size() - begin);
   const int status = ::deflate(&stream, Z_FINISH);
   out.resize(begin + stream.total_out);
@@ -136,9 +137,9 @@ Result<Decompressor::Piece> Decompressor::unpack(std::span<const char> in, std::
     return Piece{from.pos, to.pos, left == 0};
   }
   z_stream& stream = state_->gzip;
-  stream.next_in = zlib_bytes(in.data());
+  stream.next_in = zlib_bytes(in);
   stream.avail_in = static_cast<uInt>(in.size());
-  stream.next_out = zlib_bytes(out.data());
+  stream.next_out = zlib_bytes(out);
   stream.avail_out = static_cast<uInt>(out.size());
   const int status = ::inflate(&stream, Z_NO_FLUSH);
   if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {

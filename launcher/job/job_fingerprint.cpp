@@ -28,7 +28,8 @@ std::uint64_t header_bytes(const fs::path& file) {
 }
 
 /// One hash over the marks of those of `names` that the folder has.
-Result<std::string> mark_of_files(const std::string& folder, std::vector<std::string> names) {
+Result<std::string> mark_of_files(const std::string& folder,
+                                  const std::vector<std::string>& names) {
   std::string marks;
   for (const std::string& name : names) {
     const fs::path file = fs::path(folder) / name;

@@ -13,11 +13,11 @@ namespace {
 
 class CompressionTest : public testing::TestWithParam<Compression> {
  protected:
-  CompressionTest()
-      : file_(
-            (std::filesystem::path(testing::TempDir()) / fmt::format("troupe_pack_{}", ::getpid()))
-                .string()) {}
-  ~CompressionTest() override { std::filesystem::remove(file_); }
+  void SetUp() override {
+    const auto name = fmt::format("troupe_pack_{}", ::getpid());
+    file_ = (std::filesystem::path(testing::TempDir()) / name).string();
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
 
   static std::string packed(std::string_view text) {
     std::string out;

@@ -13,7 +13,6 @@ namespace troupe {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 const std::string demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";

@@ -48,7 +48,7 @@ TEST(ProgressView, keeps_numbers_in_their_places_on_80_columns) {
   view.update(state_at(0, 0, 0));
   std::string before;
   for (int second = 1; second <= 50; ++second) {
-    const auto done = static_cast<std::uint64_t>(second * 19);
+    const auto done = 19 * static_cast<std::uint64_t>(second);
     ProgressState state = state_at(second, done, done * 400);
     state.running = done / 10;
     state.waiting = done;
