@@ -87,7 +87,8 @@ Result<bool> Drafter::propose_one_more(std::span<Task> tasks, std::size_t so_far
   if (rows.empty()) return false;
   const auto count = static_cast<std::int64_t>(rows.size());
   const Tensor logits = logits_.view().rows(0, count);
-  TROUPE_CHECK(model_->forward(pass.upload(), logits));
+  TROUPE_TRY(const ForwardBatch batch, pass.upload());
+  TROUPE_CHECK(model_->forward(batch, logits));
   const Tensor host = host_logits_.view().rows(0, count);
   ops_->download(logits, host);
   TROUPE_CHECK(ops_->synchronize());

@@ -17,13 +17,13 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
                          std::int64_t kv_blocks)
     : model_(&model),
       ops_(&ops),
-      tensor_(parallel.tensor),
-      pipeline_(parallel.pipeline),
-      domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts : nullptr),
+      tensor_(parallel.tensor.host),
+      pipeline_(parallel.pipeline.host),
+      domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts.host : nullptr),
       stage_(parallel.at().stage),
       stages_(parallel.mesh.shape().pipeline),
       kv_blocks_(kv_blocks),
-      groups_(cache_groups(model.config())) {}
+      sequences_(model, kv_blocks, is_first_stage() || is_last_stage()) {}
 
 Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelContext& parallel,
                                         std::int64_t kv_blocks) {
@@ -34,7 +34,8 @@ Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelCo
 
 Result<void> ModelRunner::allocate() {
   const ModelLimits& limits = model_->limits();
-  TROUPE_TRY(Pass pass, Pass::create(*ops_, limits, kv_blocks_, groups_.size()));
+  TROUPE_TRY(Pass pass, Pass::create(*ops_, limits, blocks_to_allocate(*model_, kv_blocks_),
+                                     sequences_.cache_groups()));
   pass_.emplace(std::move(pass));
   if (!is_last_stage()) return {};
   const Shape shape{limits.max_head_rows, model_->config().vocab_size};
@@ -44,127 +45,12 @@ Result<void> ModelRunner::allocate() {
   return {};
 }
 
-Result<void> ModelRunner::apply_deltas(const StepPlan& plan) {
-  for (const SequenceId id : plan.released) {
-    if (sequences_.erase(id) == 0) {
-      return fail(ErrorCode::corrupt_data, "step {} releases sequence {}, which is not there",
-                  plan.step, id);
-    }
-  }
-  for (const NewSequence& started : plan.started) TROUPE_CHECK(start(started, plan.step));
-  for (const SequenceStep& step : plan.steps) {
-    TROUPE_CHECK(check_step(step));
-    TROUPE_CHECK(check_blocks(step));
-    take_blocks_and_drafts(step);
-  }
-  return {};
-}
-
-Result<void> ModelRunner::start(const NewSequence& started, std::uint64_t step) {
-  const auto known = std::ssize(started.tokens);
-  for (const std::int32_t token : started.tokens) {
-    if (token < 0 || token >= model_->config().vocab_size) {
-      return fail(ErrorCode::corrupt_data, "step {}: sequence {} holds token id {} of {}", step,
-                  started.id, token, model_->config().vocab_size);
-    }
-  }
-  if (started.prompt_tokens < 0 || started.prompt_tokens > known || started.cached_tokens < 0 ||
-      started.cached_tokens >= known) {
-    return fail(ErrorCode::corrupt_data,
-                "step {}: sequence {} has {} tokens, {} of them a prompt and {} cached", step,
-                started.id, known, started.prompt_tokens, started.cached_tokens);
-  }
-  Sequence sequence;
-  sequence.tokens = started.tokens;
-  sequence.prompt_tokens = started.prompt_tokens;
-  sequence.computed = started.cached_tokens;
-  sequence.sampling = started.sampling;
-  sequence.tables.resize(groups_.size());
-  if (!sequences_.try_emplace(started.id, std::move(sequence)).second) {
-    return fail(ErrorCode::corrupt_data, "step {} starts sequence {} a second time", step,
-                started.id);
-  }
-  return {};
-}
-
-Result<void> ModelRunner::check_step(const SequenceStep& step) const {
-  const auto found = sequences_.find(step.id);
-  if (found == sequences_.end()) {
-    return fail(ErrorCode::corrupt_data, "sequence {} was never started", step.id);
-  }
-  const Sequence& sequence = found->second;
-  const auto drafts = std::ssize(step.drafts);
-  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
-  // A stage between knows of sampled tokens from plans alone.
-  const bool knows_tokens = is_first_stage() || is_last_stage();
-  const std::int64_t known =
-      (knows_tokens ? std::ssize(sequence.tokens)
-                    : std::max<std::int64_t>(std::ssize(sequence.tokens), end - drafts)) +
-      drafts;
-  if (step.tokens <= drafts || step.first_position < 0 || step.first_position > sequence.computed ||
-      end > known || end > model_->limits().max_positions || (step.sample && end != known) ||
-      (drafts > 0 && !step.sample)) {
-    return fail(ErrorCode::corrupt_data,
-                "sequence {} cannot compute positions [{}, {}), {} of them drafts: {} are computed "
-                "and {} known",
-                step.id, step.first_position, end, drafts, sequence.computed, known);
-  }
-  for (const std::int32_t token : step.drafts) {
-    if (token < 0 || token >= model_->config().vocab_size) {
-      return fail(ErrorCode::corrupt_data, "sequence {} is given draft {} of {}", step.id, token,
-                  model_->config().vocab_size);
-    }
-  }
-  return {};
-}
-
-Result<void> ModelRunner::check_blocks(const SequenceStep& step) const {
-  const std::size_t groups = groups_.size();
-  const std::size_t each = step.new_blocks.size() / groups;
-  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
-  const auto room = static_cast<std::int64_t>(sequences_.at(step.id).tables[0].size() + each) *
-                    model_->limits().block_size;
-  if (step.new_blocks.size() % groups != 0 || end > room) {
-    return fail(ErrorCode::corrupt_data,
-                "sequence {} with {} new blocks in {} groups has room for {} positions, not {}",
-                step.id, step.new_blocks.size(), groups, room, end);
-  }
-  // Only what the window has left before this step may be missing.
-  const std::size_t known = sequences_.at(step.id).tables[0].size();
-  const auto first_written =
-      static_cast<std::size_t>(step.first_position / model_->limits().block_size);
-  for (std::size_t i = 0; i < step.new_blocks.size(); ++i) {
-    const bool may_be_missing =
-        groups_[i / each].kind == CacheSpec::Kind::window && known + i % each < first_written;
-    const std::int32_t block = step.new_blocks[i];
-    if (block < (may_be_missing ? -1 : 0) || block >= kv_blocks_) {
-      return fail(ErrorCode::corrupt_data, "sequence {} is given block {} of {}", step.id, block,
-                  kv_blocks_);
-    }
-  }
-  return {};
-}
-
-void ModelRunner::take_blocks_and_drafts(const SequenceStep& step) {
-  Sequence& sequence = sequences_.at(step.id);
-  const auto each = static_cast<std::ptrdiff_t>(step.new_blocks.size() / groups_.size());
-  auto next = step.new_blocks.begin();
-  for (auto& table : sequence.tables) {
-    table.insert(table.end(), next, next + each);
-    next += each;
-  }
-  const auto end =
-      static_cast<std::size_t>(step.first_position) + static_cast<std::size_t>(step.tokens);
-  const std::size_t known = end - step.drafts.size();
-  if (sequence.tokens.size() < known) sequence.tokens.resize(known, unknown_token);
-  sequence.tokens.insert(sequence.tokens.end(), step.drafts.begin(), step.drafts.end());
-}
-
 Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
   std::uint64_t needed = 0;
   const auto need = [&](SequenceId id) {
-    const auto found = sequences_.find(id);
-    if (found != sequences_.end()) needed = std::max(needed, found->second.awaits_message);
+    if (const KnownSequence* found = sequences_.find(id)) {
+      needed = std::max(needed, found->awaits_message);
+    }
   };
   // Of those that go, too: their names may be given to others in this very plan.
   for (const SequenceId id : plan.released) need(id);
@@ -189,90 +75,139 @@ Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
   return {};
 }
 
-void ModelRunner::await_sampled_ids(const StepPlan& plan) {
+void ModelRunner::await_sampled_ids(const Step& step) {
   std::vector<Awaited> awaited;
-  for (const SequenceStep& step : plan.steps) {
-    if (!step.sample) continue;
-    Sequence& sequence = sequences_.at(step.id);
-    sequence.tokens.resize(sequence.tokens.size() - step.drafts.size());
+  for (const Sampled& sampled : step.sampled) {
+    KnownSequence& sequence = sequences_.at(sampled.id);
+    sequence.tokens.resize(sequence.tokens.size() - sampled.drafts);
     sequence.tokens.push_back(unknown_token);
     sequence.awaits_message = messages_taken_ + awaited_.size() + 1;
-    awaited.push_back({step.id, step.drafts.size()});
+    awaited.push_back({sampled.id, sampled.drafts});
   }
   if (is_first_stage() && !awaited.empty()) awaited_.push_back(std::move(awaited));
 }
 
-Result<void> ModelRunner::take_sampled_ids_here(const StepPlan& plan, const StepResult& result) {
-  sampled_.clear();
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const SequenceStep& step = plan.steps[i];
-    if (!step.sample) continue;
-    std::vector<std::int32_t> ids = result.results[i].tokens;
-    if (ids.empty()) ids.push_back(token_after_failure);
-    auto& tokens = sequences_.at(step.id).tokens;
-    tokens.resize(tokens.size() - step.drafts.size());
+void ModelRunner::await_device(const Step& step) {
+  for (std::int32_t row = 0; const HeadRow& head : step.heads) {
+    sequences_.at(head.id).tokens.push_back(-1 - row++);
+  }
+}
+
+void ModelRunner::take_sampled_ids_here(const Step& step) {
+  if (step.chosen_on_device) {
+    for (const HeadRow& head : step.heads) {
+      KnownSequence* sequence = sequences_.find(head.id);
+      if (sequence == nullptr || sequence->start != head.start) continue;  // preempted meanwhile
+      const auto& ids = step.result.results[head.result].tokens;
+      sequence->tokens[static_cast<std::size_t>(head.position) + 1] =
+          ids.empty() ? token_after_failure : ids.front();
+    }
+    return;
+  }
+  for (const Sampled& sampled : step.sampled) {
+    const auto& ids = step.result.results[sampled.result].tokens;
+    auto& tokens = sequences_.at(sampled.id).tokens;
+    tokens.resize(tokens.size() - sampled.drafts);
     tokens.insert(tokens.end(), ids.begin(), ids.end());
-    ids.resize(1 + step.drafts.size(), unknown_token);
+    if (ids.empty()) tokens.push_back(token_after_failure);
+  }
+}
+
+Result<void> ModelRunner::tell_first_stage(const Step& step) {
+  if (stages_ == 1 || step.sampled.empty()) return {};
+  sampled_.clear();
+  for (const Sampled& sampled : step.sampled) {
+    std::vector<std::int32_t> ids = step.result.results[sampled.result].tokens;
+    if (ids.empty()) ids.push_back(token_after_failure);
+    ids.resize(1 + sampled.drafts, unknown_token);
     sampled_.insert(sampled_.end(), ids.begin(), ids.end());
   }
-  if (stages_ == 1 || sampled_.empty()) return {};
   return pipeline_->send(host_view(sampled_), 0);
 }
 
-Result<StepResult> ModelRunner::run(const StepPlan& plan) {
-  const std::int64_t begin_ns = monotonic_ns();
+bool ModelRunner::can_begin() const {
+  return steps_.empty() || (steps_.size() < most_begun && steps_.back().chosen_on_device);
+}
+
+Result<void> ModelRunner::begin(const StepPlan& plan) {
+  Step& step = steps_.emplace_back();
+  step.begin_ns = monotonic_ns();
   if (stages_ > 1 && is_first_stage()) TROUPE_CHECK(take_sampled_ids(plan));
-  TROUPE_CHECK(apply_deltas(plan));
-  StepResult result;
-  result.step = plan.step;
-  result.epoch = plan.epoch;
-  for (const SequenceStep& step : plan.steps) {
+  TROUPE_CHECK(sequences_.apply(plan));
+  step.result.step = plan.step;
+  step.result.epoch = plan.epoch;
+  bool has_several_passes = false;
+  for (const SequenceStep& planned : plan.steps) {
     SequenceResult entry;
-    entry.id = step.id;
-    entry.prompt_begin = step.first_position + 1;
-    result.results.push_back(std::move(entry));
-    std::int32_t next = step.first_position;
-    const std::int32_t end = step.first_position + step.tokens;
-    while (next < end) {
-      const std::int32_t added = add_rows(step, next, end, result.results.size() - 1);
-      next += added;
-      // A pass is full of rows or of logits: results do not depend on where a prompt is cut.
-      if (next < end) TROUPE_CHECK(run_pass(result));
+    entry.id = planned.id;
+    entry.prompt_begin = planned.first_position + 1;
+    step.result.results.push_back(std::move(entry));
+    if (planned.sample) {
+      step.sampled.push_back({step.result.results.size() - 1, planned.id, planned.drafts.size()});
     }
-    auto& sequence = sequences_.at(step.id);
+    std::int32_t next = planned.first_position;
+    const std::int32_t end = planned.first_position + planned.tokens;
+    while (next < end) {
+      next += add_rows(planned, next, end, step);
+      if (next == end) break;
+      // A pass is full of rows or of logits: results do not depend on where a prompt is cut.
+      TROUPE_CHECK(run_pass(step));
+      TROUPE_CHECK(finish_choices(step));
+      step.heads.clear();
+      has_several_passes = true;
+    }
+    auto& sequence = sequences_.at(planned.id);
     sequence.computed = std::max(sequence.computed, end);
   }
-  TROUPE_CHECK(run_pass(result));
+  TROUPE_CHECK(run_pass(step));
+  step.chosen_on_device = step.chosen_on_device && !has_several_passes;
   if (domain_ != nullptr) TROUPE_CHECK(join_passes_of_others());
-  if (is_last_stage()) {
-    TROUPE_CHECK(take_sampled_ids_here(plan, result));
-    if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(plan, result));
-  } else {
-    await_sampled_ids(plan);
+  if (!is_last_stage()) {
+    await_sampled_ids(step);
+  } else if (step.chosen_on_device) {
+    await_device(step);
   }
-  const std::int64_t end_ns = monotonic_ns();
-  result.model_us = static_cast<std::uint32_t>((end_ns - begin_ns) / 1000);
-  if (recorder_ != nullptr) recorder_->record(SpanKind::step, begin_ns, end_ns);
+  return {};
+}
+
+bool ModelRunner::is_ready() const { return steps_.front().heads.empty() || sampler_->is_ready(); }
+
+Result<StepResult> ModelRunner::finish() {
+  Step& step = steps_.front();
+  if (recorder_ != nullptr) recorder_->set_step(step.result.step);
+  TROUPE_CHECK(finish_choices(step));
+  if (is_last_stage()) {
+    take_sampled_ids_here(step);
+    TROUPE_CHECK(tell_first_stage(step));
+    if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(step));
+  }
+  // The device begins with a step when it has finished the one before.
+  const std::int64_t begin_ns = std::max(step.begin_ns, last_end_ns_);
+  last_end_ns_ = monotonic_ns();
+  StepResult result = std::move(step.result);
+  steps_.pop_front();
+  result.model_us = static_cast<std::uint32_t>((last_end_ns_ - begin_ns) / 1000);
+  if (recorder_ != nullptr) recorder_->record(SpanKind::step, begin_ns, last_end_ns_);
   return result;
 }
 
-Result<void> ModelRunner::add_drafts(const StepPlan& plan, StepResult& result) {
+Result<void> ModelRunner::add_drafts(Step& step) {
   std::vector<Drafter::Task> tasks;
   std::vector<std::size_t> results;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (!plan.steps[i].sample || result.results[i].failed) continue;
-    const Sequence& sequence = sequences_.at(plan.steps[i].id);
+  for (const Sampled& sampled : step.sampled) {
+    if (step.result.results[sampled.result].failed) continue;
+    const KnownSequence& sequence = sequences_.at(sampled.id);
     tasks.push_back({.tokens = sequence.tokens,
                      .prompt_tokens = static_cast<std::size_t>(sequence.prompt_tokens),
                      .tables = &sequence.tables,
                      .sampling = &sequence.sampling,
                      .drafts = {}});
-    results.push_back(i);
+    results.push_back(sampled.result);
   }
   const SpanScope scope(recorder_, SpanKind::draft);
   TROUPE_CHECK(drafter_->propose(tasks, most_drafts_));
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    result.results[results[i]].drafts = std::move(tasks[i].drafts);
+    step.result.results[results[i]].drafts = std::move(tasks[i].drafts);
   }
   return {};
 }
@@ -297,16 +232,16 @@ Result<bool> ModelRunner::any_has_tokens(bool here) {
   return std::ranges::any_of(all, [](std::uint8_t has) { return has != 0; });
 }
 
-std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin, std::int32_t end,
-                                   std::size_t result) {
-  const Sequence& sequence = sequences_.at(step.id);
+std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t begin,
+                                   std::int32_t end, Step& step) {
+  const KnownSequence& sequence = sequences_.at(planned.id);
   const std::int32_t block_size = model_->limits().block_size;
   const auto used_blocks = static_cast<std::size_t>((end + block_size - 1) / block_size);
   // What a row needs is known before its sequence is begun: a begun one has at least one row.
-  const std::int32_t first_sampled =
-      step.first_position + step.tokens - 1 - static_cast<std::int32_t>(step.drafts.size());
+  const std::int32_t first_sampled = planned.first_position + planned.tokens - 1 -
+                                     static_cast<std::int32_t>(planned.drafts.size());
   const auto samples = [&](std::int32_t position) {
-    return step.sample && position >= first_sampled;
+    return planned.sample && position >= first_sampled;
   };
   const auto scores = [&](std::int32_t position) {
     return sequence.sampling.prompt_logprobs >= 0 && !samples(position) &&
@@ -323,7 +258,8 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin,
     if (wants_logits) {
       const bool sample = samples(position);
       const auto after = sample ? static_cast<std::size_t>(position - first_sampled) : 0;
-      heads_.push_back({result, step.id, position, sample, after});
+      step.heads.push_back(
+          {step.result.results.size() - 1, planned.id, sequence.start, position, sample, after});
     }
     pass_->add_row(sequence.tables, sequence.tokens[static_cast<std::size_t>(position)], position,
                    wants_logits);
@@ -331,32 +267,35 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& step, std::int32_t begin,
   return position - begin;
 }
 
-Result<void> ModelRunner::run_pass(StepResult& result) {
+Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
   if (domain_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
-  const ForwardBatch batch = pass_->upload();
+  rows_ += static_cast<std::uint64_t>(pass_->rows());
+  if (model_->can_record() && drafter_ == nullptr) {
+    pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
+  }
+  TROUPE_TRY(const ForwardBatch batch, pass_->upload());
+  if (stages_ == 1 && pass_->awaits_tokens()) {
+    ops_->take_chosen(sampler_->chosen(), batch.token_ids);
+  }
   Tensor logits;
   if (is_last_stage()) logits = logits_.view().rows(0, pass_->head_rows());
-  rows_ += static_cast<std::uint64_t>(batch.token_ids.elements());
   {
     const SpanScope scope(recorder_, SpanKind::forward);
     TROUPE_CHECK(model_->forward(batch, logits));
   }
-  if (is_last_stage() && !heads_.empty()) {
-    const SpanScope scope(recorder_, SpanKind::sample);
-    TROUPE_CHECK(sample_rows(logits, result));
-  }
+  if (is_last_stage() && !step.heads.empty()) TROUPE_CHECK(begin_choices(logits, step));
+  if (!is_last_stage()) step.heads.clear();
   if (drafter_ != nullptr) {
     const SpanScope scope(recorder_, SpanKind::draft);
     TROUPE_CHECK(drafter_->follow(batch));
   }
   pass_->clear();
-  heads_.clear();
   return {};
 }
 
 LogitsRow ModelRunner::logits_row(const HeadRow& head) const {
-  const Sequence& sequence = sequences_.at(head.id);
+  const KnownSequence& sequence = sequences_.at(head.id);
   LogitsRow row{.sampling = &sequence.sampling,
                 .position = head.position,
                 .sample = head.sample,
@@ -373,19 +312,36 @@ LogitsRow ModelRunner::logits_row(const HeadRow& head) const {
   return row;
 }
 
-Result<void> ModelRunner::sample_rows(const Tensor& logits, StepResult& result) {
+Result<void> ModelRunner::begin_choices(const Tensor& logits, Step& step) {
   rows_to_sample_.clear();
-  for (const HeadRow& head : heads_) rows_to_sample_.push_back(logits_row(head));
-  TROUPE_CHECK(sampler_->begin(logits, rows_to_sample_));
+  for (const HeadRow& head : step.heads) rows_to_sample_.push_back(logits_row(head));
+  step.chosen_on_device =
+      drafter_ == nullptr &&
+      std::ranges::all_of(rows_to_sample_, [&](const auto& r) { return sampler_->on_device(r); }) &&
+      std::ranges::all_of(step.sampled, [](const Sampled& s) { return s.drafts == 0; });
+  // The logits of rows that only pad a pass come last.
+  return sampler_->begin(logits.rows(0, std::ssize(step.heads)), rows_to_sample_);
+}
+
+Result<void> ModelRunner::finish_choices(Step& step) {
+  if (step.heads.empty() || !is_last_stage()) return {};
+  const SpanScope scope(recorder_, SpanKind::sample);
   TROUPE_TRY(std::vector<RowChoice> choices, sampler_->finish());
   for (std::size_t i = 0; i < choices.size(); ++i) {
-    take_choice(std::move(choices[i]), heads_[i], result);
+    const HeadRow& head = step.heads[i];
+    if (!step.chosen_on_device) {
+      take_choice(std::move(choices[i]), head, step.result);
+      continue;
+    }
+    SequenceResult& entry = step.result.results[head.result];
+    entry.failed = choices[i].failed;
+    if (!entry.failed) entry.tokens.push_back(choices[i].id);
   }
   return {};
 }
 
 void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const {
-  const Sequence& sequence = sequences_.at(row.id);
+  const KnownSequence& sequence = sequences_.at(row.id);
   SequenceResult& entry = result.results[row.result];
   if (row.sample && row.after_drafts > 0) {
     // The draft before this row must be what the row before it sampled.

@@ -4,7 +4,6 @@
 #include <deque>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "actors/step/step_plan.hpp"
@@ -12,27 +11,37 @@
 #include "actors/worker/drafter.hpp"
 #include "actors/worker/pass.hpp"
 #include "actors/worker/row_sampler.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "actors/worker/sequence_table.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
-#include "models/sampler/sampling_params.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
-/// Carries out step plans on one rank's model: keeps what the plans' deltas add up to (each
-/// sequence's tokens and block table), runs the passes, samples, and writes the result. A
+/// Carries out step plans on one rank's model: runs the passes, samples, and writes the result. A
 /// deterministic function of the weights and the plans so far; all ranks of a replica are given the
 /// same plans, and those of its last stage come to the same result. One thread at a time.
+///
+/// A step is begun, which on a device that works by itself only enqueues, and finished later. Where
+/// the device has chosen the tokens of the step before, the next one is begun before their ids are
+/// known here: its rows take them on the device (Ops::take_chosen).
 ///
 /// In a pipeline the last stage alone samples. It sends the ids to the first stage, which takes
 /// them when a plan needs them, so that a stage is not held up by the one after it; the stages
 /// between know of a sampled token that it is there, not which.
 class ModelRunner {
  public:
-  /// `model` has its KV cache of `kv_blocks` blocks and was loaded for `parallel`. All outlive the
-  /// runner. Errors: resource_exhausted.
+  static constexpr std::size_t most_begun = 2;
+
+  /// Blocks of the model's KV cache for `kv_blocks` that plans may name: where its passes are
+  /// recorded, one more, which rows that only pad a pass write to.
+  static std::int64_t blocks_to_allocate(const Model& model, std::int64_t kv_blocks) {
+    return model.can_record() ? kv_blocks + 1 : kv_blocks;
+  }
+
+  /// `model` has its KV cache of blocks_to_allocate(kv_blocks) and was loaded for `parallel`. All
+  /// outlive the runner. Errors: resource_exhausted.
   static Result<ModelRunner> create(Model& model, Ops& ops, const ParallelContext& parallel,
                                     std::int64_t kv_blocks);
 
@@ -49,11 +58,18 @@ class ModelRunner {
   /// Tokens that have passed this rank's layers.
   std::uint64_t rows() const { return rows_; }
 
-  /// Runs one step; the result says what was sampled on the last stage only. Errors: corrupt_data
-  /// for a plan that does not fit the state (unknown sequence, positions out of order, a block or
-  /// token that does not exist); those of the model and of the collectives. After an error the
-  /// state is void.
-  Result<StepResult> run(const StepPlan& plan);
+  /// Whether the next plan may be begun, or a step must be finished first.
+  bool can_begin() const;
+  /// Steps that are begun and not finished.
+  std::size_t begun() const { return steps_.size(); }
+  /// Begins one step; can_begin() must hold. Errors: corrupt_data for a plan that does not fit the
+  /// state; those of the model and of the collectives. After an error the state is void.
+  Result<void> begin(const StepPlan& plan);
+  /// Whether finish() would return at once.
+  bool is_ready() const;
+  /// Finishes the step that was begun first; the result says what was sampled on the last stage
+  /// only. At least one must be begun. Errors: as begin.
+  Result<StepResult> finish();
 
  private:
   /// A sampled token that this stage has not been told, or is never told.
@@ -61,30 +77,38 @@ class ModelRunner {
   /// Stands for the token that could not be sampled, in steps that were planned ahead of it.
   static constexpr std::int32_t token_after_failure = 0;
 
-  struct Sequence {
-    /// The prompt and what was generated; while a step runs, its drafts too.
-    std::vector<std::int32_t> tokens;
-    std::int32_t prompt_tokens = 0;
-    std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
-    SamplingParams sampling;
-    Pass::Tables tables;               ///< [cache groups][blocks]
-    std::uint64_t awaits_message = 0;  ///< the one that brings its last token's id; 0: none ever
-  };
-
   /// A row of a pass whose logits are wanted.
   struct HeadRow {
     std::size_t result = 0;  ///< index into StepResult::results
     SequenceId id = 0;
+    std::uint64_t start = 0;    ///< KnownSequence::start
     std::int32_t position = 0;  ///< of the row's token
     bool sample = false;        ///< sample its successor; otherwise score the known one
     /// Of a row that samples: how many drafts lie before it. It counts if they all held.
     std::size_t after_drafts = 0;
   };
 
+  /// A step's sequence that is sampled.
+  struct Sampled {
+    std::size_t result = 0;  ///< index into StepResult::results
+    SequenceId id = 0;
+    std::size_t drafts = 0;
+  };
+
   /// A sequence whose sampled ids did not come yet.
   struct Awaited {
     SequenceId id = 0;
     std::size_t drafts = 0;
+  };
+
+  /// A step that is begun.
+  struct Step {
+    StepResult result;
+    std::vector<HeadRow> heads;  ///< of its last pass, whose choices are begun; may be none
+    std::vector<Sampled> sampled;
+    /// The device chooses all its tokens, and the next step needs none of them here.
+    bool chosen_on_device = true;
+    std::int64_t begin_ns = 0;
   };
 
   ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel, std::int64_t kv_blocks);
@@ -94,29 +118,28 @@ class ModelRunner {
 
   /// First stage: takes sampled ids until those of every sequence that the plan names are there.
   Result<void> take_sampled_ids(const StepPlan& plan);
-  /// All stages but the last: notes that this plan's sampled sequences have a further token.
-  void await_sampled_ids(const StepPlan& plan);
-  /// Last stage: adds what was sampled to the sequences; tells the first stage.
-  Result<void> take_sampled_ids_here(const StepPlan& plan, const StepResult& result);
+  /// All stages but the last: notes that this step's sampled sequences have a further token.
+  void await_sampled_ids(const Step& step);
+  /// Last stage: notes in the sequences where on the device their next tokens will be.
+  void await_device(const Step& step);
+  /// Last stage: adds what was sampled to the sequences.
+  void take_sampled_ids_here(const Step& step);
+  Result<void> tell_first_stage(const Step& step);
 
-  Result<void> add_drafts(const StepPlan& plan, StepResult& result);
+  Result<void> add_drafts(Step& step);
 
-  Result<void> apply_deltas(const StepPlan& plan);
-  Result<void> start(const NewSequence& started, std::uint64_t step);
-  Result<void> check_step(const SequenceStep& step) const;
-  Result<void> check_blocks(const SequenceStep& step) const;
-  void take_blocks_and_drafts(const SequenceStep& step);
   /// Puts rows of one sequence into the pass, as many of [begin, end) as fit; returns how many.
-  std::int32_t add_rows(const SequenceStep& step, std::int32_t begin, std::int32_t end,
-                        std::size_t result);
-  /// Runs the pass that add_rows has filled, chooses and scores, and empties it.
-  Result<void> run_pass(StepResult& result);
+  std::int32_t add_rows(const SequenceStep& planned, std::int32_t begin, std::int32_t end,
+                        Step& step);
+  /// Runs the pass that add_rows has filled, begins its choices and empties it.
+  Result<void> run_pass(Step& step);
   /// Runs passes without tokens of its own until no replica that it shares experts with has any.
   Result<void> join_passes_of_others();
   /// Whether any rank of the expert group has a pass to run; all must ask.
   Result<bool> any_has_tokens(bool here);
   LogitsRow logits_row(const HeadRow& head) const;
-  Result<void> sample_rows(const Tensor& logits, StepResult& result);
+  Result<void> begin_choices(const Tensor& logits, Step& step);
+  Result<void> finish_choices(Step& step);
   void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
   Model* model_;
@@ -127,18 +150,18 @@ class ModelRunner {
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;
-  std::vector<CacheSpec> groups_;
   Drafter* drafter_ = nullptr;
   std::int32_t most_drafts_ = 0;
   SpanRecorder* recorder_ = nullptr;
   std::uint64_t rows_ = 0;
-  std::unordered_map<SequenceId, Sequence> sequences_;
+  SequenceTable sequences_;
+  std::deque<Step> steps_;  ///< begun, oldest first
+  std::int64_t last_end_ns_ = 0;
   /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
   std::deque<std::vector<Awaited>> awaited_;
   std::uint64_t messages_taken_ = 0;  ///< of sampled ids, one a plan
 
   std::optional<Pass> pass_;           ///< being filled
-  std::vector<HeadRow> heads_;         ///< of the pass
   std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
   DeviceTensor logits_;                ///< [max_head_rows, vocab] f32
   std::optional<RowSampler> sampler_;  ///< on the last stage

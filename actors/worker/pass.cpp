@@ -1,8 +1,25 @@
 #include "actors/worker/pass.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace troupe {
+namespace {
+
+constexpr std::int64_t numbers_of_span = 4;
+static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
+
+std::span<const std::int32_t> numbers(const std::vector<SequenceSpan>& spans) {
+  return {reinterpret_cast<const std::int32_t*>(spans.data()), spans.size() * numbers_of_span};
+}
+
+}  // namespace
+
+std::int64_t recorded_rows(std::int64_t rows) {
+  if (rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  const std::int64_t unit = rows <= 256 ? 8 : rows <= 512 ? 16 : 64;
+  return (rows + unit - 1) / unit * unit;
+}
 
 Pass::Pass(Ops& ops, const ModelLimits& limits, std::size_t groups)
     : ops_(&ops), limits_(limits), groups_(groups) {}
@@ -13,15 +30,20 @@ Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_b
   // Of sequences that share no blocks all tables fit; where a window leaves blocks behind, a table
   // may be longer than there are blocks.
   pass.table_room_ = kv_blocks + (limits.max_positions + limits.block_size - 1) / limits.block_size;
-  const auto allocate = [&](std::int64_t entries) {
-    return ops.allocate(DType::i32, Shape{entries});
-  };
-  TROUPE_TRY(pass.device_ids_, allocate(limits.max_batch_tokens));
-  TROUPE_TRY(pass.device_positions_, allocate(limits.max_batch_tokens));
-  TROUPE_TRY(pass.device_heads_, allocate(limits.max_head_rows));
+  const std::int64_t rows = limits.max_batch_tokens;
+  const Shape inputs{2 * rows + limits.max_head_rows +
+                     static_cast<std::int64_t>(groups) * (1 + numbers_of_span) * rows};
+  const Shape tables{pass.table_room_};
+  TROUPE_TRY(pass.inputs_, ops.allocate(DType::i32, inputs));
   for (Group& group : pass.groups_) {
-    TROUPE_TRY(group.device_slots, allocate(limits.max_batch_tokens));
-    TROUPE_TRY(group.device_tables, allocate(pass.table_room_));
+    TROUPE_TRY(group.device_tables, ops.allocate(DType::i32, tables));
+  }
+  for (Staging& staging : pass.staging_) {
+    TROUPE_TRY(staging.inputs, ops.allocate_host(DType::i32, inputs));
+    staging.tables.resize(groups);
+    for (DeviceTensor& table : staging.tables) {
+      TROUPE_TRY(table, ops.allocate_host(DType::i32, tables));
+    }
   }
   return pass;
 }
@@ -47,6 +69,7 @@ void Pass::add_row(const Tables& tables, std::int32_t token, std::int32_t positi
                    bool wants_logits) {
   if (wants_logits) head_rows_.push_back(static_cast<std::int32_t>(ids_.size()));
   ids_.push_back(token);
+  awaits_tokens_ = awaits_tokens_ || token < 0;
   positions_.push_back(position);
   const auto block = static_cast<std::size_t>(position / limits_.block_size);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -56,27 +79,61 @@ void Pass::add_row(const Tables& tables, std::int32_t token, std::int32_t positi
   }
 }
 
-ForwardBatch Pass::upload() {
-  const auto upload = [this](std::vector<std::int32_t>& from, const DeviceTensor& to) {
-    const Shape shape{static_cast<std::int64_t>(from.size())};
-    const Tensor target = to.view().rows(0, shape[0]);
-    ops_->upload(Tensor(from.data(), DType::i32, shape), target);
-    return target;
+bool Pass::is_one_row_a_sequence() const {
+  return groups_.front().spans.size() == ids_.size() && head_rows_.size() == ids_.size();
+}
+
+void Pass::pad_for_recording(std::int32_t block) {
+  if (empty() || !is_one_row_a_sequence()) return;
+  const std::int64_t wanted = recorded_rows(rows());
+  const std::int64_t room = std::min(limits_.max_batch_tokens, limits_.max_head_rows);
+  const auto missing = static_cast<std::size_t>(wanted - rows());
+  if (wanted > room || !has_room_for_tables(missing)) return;
+  const Tables tables(groups_.size(), {block});
+  const std::int32_t token = ids_.front();  // goes to experts that are at work anyway
+  while (rows() < wanted) {
+    begin_sequence(tables, 1, 0);
+    add_row(tables, token, 0, true);
+  }
+  recorded_ = true;
+}
+
+Result<ForwardBatch> Pass::upload() {
+  Staging& staging = staging_[turn_++ % staging_.size()];
+  if (staging.used) TROUPE_CHECK(ops_->wait(staging.copied));
+  std::int64_t next = 0;
+  const auto stage = [&](std::span<const std::int32_t> values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    std::ranges::copy(values, staging.inputs->as<std::int32_t>() + next);
+    const Tensor place = inputs_->rows(next, count);
+    next += count;
+    return place;
   };
   ForwardBatch batch;
-  batch.token_ids = upload(ids_, device_ids_);
-  batch.head_rows = upload(head_rows_, device_heads_);
-  const Tensor positions = upload(positions_, device_positions_);
+  batch.recorded = recorded_;
+  batch.token_ids = stage(ids_);
+  batch.head_rows = stage(head_rows_);
+  const Tensor positions = stage(positions_);
   attention_.clear();
-  ++uploads_;
-  for (Group& group : groups_) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    const auto entries = static_cast<std::int64_t>(group.tables.size());
+    std::ranges::copy(group.tables, staging.tables[g]->as<std::int32_t>());
+    ops_->upload(staging.tables[g]->rows(0, entries), group.device_tables->rows(0, entries));
+    const Tensor slots = stage(group.slots);
+    const Tensor spans = stage(numbers(group.spans));
+    const auto sequences = static_cast<std::int64_t>(group.spans.size());
     attention_.push_back({.positions = positions,
-                          .kv_slots = upload(group.slots, group.device_slots),
-                          .block_tables = upload(group.tables, group.device_tables),
+                          .kv_slots = slots,
+                          .block_tables = group.device_tables->rows(0, entries),
                           .sequences = group.spans,
                           .block_size = limits_.block_size,
-                          .pass = uploads_});
+                          .spans = spans.reshaped({sequences, numbers_of_span}),
+                          .recorded = recorded_});
   }
+  ops_->upload(staging.inputs->rows(0, next), inputs_->rows(0, next));
+  staging.copied = ops_->mark();
+  staging.used = true;
   batch.attention = attention_;
   return batch;
 }
@@ -85,6 +142,8 @@ void Pass::clear() {
   ids_.clear();
   positions_.clear();
   head_rows_.clear();
+  awaits_tokens_ = false;
+  recorded_ = false;
   for (Group& group : groups_) {
     group.slots.clear();
     group.tables.clear();

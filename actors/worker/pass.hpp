@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,8 +12,8 @@
 
 namespace troupe {
 
-/// The input of one forward pass, gathered row by row on the host and then uploaded. Buffers are
-/// allocated once. One thread at a time.
+/// The input of one forward pass, gathered row by row on the host and then uploaded, while the
+/// device may still be busy with the pass before. Buffers are allocated once. One thread at a time.
 class Pass {
  public:
   /// For passes of a model of `limits` whose cache has `kv_blocks` blocks and `groups` groups.
@@ -24,24 +25,29 @@ class Pass {
 
   /// Whether the tables' first `blocks` entries fit; a pass without rows takes any sequence's.
   bool has_room_for_tables(std::size_t blocks) const;
-  bool has_room_for_row() const {
-    return static_cast<std::int64_t>(ids_.size()) < limits_.max_batch_tokens;
-  }
-  bool has_room_for_head() const {
-    return static_cast<std::int64_t>(head_rows_.size()) < limits_.max_head_rows;
-  }
+  bool has_room_for_row() const { return rows() < limits_.max_batch_tokens; }
+  bool has_room_for_head() const { return head_rows() < limits_.max_head_rows; }
 
   /// The rows that follow are of a sequence with these tables, of which the first `blocks` entries
   /// are used, from position `first_position` on.
   void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position);
-  /// A row; `wants_logits` makes it the next of the head's rows.
+  /// A row; `wants_logits` makes it the next of the head's rows. A `token` below 0 stands for one
+  /// that Ops::take_chosen puts in its place.
   void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits);
 
   bool empty() const { return ids_.empty(); }
+  std::int64_t rows() const { return static_cast<std::int64_t>(ids_.size()); }
   std::int64_t head_rows() const { return static_cast<std::int64_t>(head_rows_.size()); }
+  /// Whether some tokens are below 0.
+  bool awaits_tokens() const { return awaits_tokens_; }
 
-  /// Uploads all; the batch is valid until clear().
-  ForwardBatch upload();
+  /// Where each sequence has one row, all of which want logits: adds sequences of one row, which
+  /// nobody looks at, until the pass is as long as one of few lengths, and lets it be recorded.
+  /// They write to `block` of the cache, which nobody else does. Else does nothing.
+  void pad_for_recording(std::int32_t block);
+
+  /// Enqueues the upload of all; the batch is valid until the next one.
+  Result<ForwardBatch> upload();
   void clear();
 
  private:
@@ -51,18 +57,32 @@ class Pass {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tables;
     std::vector<SequenceSpan> spans;
-    DeviceTensor device_slots;
     DeviceTensor device_tables;
   };
+  /// Where the device copies from: not written again before it has.
+  struct Staging {
+    DeviceTensor inputs;               ///< all but the tables
+    std::vector<DeviceTensor> tables;  ///< of each group
+    Ops::Mark copied = 0;
+    bool used = false;
+  };
+
+  bool is_one_row_a_sequence() const;
 
   Ops* ops_;
   ModelLimits limits_;
   std::int64_t table_room_ = 0;  ///< entries of each group's tables
-  std::uint64_t uploads_ = 0;
   std::vector<std::int32_t> ids_, positions_, head_rows_;
-  DeviceTensor device_ids_, device_positions_, device_heads_;
   std::vector<Group> groups_;
+  bool awaits_tokens_ = false;
+  bool recorded_ = false;
+  DeviceTensor inputs_;
+  std::array<Staging, 2> staging_;
+  std::size_t turn_ = 0;
   std::vector<AttentionBatch> attention_;
 };
+
+/// The length that passes of `rows` rows are recorded with: not much longer, one of a few dozen.
+std::int64_t recorded_rows(std::int64_t rows);
 
 }  // namespace troupe

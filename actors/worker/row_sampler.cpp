@@ -1,11 +1,16 @@
 #include "actors/worker/row_sampler.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
 namespace troupe {
 namespace {
+
+/// Tokens of the edits of one choice's rows. One half is for rows that need no more than their
+/// share of it, which the device chooses for certain; other rows take of the rest.
+constexpr std::int64_t most_edit_tokens = std::int64_t{1} << 22;
 
 std::int32_t wanted_logprobs(const LogitsRow& row) {
   return row.sample ? row.sampling->logprobs : row.sampling->prompt_logprobs;
@@ -25,6 +30,25 @@ SampledRow sampled_row(const LogitsRow& row, std::int32_t index) {
 
 ScoredRow scored_row(const LogitsRow& row, std::int32_t index) {
   return {.row = index, .id = row.sample ? -1 : row.scored, .best = wanted_logprobs(row)};
+}
+
+/// How many tokens a row's edits have, at most.
+RowEdits count_edits(const LogitsRow& row) {
+  const SamplingParams& sampling = *row.sampling;
+  const bool masks_stops = std::ssize(row.history.output) < sampling.min_tokens;
+  const std::size_t masked =
+      sampling.bad_words.size() + (masks_stops ? sampling.stop_token_ids.size() : 0);
+  RowEdits edits;
+  edits.allowed = static_cast<std::int32_t>(sampling.allowed_token_ids.size());
+  edits.masked = static_cast<std::int32_t>(masked);
+  edits.biased = static_cast<std::int32_t>(sampling.logit_bias.size());
+  if (!penalizes(sampling)) return edits;
+  edits.prompt = static_cast<std::int32_t>(row.history.prompt.size());
+  edits.output = static_cast<std::int32_t>(row.history.output.size());
+  edits.repetition_penalty = sampling.repetition_penalty;
+  edits.frequency_penalty = sampling.frequency_penalty;
+  edits.presence_penalty = sampling.presence_penalty;
+  return edits;
 }
 
 TokenLogprobs logprobs_of(const RowScores& scores, std::int64_t best) {
@@ -79,10 +103,11 @@ ShardOf RowSampler::shard() const {
 }
 
 bool RowSampler::on_device(const LogitsRow& row) const {
-  const bool scores = wanted_logprobs(row) >= 0;
-  if (scores && !ops_->can_score(scored_row(row, 0), vocab_)) return false;
-  if (!row.sample) return scores;
-  return !edits_logits(*row.sampling) && ops_->can_sample(sampled_row(row, 0), vocab_);
+  if (!row.sample || wanted_logprobs(row) >= 0 || !row.sampling->bad_words.empty()) return false;
+  SampledRow sampled = sampled_row(row, 0);
+  sampled.edits = count_edits(row);
+  return sampled.edits.tokens() <= most_edit_tokens / 2 / max_rows_ &&
+         ops_->can_sample(sampled, vocab_);
 }
 
 Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows) {
@@ -93,29 +118,41 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   TROUPE_CHECK(check_shape("logits to choose from", logits, {count, vocab_}, DType::f32));
   Slot& slot = slots_[(oldest_ + begun_) % most_begun];
   slot.rows.assign(rows.begin(), rows.end());
-  chosen_ = slot.chosen->rows(0, count);
-  begin_on_device(logits, slot);
+  TROUPE_CHECK(begin_on_device(logits, slot));
   TROUPE_CHECK(download_logits(logits, slot));
   slot.done = ops_->mark();
   ++begun_;
   return {};
 }
 
-void RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
+Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
   slot.host_rows.clear();
+  histories_.clear();
+  lists_.clear();
+  rows_to_edit_.clear();
   DeviceRows<SampledRow> to_sample(slot.rows_to_sample);
   DeviceRows<ScoredRow> to_score(slot.rows_to_score);
   for (std::int32_t i = 0; const LogitsRow& row : slot.rows) {
-    if (!on_device(row)) {
-      slot.host_rows.push_back(i);
-    } else {
-      if (row.sample) to_sample.add(sampled_row(row, i));
-      if (wanted_logprobs(row) >= 0) to_score.add(scored_row(row, i));
+    SampledRow sampled = sampled_row(row, i);
+    const bool scores = wanted_logprobs(row) >= 0;
+    const bool can_score = !scores || ops_->can_score(scored_row(row, i), vocab_);
+    if (!can_score || (row.sample ? !add_edits(row, sampled) : !scores)) {
+      slot.host_rows.push_back(i++);
+      continue;
     }
+    if (row.sample && sampled.edits.tokens() > 0) rows_to_edit_.push_back(sampled);
+    if (row.sample && sampled.edits.tokens() == 0) to_sample.add(sampled);
+    if (scores) to_score.add(scored_row(row, i));
     ++i;
   }
+  const Tensor before = std::exchange(chosen_, slot.chosen->rows(0, std::ssize(slot.rows)));
+  for (SampledRow& row : rows_to_edit_) {
+    row.edits.first += static_cast<std::int32_t>(histories_.size());
+    to_sample.add(row);
+  }
   if (!to_sample.rows().empty()) {
-    ops_->sample(logits, to_sample.rows(), chosen_);
+    TROUPE_TRY(const Tensor edited, upload_edits(slot, before));
+    ops_->sample(logits, to_sample.rows(), edited, chosen_);
     ops_->download(chosen_, slot.ids->rows(0, chosen_[0]));
   }
   if (!to_score.rows().empty()) {
@@ -124,6 +161,52 @@ void RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
     ops_->score(logits, to_score.rows(), chosen_, scores);
     ops_->download(scores, slot.host_scores->rows(0, bytes));
   }
+  return {};
+}
+
+/// Whether the device can sample this row; then `sampled` has its edits, and their tokens are
+/// added.
+bool RowSampler::add_edits(const LogitsRow& row, SampledRow& sampled) {
+  const SamplingParams& sampling = *row.sampling;
+  sampled.edits = count_edits(row);
+  const std::int64_t room = on_device(row) ? most_edit_tokens : most_edit_tokens / 2;
+  const std::int64_t used = std::ssize(histories_) + std::ssize(lists_);
+  if (used + sampled.edits.tokens() > room || !ops_->can_sample(sampled, vocab_)) return false;
+  RowEdits& edits = sampled.edits;
+  edits.first = static_cast<std::int32_t>(lists_.size());
+  edits.history = static_cast<std::int32_t>(histories_.size());
+  const auto& allowed = sampling.allowed_token_ids;
+  lists_.insert(lists_.end(), allowed.begin(), allowed.end());
+  append_masked(sampling, row.history, lists_);
+  edits.masked = static_cast<std::int32_t>(std::ssize(lists_)) - edits.first - edits.allowed;
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    lists_.push_back(token);
+    lists_.push_back(std::bit_cast<std::int32_t>(bias));
+  }
+  if (penalizes(sampling)) {
+    const auto& [prompt, output] = row.history;
+    histories_.insert(histories_.end(), prompt.begin(), prompt.end());
+    histories_.insert(histories_.end(), output.begin(), output.end());
+  }
+  return true;
+}
+
+/// The edits' tokens on the device; those of `before` are put where the host does not know them.
+Result<Tensor> RowSampler::upload_edits(Slot& slot, const Tensor& before) {
+  const auto histories = std::ssize(histories_), lists = std::ssize(lists_);
+  if (histories + lists == 0) return Tensor();
+  if (slot.edited->empty()) {  // many runs never need it
+    TROUPE_TRY(slot.edited, ops_->allocate(DType::i32, {most_edit_tokens}));
+    TROUPE_TRY(slot.host_edited, ops_->allocate_host(DType::i32, {most_edit_tokens}));
+  }
+  std::ranges::copy(histories_, slot.host_edited->as<std::int32_t>());
+  std::ranges::copy(lists_, slot.host_edited->as<std::int32_t>() + histories);
+  const Tensor edited = slot.edited->rows(0, histories + lists);
+  ops_->upload(slot.host_edited->rows(0, histories + lists), edited);
+  if (std::ranges::any_of(histories_, [](std::int32_t id) { return id < 0; })) {
+    ops_->take_chosen(before, edited.rows(0, histories));
+  }
+  return edited;
 }
 
 Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {

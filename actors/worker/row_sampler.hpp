@@ -23,7 +23,8 @@ struct LogitsRow {
   std::int32_t position = 0;  ///< of the row's token
   bool sample = true;
   std::int32_t scored = -1;  ///< the known successor, where `sample` is false; then it is scored
-  /// Of a row that samples on the host: all tokens up to the row's own. Others' is not read.
+  /// Of a row that samples: all tokens up to the row's own. Of an on_device row the last may be
+  /// -1 - r, where the host does not know it yet: the token of row r of the choice begun last.
   TokenHistory history;
 };
 
@@ -43,7 +44,8 @@ class RowSampler {
   static Result<RowSampler> create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
                                    std::int64_t vocab);
 
-  /// Whether the device chooses or scores this row: the host can go on without knowing the token.
+  /// Whether the device samples this row, whose id is all that is wanted: so the host can go on
+  /// without knowing the token.
   bool on_device(const LogitsRow& row) const;
 
   /// Enqueues the choices of rows 0.. of `logits` [rows, vocab] f32 (on the device, of a pass that
@@ -58,6 +60,9 @@ class RowSampler {
 
   /// How many choices are begun and not finished.
   std::size_t begun() const { return begun_; }
+
+  /// Whether finish() need not wait for the device; at least one choice must be begun.
+  bool is_ready() const { return ops_->is_reached(slots_[oldest_].done); }
 
   /// Waits for the choice that was begun first, and not for what was enqueued after it; an entry a
   /// row, in order. Errors: those of the device and the collectives; internal if none is begun.
@@ -75,12 +80,16 @@ class RowSampler {
     DeviceTensor host_scores;     ///< the same on the host
     DeviceTensor rows_to_sample;  ///< [max_rows] SampledRow as bytes, on the host
     DeviceTensor rows_to_score;   ///< [max_rows] ScoredRow as bytes, on the host
+    DeviceTensor edited;          ///< [most_edit_tokens] i32, of the rows' edits; on the device
+    DeviceTensor host_edited;     ///< the same on the host
     DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
   };
 
   RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab);
   ShardOf shard() const;
-  void begin_on_device(const Tensor& logits, Slot& slot);
+  Result<void> begin_on_device(const Tensor& logits, Slot& slot);
+  bool add_edits(const LogitsRow& row, SampledRow& sampled);
+  Result<Tensor> upload_edits(Slot& slot, const Tensor& before);
   Result<void> download_logits(const Tensor& logits, Slot& slot);
   RowChoice chosen_on_device(const Slot& slot, std::size_t i) const;
   Result<void> choose_on_host(const Slot& slot, std::vector<RowChoice>& choices);
@@ -95,7 +104,10 @@ class RowSampler {
   std::size_t begun_ = 0;
   Tensor chosen_;
   SamplerScratch scratch_;
-  std::vector<std::byte> records_;  ///< of the rows that the host chooses from
+  std::vector<std::byte> records_;        ///< of the rows that the host chooses from
+  std::vector<std::int32_t> histories_;   ///< tokens of the edits of rows that are being begun
+  std::vector<std::int32_t> lists_;       ///< of those edits, too
+  std::vector<SampledRow> rows_to_edit_;  ///< those that have any
 };
 
 }  // namespace troupe

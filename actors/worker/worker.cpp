@@ -10,7 +10,8 @@ namespace troupe {
 namespace {
 
 constexpr auto answer_timeout = std::chrono::seconds(30);
-constexpr auto idle_wait = std::chrono::seconds(1);
+constexpr auto idle_wait = std::chrono::milliseconds(1000);
+constexpr auto no_wait = std::chrono::milliseconds(0);
 /// How long counts are waited for that a step is changing.
 constexpr auto counts_wait = std::chrono::milliseconds(200);
 
@@ -47,6 +48,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                              .device = device,
                              .threads = spec_.threads,
                              .cores_are_shared = threads > cores}));
+  if (spec_.device != DeviceKind::cpu) TROUPE_CHECK(groups_->join_devices(*ops_));
   TROUPE_TRY(const Checkpoint checkpoint,
              Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
@@ -85,7 +87,7 @@ Result<int> Worker::own_device() const {
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
-  TROUPE_CHECK(model_->allocate_kv_cache(kv_blocks));
+  TROUPE_CHECK(model_->allocate_kv_cache(ModelRunner::blocks_to_allocate(*model_, kv_blocks)));
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
@@ -150,29 +152,40 @@ ExpertRows Worker::expert_rows() const {
 }
 
 Result<void> Worker::serve_step() {
-  SpanScope waiting(&recorder_, SpanKind::wait_plan);
-  Result<StepPlan> plan = step_plane_->receive(deadline_in(idle_wait));
-  if (plan.ok()) {
-    waiting.set_step(plan->step);
-    recorder_.set_step(plan->step);
-  }
-  waiting.end();
-  if (!plan.ok()) {
-    if (plan.error().code == ErrorCode::timeout) return {};  // nothing to do is no failure
-    return std::move(plan).error();
-  }
+  if (runner_->begun() > 0 && (!runner_->can_begin() || runner_->is_ready())) return finish_step();
+  TROUPE_TRY(const std::optional<StepPlan> plan, next_plan());
+  if (!plan) return {};
   if (plan->epoch != spec_.epoch) {
     log::warning("dropped a plan of epoch {}; this is epoch {}", plan->epoch, spec_.epoch);
     return {};
   }
-  TROUPE_TRY(const StepResult result, run(*plan));
-  const SpanScope scope(&recorder_, SpanKind::reply);
-  return step_plane_->answer(result, deadline_in(answer_timeout));
+  const std::lock_guard lock(step_mutex_);
+  return runner_->begin(*plan);
 }
 
-Result<StepResult> Worker::run(const StepPlan& plan) {
-  const std::lock_guard lock(step_mutex_);
-  return runner_->run(plan);
+Result<std::optional<StepPlan>> Worker::next_plan() {
+  // While the device works, a look whether the next plan is there.
+  const bool idle = runner_->begun() == 0;
+  SpanScope waiting(idle ? &recorder_ : nullptr, SpanKind::wait_plan);
+  Result<StepPlan> plan = step_plane_->receive(deadline_in(idle ? idle_wait : no_wait));
+  if (plan.ok()) {
+    waiting.set_step(plan->step);
+    recorder_.set_step(plan->step);
+    return std::optional(*std::move(plan));
+  }
+  if (plan.error().code != ErrorCode::timeout) return std::move(plan).error();
+  if (!idle) std::this_thread::yield();
+  return std::optional<StepPlan>();  // nothing to do is no failure
+}
+
+Result<void> Worker::finish_step() {
+  Result<StepResult> result = [&] {
+    const std::lock_guard lock(step_mutex_);
+    return runner_->finish();
+  }();
+  if (!result.ok()) return std::move(result).error();
+  const SpanScope scope(&recorder_, SpanKind::reply);
+  return step_plane_->answer(*result, deadline_in(answer_timeout));
 }
 
 }  // namespace troupe

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -54,8 +55,12 @@ class Worker {
   /// Which of the node's GPUs is this rank's; 0 on CPUs.
   Result<int> own_device() const;
   void serve();
+  /// Begins a step or finishes one: a step is answered as soon as it is ready, and meanwhile the
+  /// next one is begun.
   Result<void> serve_step();
-  Result<StepResult> run(const StepPlan& plan);
+  /// None where none came in time.
+  Result<std::optional<StepPlan>> next_plan();
+  Result<void> finish_step();
   ExpertRows expert_rows() const;
 
   ActorContext& context_;

@@ -11,17 +11,18 @@ namespace {
 
 /// What a rank does for experts in one pass.
 struct ExpertWork {
-  std::int64_t tokens = 0;   ///< that it routes
-  std::int64_t experts = 0;  ///< that it holds, whole or in part
-  std::int64_t rows = 0;     ///< that come to them
-  int parts = 1;             ///< that each expert is split into
+  std::int64_t tokens = 0;    ///< that it routes
+  std::int64_t experts = 0;   ///< that it holds, whole or in part
+  std::int64_t rows = 0;      ///< that come to them
+  int parts = 1;              ///< that each expert is split into
+  DType result = DType::f32;  ///< of a token's rows before they are combined
 };
 
 ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, int tensor_size,
-                       const std::optional<ExpertLayout>& exchange) {
-  if (!exchange) return {tokens, moe.experts, tokens * moe.top_k, tensor_size};
+                       const std::optional<ExpertLayout>& exchange, DType activation) {
+  if (!exchange) return {tokens, moe.experts, tokens * moe.top_k, tensor_size, activation};
   return {exchange->most_tokens, exchange->local_experts(), exchange->most_received_rows(),
-          exchange->parts};
+          exchange->parts, DType::f32};
 }
 
 Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std::int64_t hidden,
@@ -31,7 +32,7 @@ Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std:
   TROUPE_TRY(space.expert_weights, ops.allocate(DType::f32, {work.tokens, moe.top_k}));
   TROUPE_TRY(space.expert_offsets, ops.allocate(DType::i32, {work.experts + 1}));
   TROUPE_TRY(space.expert_source, ops.allocate(DType::i32, {work.rows}));
-  TROUPE_TRY(space.expert_rows, ops.allocate(DType::f32, {work.tokens * moe.top_k, hidden}));
+  TROUPE_TRY(space.expert_rows, ops.allocate(work.result, {work.tokens * moe.top_k, hidden}));
   return {};
 }
 
@@ -114,19 +115,22 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
   const std::int64_t hidden = config.hidden_size;
-  const ExpertWork work =
-      config.moe ? expert_work(*config.moe, tokens, shard.size, exchange) : ExpertWork();
+  const ExpertWork work = config.moe
+                              ? expert_work(*config.moe, tokens, shard.size, exchange, activation)
+                              : ExpertWork();
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
-  TROUPE_TRY(space.update, ops.allocate(DType::f32, {tokens, hidden}));
+  // Sums of partial sums that were rounded need no more digits than those.
+  const DType summed = shard.size > 1 ? activation : DType::f32;
+  TROUPE_TRY(space.update, ops.allocate(summed, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
   TROUPE_TRY(space.gate_up, ops.allocate(activation, {2 * inner}));
   TROUPE_TRY(space.activated, ops.allocate(activation, {inner}));
   TROUPE_TRY(space.head_residual, ops.allocate(activation, {rows, hidden}));
-  TROUPE_TRY(space.head_update, ops.allocate(DType::f32, {rows, hidden}));
+  TROUPE_TRY(space.head_update, ops.allocate(summed, {rows, hidden}));
   TROUPE_TRY(space.head_normed, ops.allocate(activation, {rows, hidden}));
   if (shard.size > 1) {
     const std::int64_t vocab = ceil_slice(config.vocab_size, {0, shard.size}).count;
@@ -135,7 +139,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
-    TROUPE_TRY(space.shared_rows, ops.allocate(DType::f32, {tokens, hidden}));
+    TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
   }
   if (exchange) TROUPE_CHECK(allocate_exchange(*exchange, hidden, ops, space.exchange));
   return space;

@@ -46,8 +46,10 @@ struct Workspace {
                                   ShardOf shard, const std::optional<ExpertLayout>& exchange,
                                   Ops& ops);
 
-  DeviceTensor residual;       // [T, hidden] activation: the residual stream
-  DeviceTensor update;         // [T, hidden] f32: what the last block adds to it
+  DeviceTensor residual;  // [T, hidden] activation: the residual stream
+  /// What the last block adds to the residual stream. [T, hidden], f32 on one tensor rank, else
+  /// activation.
+  DeviceTensor update;
   DeviceTensor normed;         // [T, hidden] activation: input of a block
   DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
   DeviceTensor query;          // [T, heads * head_dim of the cache] activation
@@ -56,7 +58,7 @@ struct Workspace {
   DeviceTensor gate_up;        // [T * rows per token, 2 inner], flat, activation
   DeviceTensor activated;      // [T * rows per token, inner], flat, activation
   DeviceTensor head_residual;  // [R, hidden] activation
-  DeviceTensor head_update;    // [R, hidden] f32
+  DeviceTensor head_update;    // [R, hidden] as update
   DeviceTensor head_normed;    // [R, hidden] activation
   DeviceTensor local_logits;   // [R, vocab] f32; empty on one rank
   DeviceTensor all_logits;     // [ranks * R, vocab] f32; empty on one rank
@@ -68,8 +70,8 @@ struct Workspace {
   DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
-  DeviceTensor expert_rows;     // [X * k, hidden] f32: each chosen expert's output
-  DeviceTensor shared_rows;     // [T, hidden] f32: output of the MLP that all tokens take, if any
+  DeviceTensor expert_rows;     // [X * k, hidden] activation, f32 with exchange: experts' output
+  DeviceTensor shared_rows;     // [T, hidden] as update: output of the MLP that all tokens take
   ExchangeBuffers exchange;     // empty where no tokens are exchanged
 };
 

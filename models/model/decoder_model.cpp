@@ -31,16 +31,17 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const std::optional<ExpertLayout> exchange = expert_layout(config_, limits_, parallel.mesh);
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, exchange, ops_));
   const std::int64_t rows_per_token = config_.moe && !exchange ? config_.moe->top_k : 1;
-  TROUPE_TRY(
-      auto tensor,
-      TensorGroup::create(shard.size > 1 ? parallel.tensor : nullptr, parallel.sequence_parallel,
-                          limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
+  TROUPE_TRY(auto tensor,
+             TensorGroup::create(
+                 shard.size > 1 ? parallel.tensor.device : nullptr, parallel.sequence_parallel,
+                 limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
   tensor_.emplace(std::move(tensor));
   if (exchange) {
-    TROUPE_TRY(auto experts, ExpertExchange::create(*parallel.experts, *exchange));
+    TROUPE_TRY(auto experts,
+               ExpertExchange::create(*parallel.experts.host, *parallel.experts.device, *exchange));
     experts_.emplace(std::move(experts));
   }
-  pipeline_ = parallel.pipeline;
+  pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
@@ -84,6 +85,28 @@ Result<void> DecoderModel::build_rope() {
 
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
+  for (const AttentionBatch& attention : batch.attention) {
+    ops_.plan_attention(attention_, attention);
+  }
+  return batch.recorded && can_record() ? replay(batch, logits) : run(batch, logits);
+}
+
+bool DecoderModel::can_record() const {
+  // An exchange of tokens waits for the device to say who gets how many.
+  return !experts_ && ops_.can_record(attention_, limits_.kv_dtype);
+}
+
+Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logits) {
+  const auto [found, is_first] = recordings_.try_emplace(batch.token_ids.elements());
+  if (is_first) return run(batch, logits);
+  if (found->second == nullptr) {
+    TROUPE_TRY(found->second, ops_.record([&] { return run(batch, logits); }));
+  }
+  ops_.replay(*found->second);
+  return {};
+}
+
+Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
   const std::int64_t tokens = batch.token_ids.elements();
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
@@ -114,7 +137,6 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
   }
   if (hidden.tokens() == 0) return {};
   ops_.add(hidden.residual, hidden.update);
-  TROUPE_CHECK(ops_.synchronize());
   return pipeline_->send(hidden.residual, stage_ + 1);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ class DecoderModel final : public Model {
                                              const ModelLimits& limits);
 
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
+  bool can_record() const override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
   ExpertLoad expert_load() const override;
@@ -34,6 +36,9 @@ class DecoderModel final : public Model {
 
   Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard);
   Result<void> build_rope();
+  /// Enqueues the whole pass.
+  Result<void> run(const ForwardBatch& batch, const Tensor& logits);
+  Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// The pass as layer `layer` of this stage sees it.
@@ -63,6 +68,9 @@ class DecoderModel final : public Model {
   std::optional<Head> head_;          // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
+  /// Passes by their tokens; null after the first one, which runs as any pass does: what a device
+  /// chooses or allocates at first use is then there.
+  std::map<std::int64_t, std::unique_ptr<Recording>> recordings_;
 };
 
 }  // namespace troupe

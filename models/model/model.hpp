@@ -27,6 +27,9 @@ struct ForwardBatch {
   /// -1.
   std::span<const AttentionBatch> attention;
   Tensor head_rows;  ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
+  /// Every pass of as many tokens that says so has its tensors at the same places, a sequence for
+  /// each token, and logits for each: what it enqueues may be recorded and replayed.
+  bool recorded = false;
 };
 
 /// How many rows (a token with one of its experts) each expert of this rank has computed: those of
@@ -52,6 +55,9 @@ class Model {
   /// Allocates nothing on the device. Errors: invalid_argument for shapes above the limits or
   /// before allocate_kv_cache; those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
+
+  /// Whether passes with ForwardBatch::recorded are worth their while here.
+  virtual bool can_record() const = 0;
 
   /// Device memory of one KV block on this rank. A block belongs to one group at a time, and the
   /// i-th layer of each group (on this stage) keeps its part in the i-th cache tensor: so it is

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,8 +48,10 @@ struct AttentionBatch {
   Tensor block_tables;                      ///< [sum of blocks] i32, sequence after sequence
   std::span<const SequenceSpan> sequences;  ///< in row order, covering all rows
   std::int32_t block_size = 16;
-  /// Counts the passes of an Ops: what was planned for one layer serves the others. 0: unknown.
-  std::uint64_t pass = 0;
+  Tensor spans;  ///< [sequences, 4] i32: `sequences` as the device sees them; the CPU needs none
+  /// What is enqueued over it is recorded (Ops::record) and replayed for other batches: tensors at
+  /// the same place, as many sequences, each of one row.
+  bool recorded = false;
 };
 
 /// One layer's pages of keys and values on one rank: `blocks` pages of `block_size` tokens for its
@@ -92,8 +95,27 @@ struct ExpertBatch {
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
 };
 
+/// What LogitsEditor of models/sampler does to a row before its token is chosen. Its token ids are
+/// lists in one array: one behind the other from `first` on, and from `history` on.
+struct RowEdits {
+  std::int32_t first = 0;
+  std::int32_t allowed = 0;  ///< tokens that stay, if there are any
+  std::int32_t masked = 0;
+  std::int32_t biased = 0;  ///< pairs of a token and the bits of its bias, each token once
+  std::int32_t history = 0;
+  std::int32_t prompt = 0;  ///< tokens that are penalized
+  std::int32_t output = 0;
+  float repetition_penalty = 1.0F;
+  float frequency_penalty = 0.0F;
+  float presence_penalty = 0.0F;
+
+  std::int64_t tokens() const {
+    return std::int64_t{allowed} + masked + 2 * std::int64_t{biased} + prompt + output;
+  }
+};
+
 /// A row of logits whose token is chosen on the device, by what SamplingParams of models/sampler
-/// say; none of its edits.
+/// say.
 struct SampledRow {
   std::int32_t row = 0;  ///< of the logits and of the ids
   std::uint32_t choice = 0;
@@ -103,6 +125,13 @@ struct SampledRow {
   float top_p = 1.0F;
   float min_p = 0.0F;
   std::int32_t top_k = 0;
+  RowEdits edits = {};
+};
+
+/// Operations that were recorded: made by `Ops::record`, used by `Ops::replay` of the same Ops.
+class Recording {
+ public:
+  virtual ~Recording() = default;
 };
 
 /// A row of logits of which a token's log-probability is wanted, and the best tokens'.
@@ -176,8 +205,28 @@ class Ops {
     (void)mark;
     return synchronize();
   }
+  /// Whether wait(mark) would return at once.
+  virtual bool is_reached(Mark mark) {
+    (void)mark;
+    return true;
+  }
   /// Returns when everything enqueued so far is done.
   virtual Result<void> synchronize() = 0;
+
+  /// Whether operations over a cache of `shape` and `stored` can be recorded: so that a pass of
+  /// hundreds of them is enqueued by one call.
+  virtual bool can_record(const AttentionShape& shape, DType stored) const {
+    (void)shape, (void)stored;
+    return false;
+  }
+  /// Records what `enqueue` enqueues, which is not carried out and must be the same operations on
+  /// the same memory whenever it is replayed; it must not upload, download or synchronize. Errors:
+  /// those of `enqueue`; unsupported where can_record says false; resource_exhausted.
+  virtual Result<std::unique_ptr<Recording>> record(const std::function<Result<void>()>& enqueue) {
+    (void)enqueue;
+    return fail(ErrorCode::unsupported, "this device records no operations");
+  }
+  virtual void replay(const Recording& recording) { (void)recording; }
 
   /// Packs `weight` [n, k] (f32, bf16 or f16, host memory, free to go afterwards) for products in
   /// `segments` equal parts of k: a power of two that divides k; 1 for column-parallel matrices.
@@ -242,6 +291,13 @@ class Ops {
                                  const AttentionShape& shape, const AttentionBatch& batch,
                                  const KvLayer& cache, const Tensor& q_out) = 0;
 
+  /// Prepares on the host what attention of `shape` over `batch` needs: before the first layer of a
+  /// pass, for each of its batches, outside of record(). It serves all layers whose windows alone
+  /// differ.
+  virtual void plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
+    (void)shape, (void)batch;
+  }
+
   /// Causal attention of q [tokens, heads * head_dim] over the paged cache, this pass's own tokens
   /// included and read back from it at stored precision; online softmax chunk after chunk of
   /// absolute positions (Milakov & Gimelshein 2018), long contexts split at fixed absolute
@@ -261,7 +317,8 @@ class Ops {
                      const Tensor& ids, const Tensor& weights) = 0;
 
   /// Sorts (token, choice) pairs by expert, keeping those of local experts
-  /// [first_expert, first_expert + local). ids [tokens, top_k]; fills batch.
+  /// [first_expert, first_expert + local). ids [tokens, top_k], a token's all different; fills
+  /// batch.
   virtual void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) = 0;
 
   /// counts[e] += the rows that `batch` has for expert e. counts [local experts] i64.
@@ -284,7 +341,8 @@ class Ops {
   }
 
   /// out[t] = sum over c in order of weights[t, c] * x[t * top_k + c]; the first product starts the
-  /// chain. x [tokens * top_k, hidden] f32, weights [tokens, top_k], out [tokens, hidden].
+  /// chain. x [tokens * top_k, hidden] f32 or activation dtype, weights [tokens, top_k], out
+  /// [tokens, hidden].
   virtual void combine(const Tensor& x, const Tensor& weights, const Tensor& out) = 0;
 
   /// out = the sum of x's parts in the order of parallel/collectives/tree_sum.hpp. x [parts * rows,
@@ -294,16 +352,26 @@ class Ops {
   /// out[i] = x[rows[i]]. rows [n] i32, out [n, width].
   virtual void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
 
+  /// Puts parts of rows side by side: out[r, p * width + c] = parts[p * rows + r, c], as far as out
+  /// has columns. parts [ranks * rows, width], out [rows, n].
+  virtual void join_columns(const Tensor& parts, const Tensor& out) = 0;
+
+  /// Rows whose token was not known yet when they were uploaded: ids[i] < 0 becomes
+  /// chosen[-1 - ids[i]], or 0 where that one is negative too. ids [tokens] i32, chosen [n] i32.
+  virtual void take_chosen(const Tensor& chosen, const Tensor& ids) = 0;
+
   /// Whether sample() takes such a row of `vocab` logits; otherwise the host must choose.
   virtual bool can_sample(const SampledRow& row, std::int64_t vocab) const {
     (void)row, (void)vocab;
     return false;
   }
   /// ids[rows[i].row] = what sample() of models/sampler chooses from that row of logits: the same
-  /// token for the same logits; -1 where a logit is not finite. Other ids are left alone. Each row
-  /// at most once, each one that can_sample. logits [n, vocab] f32; ids [n] i32.
-  virtual void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
-    (void)logits, (void)rows, (void)ids;
+  /// token for the same logits; -1 where a logit is not finite or no token is left. Other ids are
+  /// left alone. Each row at most once, each one that can_sample; best those without edits first.
+  /// logits [n, vocab] f32; edited [tokens] i32, on the device, of the rows' edits; ids [n] i32.
+  virtual void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
+                      const Tensor& ids) {
+    (void)logits, (void)rows, (void)edited, (void)ids;
   }
 
   /// Whether score() takes such a row of `vocab` logits.

@@ -9,17 +9,27 @@ namespace {
 
 constexpr float masked = -std::numeric_limits<float>::infinity();
 
-bool penalizes(const SamplingParams& params) {
-  return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
-         params.presence_penalty != 0.0F;
-}
-
 bool completes_word(std::span<const std::int32_t> output, std::span<const std::int32_t> word) {
   const auto before = word.first(word.size() - 1);
   return before.size() <= output.size() && std::ranges::equal(output.last(before.size()), before);
 }
 
 }  // namespace
+
+bool penalizes(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
+         params.presence_penalty != 0.0F;
+}
+
+void append_masked(const SamplingParams& params, const TokenHistory& history,
+                   std::vector<std::int32_t>& ids) {
+  for (const auto& word : params.bad_words) {
+    if (completes_word(history.output, word)) ids.push_back(word.back());
+  }
+  if (std::ssize(history.output) < params.min_tokens) {
+    ids.insert(ids.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  }
+}
 
 bool edits_logits(const SamplingParams& params) {
   return penalizes(params) || params.min_tokens > 0 || !params.logit_bias.empty() ||
@@ -34,12 +44,9 @@ std::span<const float> LogitsEditor::edit(std::span<const float> logits,
   } else {
     allow_only(logits, params.allowed_token_ids);
   }
-  for (const auto& word : params.bad_words) {
-    if (completes_word(history.output, word)) mask(word.back());
-  }
-  if (std::ssize(history.output) < params.min_tokens) {
-    for (const std::int32_t id : params.stop_token_ids) mask(id);
-  }
+  masked_.clear();
+  append_masked(params, history, masked_);
+  for (const std::int32_t id : masked_) mask(id);
   for (const auto& [token, bias] : params.logit_bias) {
     if (token >= 0 && token < std::ssize(edited_)) edited_[static_cast<std::size_t>(token)] += bias;
   }

@@ -18,6 +18,13 @@ struct TokenHistory {
 /// then nothing of this file is run for them.
 bool edits_logits(const SamplingParams& params);
 
+/// Whether parameters penalize tokens for being in the prompt or the output.
+bool penalizes(const SamplingParams& params);
+
+/// Appends the tokens that bad_words and min_tokens mask after this history.
+void append_masked(const SamplingParams& params, const TokenHistory& history,
+                   std::vector<std::int32_t>& ids);
+
 /// Applies what a request says of single tokens to the logits of its next one, in the order and by
 /// the definitions of vLLM V1:
 /// 1. allowed_token_ids: all others are masked (-inf);
@@ -43,6 +50,7 @@ class LogitsEditor {
   void penalize(const SamplingParams& params, const TokenHistory& history);
 
   std::vector<float> edited_;
+  std::vector<std::int32_t> masked_;
   /// [vocab] 1 + the count in the output for tokens of the history, else 0; zero between calls.
   std::vector<std::uint32_t> seen_;
 };

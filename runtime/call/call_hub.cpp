@@ -24,8 +24,9 @@ struct Trailer {
 static_assert(sizeof(Trailer) == 24);
 
 /// True while this thread runs completions: calls made from them must not wait for credits, which
-/// are given back by this very thread.
-thread_local bool runs_completion = false;
+/// are given back by this very thread. Aligned as sections are: mold 1.10 puts a smaller one alone on
+/// a page that is not mapped where the code's segment happens to end just below the page's end.
+alignas(64) thread_local bool runs_completion = false;
 
 void run_completion(const CallCompletion& completion, Result<Bytes> answer) {
   const bool before = std::exchange(runs_completion, true);

@@ -125,6 +125,13 @@ void CpuOps::tree_sum(const Tensor& x, const Tensor& out) {
   });
 }
 
+void CpuOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
+  const auto* from = chosen.as<std::int32_t>();
+  for (std::int32_t& id : ids.span<std::int32_t>()) {
+    if (id < 0) id = std::max(from[-1 - id], 0);
+  }
+}
+
 void CpuOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
   if (out.empty()) return;
   const auto width = static_cast<std::int64_t>(out.bytes()) / rows[0];
@@ -134,6 +141,25 @@ void CpuOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out)
     for (std::int64_t i = begin; i < end; ++i) {
       std::memcpy(target + i * width, source + rows.as<std::int32_t>()[i] * width,
                   static_cast<std::size_t>(width));
+    }
+  });
+}
+
+void CpuOps::join_columns(const Tensor& parts, const Tensor& out) {
+  if (out.empty()) return;
+  const std::int64_t rows = out[0];
+  const std::size_t row = out.bytes() / static_cast<std::size_t>(rows);
+  const std::size_t width = parts.bytes() / static_cast<std::size_t>(parts[0]);
+  const auto* source = static_cast<const char*>(parts.data());
+  auto* target = static_cast<char*>(out.data());
+  for_rows(rows, 2 * row_bytes(out), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      char* const to = target + static_cast<std::size_t>(r) * row;
+      for (std::size_t done = 0, part = 0; done < row; done += width, ++part) {
+        const std::size_t from =
+            part * static_cast<std::size_t>(rows) + static_cast<std::size_t>(r);
+        std::memcpy(to + done, source + from * width, std::min(width, row - done));
+      }
     }
   });
 }

@@ -94,6 +94,8 @@ class CpuOps : public Ops {
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
+  void join_columns(const Tensor& parts, const Tensor& out) override;
+  void take_chosen(const Tensor& chosen, const Tensor& ids) override;
 
  private:
   Result<PackedWeights> pack(std::span<const Tensor> weights, int segments) {

@@ -262,18 +262,24 @@ void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
   check_launch("latent_rope_store");
 }
 
+void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
+  AttentionShape seeing_all = shape;  // layers with a window have no plan
+  seeing_all.window = 0;
+  if (batch.sequences.empty() || !flash_attention_ ||
+      !FlashAttention::supports(seeing_all, dtype_, dtype_)) {
+    return;
+  }
+  check(flash_attention_->plan(seeing_all, batch, stream()));
+}
+
 void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                         const KvLayer& cache, const Tensor& out) {
   if (q.empty()) return;
-  if (flash_attention_ && FlashAttention::supports(shape, cache, q.dtype())) {
+  if (flash_attention_ && FlashAttention::supports(shape, cache.keys.dtype(), q.dtype())) {
     check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
     return;
   }
-  const std::size_t bytes = batch.sequences.size_bytes();
-  check(cudaMemcpyAsync(spans_->data(), batch.sequences.data(), bytes, cudaMemcpyHostToDevice,
-                        stream()),
-        "upload of spans");
-  const AttentionPass pass{static_cast<const SequenceSpan*>(spans_->data()),
+  const AttentionPass pass{static_cast<const SequenceSpan*>(batch.spans.data()),
                            static_cast<int>(batch.sequences.size()),
                            batch.block_tables.as<std::int32_t>(),
                            static_cast<int>(shape.heads),

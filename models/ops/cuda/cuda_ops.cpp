@@ -9,8 +9,15 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
-constexpr std::int64_t most_spans = 65536;
 constexpr std::int64_t most_sampled_rows = 65536;
+
+struct CudaRecording final : Recording {
+  cudaGraphExec_t graph = nullptr;
+
+  ~CudaRecording() override {
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  }
+};
 
 }  // namespace
 
@@ -41,12 +48,8 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
   TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace), options.tunes_products));
   if (options.dtype == DType::bf16) {
-    TROUPE_TRY(DeviceTensor work, ops->allocate(DType::u8, {FlashAttention::work_bytes}));
-    TROUPE_TRY(DeviceTensor plan, ops->allocate(DType::u8, {FlashAttention::plan_bytes}));
-    TROUPE_TRY(ops->flash_attention_, FlashAttention::create(std::move(work), std::move(plan)));
+    TROUPE_TRY(ops->flash_attention_, FlashAttention::create());
   }
-  TROUPE_TRY(ops->spans_,
-             ops->allocate(DType::u8, {most_spans * std::int64_t{sizeof(SequenceSpan)}}));
   TROUPE_TRY(ops->sampled_rows_,
              ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
   TROUPE_CHECK(ops->synchronize());
@@ -124,9 +127,37 @@ void CudaOps::download(const Tensor& device, const Tensor& host) {
 }
 
 Result<void> CudaOps::synchronize() {
-  check(cudaStreamSynchronize(stream()), "an operation enqueued before");
+  TROUPE_TRY(const cudaError_t status, watch_->wait(stream()));
+  check(status, "an operation enqueued before");
   if (error_) return *error_;
   return {};
+}
+
+bool CudaOps::can_record(const AttentionShape& shape, DType stored) const {
+  return flash_attention_ != nullptr && FlashAttention::supports(shape, stored, dtype_);
+}
+
+Result<std::unique_ptr<Recording>> CudaOps::record(const std::function<Result<void>()>& enqueue) {
+  if (error_) return *error_;
+  // Relaxed: what a first launch allocates for itself is no part of the stream.
+  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  if (error_) return *error_;
+  const Result<void> enqueued = enqueue();
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
+  auto recording = std::make_unique<CudaRecording>();
+  if (enqueued.ok() && !error_) {
+    check(cudaGraphInstantiate(&recording->graph, graph, 0), "cudaGraphInstantiate");
+  }
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  TROUPE_CHECK(enqueued);
+  if (error_) return *error_;
+  return std::unique_ptr<Recording>(std::move(recording));
+}
+
+void CudaOps::replay(const Recording& recording) {
+  check(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph, stream()),
+        "cudaGraphLaunch");
 }
 
 Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {

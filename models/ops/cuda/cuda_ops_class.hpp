@@ -10,6 +10,7 @@
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_products.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
+#include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {
 
@@ -60,6 +61,10 @@ class CudaOps final : public Ops {
   Mark mark() override;
   Result<void> wait(Mark mark) override;
   Result<void> synchronize() override;
+  bool is_reached(Mark mark) override;
+  bool can_record(const AttentionShape& shape, DType stored) const override;
+  Result<std::unique_ptr<Recording>> record(const std::function<Result<void>()>& enqueue) override;
+  void replay(const Recording& recording) override;
 
   Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
@@ -87,6 +92,7 @@ class CudaOps final : public Ops {
                          const Tensor& norm, float eps, const Tensor& rope,
                          const AttentionShape& shape, const AttentionBatch& batch,
                          const KvLayer& cache, const Tensor& q_out) override;
+  void plan_attention(const AttentionShape& shape, const AttentionBatch& batch) override;
   void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void silu_mul(const Tensor& gate_up, const Tensor& out) override;
@@ -101,18 +107,25 @@ class CudaOps final : public Ops {
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
+  void join_columns(const Tensor& parts, const Tensor& out) override;
+  void take_chosen(const Tensor& chosen, const Tensor& ids) override;
   bool can_sample(const SampledRow& row, std::int64_t vocab) const override;
-  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override;
+  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
+              const Tensor& ids) override;
   bool can_score(const ScoredRow& row, std::int64_t vocab) const override;
   void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
              const Tensor& scores) override;
+
+  /// The stream, with this thread's device set to it.
+  cudaStream_t stream();
+  int device() const { return device_; }
+  /// What waits for the stream: also for other ranks, where operations of theirs are on it.
+  const std::shared_ptr<StreamWatch>& watch() const { return watch_; }
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)
       : device_(options.device), dtype_(options.dtype) {}
 
-  /// The stream, with this thread's device set to it.
-  cudaStream_t stream();
   /// Notes the first failing operation.
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
@@ -123,9 +136,9 @@ class CudaOps final : public Ops {
   int device_;
   DType dtype_;
   cudaStream_t stream_ = nullptr;
+  std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::unique_ptr<CudaProducts> products_;
   std::unique_ptr<FlashAttention> flash_attention_;  ///< for bf16
-  DeviceTensor spans_;                               ///< SequenceSpans of a pass, as bytes
   DeviceTensor sampled_rows_;                        ///< SampledRows of a pass, as bytes
   CudaMarks marks_;
   std::optional<Error> error_;

@@ -12,7 +12,6 @@ namespace {
 constexpr int warp = 32;
 constexpr int sort_threads = 1024;
 constexpr std::int64_t sort_shared = 48 << 10;  // bytes that every device has
-constexpr std::int64_t pairs_of_warp = 64;      // at least, where there are warps left
 constexpr float taken = -INFINITY;
 constexpr float lowest_choice = -1.0e38F;  // below every value to choose by, above `taken`
 
@@ -210,52 +209,31 @@ __device__ void sum_up(const std::int32_t* totals, int experts, std::int32_t* of
   if (lane == 0) offsets[experts] = before;
 }
 
-/// The local expert of pair i, or -1.
-__device__ int local_expert(const std::int32_t* ids, std::int64_t i, std::int64_t pairs,
-                            std::int64_t first_expert, int experts) {
-  if (i >= pairs) return -1;
-  const std::int64_t expert = ids[i] - first_expert;
-  return expert >= 0 && expert < experts ? static_cast<int>(expert) : -1;
-}
-
 /// One block sorts all pairs, keeping their order within an expert: each warp counts the experts of
-/// its share of the pairs, which are then places. Shared memory: places [warps, experts], totals
-/// [experts], offsets [experts + 1].
+/// its share of the tokens, which gives places to each warp's first rows; then a lane has a token,
+/// whose experts are all different, and bits tell which lanes before it have an expert too. Shared
+/// memory: places and bits [warps, experts], totals [experts], offsets [experts + 1].
 __global__ void __launch_bounds__(sort_threads)
-    sort_pairs(const std::int32_t* ids, std::int64_t pairs, std::int64_t first_expert, int experts,
-               std::int32_t* offsets, std::int32_t* source) {
+    sort_pairs(const std::int32_t* ids, std::int64_t tokens, int top_k, std::int64_t first_expert,
+               int experts, std::int32_t* offsets, std::int32_t* source) {
   begin_early_kernel();
   extern __shared__ std::int32_t places[];
   const int warps = blockDim.x / warp, own = threadIdx.x / warp, lane = threadIdx.x % warp;
-  std::int32_t* totals = places + warps * experts;
+  auto* bits = reinterpret_cast<std::uint32_t*>(places) + warps * experts + own * experts;
+  std::int32_t* totals = places + 2 * warps * experts;
   std::int32_t* first = totals + experts;
   std::int32_t* mine = places + own * experts;
-  for (int i = threadIdx.x; i < warps * experts; i += blockDim.x) places[i] = 0;
+  for (int i = threadIdx.x; i < 2 * warps * experts; i += blockDim.x) places[i] = 0;
   __syncthreads();
-  constexpr int unrolled = 4;
-  constexpr std::int64_t at_once = unrolled * warp;
-  const std::int64_t share = (pairs + warps * at_once - 1) / (warps * at_once) * at_once;
-  const std::int64_t begin = own * share, end = min(begin + share, pairs);
-  const auto for_each = [&](const auto& body) {
-    for (std::int64_t at = begin; at < end; at += at_once) {
-      int experts_of[unrolled];
-#pragma unroll
-      for (int i = 0; i < unrolled; ++i) {
-        experts_of[i] = local_expert(ids, at + i * warp + lane, pairs, first_expert, experts);
-      }
-#pragma unroll
-      for (int i = 0; i < unrolled; ++i) {
-        const int expert = experts_of[i];
-        const unsigned same = __match_any_sync(~0U, expert);
-        const unsigned before = same & ((1U << lane) - 1U);
-        if (expert >= 0) body(expert, at + i * warp + lane, __popc(before));
-        __syncwarp();
-        if (expert >= 0 && before == 0) mine[expert] += __popc(same);
-        __syncwarp();
-      }
-    }
+  const std::int64_t share = (tokens + warps * warp - 1) / (warps * warp) * warp;
+  const std::int64_t begin = own * share, end = min(begin + share, tokens);
+  const auto local = [&](std::int64_t pair) {
+    const std::int64_t expert = ids[pair] - first_expert;
+    return expert >= 0 && expert < experts ? static_cast<int>(expert) : -1;
   };
-  for_each([](int, std::int64_t, int) {});
+  for (std::int64_t pair = begin * top_k + lane; pair < end * top_k; pair += warp) {
+    if (const int expert = local(pair); expert >= 0) atomicAdd(&mine[expert], 1);
+  }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
     std::int32_t sum = 0;
@@ -272,9 +250,26 @@ __global__ void __launch_bounds__(sort_threads)
   for (int i = threadIdx.x; i < warps * experts; i += blockDim.x) places[i] += first[i % experts];
   for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = first[e];
   __syncthreads();
-  for_each([&](int expert, std::int64_t pair, int before) {
-    source[mine[expert] + before] = static_cast<std::int32_t>(pair);
-  });
+  for (std::int64_t token = begin + lane; token - lane < end; token += warp) {
+    const std::int64_t pair = token * top_k;
+    const int chosen = token < end ? top_k : 0;
+    for (int c = 0; c < chosen; ++c) {
+      if (const int expert = local(pair + c); expert >= 0) atomicOr(&bits[expert], 1U << lane);
+    }
+    __syncwarp();
+    for (int c = 0; c < chosen; ++c) {
+      const int expert = local(pair + c);
+      if (expert < 0) continue;
+      const int before = __popc(bits[expert] & ((1U << lane) - 1U));
+      source[mine[expert] + before] = static_cast<std::int32_t>(pair + c);
+    }
+    __syncwarp();
+    for (int e = lane; e < experts; e += warp) {
+      mine[e] += __popc(bits[e]);
+      bits[e] = 0;
+    }
+    __syncwarp();
+  }
 }
 
 __global__ void add_counts(const std::int32_t* offsets, int experts, std::int64_t* counts) {
@@ -283,24 +278,34 @@ __global__ void add_counts(const std::int32_t* offsets, int experts, std::int64_
   if (e < experts) counts[e] += offsets[e + 1] - offsets[e];
 }
 
+template <class X>
+__device__ __forceinline__ void load_unit(const X* from, float (&value)[1]) {
+  value[0] = load(from);
+}
+__device__ __forceinline__ void load_unit(const float* from, float (&values)[4]) {
+  *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(from);
+}
+__device__ __forceinline__ void load_unit(const bf16* from, float (&values)[4]) {
+  const uint2 four = *reinterpret_cast<const uint2*>(from);
+  const float2 low = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(four.x));
+  const float2 high = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(four.y));
+  values[0] = low.x, values[1] = low.y, values[2] = high.x, values[3] = high.y;
+}
+
 /// Grid: tokens, and parts of their width; `unit` columns a thread.
-template <int unit, class Out>
-__global__ void combine_rows(const float* x, const float* weights, int top_k, std::int64_t width,
+template <int unit, class X, class Out>
+__global__ void combine_rows(const X* x, const float* weights, int top_k, std::int64_t width,
                              Out* out) {
   begin_early_kernel();
   const std::int64_t token = blockIdx.x;
   const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * unit;
   if (column >= width) return;
-  const float* from = x + token * top_k * width + column;
+  const X* from = x + token * top_k * width + column;
   float sums[unit];
   for (int c = 0; c < top_k; ++c) {
     const float weight = weights[token * top_k + c];
     float values[unit];
-    if constexpr (unit == 4) {
-      *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(from + c * width);
-    } else {
-      values[0] = from[c * width];
-    }
+    load_unit(from + c * width, values);
 #pragma unroll
     for (int i = 0; i < unit; ++i) {
       sums[i] = c == 0 ? values[i] * weight : fmaf(values[i], weight, sums[i]);
@@ -347,19 +352,17 @@ void CudaOps::route(const Tensor& logits, const Tensor& bias, const RouterOption
 }
 
 void CudaOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
-  const std::int64_t experts = batch.offsets.elements() - 1;
+  const std::int64_t tokens = ids[0], experts = batch.offsets.elements() - 1;
   const std::int64_t room = sort_shared / static_cast<std::int64_t>(sizeof(std::int32_t));
   const std::int64_t most_warps =
-      std::clamp<std::int64_t>((room - 2 * experts - 1) / experts, 1, sort_threads / warp);
-  const std::int64_t warps =
-      std::clamp<std::int64_t>(ids.elements() / pairs_of_warp, 1, most_warps);
-  const std::int64_t integers = (warps + 2) * experts + 1;
+      std::clamp<std::int64_t>((room - 2 * experts - 1) / (2 * experts), 1, sort_threads / warp);
+  const std::int64_t warps = std::clamp<std::int64_t>((tokens + warp - 1) / warp, 1, most_warps);
+  const std::int64_t integers = (2 * warps + 2) * experts + 1;
   check(launch_early(sort_pairs,
                      {dim3(1), static_cast<unsigned>(warps * warp),
                       static_cast<std::size_t>(integers) * sizeof(std::int32_t)},
-                     stream(), ids.as<std::int32_t>(), ids.elements(), first_expert,
-                     static_cast<int>(experts), batch.offsets.as<std::int32_t>(),
-                     batch.source.as<std::int32_t>()),
+                     stream(), ids.as<std::int32_t>(), tokens, ids[1], first_expert, experts,
+                     batch.offsets.as<std::int32_t>(), batch.source.as<std::int32_t>()),
         "permute");
 }
 
@@ -373,21 +376,23 @@ void CudaOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {
 
 void CudaOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
   if (out.empty()) return;
-  with_type(out.dtype(), [&](auto* type) {
-    using Out = element<decltype(type)>;
-    const auto run = [&](auto* kernel, std::int64_t unit) {
-      constexpr int combine_threads = 128;
-      const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * combine_threads));
-      check(launch_early(kernel, {grid, combine_threads}, stream(), x.as<float>(),
-                         weights.as<float>(), static_cast<int>(weights[1]), out[1],
-                         static_cast<Out*>(out.data())),
-            "combine");
-    };
-    if (out[1] % 4 == 0) {
-      run(combine_rows<4, Out>, 4);
-    } else {
-      run(combine_rows<1, Out>, 1);
-    }
+  with_type(x.dtype(), [&](auto* from) {
+    with_type(out.dtype(), [&](auto* to) {
+      using X = element<decltype(from)>;
+      using Out = element<decltype(to)>;
+      const auto run = [&](auto* kernel, std::int64_t unit) {
+        constexpr unsigned threads = 128;
+        const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * threads));
+        check(launch_early(kernel, {grid, threads}, stream(), static_cast<const X*>(x.data()),
+                           weights.as<float>(), weights[1], out[1], static_cast<Out*>(out.data())),
+              "combine");
+      };
+      if (out[1] % 4 == 0) {
+        run(combine_rows<4, X, Out>, 4);
+      } else {
+        run(combine_rows<1, X, Out>, 1);
+      }
+    });
   });
 }
 

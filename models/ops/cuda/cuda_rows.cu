@@ -153,6 +153,11 @@ __global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t
   store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
 }
 
+__global__ void take_chosen_ids(const std::int32_t* chosen, std::int64_t count, std::int32_t* ids) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count && ids[i] < 0) ids[i] = max(chosen[-1 - ids[i]], 0);
+}
+
 /// The order of parallel/collectives/tree_sum.hpp: sums of powers of two, largest first, folded
 /// from the last.
 __global__ void tree_sum_parts(const float* x, int parts, std::int64_t count, float* out) {
@@ -299,6 +304,13 @@ void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
       x.as<float>(), static_cast<int>(x.elements() / out.elements()), out.elements(),
       out.as<float>());
   check_launch("tree_sum");
+}
+
+void CudaOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
+  if (ids.empty()) return;
+  take_chosen_ids<<<blocks_of(ids.elements(), row_threads), row_threads, 0, stream()>>>(
+      chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>());
+  check_launch("take_chosen");
 }
 
 void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {

@@ -7,7 +7,10 @@
 // leading bits shows where its limit is crossed; what lies above is few enough for the list of most
 // models. Otherwise, and where more is equal than the list holds, keys are narrowed to the last
 // bit.
+#include <algorithm>
+
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/row_edits.cuh"
 #include "models/ops/cuda/row_parts.cuh"
 
 namespace troupe {
@@ -128,9 +131,20 @@ __device__ void choose_from_all(RowPart& part, const Choice& choice, float floor
       [&](std::int32_t id) { *chosen = id; });
 }
 
-__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, 2)
+/// Whether a row's logits change first.
+__host__ __device__ bool has_edits(const RowEdits& edits) {
+  return (edits.allowed | edits.masked | edits.biased | edits.prompt | edits.output) != 0;
+}
+
+/// Bytes that a block holds of each logit.
+constexpr int bytes_of_token(bool edited) {
+  return static_cast<int>(sizeof(float)) + (edited ? TokenMarks::of_token : 0);
+}
+
+template <bool edited>
+__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, edited ? 1 : 2)
     choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
-                  const SampledRow* rows, std::int32_t* ids) {
+                  const SampledRow* rows, const std::int32_t* tokens, std::int32_t* ids) {
   extern __shared__ __align__(16) unsigned char memory[];
   RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
   Choice choice{rows[blockIdx.x / row_parts], 0.0F, 0.0F};
@@ -142,9 +156,16 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
   const bool few = cut_top_k && row.top_k <= most_listed / 2;
 
   const bool aligned = vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
-  const Best best = part.load(own, aligned, few);
-  if (greedy || best.bad != 0) {
-    if (part.is_first() && threadIdx.x == 0) *chosen = best.bad != 0 ? -1 : best.id;
+  const bool changes = edited && has_edits(row.edits);
+  Best best = part.load(own, aligned, few && !changes);
+  bool failed = best.bad != 0;
+  if (changes && !failed) {
+    edit(part, row.edits, tokens, memory + part_overhead + chunk * sizeof(float));
+    best = part.find_best();
+    failed = !isfinite(best.logit);  // all is masked, or a penalty made it overflow
+  }
+  if (greedy || failed) {
+    if (part.is_first() && threadIdx.x == 0) *chosen = failed ? -1 : best.id;
     return;
   }
   choice.max = best.logit;
@@ -164,14 +185,30 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
   choose_from_all(part, choice, floor, chosen);
 }
 
+template <bool edited>
+cudaError_t launch_choice(const Tensor& logits, const SampledRow* rows, std::size_t count,
+                          const Tensor& tokens, const Tensor& ids, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  const RowLaunch launch(logits[1], count, bytes_of_token(edited));
+  const cudaError_t allowed = launch.allow(choose_tokens<edited>);
+  if (allowed != cudaSuccess) return allowed;
+  choose_tokens<edited><<<launch.blocks, part_threads, launch.shared, stream>>>(
+      logits.as<float>(), launch.vocab, launch.chunk, rows,
+      static_cast<const std::int32_t*>(tokens.data()), ids.as<std::int32_t>());
+  return cudaPeekAtLastError();
+}
+
 }  // namespace
 }  // namespace cuda
 
-bool CudaOps::can_sample(const SampledRow& /*row*/, std::int64_t vocab) const {
-  return vocab <= cuda::most_row_tokens;
+bool CudaOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
+  const bool edited = cuda::has_edits(row.edits);
+  return vocab <= cuda::most_row_tokens(cuda::bytes_of_token(edited)) &&
+         row.edits.output < static_cast<std::int32_t>(cuda::TokenMarks::flag);
 }
 
-void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) {
+void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
+                     const Tensor& ids) {
   if (rows.empty()) return;
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "sample: {} rows at once", rows.size()));
@@ -179,12 +216,15 @@ void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, con
   check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
                         cudaMemcpyHostToDevice, stream()),
         "upload of rows to sample");
-  const cuda::RowLaunch launch(logits[1], rows.size());
-  check(launch.allow(cuda::choose_tokens), "sample");
-  cuda::choose_tokens<<<launch.blocks, cuda::part_threads, launch.shared, stream()>>>(
-      logits.as<float>(), launch.vocab, launch.chunk,
-      static_cast<const SampledRow*>(sampled_rows_->data()), ids.as<std::int32_t>());
-  check_launch("sample");
+  // A block with marks for edits has a multiprocessor to itself.
+  const auto first =
+      std::ranges::find_if(rows, [](const SampledRow& row) { return cuda::has_edits(row.edits); });
+  const auto plain = static_cast<std::size_t>(first - rows.begin());
+  const auto* const on_device = static_cast<const SampledRow*>(sampled_rows_->data());
+  check(cuda::launch_choice<false>(logits, on_device, plain, edited, ids, stream()), "sample");
+  check(cuda::launch_choice<true>(logits, on_device + plain, rows.size() - plain, edited, ids,
+                                  stream()),
+        "sample with edits");
 }
 
 }  // namespace troupe

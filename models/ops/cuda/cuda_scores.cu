@@ -77,7 +77,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
 }  // namespace cuda
 
 bool CudaOps::can_score(const ScoredRow& row, std::int64_t vocab) const {
-  return vocab <= cuda::most_row_tokens && row.best <= RowScores::most_best;
+  return vocab <= cuda::most_row_tokens(sizeof(float)) && row.best <= RowScores::most_best;
 }
 
 void CudaOps::score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
@@ -89,7 +89,7 @@ void CudaOps::score(const Tensor& logits, std::span<const ScoredRow> rows, const
   check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
                         cudaMemcpyHostToDevice, stream()),
         "upload of rows to score");
-  const cuda::RowLaunch launch(logits[1], rows.size());
+  const cuda::RowLaunch launch(logits[1], rows.size(), sizeof(float));
   check(launch.allow(cuda::score_tokens), "score");
   cuda::score_tokens<<<launch.blocks, cuda::part_threads, launch.shared, stream()>>>(
       logits.as<float>(), launch.vocab, launch.chunk,

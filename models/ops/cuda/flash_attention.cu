@@ -1,49 +1,26 @@
+#include <array>
 #include <exception>
 #include <utility>
 #include <vector>
 
-#include <flashinfer/attention/default_prefill_params.cuh>
-#include <flashinfer/attention/prefill.cuh>
 #include <flashinfer/attention/scheduler.cuh>
-#include <flashinfer/attention/variants.cuh>
 
 #include "models/ops/cuda/flash_attention.hpp"
+#include "models/ops/cuda/flash_kernels.cuh"
 
 namespace troupe {
 namespace {
 
-using Element = __nv_bfloat16;
-using Id = std::int32_t;
-using Parameters = flashinfer::BatchPrefillPagedParams<Element, Element, Element, Id>;
-/// No custom mask, window, soft cap or ALiBi.
-using Variant = flashinfer::DefaultAttention<false, false, false, false>;
+using flash::Element;
+using flash::Id;
 
 constexpr std::size_t alignment = 256;
+constexpr std::size_t sums_bytes = std::size_t{64} << 20;
+constexpr std::size_t plan_bytes = std::size_t{4} << 20;
+/// Of tables that came and went: more than a pass and a draft model's have.
+constexpr std::size_t most_plans = 16;
 
-template <std::uint32_t tile, std::uint32_t head_dim>
-cudaError_t launch(const Parameters& parameters, Element* sums, float* scales,
-                   cudaStream_t stream) {
-  return flashinfer::BatchPrefillWithPagedKVCacheDispatched<
-      true, tile, head_dim, head_dim, flashinfer::PosEncodingMode::kNone, false,
-      flashinfer::MaskMode::kCausal, Variant>(parameters, sums, scales, false, stream);
-}
-
-template <std::uint32_t head_dim>
-cudaError_t launch_tile(std::int64_t tile, const Parameters& parameters, Element* sums,
-                        float* scales, cudaStream_t stream) {
-  switch (tile) {
-    case 16:
-      return launch<16, head_dim>(parameters, sums, scales, stream);
-    case 64:
-      return launch<64, head_dim>(parameters, sums, scales, stream);
-    case 128:
-      return launch<128, head_dim>(parameters, sums, scales, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
-/// Of consecutive arrays in the plan's memory.
+/// Of consecutive arrays in a plan's memory.
 class Layout {
  public:
   std::size_t take(std::size_t count) {
@@ -57,159 +34,211 @@ class Layout {
   std::size_t next_ = 0;
 };
 
+Result<void> check(cudaError_t error, const char* operation) {
+  if (error == cudaSuccess) return {};
+  return fail(
+      error == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal,
+      "{} for attention failed: {}", operation, cudaGetErrorString(error));
+}
+
 }  // namespace
 
-/// What a pass is planned as. The memory begins with the arrays of the batch; FlashInfer's follow.
-struct FlashAttention::Plan {
-  std::uint64_t pass = 0;
-  const void* tables = nullptr;  ///< of the group
-  AttentionShape shape;
-  std::int32_t block_size = 0;
-  flashinfer::PrefillPlanInfo info;
-  std::size_t row_offsets = 0, page_offsets = 0, last_pages = 0, rest = 0;
-
-  bool is_of(const AttentionShape& shape, const AttentionBatch& batch) const {
-    return pass != 0 && pass == batch.pass && tables == batch.block_tables.data() &&
-           heads_alike(shape) && block_size == batch.block_size;
-  }
-  bool heads_alike(const AttentionShape& other) const {
-    return shape.heads == other.heads && shape.kv_heads == other.kv_heads &&
-           shape.head_dim == other.head_dim;
-  }
+struct FlashAttention::Memory {
+  std::byte* data = nullptr;
+  ~Memory() { cudaFree(data); }
 };
 
-FlashAttention::FlashAttention(DeviceTensor work, DeviceTensor plan)
-    : work_(std::move(work)), plan_memory_(std::move(plan)), plan_(std::make_unique<Plan>()) {}
+/// What a batch is planned as: the arrays of the batch, then FlashInfer's own. The host has them
+/// twice, so that a plan can be made while the one before it is still being copied.
+class FlashAttention::Plan {
+ public:
+  static Result<std::unique_ptr<Plan>> create();
+  ~Plan();
 
-FlashAttention::~FlashAttention() {
-  if (copied_ != nullptr) cudaEventDestroy(copied_);
-  if (host_ != nullptr) cudaFreeHost(host_);
-}
+  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, std::byte* sums,
+                    cudaStream_t stream);
+  flash::Parameters parameters(const Tensor& q, const AttentionShape& shape,
+                               const AttentionBatch& batch, const KvLayer& cache,
+                               const Tensor& out) const;
+  const flashinfer::PrefillPlanInfo& info() const { return info_; }
 
-Result<std::unique_ptr<FlashAttention>> FlashAttention::create(DeviceTensor work,
-                                                               DeviceTensor plan) {
-  std::unique_ptr<FlashAttention> attention(new FlashAttention(std::move(work), std::move(plan)));
-  void* host = nullptr;
-  if (const cudaError_t error = cudaMallocHost(&host, plan_bytes); error != cudaSuccess) {
-    return fail(ErrorCode::resource_exhausted, "no page-locked memory of {} bytes: {}", plan_bytes,
-                cudaGetErrorString(error));
+ private:
+  struct Copy {
+    std::byte* host = nullptr;  ///< page-locked
+    cudaEvent_t uploaded = nullptr;
+  };
+
+  template <class T>
+  T* device(std::size_t at) const {
+    return reinterpret_cast<T*>(memory_.data + at);
   }
-  attention->host_ = static_cast<std::byte*>(host);
-  if (const cudaError_t error =
-          cudaEventCreateWithFlags(&attention->copied_, cudaEventDisableTiming);
-      error != cudaSuccess) {
-    return fail(ErrorCode::internal, "cudaEventCreate failed: {}", cudaGetErrorString(error));
+  template <class T = Id>
+  T* planned(std::int64_t offset) const {
+    return device<T>(rest_ + static_cast<std::size_t>(offset));
   }
-  return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
+  /// Writes the batch's arrays to `host`; returns the sums of the pages that are in use.
+  std::vector<Id> write_batch(const AttentionBatch& batch, std::byte* host);
+
+  Memory memory_;
+  std::array<Copy, 2> copies_;
+  std::size_t turn_ = 0;
+  flashinfer::PrefillPlanInfo info_;
+  std::size_t row_offsets_ = 0, page_offsets_ = 0, last_pages_ = 0, rest_ = 0;
+};
+
+FlashAttention::Plan::~Plan() {
+  for (const Copy& copy : copies_) {
+    if (copy.uploaded != nullptr) cudaEventDestroy(copy.uploaded);
+    if (copy.host != nullptr) cudaFreeHost(copy.host);
+  }
 }
 
-bool FlashAttention::supports(const AttentionShape& shape, const KvLayer& cache, DType activation) {
-  return activation == DType::bf16 && cache.keys.dtype() == DType::bf16 && shape.window == 0 &&
-         shape.latent == 0 && (shape.head_dim == 64 || shape.head_dim == 128);
+Result<std::unique_ptr<FlashAttention::Plan>> FlashAttention::Plan::create() {
+  auto plan = std::make_unique<Plan>();
+  TROUPE_CHECK(check(cudaMalloc(reinterpret_cast<void**>(&plan->memory_.data), plan_bytes),
+                     "memory of a plan"));
+  for (Copy& copy : plan->copies_) {
+    TROUPE_CHECK(check(cudaMallocHost(reinterpret_cast<void**>(&copy.host), plan_bytes),
+                       "page-locked memory"));
+    TROUPE_CHECK(check(cudaEventCreateWithFlags(&copy.uploaded, cudaEventDisableTiming), "event"));
+  }
+  return Result<std::unique_ptr<Plan>>(std::move(plan));
 }
 
-std::byte* FlashAttention::plan_memory() const {
-  return static_cast<std::byte*>(plan_memory_->data());
-}
-
-Result<void> FlashAttention::make_plan(const AttentionShape& shape, const AttentionBatch& batch,
-                                       cudaStream_t stream) {
+std::vector<Id> FlashAttention::Plan::write_batch(const AttentionBatch& batch, std::byte* host) {
   const std::size_t sequences = batch.sequences.size();
-  *plan_ = Plan();
   Layout layout;
-  plan_->row_offsets = layout.take(sequences + 1);
-  plan_->page_offsets = layout.take(sequences + 1);
-  plan_->last_pages = layout.take(sequences);
-  plan_->rest = layout.next();
-  cudaEventSynchronize(copied_);  // the last plan has left the host's memory
+  row_offsets_ = layout.take(sequences + 1);
+  page_offsets_ = layout.take(sequences + 1);
+  last_pages_ = layout.take(sequences);
+  rest_ = layout.next();
+  const auto array = [&](std::size_t at) { return reinterpret_cast<Id*>(host + at); };
   // The planner must cut a context as the kernel does, by its length, however long its table is.
   std::vector<Id> used_pages(sequences + 1, 0);
-  const auto host = [&](std::size_t at) { return reinterpret_cast<Id*>(host_ + at); };
-  Id* rows = host(plan_->row_offsets);
-  Id* pages = host(plan_->page_offsets);
   for (std::size_t i = 0; i < sequences; ++i) {
     const SequenceSpan& span = batch.sequences[i];
     const bool is_last = i + 1 == sequences;
     const Id next_table =
         is_last ? static_cast<Id>(batch.block_tables[0]) : batch.sequences[i + 1].block_offset;
-    rows[i] = span.first_row;
-    pages[i] = span.block_offset;
+    array(row_offsets_)[i] = span.first_row;
+    array(page_offsets_)[i] = span.block_offset;
     const std::int32_t positions = span.first_position + span.rows;
     used_pages[i + 1] = used_pages[i] + (positions + batch.block_size - 1) / batch.block_size;
     // A table may be longer than the positions so far: then this is below 1, and the length that
     // FlashInfer makes of both is right all the same.
-    host(plan_->last_pages)[i] =
-        positions - (next_table - span.block_offset - 1) * batch.block_size;
+    array(last_pages_)[i] = positions - (next_table - span.block_offset - 1) * batch.block_size;
     if (!is_last) continue;
-    rows[sequences] = span.first_row + span.rows;
-    pages[sequences] = next_table;
+    array(row_offsets_)[sequences] = span.first_row + span.rows;
+    array(page_offsets_)[sequences] = next_table;
   }
+  return used_pages;
+}
+
+Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
+                                        std::byte* sums, cudaStream_t stream) {
+  Copy& copy = copies_[turn_++ % copies_.size()];
+  TROUPE_CHECK(check(cudaEventSynchronize(copy.uploaded), "upload of a plan"));
+  std::vector<Id> used_pages = write_batch(batch, copy.host);
+  Id* const rows = reinterpret_cast<Id*>(copy.host + row_offsets_);
+  const auto sequences = static_cast<std::uint32_t>(batch.sequences.size());
+  const auto head_dim = static_cast<std::uint32_t>(shape.head_dim);
+  // A recorded launch splits contexts always or never, and so may others of as many sequences do:
+  // they are split where there are fewer of them than the multiprocessors can hold.
+  constexpr std::int64_t blocks_at_once = 264;
+  const bool never_split =
+      batch.recorded && std::int64_t{sequences} * shape.kv_heads >= blocks_at_once;
+  info_ = {};
   const cudaError_t planned = flashinfer::PrefillPlan<Id>(
-      work_->data(), work_->bytes(), plan_memory() + plan_->rest, host_ + plan_->rest,
-      plan_memory_->bytes() - plan_->rest, plan_->info, rows, used_pages.data(),
-      static_cast<std::uint32_t>(rows[sequences]), static_cast<std::uint32_t>(sequences),
-      static_cast<std::uint32_t>(shape.heads), static_cast<std::uint32_t>(shape.kv_heads),
-      static_cast<std::uint32_t>(shape.head_dim), static_cast<std::uint32_t>(shape.head_dim),
-      static_cast<std::uint32_t>(batch.block_size), false, sizeof(Element), -1, -1, false, 0, 0,
-      stream);
-  if (planned != cudaSuccess) {
-    return fail(ErrorCode::internal, "attention cannot be planned: {}",
-                cudaGetErrorString(planned));
+      sums, sums_bytes, memory_.data + rest_, copy.host + rest_, plan_bytes - rest_, info_, rows,
+      used_pages.data(), static_cast<std::uint32_t>(rows[sequences]), sequences,
+      static_cast<std::uint32_t>(shape.heads), static_cast<std::uint32_t>(shape.kv_heads), head_dim,
+      head_dim, static_cast<std::uint32_t>(batch.block_size), batch.recorded, sizeof(Element), -1,
+      -1, never_split, 0, batch.recorded ? 1 : 0, stream);
+  TROUPE_CHECK(check(planned, "plan"));
+  TROUPE_CHECK(check(
+      cudaMemcpyAsync(memory_.data, copy.host, rest_, cudaMemcpyHostToDevice, stream), "upload"));
+  return check(cudaEventRecord(copy.uploaded, stream), "event");
+}
+
+flash::Parameters FlashAttention::Plan::parameters(const Tensor& q, const AttentionShape& shape,
+                                                   const AttentionBatch& batch,
+                                                   const KvLayer& cache, const Tensor& out) const {
+  const flashinfer::paged_kv_t<Element, Id> pages(
+      static_cast<std::uint32_t>(shape.kv_heads), static_cast<std::uint32_t>(batch.block_size),
+      static_cast<std::uint32_t>(shape.head_dim),
+      static_cast<std::uint32_t>(batch.sequences.size()), flashinfer::QKVLayout::kHND,
+      static_cast<Element*>(cache.keys.data()), static_cast<Element*>(cache.values.data()),
+      batch.block_tables.as<Id>(), device<Id>(page_offsets_), device<Id>(last_pages_));
+  flash::Parameters parameters(
+      static_cast<Element*>(q.data()), pages, nullptr, device<Id>(row_offsets_), nullptr, nullptr,
+      static_cast<Element*>(out.data()), nullptr, nullptr, static_cast<std::uint32_t>(shape.heads),
+      static_cast<Id>(shape.heads * shape.head_dim), static_cast<Id>(shape.head_dim), -1, 0.0F,
+      shape.scale, 1.0F, 1.0F);
+  parameters.request_indices = planned(info_.request_indices_offset);
+  parameters.qo_tile_indices = planned(info_.qo_tile_indices_offset);
+  parameters.kv_tile_indices = planned(info_.kv_tile_indices_offset);
+  parameters.o_indptr = planned(info_.o_indptr_offset);
+  parameters.kv_chunk_size_ptr = planned(info_.kv_chunk_size_ptr_offset);
+  parameters.max_total_num_rows = static_cast<std::uint32_t>(info_.total_num_rows);
+  parameters.padded_batch_size = static_cast<std::uint32_t>(info_.padded_batch_size);
+  if (info_.split_kv) parameters.merge_indptr = planned(info_.merge_indptr_offset);
+  if (info_.enable_cuda_graph) {
+    parameters.block_valid_mask = planned<bool>(info_.block_valid_mask_offset);
+    parameters.total_num_rows = planned<std::uint32_t>(info_.total_num_rows_offset);
   }
-  const cudaError_t copied =
-      cudaMemcpyAsync(plan_memory(), host_, plan_->rest, cudaMemcpyHostToDevice, stream);
-  cudaEventRecord(copied_, stream);
-  if (copied != cudaSuccess) {
-    return fail(ErrorCode::internal, "upload of a plan: {}", cudaGetErrorString(copied));
+  return parameters;
+}
+
+FlashAttention::~FlashAttention() = default;
+
+Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
+  std::unique_ptr<FlashAttention> attention(new FlashAttention());
+  attention->sums_ = std::make_unique<Memory>();
+  TROUPE_CHECK(
+      check(cudaMalloc(reinterpret_cast<void**>(&attention->sums_->data), sums_bytes), "memory"));
+  return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
+}
+
+bool FlashAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
+  return activation == DType::bf16 && stored == DType::bf16 && shape.window == 0 &&
+         shape.latent == 0 && (shape.head_dim == 64 || shape.head_dim == 128);
+}
+
+Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
+                                  cudaStream_t stream) {
+  try {
+    if (plans_.size() >= most_plans && !plans_.contains(batch.block_tables.data())) {
+      TROUPE_CHECK(check(cudaStreamSynchronize(stream), "wait"));
+      plans_.clear();
+    }
+    auto& plan = plans_[batch.block_tables.data()];
+    if (plan == nullptr) {
+      TROUPE_TRY(plan, Plan::create());
+    }
+    return plan->make(shape, batch, sums_->data, stream);
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::internal, "plan of attention: {}", error.what());
   }
-  plan_->pass = batch.pass;
-  plan_->tables = batch.block_tables.data();
-  plan_->shape = shape;
-  plan_->block_size = batch.block_size;
-  return {};
 }
 
 Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& out, cudaStream_t stream) {
+  const auto found = plans_.find(batch.block_tables.data());
+  if (found == plans_.end()) return fail(ErrorCode::internal, "attention that was not planned");
   try {
-    if (!plan_->is_of(shape, batch)) TROUPE_CHECK(make_plan(shape, batch, stream));
-    const flashinfer::PrefillPlanInfo& info = plan_->info;
-    const auto ids = [&](std::size_t at) { return reinterpret_cast<Id*>(plan_memory() + at); };
-    const auto planned = [&](std::int64_t offset) {
-      return ids(plan_->rest + static_cast<std::size_t>(offset));
-    };
-    const flashinfer::paged_kv_t<Element, Id> pages(
-        static_cast<std::uint32_t>(shape.kv_heads), static_cast<std::uint32_t>(batch.block_size),
-        static_cast<std::uint32_t>(shape.head_dim),
-        static_cast<std::uint32_t>(batch.sequences.size()), flashinfer::QKVLayout::kHND,
-        static_cast<Element*>(cache.keys.data()), static_cast<Element*>(cache.values.data()),
-        batch.block_tables.as<Id>(), ids(plan_->page_offsets), ids(plan_->last_pages));
-    Parameters parameters(static_cast<Element*>(q.data()), pages, nullptr, ids(plan_->row_offsets),
-                          nullptr, nullptr, static_cast<Element*>(out.data()), nullptr, nullptr,
-                          static_cast<std::uint32_t>(shape.heads),
-                          static_cast<Id>(shape.heads * shape.head_dim),
-                          static_cast<Id>(shape.head_dim), -1, 0.0F, shape.scale, 1.0F, 1.0F);
-    parameters.request_indices = planned(info.request_indices_offset);
-    parameters.qo_tile_indices = planned(info.qo_tile_indices_offset);
-    parameters.kv_tile_indices = planned(info.kv_tile_indices_offset);
-    parameters.o_indptr = planned(info.o_indptr_offset);
-    parameters.kv_chunk_size_ptr = planned(info.kv_chunk_size_ptr_offset);
-    parameters.max_total_num_rows = static_cast<std::uint32_t>(info.total_num_rows);
-    parameters.padded_batch_size = static_cast<std::uint32_t>(info.padded_batch_size);
-    Element* sums = nullptr;
-    float* scales = nullptr;
-    if (info.split_kv) {
-      auto* const work = static_cast<std::byte*>(work_->data());
-      parameters.merge_indptr = planned(info.merge_indptr_offset);
-      sums = reinterpret_cast<Element*>(work + info.v_offset);
-      scales = reinterpret_cast<float*>(work + info.s_offset);
-    }
-    const cudaError_t error =
-        shape.head_dim == 64 ? launch_tile<64>(info.cta_tile_q, parameters, sums, scales, stream)
-                             : launch_tile<128>(info.cta_tile_q, parameters, sums, scales, stream);
-    if (error == cudaSuccess) return {};
-    return fail(ErrorCode::internal, "attention: {}", cudaGetErrorString(error));
+    const Plan& plan = *found->second;
+    const flashinfer::PrefillPlanInfo& info = plan.info();
+    const flash::Parameters parameters = plan.parameters(q, shape, batch, cache, out);
+    auto* const sums =
+        info.split_kv ? reinterpret_cast<Element*>(sums_->data + info.v_offset) : nullptr;
+    auto* const scales =
+        info.split_kv ? reinterpret_cast<float*>(sums_->data + info.s_offset) : nullptr;
+    const cudaError_t launched =
+        shape.head_dim == 64
+            ? flash::launch<64>(info.cta_tile_q, parameters, sums, scales, stream)
+            : flash::launch<128>(info.cta_tile_q, parameters, sums, scales, stream);
+    return check(launched, "launch");
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "attention: {}", error.what());
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -11,39 +11,35 @@
 namespace troupe {
 
 /// Attention of bf16 over pages of bf16 on tensor cores, by FlashInfer's kernels: blocks of query
-/// rows and the heads that share a KV head, long contexts split over the multiprocessors. A pass is
-/// planned once for all layers. One thread at a time.
+/// rows and the heads that share a KV head, long contexts split over the multiprocessors. A batch
+/// is planned on the host, once for all layers. One thread at a time.
 class FlashAttention {
  public:
-  /// `work` and `plan` are device memory for its own use, of at least the constants below; a pass
-  /// has at most `most_sequences`. Errors: resource_exhausted.
-  static Result<std::unique_ptr<FlashAttention>> create(DeviceTensor work, DeviceTensor plan);
-  static constexpr std::int64_t work_bytes = std::int64_t{512} << 20;
-  static constexpr std::int64_t plan_bytes = std::int64_t{32} << 20;
+  /// Errors: resource_exhausted.
+  static Result<std::unique_ptr<FlashAttention>> create();
   ~FlashAttention();
   FlashAttention(const FlashAttention&) = delete;
   FlashAttention& operator=(const FlashAttention&) = delete;
 
-  static bool supports(const AttentionShape& shape, const KvLayer& cache, DType activation);
+  static bool supports(const AttentionShape& shape, DType stored, DType activation);
 
-  /// Enqueues Ops::attention. Batches with the same `pass` above 0 and the same `group` are planned
-  /// once. Errors: internal.
+  /// Ops::plan_attention: enqueues the upload of a plan. Where `batch` is recorded, a plan has the
+  /// same layout for equal numbers of sequences. Errors: internal, resource_exhausted.
+  Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+
+  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
  private:
-  struct Plan;
+  struct Memory;
+  class Plan;
 
-  FlashAttention(DeviceTensor work, DeviceTensor plan);
-  Result<void> make_plan(const AttentionShape& shape, const AttentionBatch& batch,
-                         cudaStream_t stream);
-  std::byte* plan_memory() const;
+  FlashAttention() = default;
 
-  DeviceTensor work_;
-  DeviceTensor plan_memory_;
-  std::byte* host_ = nullptr;  ///< page-locked, as long as plan_memory_
-  cudaEvent_t copied_ = nullptr;
-  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Memory> sums_;  ///< of contexts that are split
+  /// By the block tables that they are for, of which a pass has one or two.
+  std::map<const void*, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace troupe

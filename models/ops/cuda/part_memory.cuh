@@ -54,7 +54,7 @@ struct PartMemory {
   Crossing told;         // by part 0
   std::int32_t told_id;  // by the part that found it
   Best warp_best[part_warps];
-  Best part_best[row_parts];  // by all parts
+  Best part_best[2][row_parts];  // by all parts
   std::uint32_t part_counts[2][row_parts];
   std::uint32_t low[bins], high[bins];  // a histogram: sums of digits' low 12 bits and the others
   float group_best[row_groups];         // by all parts
@@ -68,9 +68,10 @@ struct PartMemory {
 /// The bytes of shared memory before the values.
 constexpr int part_overhead = sizeof(PartMemory) - 4 * sizeof(float);
 
-/// The longest row: a block has 227 KiB of shared memory.
-constexpr std::int64_t most_row_tokens =
-    std::int64_t{row_parts} * (((227 << 10) - part_overhead) / 16 * 4);
+/// The longest row, `of_token` bytes each: a block has 227 KiB of shared memory.
+constexpr std::int64_t most_row_tokens(int of_token) {
+  return std::int64_t{row_parts} * (((227 << 10) - part_overhead) / (4 * of_token) * 4);
+}
 
 __device__ __forceinline__ std::uint64_t sum_of_warp(std::uint64_t value) {
 #pragma unroll

@@ -15,20 +15,20 @@
 #include <fmt/format.h>
 
 #include "models/ops/cuda/product_advice.hpp"
+#include "models/ops/cuda/tuning_memory.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr int most_candidates = 8;
-constexpr int runs = 3;
-constexpr float long_run_ms = 1.0F;  // is measured once
+constexpr int runs = 5;
+constexpr float enough_ms = 4.0F;  // of measured runs
 constexpr std::size_t most_operand_bytes = std::size_t{3} << 30;
 /// Written before a run, so that no run finds operands in the device's cache that the last one
 /// left.
 constexpr std::size_t flush_bytes = std::size_t{96} << 20;
 /// Others must be this much faster than the first advice, or the choice would be noise.
 constexpr float clearly_faster = 0.98F;
-constexpr int small_pattern = 0x3c;  // bf16 of these bytes are 0.0115
 
 /// Device memory in the order of a stream, which may be had while another stream is captured.
 class StreamMemory {
@@ -128,7 +128,8 @@ std::optional<std::size_t> ProductTuner::fastest(
       workspace.get() == nullptr) {
     return std::nullopt;
   }
-  cudaMemsetAsync(x.get(), small_pattern, x_bytes, stream_);
+  fill_with_noise(x.get(), x_bytes, stream_);
+  cudaMemsetAsync(flush.get(), 0, flush_bytes, stream_);
   ProductLayout layout(kind);
   const float one = 1.0F, zero = 0.0F;
   Stopwatch watch;
@@ -136,8 +137,9 @@ std::optional<std::size_t> ProductTuner::fastest(
   float first_ms = 0.0F, best_ms = 0.0F;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     float ms = std::numeric_limits<float>::infinity();
-    for (int run = 0; run <= runs; ++run) {
-      cudaMemsetAsync(flush.get(), run, flush_bytes, stream_);
+    float spent_ms = 0.0F;
+    for (int run = 0; run <= runs && spent_ms < enough_ms; ++run) {
+      read_through(flush.get(), flush_bytes, stream_);
       watch.start(stream_);
       const cublasStatus_t status =
           cublasLtMatmul(handle_, &layout.operation, &one, weight, &layout.weight, x.get(),
@@ -145,8 +147,9 @@ std::optional<std::size_t> ProductTuner::fastest(
                          &candidates[i], workspace.get(), workspace_bytes_, stream_);
       const float measured = watch.stop_ms(stream_);
       if (status != CUBLAS_STATUS_SUCCESS) break;
-      if (run > 0) ms = std::min(ms, measured);  // the first one loads the kernel
-      if (run > 0 && ms > long_run_ms) break;
+      if (run == 0) continue;  // it loads the kernel
+      ms = std::min(ms, measured);
+      spent_ms += measured;
     }
     if (i == 0) first_ms = best_ms = ms;
     if (ms < best_ms && ms < clearly_faster * first_ms) {

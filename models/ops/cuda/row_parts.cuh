@@ -40,34 +40,23 @@ class RowPart {
   __device__ int begin() const { return begin_; }  // the id of its first value
   __device__ PartMemory& memory() { return memory_; }
 
+  __device__ int count() const { return count_; }
+  __device__ float* values() { return memory_.values; }
+
   /// Reads the part; the best of the row. Has told all the bests of groups where `tell_groups`.
   __device__ Best load(const float* row, bool aligned, bool tell_groups) {
     const Best own = aligned ? read<true>(row + begin_) : read<false>(row + begin_);
-    float group = own.logit;
-#pragma unroll
-    for (int lanes = 1; lanes < group_lanes; lanes *= 2) {
-      group = fmaxf(group, __shfl_xor_sync(~0U, group, lanes));
-    }
-    if (lane_ % group_lanes == 0) {
-      memory_.group_best[rank_ * part_groups + threadIdx.x / group_lanes] = group;
-    }
-    const Best of_warp = best_of_warp(own);
-    if (lane_ == 0) memory_.warp_best[warp_] = of_warp;
-    __syncthreads();
     __cluster_barrier_wait();
-    if (const int to = threadIdx.x / part_groups; tell_groups && to != rank_) {
-      float* const best = &memory_.group_best[rank_ * part_groups + threadIdx.x % part_groups];
-      *in_part(to, best) = *best;
-    }
-    if (warp_ == 0) {
-      const Best of_part =
-          best_of_warp(lane_ < part_warps ? memory_.warp_best[lane_] : Best{-INFINITY, INT_MAX, 0});
-      if (lane_ < row_parts) *in_part(lane_, &memory_.part_best[rank_]) = of_part;
-    }
-    barrier();
-    Best best = memory_.part_best[0];
-    for (int part = 1; part < row_parts; ++part) best = better(best, memory_.part_best[part]);
-    return best;
+    return best_of_row(own, tell_groups);
+  }
+
+  /// The best of the row again, after its values have changed.
+  __device__ Best find_best() {
+    Best own{-INFINITY, INT_MAX, 0};
+    for_each<false>([&](float value, int i) {
+      if (value > own.logit) own = {value, begin_ + i, 0};
+    });
+    return best_of_row(own, true);
   }
 
   /// Calls visit(value, index) for each value of the part, and -inf or what became of it behind
@@ -264,6 +253,34 @@ class RowPart {
     for (int i = threadIdx.x; i < bins; i += part_threads) memory_.low[i] = memory_.high[i] = 0;
   }
 
+  /// Of each thread's best.
+  __device__ Best best_of_row(const Best& own, bool tell_groups) {
+    float group = own.logit;
+#pragma unroll
+    for (int lanes = 1; lanes < group_lanes; lanes *= 2) {
+      group = fmaxf(group, __shfl_xor_sync(~0U, group, lanes));
+    }
+    if (tell_groups && lane_ % group_lanes == 0) {
+      const int at = rank_ * part_groups + static_cast<int>(threadIdx.x) / group_lanes;
+      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.group_best[at]) = group;
+    }
+    const Best of_warp = best_of_warp(own);
+    if (lane_ == 0) memory_.warp_best[warp_] = of_warp;
+    __syncthreads();
+    if (warp_ == 0) {
+      const Best of_part =
+          best_of_warp(lane_ < part_warps ? memory_.warp_best[lane_] : Best{-INFINITY, INT_MAX, 0});
+      if (lane_ < row_parts) *in_part(lane_, &memory_.part_best[exchange_][rank_]) = of_part;
+    }
+    barrier();
+    Best best = memory_.part_best[exchange_][0];
+    for (int part = 1; part < row_parts; ++part) {
+      best = better(best, memory_.part_best[exchange_][part]);
+    }
+    exchange_ ^= 1;
+    return best;
+  }
+
   template <bool aligned>
   __device__ __forceinline__ Best read(const float* logits) {
     constexpr int batch = 5;  // loads under way
@@ -338,12 +355,13 @@ class RowPart {
   int exchange_ = 0;
 };
 
-/// How a kernel over `rows` rows of `vocab` logits is launched.
+/// How a kernel over `rows` rows of `vocab` logits is launched, whose blocks hold `of_token` bytes
+/// of each logit.
 struct RowLaunch {
-  RowLaunch(std::int64_t vocabulary, std::size_t rows)
+  RowLaunch(std::int64_t vocabulary, std::size_t rows, int of_token)
       : vocab(static_cast<std::int32_t>(vocabulary)),
         chunk((vocab + 4 * row_parts - 1) / (4 * row_parts) * 4),
-        shared(part_overhead + chunk * static_cast<int>(sizeof(float))),
+        shared(part_overhead + chunk * of_token),
         blocks(static_cast<unsigned>(rows) * row_parts) {}
 
   template <class Kernel>

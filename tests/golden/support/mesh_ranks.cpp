@@ -71,7 +71,12 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                                    .pipeline = groups[1],
                                    .experts = groups[2]};
     TROUPE_TRY(const LoadedModel loaded, load(folder, precision, parallel, std::move(ops)));
-    return body(*loaded.runner, rank);
+    auto found = body(*loaded.runner, rank);
+    // Nobody's memory goes while another still reads it.
+    for (const auto& group : on_device) {
+      if (found.ok()) TROUPE_CHECK(group->barrier());
+    }
+    return found;
   };
   std::vector<Result<std::vector<float>>> outcomes(static_cast<std::size_t>(world),
                                                    std::vector<float>());

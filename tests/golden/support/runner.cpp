@@ -20,9 +20,11 @@ Result<void> Runner::allocate() {
   TROUPE_TRY(positions_, ops_.allocate(DType::i32, {tokens}));
   slots_.resize(groups_.size());
   tables_.resize(groups_.size());
+  spans_.resize(groups_.size());
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     TROUPE_TRY(slots_[group], ops_.allocate(DType::i32, {tokens}));
     TROUPE_TRY(tables_[group], ops_.allocate(DType::i32, {blocks_}));
+    TROUPE_TRY(spans_[group], ops_.allocate(DType::i32, {4 * blocks_}));
   }
   TROUPE_TRY(head_rows_, ops_.allocate(DType::i32, {rows}));
   TROUPE_TRY(logits_, ops_.allocate(DType::f32, {rows, vocab}));
@@ -96,11 +98,17 @@ AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
       slots.push_back(table[position / block_size] * block_size + position % block_size);
     }
   }
+  std::vector<std::int32_t> numbers;
+  for (const SequenceSpan& span : spans) {
+    numbers.insert(numbers.end(),
+                   {span.first_row, span.rows, span.first_position, span.block_offset});
+  }
   return {.positions = positions,
           .kv_slots = upload(slots, slots_[group]),
           .block_tables = upload(tables, tables_[group]),
           .sequences = spans,
-          .block_size = block_size};
+          .block_size = block_size,
+          .spans = upload(numbers, spans_[group])};
 }
 
 Result<Tensor> Runner::pass(std::span<const Share> shares) {

@@ -69,6 +69,7 @@ class Runner {
   DeviceTensor positions_;
   std::vector<DeviceTensor> slots_;   // of each group
   std::vector<DeviceTensor> tables_;  // of each group
+  std::vector<DeviceTensor> spans_;   // of each group
   DeviceTensor head_rows_;
   DeviceTensor logits_;
   HostTensor host_logits_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -44,6 +45,7 @@ struct GpuRank {
 inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>& body) {
   auto region = SharedMemory::create(shm_collectives_bytes(size));
   ASSERT_TRUE(region.ok()) << region.error().message;
+  std::latch all_done(size);
   const auto run = [&](int rank) -> Result<void> {
     GpuRank own;
     TROUPE_TRY(UniqueFd fd, region->duplicate_fd());
@@ -57,6 +59,7 @@ inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>&
     };
     Result<void> done = go();
     if (!done.ok()) own.host->abort();
+    all_done.arrive_and_wait();  // nobody's memory goes while another still reads or writes it
     return done;
   };
   std::vector<Result<void>> results(static_cast<std::size_t>(size));

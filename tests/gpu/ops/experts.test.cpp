@@ -171,8 +171,11 @@ TEST_P(Experts, combine_rows_of_any_width) {
                      expected(DType::f32, {tokens, width});
     cpu_->combine(x, weights, expected);
     const DeviceTensor out = room(GetParam(), {tokens, width});
-    gpu_->combine(exact(x), exact(weights), out);
-    expect_equal(out, expected, fmt::format("{} x {} of {}", tokens, top_k, width));
+    const DeviceTensor wide = exact(x), narrow = activation(x);
+    for (const Tensor& rows : {wide.view(), narrow.view()}) {
+      gpu_->combine(rows, exact(weights), out);
+      expect_equal(out, expected, fmt::format("{} x {} of {}", tokens, top_k, width));
+    }
   }
 }
 

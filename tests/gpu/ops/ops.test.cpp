@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "models/sampler/sampler.hpp"
+#include "parallel/device/convert.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {
@@ -90,7 +91,6 @@ TEST_P(BothDevices, store_and_attend) {
       {{.heads = 6, .kv_heads = 1, .head_dim = 32, .scale = 0.2F}, false},
       {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, false},
       {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, false}};
-  std::uint64_t passes = 0;
   for (const Case& c : cases) {
     const AttentionShape& shape = c.shape;
     // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked, whose
@@ -121,7 +121,9 @@ TEST_P(BothDevices, store_and_attend) {
       const HostTensor at = integers(positions, {rows}), slot = integers(slots, {rows});
       const DeviceTensor gpu_at = exact(at), gpu_slot = exact(slot), gpu_tables = exact(tables);
       const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
-      const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, ++passes};
+      const DeviceTensor gpu_spans = exact(integers(numbers_of(spans), {std::ssize(spans), 4}));
+      const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, gpu_spans};
+      gpu_->plan_attention(shape, gpu_batch);
       const HostTensor q(DType::f32, {rows, shape.heads * dim});
       const HostTensor out(DType::f32, {rows, shape.heads * shape.value_dim()});
       const DeviceTensor gpu_q = room(GetParam(), q->shape()),
@@ -151,6 +153,75 @@ TEST_P(BothDevices, store_and_attend) {
     };
     pass({{0, 197, 0, 0}});
     pass({{0, 3, 197, 0}, {3, 40, 0, 13}});
+  }
+}
+
+TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
+  constexpr std::int64_t blocks = 12, dim = 128;
+  const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = dim, .scale = 0.1F};
+  if (!gpu_->can_record(shape, GetParam())) GTEST_SKIP() << "f32 is not recorded";
+  // 200 sequences: contexts are not split then.
+  for (const std::int32_t sequences : {1, 5, 200}) {
+    auto cpu_kv = cpu_->allocate_kv(sequences * blocks, 16, shape, GetParam());
+    auto gpu_kv = gpu_->allocate_kv(sequences * blocks, 16, shape, GetParam());
+    ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
+    const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
+        gpu_layer{gpu_kv->first, gpu_kv->second};
+    const HostTensor tables = integers(shuffled(sequences * blocks), {sequences * blocks});
+    const DeviceTensor gpu_tables = exact(tables);
+    const DeviceTensor gpu_at = room(DType::i32, {sequences}),
+                       gpu_slots = room(DType::i32, {sequences}),
+                       gpu_spans = room(DType::i32, {sequences, 4}),
+                       gpu_qkv = room(GetParam(), {sequences, 12 * dim}),
+                       gpu_q = room(GetParam(), {sequences, 8 * dim}),
+                       gpu_out = room(GetParam(), {sequences, 8 * dim}),
+                       gpu_rope = exact(random({256, dim}, 0.0F));
+    const HostTensor rope(DType::f32, {256, dim});
+    std::unique_ptr<Recording> recording;
+    for (std::int32_t step = 0; step < 60; ++step) {
+      std::vector<std::int32_t> positions, slots;
+      std::vector<SequenceSpan> spans;
+      for (std::int32_t s = 0; s < sequences; ++s) {
+        // Some sequences grow fast, which leaves gaps of zeros in the cache: as good as any keys.
+        const std::int32_t position = s % 3 == 0 ? step * 3 : step;
+        const std::int32_t offset = s * static_cast<std::int32_t>(blocks);
+        spans.push_back({s, 1, position, offset});
+        positions.push_back(position);
+        slots.push_back(tables->as<std::int32_t>()[offset + position / 16] * 16 + position % 16);
+      }
+      const HostTensor at = integers(positions, {sequences}), slot = integers(slots, {sequences}),
+                       qkv = random({sequences, 12 * dim}), q(DType::f32, {sequences, 8 * dim}),
+                       out(DType::f32, {sequences, 8 * dim});
+      for (const auto& [host, device] :
+           {std::pair<const Tensor&, const Tensor&>(at, gpu_at), {slot, gpu_slots}}) {
+        gpu_->upload(host, device);
+      }
+      gpu_->upload(integers(numbers_of(spans), {sequences, 4}), gpu_spans);
+      const HostTensor narrow(DType::bf16, qkv->shape());
+      convert(qkv, narrow);
+      gpu_->upload(narrow, gpu_qkv);
+      const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
+      const AttentionBatch gpu_batch{gpu_at, gpu_slots, gpu_tables, spans, 16, gpu_spans, true};
+      gpu_->plan_attention(shape, gpu_batch);
+      const auto attend = [&]() -> Result<void> {
+        gpu_->norm_rope_store(gpu_qkv, {}, {}, 1e-6F, gpu_rope, shape, gpu_batch, gpu_layer, gpu_q);
+        gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
+        return {};
+      };
+      if (step == 0) {
+        ASSERT_TRUE(attend().ok());
+      } else {
+        if (step == 1) {
+          auto recorded = gpu_->record(attend);
+          ASSERT_TRUE(recorded.ok()) << recorded.error().message;
+          recording = *std::move(recorded);
+        }
+        gpu_->replay(*recording);
+      }
+      cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
+      cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
+      expect_equal(gpu_out, out, fmt::format("{} sequences, step {}", sequences, step));
+    }
   }
 }
 
@@ -221,38 +292,6 @@ TEST_P(BothDevices, add_parts_in_the_trees_order_and_gather) {
   const DeviceTensor out = room(DType::f32, {4, 33});
   gpu_->gather_rows(exact(x), exact(rows), out);
   expect_equal(out, chosen, "gather_rows");
-}
-
-TEST_P(BothDevices, sample_the_same_tokens) {
-  if (is_bf16()) GTEST_SKIP() << "logits are f32";
-  for (const std::int64_t vocab : {50, 4096, 151936}) {
-    constexpr std::int64_t rows = 40;
-    const HostTensor logits = random({rows, vocab}, 3.0F);
-    logits->rows(3, 1).as<float>()[vocab / 2] = std::nanf("");
-    logits->rows(4, 1).as<float>()[vocab - 1] = -INFINITY;
-    std::vector<SampledRow> wanted;
-    std::vector<std::int32_t> expected;
-    SamplerScratch scratch;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      SamplingParams params;
-      params.temperature = row % 4 == 0 ? 0.0F : 0.3F * static_cast<float>(row % 4);
-      params.seed = 1000 + static_cast<std::uint64_t>(row);
-      const auto position = static_cast<std::uint64_t>(row * 17);
-      const auto choice = static_cast<std::uint32_t>(row % 3);
-      wanted.push_back({.row = static_cast<std::int32_t>(row),
-                        .choice = choice,
-                        .seed = params.seed,
-                        .position = position,
-                        .temperature = params.temperature});
-      const auto row_logits = logits->rows(row, 1).span<float>();
-      expected.push_back(sample(row_logits, params, position, choice, scratch).id);
-    }
-    const DeviceTensor ids = room(DType::i32, {rows});
-    gpu_->sample(exact(logits), wanted, ids);
-    expect_same_integers(ids, integers(expected, {rows}), "sample of " + std::to_string(vocab));
-    EXPECT_EQ(expected[3], -1);
-    EXPECT_EQ(expected[4], -1);
-  }
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Products, testing::Values(DType::f32, DType::bf
 
 TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
   for (const auto& [n, k] : {std::pair{64, 64}, {48, 704}, {1000, 1032}, {17, 8}, {152, 12288}}) {
-    const HostTensor weight = random({n, k}, 0.05F), x = random({12, k});
+    const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
+                     x = random({12, k});
     auto gpu_weight = gpu_->prepare(weight, 1);
     auto cpu_weight = cpu_->prepare(weight, 1);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());

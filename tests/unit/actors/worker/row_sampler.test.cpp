@@ -1,11 +1,16 @@
 #include "actors/worker/row_sampler.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <functional>
 #include <future>
+#include <limits>
+#include <map>
 #include <random>
+#include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -17,17 +22,56 @@ namespace {
 
 constexpr std::int64_t vocab = 300;
 
+/// What RowEdits say, written down plainly.
+std::vector<float> edited(std::span<const float> logits, const RowEdits& edits,
+                          const std::int32_t* tokens) {
+  std::vector<float> found(logits.begin(), logits.end());
+  constexpr float masked = -std::numeric_limits<float>::infinity();
+  const std::int32_t* next = tokens + edits.first;
+  const auto take = [&](std::int32_t count) {
+    return std::span(std::exchange(next, next + count), static_cast<std::size_t>(count));
+  };
+  const auto at = [&](std::int32_t id) -> float& { return found[static_cast<std::size_t>(id)]; };
+  const std::set<std::int32_t> allowed(next, next + edits.allowed);
+  take(edits.allowed);
+  for (std::int32_t id = 0; !allowed.empty() && id < std::ssize(found); ++id) {
+    if (!allowed.contains(id)) at(id) = masked;
+  }
+  for (const std::int32_t id : take(edits.masked)) at(id) = masked;
+  for (std::int32_t i = 0; i < edits.biased; ++i) {
+    const auto pair = take(2);
+    at(pair[0]) += std::bit_cast<float>(pair[1]);
+  }
+  std::map<std::int32_t, int> counts;
+  next = tokens + edits.history;
+  for (const std::int32_t id : take(edits.prompt)) counts[id] += 0;
+  for (const std::int32_t id : take(edits.output)) counts[id] += 1;
+  for (const auto& [id, count] : counts) {
+    at(id) = at(id) > 0 ? at(id) / edits.repetition_penalty : at(id) * edits.repetition_penalty;
+    if (count == 0) continue;
+    at(id) -= edits.frequency_penalty * static_cast<float>(count);
+    at(id) -= edits.presence_penalty;
+  }
+  return found;
+}
+
+struct LazyOptions {
+  bool scores = false;
+  bool edits = false;
+};
+
 /// The CPU's, but what samples or downloads is carried out when somebody waits for it, like a
-/// device's; it samples where nothing is cut, scores if it is to, and counts what leaves it.
+/// device's; it samples where nothing is cut, scores and edits if it is to, and counts what leaves
+/// it.
 class LazyOps final : public CpuOps {
  public:
-  explicit LazyOps(bool scores = false)
-      : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), scores_(scores) {}
+  explicit LazyOps(const LazyOptions& options = {})
+      : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), options_(options) {}
 
   void download(const Tensor& device, const Tensor& host) override {
     enqueued_.emplace_back([this, device, host] {
       downloaded_bytes_ += device.bytes();
-      CpuOps::download(device, host);
+      CpuOps::upload(device, host);
     });
   }
   Mark mark() override { return done_ + enqueued_.size(); }
@@ -37,23 +81,30 @@ class LazyOps final : public CpuOps {
   }
   Result<void> synchronize() override { return wait(mark()); }
   bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
-    return row.top_k == 0 && row.top_p == 1.0F && row.min_p == 0.0F;
+    return row.top_k == 0 && row.top_p == 1.0F && row.min_p == 0.0F &&
+           (options_.edits || row.edits.tokens() == 0);
   }
-  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& ids) override {
+  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& tokens,
+              const Tensor& ids) override {
+    bool edits_before = false;
     for (const SampledRow& row : rows) {
-      enqueued_.emplace_back([this, logits, row, ids] {
+      const bool edits = row.edits.tokens() > 0;
+      EXPECT_TRUE(edits || !edits_before) << "rows with edits come last";
+      EXPECT_LE(row.edits.first + row.edits.tokens(), edits ? tokens.elements() : 1 << 21);
+      edits_before = edits;
+      enqueued_.emplace_back([this, logits, row, tokens, ids] {
         SamplingParams params;
         params.temperature = row.temperature;
         params.seed = row.seed;
-        ids.as<std::int32_t>()[row.row] = troupe::sample(logits.rows(row.row, 1).span<float>(),
-                                                         params, row.position, row.choice, scratch_)
-                                              .id;
+        const auto row_logits = edited(logits.rows(row.row, 1).span<float>(), row.edits,
+                                       static_cast<const std::int32_t*>(tokens.data()));
+        ids.as<std::int32_t>()[row.row] = choose_masked(row_logits, params, row);
       });
     }
   }
 
   bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
-    return scores_ && row.best <= RowScores::most_best;
+    return options_.scores && row.best <= RowScores::most_best;
   }
   void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
              const Tensor& scores) override {
@@ -66,10 +117,32 @@ class LazyOps final : public CpuOps {
     }
   }
 
+  void upload(const Tensor& host, const Tensor& device) override {
+    enqueued_.emplace_back([this, host, device] { CpuOps::upload(host, device); });
+  }
+  void take_chosen(const Tensor& chosen, const Tensor& ids) override {
+    enqueued_.emplace_back([this, chosen, ids] { CpuOps::take_chosen(chosen, ids); });
+  }
+
   std::size_t downloaded_bytes() const { return downloaded_bytes_; }
   std::size_t enqueued() const { return enqueued_.size(); }
 
  private:
+  /// sample() takes masked logits from edits only: here they are edits again.
+  std::int32_t choose_masked(const std::vector<float>& logits, SamplingParams params,
+                             const SampledRow& row) {
+    std::vector<float> finite = logits;
+    for (std::int32_t id = 0; float& logit : finite) {
+      if (logit != -std::numeric_limits<float>::infinity()) params.allowed_token_ids.push_back(id);
+      if (logit == -std::numeric_limits<float>::infinity()) logit = 0.0F;
+      ++id;
+    }
+    if (params.allowed_token_ids.size() == finite.size()) params.allowed_token_ids.clear();
+    params.choice = row.choice;
+    const std::vector<std::int32_t> before(row.position, 0);
+    return troupe::sample(finite, params, TokenHistory{before, {}}, scratch_).id;
+  }
+
   static RowScores scores_of(std::span<const float> logits, std::int32_t id, std::int32_t best) {
     RowScores scores;
     if (id < 0 || !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
@@ -106,7 +179,7 @@ class LazyOps final : public CpuOps {
   Mark done_ = 0;
   std::size_t downloaded_bytes_ = 0;
   SamplerScratch scratch_;
-  bool scores_;
+  LazyOptions options_;
 };
 
 HostTensor random_logits(std::int64_t rows, unsigned seed) {
@@ -180,7 +253,7 @@ TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_de
   const MixedRows wanted(13);
   auto host = make_cpu_ops({.threads = 1});
   ASSERT_TRUE(host.ok()) << host.error().message;
-  LazyOps device, scoring_device(true);
+  LazyOps device, scoring_device({.scores = true, .edits = true});
   for (Ops* ops : {host->get(), static_cast<Ops*>(&device), static_cast<Ops*>(&scoring_device)}) {
     RowSampler sampler = make_sampler(*ops, 16);
     for (int pass = 0; pass < 3; ++pass) {
@@ -212,18 +285,97 @@ TEST(RowSampler, logits_that_the_device_scores_do_not_leave_it_either) {
   const HostTensor logits = random_logits(10, 2);
   MixedRows wanted(10);
   wanted.sampling[2].logprobs = RowScores::most_best + 1;
-  LazyOps ops(true);
+  LazyOps ops({.scores = true});
   RowSampler sampler = make_sampler(ops, 10);
   EXPECT_FALSE(sampler.on_device(wanted.rows[2])) << "too many alternatives";
   EXPECT_FALSE(sampler.on_device(wanted.rows[3])) << "a penalty";
-  EXPECT_TRUE(sampler.on_device(wanted.rows[4])) << "a score";
-  EXPECT_TRUE(sampler.on_device(wanted.rows[7])) << "sampled with log-probabilities";
+  EXPECT_FALSE(sampler.on_device(wanted.rows[4])) << "a score is wanted";
+  EXPECT_FALSE(sampler.on_device(wanted.rows[7])) << "log-probabilities are wanted";
   ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
   const auto choices = sampler.finish();
   ASSERT_TRUE(choices.ok()) << choices.error().message;
   expect_chosen_by_the_sampler(*choices, wanted, logits);
   const std::size_t ids = 10 * sizeof(std::int32_t), scores = 10 * sizeof(RowScores);
   EXPECT_EQ(ops.downloaded_bytes(), ids + scores + 5 * vocab * sizeof(float));
+}
+
+TEST(RowSampler, rows_with_edits_are_chosen_on_the_device_from_their_history) {
+  const HostTensor logits = random_logits(8, 8);
+  std::vector<SamplingParams> sampling(8);
+  sampling[0].repetition_penalty = 1.3F;
+  sampling[1].frequency_penalty = 0.5F;
+  sampling[1].presence_penalty = -0.7F;
+  sampling[2].logit_bias = {{5, 9.0F}, {1, -4.0F}, {299, 3.5F}};
+  sampling[3].min_tokens = 50;
+  sampling[3].stop_token_ids = {7, 8, 9};
+  sampling[4].allowed_token_ids = {3, 77, 150, 151};
+  sampling[5].bad_words = {{2, 60}, {61}, {5, 62}};
+  sampling[6].min_tokens = 2;  // it has as many
+  sampling[7] = sampling[0];
+  sampling[7].logit_bias = sampling[2].logit_bias;
+  sampling[7].allowed_token_ids = {1, 5, 6, 7, 299};
+  sampling[7].logprobs = 1;
+  MixedRows wanted(0);
+  wanted.tokens = {1, 5, 1, 299, 2, 2};
+  for (std::size_t i = 0; i < 8; ++i) {
+    sampling[i].seed = i;
+    wanted.rows.push_back(
+        {.sampling = &sampling[i],
+         .position = 5,
+         .sample = true,
+         .scored = -1,
+         .history = {std::span(wanted.tokens).first(3), std::span(wanted.tokens).last(3)}});
+  }
+  LazyOps ops({.scores = true, .edits = true});
+  RowSampler sampler = make_sampler(ops, 8);
+  EXPECT_TRUE(sampler.on_device(wanted.rows[0]));
+  EXPECT_FALSE(sampler.on_device(wanted.rows[5])) << "the host compares the history's end";
+  for (int pass = 0; pass < 2; ++pass) {
+    ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+    const auto choices = sampler.finish();
+    ASSERT_TRUE(choices.ok()) << choices.error().message;
+    expect_chosen_by_the_sampler(*choices, wanted, logits);
+  }
+  EXPECT_EQ(ops.downloaded_bytes(), 2 * 8 * (sizeof(std::int32_t) + sizeof(RowScores)))
+      << "no logits";
+}
+
+TEST(RowSampler, a_history_may_end_with_a_token_that_only_the_device_knows) {
+  const HostTensor logits = random_logits(2, 9);
+  MixedRows first(1);
+  std::vector<SamplingParams> sampling(2);
+  sampling[0].repetition_penalty = 30.0F;
+  sampling[1].frequency_penalty = 2.0F;
+  sampling[1].logit_bias = {{4, -2.5F}};
+  LazyOps ops({.scores = false, .edits = true});
+  RowSampler sampler = make_sampler(ops, 2);
+  // The likeliest token of the first row is penalized if it is what was chosen before.
+  first.sampling[0].temperature = 0.0F;
+  sampling[0].temperature = 0.0F;
+  ASSERT_TRUE(sampler.begin(logits->rows(0, 1), first.rows).ok());
+  const std::vector<std::int32_t> ahead = {1, 2, 3, -1};
+  std::vector<LogitsRow> rows;
+  for (const SamplingParams& params : sampling) {
+    rows.push_back({.sampling = &params,
+                    .position = 3,
+                    .sample = true,
+                    .scored = -1,
+                    .history = {std::span(ahead).first(2), std::span(ahead).last(2)}});
+    EXPECT_TRUE(sampler.on_device(rows.back()));
+  }
+  ASSERT_TRUE(sampler.begin(logits, rows).ok());
+  const auto chosen = sampler.finish();
+  ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+  MixedRows known(0);
+  known.tokens = {1, 2, 3, chosen->front().id};
+  for (LogitsRow row : rows) {
+    row.history = {std::span(known.tokens).first(2), std::span(known.tokens).last(2)};
+    known.rows.push_back(row);
+  }
+  const auto choices = sampler.finish();
+  ASSERT_TRUE(choices.ok()) << choices.error().message;
+  expect_chosen_by_the_sampler(*choices, known, logits);
+  EXPECT_NE(choices->front().id, chosen->front().id);
 }
 
 TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
@@ -233,7 +385,7 @@ TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
   }
   const MixedRows wanted(5);
   for (const bool scores : {false, true}) {
-    LazyOps ops(scores);
+    LazyOps ops({.scores = scores, .edits = scores});
     RowSampler sampler = make_sampler(ops, 5);
     ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
     const auto choices = sampler.finish();

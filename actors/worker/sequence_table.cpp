@@ -1,0 +1,135 @@
+#include "actors/worker/sequence_table.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+
+SequenceTable::SequenceTable(const Model& model, std::int64_t kv_blocks, bool knows_tokens)
+    : vocab_(model.config().vocab_size),
+      limits_(model.limits()),
+      groups_(troupe::cache_groups(model.config())),
+      kv_blocks_(kv_blocks),
+      knows_tokens_(knows_tokens) {}
+
+KnownSequence* SequenceTable::find(SequenceId id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+Result<void> SequenceTable::apply(const StepPlan& plan) {
+  for (const SequenceId id : plan.released) {
+    if (sequences_.erase(id) == 0) {
+      return fail(ErrorCode::corrupt_data, "step {} releases sequence {}, which is not there",
+                  plan.step, id);
+    }
+  }
+  for (const NewSequence& started : plan.started) TROUPE_CHECK(start(started, plan.step));
+  for (const SequenceStep& step : plan.steps) {
+    TROUPE_CHECK(check_step(step));
+    TROUPE_CHECK(check_blocks(step));
+    take_blocks_and_drafts(step);
+  }
+  return {};
+}
+
+Result<void> SequenceTable::start(const NewSequence& started, std::uint64_t step) {
+  const auto known = std::ssize(started.tokens);
+  for (const std::int32_t token : started.tokens) {
+    if (token < 0 || token >= vocab_) {
+      return fail(ErrorCode::corrupt_data, "step {}: sequence {} holds token id {} of {}", step,
+                  started.id, token, vocab_);
+    }
+  }
+  if (started.prompt_tokens < 0 || started.prompt_tokens > known || started.cached_tokens < 0 ||
+      started.cached_tokens >= known) {
+    return fail(ErrorCode::corrupt_data,
+                "step {}: sequence {} has {} tokens, {} of them a prompt and {} cached", step,
+                started.id, known, started.prompt_tokens, started.cached_tokens);
+  }
+  KnownSequence sequence;
+  sequence.tokens = started.tokens;
+  sequence.prompt_tokens = started.prompt_tokens;
+  sequence.computed = started.cached_tokens;
+  sequence.sampling = started.sampling;
+  sequence.tables.resize(groups_.size());
+  sequence.start = ++starts_;
+  if (!sequences_.try_emplace(started.id, std::move(sequence)).second) {
+    return fail(ErrorCode::corrupt_data, "step {} starts sequence {} a second time", step,
+                started.id);
+  }
+  return {};
+}
+
+Result<void> SequenceTable::check_step(const SequenceStep& step) const {
+  const auto found = sequences_.find(step.id);
+  if (found == sequences_.end()) {
+    return fail(ErrorCode::corrupt_data, "sequence {} was never started", step.id);
+  }
+  const KnownSequence& sequence = found->second;
+  const auto drafts = std::ssize(step.drafts);
+  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
+  const std::int64_t known =
+      (knows_tokens_ ? std::ssize(sequence.tokens)
+                     : std::max<std::int64_t>(std::ssize(sequence.tokens), end - drafts)) +
+      drafts;
+  if (step.tokens <= drafts || step.first_position < 0 || step.first_position > sequence.computed ||
+      end > known || end > limits_.max_positions || (step.sample && end != known) ||
+      (drafts > 0 && !step.sample)) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} cannot compute positions [{}, {}), {} of them drafts: {} are computed "
+                "and {} known",
+                step.id, step.first_position, end, drafts, sequence.computed, known);
+  }
+  for (const std::int32_t token : step.drafts) {
+    if (token < 0 || token >= vocab_) {
+      return fail(ErrorCode::corrupt_data, "sequence {} is given draft {} of {}", step.id, token,
+                  vocab_);
+    }
+  }
+  return {};
+}
+
+Result<void> SequenceTable::check_blocks(const SequenceStep& step) const {
+  const std::size_t groups = groups_.size();
+  const std::size_t each = step.new_blocks.size() / groups;
+  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
+  const auto room = static_cast<std::int64_t>(sequences_.at(step.id).tables[0].size() + each) *
+                    limits_.block_size;
+  if (step.new_blocks.size() % groups != 0 || end > room) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} with {} new blocks in {} groups has room for {} positions, not {}",
+                step.id, step.new_blocks.size(), groups, room, end);
+  }
+  // Only what the window has left before this step may be missing.
+  const std::size_t known = sequences_.at(step.id).tables[0].size();
+  const auto first_written = static_cast<std::size_t>(step.first_position / limits_.block_size);
+  for (std::size_t i = 0; i < step.new_blocks.size(); ++i) {
+    const bool may_be_missing =
+        groups_[i / each].kind == CacheSpec::Kind::window && known + i % each < first_written;
+    const std::int32_t block = step.new_blocks[i];
+    if (block < (may_be_missing ? -1 : 0) || block >= kv_blocks_) {
+      return fail(ErrorCode::corrupt_data, "sequence {} is given block {} of {}", step.id, block,
+                  kv_blocks_);
+    }
+  }
+  return {};
+}
+
+void SequenceTable::take_blocks_and_drafts(const SequenceStep& step) {
+  KnownSequence& sequence = sequences_.at(step.id);
+  const auto each = static_cast<std::ptrdiff_t>(step.new_blocks.size() / groups_.size());
+  auto next = step.new_blocks.begin();
+  for (auto& table : sequence.tables) {
+    table.insert(table.end(), next, next + each);
+    next += each;
+  }
+  const auto end =
+      static_cast<std::size_t>(step.first_position) + static_cast<std::size_t>(step.tokens);
+  const std::size_t known = end - step.drafts.size();
+  if (sequence.tokens.size() < known) sequence.tokens.resize(known, -1);
+  sequence.tokens.insert(sequence.tokens.end(), step.drafts.begin(), step.drafts.end());
+}
+
+}  // namespace troupe

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/step/step_plan.hpp"
+#include "actors/worker/pass.hpp"
+#include "models/layers/cache_spec.hpp"
+#include "models/model/model.hpp"
+#include "models/sampler/sampler.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A sequence as a worker knows it from the plans so far.
+struct KnownSequence {
+  /// The prompt and what was generated; while a step runs, its drafts too. A token below 0 is not
+  /// known here, or not yet.
+  std::vector<std::int32_t> tokens;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
+  SamplingParams sampling;
+  Pass::Tables tables;               ///< [cache groups][blocks]
+  std::uint64_t awaits_message = 0;  ///< the one that brings its last token's id; 0: none ever
+  std::uint64_t start = 0;           ///< tells it from others that bore its id
+};
+
+/// What the plans' deltas add up to on one rank: each sequence's tokens and block tables. Checks
+/// that a plan fits. One thread at a time.
+class SequenceTable {
+ public:
+  /// `knows_tokens`: this rank is told every token before a plan computes it; else it knows of
+  /// sampled ones from plans alone.
+  SequenceTable(const Model& model, std::int64_t kv_blocks, bool knows_tokens);
+
+  /// Takes what the plan releases, starts and grows. Errors: corrupt_data for a plan that does not
+  /// fit (unknown sequence, positions out of order, a block or token that does not exist).
+  Result<void> apply(const StepPlan& plan);
+
+  KnownSequence& at(SequenceId id) { return sequences_.at(id); }
+  const KnownSequence& at(SequenceId id) const { return sequences_.at(id); }
+  /// Null if it is not there.
+  KnownSequence* find(SequenceId id);
+  std::size_t cache_groups() const { return groups_.size(); }
+
+ private:
+  Result<void> start(const NewSequence& started, std::uint64_t step);
+  Result<void> check_step(const SequenceStep& step) const;
+  Result<void> check_blocks(const SequenceStep& step) const;
+  void take_blocks_and_drafts(const SequenceStep& step);
+
+  std::int64_t vocab_;
+  ModelLimits limits_;
+  std::vector<CacheSpec> groups_;
+  std::int64_t kv_blocks_;
+  bool knows_tokens_;
+  std::uint64_t starts_ = 0;
+  std::unordered_map<SequenceId, KnownSequence> sequences_;
+};
+
+}  // namespace troupe
