@@ -6,6 +6,7 @@
 
 #include "actors/engine/engine.hpp"
 #include "launcher/bench/bench.hpp"
+#include "launcher/bench/ops/ops_bench.hpp"
 #include "launcher/bench/schedule_bench.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/init/init.hpp"
@@ -46,6 +47,9 @@ ExitCode execute(const CommandLine& line) {
 ExitCode dispatch(const std::vector<std::string>& arguments) {
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "schedule") {
     return run_schedule_bench(std::span(arguments).subspan(2));
+  }
+  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "ops") {
+    return run_ops_bench(std::span(arguments).subspan(2));
   }
   if (!arguments.empty() && arguments[0] == "init") {
     return run_init(std::span(arguments).subspan(1));

@@ -178,6 +178,9 @@ std::string bench_help_text() {
   launcher bench sweep --config FILE [options]
       one load after another: throughput, latencies, goodput, and the share
       of what this machine can do; a table, --json, and plots with --html
+  launcher bench ops --config FILE
+      one worker's operations beside what its device could do at most: see
+      launcher bench ops --help
   launcher bench schedule
       scheduling policies, by simulation: see launcher bench schedule --help
 

@@ -1,0 +1,145 @@
+// Routing and experts. Tokens choose different experts, each as likely as another.
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/bench/ops/model_ops.hpp"
+
+namespace troupe {
+namespace {
+
+HostTensor chosen_experts(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
+  HostTensor ids(DType::i32, {tokens, top_k});
+  std::vector<std::int32_t> all(static_cast<std::size_t>(experts));
+  std::iota(all.begin(), all.end(), 0);
+  std::minstd_rand engine(1);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t c = 0; c < top_k; ++c) {
+      const auto at = static_cast<std::size_t>(c);
+      const auto other = engine() % static_cast<std::uint64_t>(experts - c);
+      std::swap(all[at], all[at + other]);
+      ids->as<std::int32_t>()[t * top_k + c] = all[at];
+    }
+  }
+  return ids;
+}
+
+std::int64_t experts_met(const Tensor& ids, std::int64_t experts) {
+  std::vector<bool> met(static_cast<std::size_t>(experts));
+  for (const std::int32_t id : ids.span<std::int32_t>()) met[static_cast<std::size_t>(id)] = true;
+  return std::ranges::count(met, true);
+}
+
+}  // namespace
+
+Result<void> ModelOps::measure_routing(OpsFigures& figures) {
+  const MoeConfig& moe = *model_.moe;
+  const std::int64_t most = figures.rows.back(), count = sparse_layers();
+  const RouterOptions options{.top_k = moe.top_k,
+                              .normalize = moe.normalize_top_k,
+                              .sigmoid = moe.scoring == RouterScoring::sigmoid,
+                              .groups = moe.groups,
+                              .top_groups = moe.top_groups,
+                              .scale = static_cast<float>(moe.weight_scale)};
+  TROUPE_TRY(const DeviceTensor logits, random(DType::f32, {most, moe.experts}));
+  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, moe.top_k}));
+  TROUPE_TRY(const DeviceTensor weights, ops_.allocate(DType::f32, {most, moe.top_k}));
+  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {moe.experts + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most * moe.top_k}));
+  TROUPE_TRY(const DeviceTensor counts, ops_.allocate(DType::i64, {moe.experts}));
+  const std::string shape = fmt::format("{} of {}", moe.top_k, moe.experts);
+  for (const std::int64_t rows : figures.rows) {
+    const double pairs = bytes_of({rows, moe.top_k}, DType::i32);
+    const Tensor own_ids = ids->rows(0, rows), own_weights = weights->rows(0, rows);
+    TROUPE_CHECK(add(figures,
+                     {.op = "route",
+                      .shape = shape,
+                      .rows = rows,
+                      .count = count,
+                      .bytes = bytes_of({rows, moe.experts}, DType::f32) + 2 * pairs},
+                     [&](std::size_t) {
+                       ops_.route(logits->rows(0, rows), {}, options, own_ids, own_weights);
+                     }));
+    const ExpertBatch batch{offsets, source->rows(0, rows * moe.top_k)};
+    TROUPE_CHECK(add(
+        figures,
+        {.op = "permute, count", .shape = shape, .rows = rows, .count = count, .bytes = 2 * pairs},
+        [&](std::size_t) {
+          ops_.permute(own_ids, 0, batch);
+          ops_.count_rows(batch, counts);
+        }));
+  }
+  return {};
+}
+
+Result<void> ModelOps::measure_experts(OpsFigures& figures) {
+  const MoeConfig& moe = *model_.moe;
+  const std::int64_t hidden = model_.hidden_size, top_k = moe.top_k, experts = moe.experts;
+  const std::int64_t inner = moe.intermediate_size / options_.tensor_ranks;
+  const std::int64_t most = figures.rows.back(), most_pairs = most * top_k;
+  const auto prepare = [&](const Shape& shape) {
+    const HostTensor one = random_weight(shape);
+    return ops_.prepare_grouped(std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()),
+                                1);
+  };
+  TROUPE_TRY(const auto gate_up, prepare({2 * inner, hidden}));
+  TROUPE_TRY(const auto down, prepare({hidden, inner}));
+  TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor activated, random(activation_, {most_pairs, inner}));
+  TROUPE_TRY(const DeviceTensor scratch, ops_.allocate(activation_, {most_pairs, 2 * inner}));
+  TROUPE_TRY(const DeviceTensor gated, ops_.allocate(activation_, {most_pairs, inner}));
+  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(activation_, {most_pairs, hidden}));
+  TROUPE_TRY(const DeviceTensor weights, random(DType::f32, {most, top_k}));
+  TROUPE_TRY(const DeviceTensor out, ops_.allocate(DType::f32, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, top_k}));
+  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {experts + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most_pairs}));
+  const HostTensor chosen = chosen_experts(most, top_k, experts);
+  ops_.upload(chosen, ids);
+  TROUPE_CHECK(ops_.synchronize());
+  for (const std::int64_t rows : figures.rows) {
+    const std::int64_t pairs = rows * top_k;
+    const ExpertBatch batch{offsets, source->rows(0, pairs)};
+    ops_.permute(ids->rows(0, rows), 0, batch);
+    const double met = static_cast<double>(experts_met(chosen->rows(0, rows), experts)) /
+                       static_cast<double>(experts);
+    const auto figure = [&](const char* op, const GroupedLinear& grouped) {
+      const std::int64_t n = grouped.out_features(), k = grouped.in_features();
+      return OpFigure{.op = op,
+                      .shape = fmt::format("{} -> {}", k, n),
+                      .rows = rows,
+                      .count = sparse_layers(),
+                      .bytes = met * static_cast<double>(grouped.bytes()),
+                      .operations = 2 * static_cast<double>(pairs) * static_cast<double>(n) *
+                                    static_cast<double>(k)};
+    };
+    OpFigure upper = figure("experts' gates", *gate_up);
+    upper.bytes += bytes_of({pairs, hidden}, activation_) + bytes_of({pairs, inner}, activation_);
+    TROUPE_CHECK(add(figures, std::move(upper), [&](std::size_t) {
+      ops_.grouped_gate_up(*gate_up, x->rows(0, rows), batch, top_k, scratch->rows(0, pairs),
+                           gated->rows(0, pairs));
+    }));
+    OpFigure lower = figure("experts' down", *down);
+    lower.bytes += bytes_of({pairs, inner}, activation_) + bytes_of({pairs, hidden}, activation_);
+    TROUPE_CHECK(add(figures, std::move(lower), [&](std::size_t) {
+      ops_.grouped_linear(*down, activated->rows(0, pairs), batch, top_k, false, true,
+                          expert_rows->rows(0, pairs));
+    }));
+    TROUPE_CHECK(add(
+        figures,
+        {.op = "combine",
+         .shape = fmt::format("{} x {}", top_k, hidden),
+         .rows = rows,
+         .count = sparse_layers(),
+         .bytes = bytes_of({pairs, hidden}, activation_) + bytes_of({rows, hidden}, DType::f32)},
+        [&](std::size_t) {
+          ops_.combine(expert_rows->rows(0, pairs), weights->rows(0, rows), out->rows(0, rows));
+        }));
+  }
+  return {};
+}
+
+}  // namespace troupe

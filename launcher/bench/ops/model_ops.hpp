@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/bench/ops/op_figures.hpp"
+#include "launcher/bench/ops/op_timer.hpp"
+#include "models/config/model_config.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+struct ModelOpsOptions {
+  std::int64_t tensor_ranks = 1;
+  std::int32_t block_size = 16;
+  DType dtype = DType::f32;  ///< of weights and KV
+  bool on_gpu = false;
+  int threads = 1;  ///< of a CPU
+  double seconds = 0.05;
+};
+
+/// The operations of one worker of a model, on random numbers in the shapes of a pass.
+class ModelOps {
+ public:
+  ModelOps(Ops& ops, const ModelConfig& model, const ModelOpsOptions& options);
+
+  /// Fills in the ceilings, and the operations for each of `figures.rows`. Of latent attention only
+  /// what other attention has too is timed. Errors: those of Ops.
+  Result<void> measure(OpsFigures& figures);
+
+ private:
+  /// A matrix of the model: how often a pass multiplies with it.
+  struct Matrix {
+    std::string op;
+    std::int64_t n = 0, k = 0, count = 0;
+    DType out = DType::f32;
+  };
+
+  Result<void> measure_ceilings(Ceilings& ceilings);
+  Result<void> measure_row_ops(OpsFigures& figures);
+  Result<void> measure_matrix(OpsFigures& figures, const Matrix& matrix);
+  Result<void> measure_attention(OpsFigures& figures);
+  Result<void> measure_attention(OpsFigures& figures, std::int64_t rows);
+  Result<void> measure_routing(OpsFigures& figures);
+  Result<void> measure_experts(OpsFigures& figures);
+
+  std::vector<Matrix> matrices() const;
+  std::int64_t sparse_layers() const;
+  /// Random numbers in [-1, 1) times `scale`.
+  Result<DeviceTensor> random(DType dtype, const Shape& shape);
+  HostTensor random_weight(const Shape& shape) const;
+  double bytes_of(const Shape& shape, DType dtype) const {
+    return static_cast<double>(shape.elements()) * static_cast<double>(size_of(dtype));
+  }
+  /// How many operands of `bytes` take turns.
+  std::size_t turns(double bytes) const;
+  Result<void> add(OpsFigures& figures, OpFigure figure,
+                   const std::function<void(std::size_t turn)>& enqueue, bool recordable = true);
+
+  Ops& ops_;
+  const ModelConfig& model_;
+  ModelOpsOptions options_;
+  OpTimer timer_;
+  DType activation_;
+  std::int64_t heads_, kv_heads_;  // of one rank
+};
+
+}  // namespace troupe

@@ -1,0 +1,95 @@
+#include "launcher/bench/ops/op_figures.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+std::string pass_line(const OpsFigures& figures, const PassFigures& pass) {
+  const bool decode = pass.rows <= figures.most_decode_rows;
+  const std::string what = decode
+                               ? fmt::format("decode {} at context {}", pass.rows, figures.context)
+                               : fmt::format("prefill {} in parts of {}", pass.rows,
+                                             std::min(pass.rows, figures.context));
+  return fmt::format("{:<28} roofline {:>9.3f} ms, ops {:>9.3f} ms, {:>3.0f} %\n", what,
+                     1e3 * pass.roofline_seconds, 1e3 * pass.seconds,
+                     100 * pass.roofline_seconds / pass.seconds);
+}
+
+}  // namespace
+
+double OpFigure::least_seconds(const Ceilings& ceilings) const {
+  return std::max(bytes / ceilings.bytes_per_second, operations / ceilings.operations_per_second);
+}
+
+PassFigures pass_of(const OpsFigures& figures, std::int64_t rows) {
+  PassFigures pass{.rows = rows};
+  for (const OpFigure& op : figures.ops) {
+    if (op.rows != rows) continue;
+    const auto count = static_cast<double>(op.count);
+    pass.roofline_seconds += count * op.least_seconds(figures.ceilings);
+    pass.seconds += count * op.seconds;
+    pass.bytes += count * op.bytes;
+    pass.operations += count * op.operations;
+  }
+  return pass;
+}
+
+std::string to_table(const OpsFigures& figures) {
+  std::string text = fmt::format(
+      "{}, {}, {}{}\nceilings: {:.0f} GB/s, {:.0f} GFLOP/s\n\n"
+      "{:<15} {:>16} {:>3} {:>6} {:>10} {:>8} {:>9} {:>4}\n",
+      figures.model, figures.dtype, figures.device,
+      figures.tensor_parallel_size > 1
+          ? fmt::format(", one of {} tensor ranks", figures.tensor_parallel_size)
+          : "",
+      figures.ceilings.bytes_per_second * 1e-9, figures.ceilings.operations_per_second * 1e-9, "op",
+      "sizes", "x", "rows", "us", "GB/s", "GFLOP/s", "%");
+  for (const OpFigure& op : figures.ops) {
+    text += fmt::format("{:<15} {:>16} {:>3} {:>6} {:>10.1f} {:>8.1f} {:>9.0f} {:>4.0f}\n", op.op,
+                        op.shape, op.count, op.rows, 1e6 * op.seconds, 1e-9 * op.bytes / op.seconds,
+                        1e-9 * op.operations / op.seconds,
+                        100 * op.least_seconds(figures.ceilings) / op.seconds);
+  }
+  text += "\n";
+  for (const std::int64_t rows : figures.rows) text += pass_line(figures, pass_of(figures, rows));
+  return text;
+}
+
+nlohmann::ordered_json to_json(const OpsFigures& figures) {
+  nlohmann::ordered_json json{{"bench", "ops"},
+                              {"model", figures.model},
+                              {"dtype", figures.dtype},
+                              {"device", figures.device},
+                              {"tensor_parallel_size", figures.tensor_parallel_size},
+                              {"context", figures.context},
+                              {"ceilings",
+                               {{"bytes_per_second", figures.ceilings.bytes_per_second},
+                                {"operations_per_second", figures.ceilings.operations_per_second}}},
+                              {"ops", nlohmann::ordered_json::array()},
+                              {"passes", nlohmann::ordered_json::array()}};
+  for (const OpFigure& op : figures.ops) {
+    json["ops"].push_back({{"op", op.op},
+                           {"sizes", op.shape},
+                           {"count", op.count},
+                           {"rows", op.rows},
+                           {"seconds", op.seconds},
+                           {"bytes", op.bytes},
+                           {"operations", op.operations},
+                           {"of_ceiling", op.least_seconds(figures.ceilings) / op.seconds}});
+  }
+  for (const std::int64_t rows : figures.rows) {
+    const PassFigures pass = pass_of(figures, rows);
+    json["passes"].push_back({{"rows", rows},
+                              {"kind", rows <= figures.most_decode_rows ? "decode" : "prefill"},
+                              {"roofline_seconds", pass.roofline_seconds},
+                              {"ops_seconds", pass.seconds},
+                              {"bytes", pass.bytes},
+                              {"operations", pass.operations}});
+  }
+  return json;
+}
+
+}  // namespace troupe

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/bench/ceilings/ceilings.hpp"
+
+namespace troupe {
+
+/// One operation at one number of rows.
+struct OpFigure {
+  std::string op;          ///< "qkv", "attention", ...
+  std::string shape;       ///< of one row, e.g. "4096 -> 6144"
+  std::int64_t rows = 0;   ///< tokens of the pass
+  std::int64_t count = 0;  ///< how often a pass of the model does it
+  double seconds = 0;      ///< of one
+  double bytes = 0;        ///< that must come from or go to memory, at least
+  double operations = 0;   ///< multiply-adds of matrices, two each
+
+  /// The least time at these ceilings.
+  double least_seconds(const Ceilings& ceilings) const;
+};
+
+struct OpsFigures {
+  std::string model, device, dtype;
+  int tensor_parallel_size = 1;
+  std::int64_t context = 0;
+  std::int64_t most_decode_rows = 0;  ///< passes of more rows are prefill
+  Ceilings ceilings;
+  std::vector<std::int64_t> rows;
+  std::vector<OpFigure> ops;
+};
+
+/// A pass of `rows` tokens through one worker, operation after operation.
+struct PassFigures {
+  std::int64_t rows = 0;
+  double roofline_seconds = 0;  ///< the sum of least times
+  double seconds = 0;           ///< the sum of measured ones
+  double bytes = 0, operations = 0;
+};
+PassFigures pass_of(const OpsFigures& figures, std::int64_t rows);
+
+/// For a person: a line for each operation and number of rows, and one for each pass; at most 79
+/// columns.
+std::string to_table(const OpsFigures& figures);
+nlohmann::ordered_json to_json(const OpsFigures& figures);
+
+}  // namespace troupe
