@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -385,8 +386,11 @@ ExitCode BatchJob::finished() {
   const bool stdout_has_answers = config_.output == standard_stream;
   shown_.print(stdout_has_answers ? stderr : stdout);
   if (!line_.quiet && !stdout_has_answers) {
-    std::printf("answers: %s\nlogs:    %s/\nreport:  %s/report.html\n", config_.output.c_str(),
-                files_->folder.c_str(), files_->folder.c_str());
+    const std::string report = files_->folder + "/report.html";
+    std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), files_->folder.c_str());
+    // There is none where there never was anything to do.
+    std::error_code ignored;
+    if (std::filesystem::exists(report, ignored)) std::printf("report:  %s\n", report.c_str());
   }
   return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
 }

@@ -236,10 +236,12 @@ std::string ProgressView::summary() const {
   if (state_.total > state_.done) result += fmt::format(" of {} lines", state_.total);
   if (state_.before > 0) result += fmt::format(", {} of them before this run,", state_.before);
   const bool brief = state_.seconds > 0 && state_.seconds < 9.95;
-  result +=
-      " in " + (brief ? fmt::format("{:.1f} s", state_.seconds) : format_duration(state_.seconds));
+  const auto time = [brief](double seconds) {
+    return brief ? fmt::format("{:.1f} s", seconds) : format_duration(seconds);
+  };
+  result += " in " + time(state_.seconds);
   if (state_.input_wait_seconds >= 1) {
-    result += fmt::format(" ({} waiting for input)", format_duration(state_.input_wait_seconds));
+    result += fmt::format(" ({} waiting for input)", time(state_.input_wait_seconds));
   }
   if (state_.output_tokens == 0 || !began_) return result;
   result += fmt::format(

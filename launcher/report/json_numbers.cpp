@@ -21,10 +21,10 @@ double rounded(double value) {
 }
 
 ordered_json distribution_json(const Distribution& of, double unit) {
-  return {{"mean", rounded(of.mean * unit)},
-          {"p50", rounded(of.p50 * unit)},
-          {"p95", rounded(of.p95 * unit)},
-          {"p99", rounded(of.p99 * unit)}};
+  return {{"mean", of.mean * unit},
+          {"p50", of.p50 * unit},
+          {"p95", of.p95 * unit},
+          {"p99", of.p99 * unit}};
 }
 
 ordered_json distribution_json(const DistributionSketch& of) {
@@ -34,11 +34,10 @@ ordered_json distribution_json(const DistributionSketch& of) {
     bins.push_back({rounded(bin.from_us * ms), rounded(bin.to_us * ms), bin.count});
   }
   ordered_json json = {{"count", of.count()}, {"exact", of.exact()}};
-  json.update(distribution_json({.mean = of.mean_us(),
-                                 .p50 = of.quantile_us(0.50),
-                                 .p95 = of.quantile_us(0.95),
-                                 .p99 = of.quantile_us(0.99)},
-                                ms));
+  json.update(distribution_json({.mean = rounded(of.mean_us() * ms),
+                                 .p50 = rounded(of.quantile_us(0.50) * ms),
+                                 .p95 = rounded(of.quantile_us(0.95) * ms),
+                                 .p99 = rounded(of.quantile_us(0.99) * ms)}));
   json["least"] = rounded(static_cast<double>(of.least_us()) * ms);
   json["most"] = rounded(static_cast<double>(of.most_us()) * ms);
   json["bins"] = std::move(bins);

@@ -14,8 +14,8 @@ double rounded(double value);
 /// An object with "mean", "p50", "p95" and "p99", each times `unit`.
 nlohmann::ordered_json distribution_json(const Distribution& of, double unit = 1);
 
-/// The same of measurements in microseconds, in milliseconds; with "count", "exact", "least",
-/// "most" and at most 48 "bins": [from, to, count].
+/// The same of measurements in microseconds, in milliseconds and rounded; with "count", "exact",
+/// "least", "most" and at most 48 "bins": [from, to, count].
 nlohmann::ordered_json distribution_json(const DistributionSketch& of);
 
 }  // namespace troupe

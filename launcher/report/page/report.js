@@ -31,7 +31,7 @@
   if (requests.errors > 0) more.push(short(requests.errors) + " error lines");
   if (requests.not_begun > 0) more.push(short(requests.not_begun) + " not begun");
   if (requests.answered_before > 0) more.push(short(requests.answered_before) + " by an earlier run");
-  tile("Answers", short(requests.answered), "", more.join(", ") || "no errors");
+  tile("Answers", short(requests.answered), "", more.join(", ") || "no error lines");
   tile("Output", short(tokens.generated_per_second), "tok/s", short(tokens.generated) + " tokens");
   tile("Prompts computed", short(tokens.computed_prompt_per_second), "tok/s",
     short(tokens.computed_prompt) + " tokens");

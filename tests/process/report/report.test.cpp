@@ -1,9 +1,13 @@
 #include <csignal>
 #include <numeric>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "runtime/process/unique_fd.hpp"
 #include "tests/process/report/report_files.hpp"
 
 // What report.json says of real jobs, against their answers.
@@ -13,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int demo_top_k = 4;
 
@@ -165,6 +170,44 @@ TEST(Report, of_a_job_that_a_signal_ended_counts_its_answers) {
     EXPECT_EQ(report.at("job").at("outcome"), twice ? "interrupted" : "drained");
     EXPECT_EQ(report.at("requests").at("answered").get<std::size_t>(), job.answers().size());
   }
+}
+
+TEST(Report, tells_the_wait_for_a_silent_pipe_apart_from_work) {
+  const LauncherJob job;
+  const auto fifo = job.folder() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto launcher = job.start({"--input", "fifo", "--json-progress"});
+  {
+    const UniqueFd writer(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+    const std::string line = some_requests(1);
+    ASSERT_EQ(::write(writer.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    ASSERT_TRUE(launcher->wait_for_lines(job.output(), 1, std::chrono::seconds(30)))
+        << launcher->wait({}).describe();
+    // Told up to a second later, in which there was nothing to do.
+    ASSERT_TRUE(launcher->wait_for_stderr("\"done\":1,", std::chrono::seconds(30)));
+  }
+  const Ended ended = launcher->wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json report = job_file(job, "report.json");
+  const double waited = report.at("job").at("input_wait_seconds");
+  const double worked = report.at("job").at("serving_seconds").get<double>() - waited;
+  EXPECT_GT(waited, 0) << report.at("job");
+  EXPECT_GT(worked, 0) << report.at("job");
+  const json& tokens = report.at("tokens");
+  EXPECT_NEAR(tokens.at("generated_per_second").get<double>() * worked,
+              tokens.at("generated").get<double>(), 0.1);
+}
+
+TEST(Report, is_named_at_the_end_where_there_is_one) {
+  const LauncherJob job;
+  job.write_input("");
+  const Ended nothing = job.run();
+  EXPECT_EQ(nothing.code, 0) << nothing.describe();
+  EXPECT_THAT(nothing.out, Not(HasSubstr("report:")));
+  job.write_input(some_requests(1));
+  const Ended one = job.run({"--overwrite"});
+  EXPECT_EQ(one.code, 0) << one.describe();
+  EXPECT_THAT(one.out, HasSubstr("report:  out.jsonl.job/report.html\n"));
 }
 
 }  // namespace
