@@ -55,6 +55,11 @@ std::vector<float> edited(std::span<const float> logits, const RowEdits& edits,
   return found;
 }
 
+void expect_lists_within(const RowEdits& edits, std::int64_t tokens) {
+  EXPECT_LE(edits.first + edits.allowed + edits.masked + 2 * edits.biased, tokens);
+  EXPECT_LE(edits.history + edits.prompt + edits.output, tokens);
+}
+
 struct LazyOptions {
   bool scores = false;
   bool edits = false;
@@ -90,7 +95,7 @@ class LazyOps final : public CpuOps {
     for (const SampledRow& row : rows) {
       const bool edits = row.edits.tokens() > 0;
       EXPECT_TRUE(edits || !edits_before) << "rows with edits come last";
-      EXPECT_LE(row.edits.first + row.edits.tokens(), edits ? tokens.elements() : 1 << 21);
+      if (edits) expect_lists_within(row.edits, tokens.elements());
       edits_before = edits;
       enqueued_.emplace_back([this, logits, row, tokens, ids] {
         SamplingParams params;
