@@ -30,7 +30,6 @@ Result<NcclApi> load() {
       find(library, "ncclGetVersion", api.get_version) &&
       find(library, "ncclGetUniqueId", api.get_unique_id) &&
       find(library, "ncclCommInitRankConfig", api.init_rank) &&
-      find(library, "ncclCommGetAsyncError", api.get_async_error) &&
       find(library, "ncclCommAbort", api.abort) &&
       find(library, "ncclGetErrorString", api.error_string) &&
       find(library, "ncclGetLastError", api.last_error) &&

@@ -11,7 +11,6 @@ struct NcclApi {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRankConfig) init_rank = nullptr;
-  decltype(&ncclCommGetAsyncError) get_async_error = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;

@@ -36,7 +36,8 @@ Result<std::unique_ptr<NcclCollectives>> NcclCollectives::join(NcclSeat seat, Co
         fail(ErrorCode::internal, "NCCL cannot begin: {}", api->last_error(nullptr)));
   }
   TROUPE_CHECK(host.broadcast(Tensor(&id, DType::u8, {std::int64_t{sizeof id}}), 0));
-  TROUPE_TRY(made->nccl_, NcclCommunicator::begin(*api, id, host.rank(), host.size()));
+  made->nccl_ =
+      std::make_unique<NcclCommunicator>(*api, id, host.rank(), host.size(), made->seat_.device);
   TROUPE_CHECK(made->allocate());
   TROUPE_TRY(made->peers_, PeerMemory::open(made->seat_.device, host));
   made->seat_.watch->add(*made);
@@ -111,7 +112,18 @@ Result<void> NcclCollectives::all_reduce_tree(const Tensor& partial, const Tenso
   if (partial.empty()) return {};
   if (peers_ == nullptr || !takes_peer_sum(partial, sum)) return sum_everywhere(partial, sum);
   const PeerSum call{peers_->regions(), rank(), size(), end_word_};
-  return check(launch_peer_sum(call, partial, sum, seat_.stream), "the sum's launch");
+  const std::size_t width = size_of(partial.dtype());
+  const auto most = static_cast<std::int64_t>(most_slot_bytes / width);
+  for (std::int64_t done = 0; done < partial.elements(); done += most) {
+    const auto offset = static_cast<std::size_t>(done);
+    const Shape piece{std::min(most, partial.elements() - done)};
+    TROUPE_CHECK(
+        check(launch_peer_sum(call, Tensor(at(partial, offset * width), partial.dtype(), piece),
+                              Tensor(at(sum, offset * size_of(sum.dtype())), sum.dtype(), piece),
+                              seat_.stream),
+              "the sum's launch"));
+  }
+  return {};
 }
 
 Result<void> NcclCollectives::sum_everywhere(const Tensor& partial, const Tensor& sum) {

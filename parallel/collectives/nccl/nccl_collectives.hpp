@@ -28,9 +28,9 @@ struct NcclSeat {
 /// rank's stream. Tensors must be valid until the stream is through with them; what goes wrong is
 /// told by the watch's next wait.
 ///
-/// Sums are added by our own kernels: of up to most_slot_bytes through memory that the GPUs share
-/// (PeerMemory), larger ones and those of GPUs that share none from what NCCL has brought. All else
-/// is NCCL's. Partial sums may be bf16; then the sum is f32, or bf16, rounded once.
+/// Sums are added by our own kernels, through memory that the GPUs share (PeerMemory), or, for
+/// GPUs that share none and in reduce_scatter_tree, from what NCCL has brought. All else is NCCL's.
+/// Partial sums may be bf16; then the sum is f32, or bf16, rounded once.
 ///
 /// The group has a second one in host memory, which is what tells the ranks of an abort and brings
 /// them together at first; it outlives this one. Ranks that disagree about a call are not found

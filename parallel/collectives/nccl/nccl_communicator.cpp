@@ -1,68 +1,95 @@
 #include "parallel/collectives/nccl/nccl_communicator.hpp"
 
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime.h>
+
 namespace troupe {
 namespace {
 
-constexpr auto poll_interval = std::chrono::microseconds(50);
+/// Calls only enqueue, once ranks are connected.
+constexpr auto call_limit = std::chrono::milliseconds(500);
 
 }  // namespace
 
-Result<std::unique_ptr<NcclCommunicator>> NcclCommunicator::begin(const NcclApi& api,
-                                                                  const ncclUniqueId& id, int rank,
-                                                                  int size) {
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(api));
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  const ncclResult_t status = api.init_rank(&made->comm_, size, id, rank, &config);
-  if (status != ncclSuccess && status != ncclInProgress) {
-    return fail(ErrorCode::internal, "NCCL cannot make a group of {} ranks: {} ({})", size,
-                api.error_string(status), api.last_error(nullptr));
-  }
-  return made;
+struct NcclCommunicator::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool joined = false;
+  bool ending = false;
+  ncclResult_t status = ncclSuccess;  ///< of the joining
+  std::string problem;                ///< what NCCL said of it
+  ncclComm_t comm = nullptr;
+  std::timed_mutex calls;  ///< held while NCCL is called with comm
+};
+
+NcclCommunicator::NcclCommunicator(const NcclApi& api, const ncclUniqueId& id, int rank, int size,
+                                   int device)
+    : api_(api), state_(std::make_shared<State>()) {
+  std::thread([state = state_, &api, id, rank, size, device] {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = nullptr;
+    ncclResult_t status = ncclUnhandledCudaError;
+    if (cudaSetDevice(device) == cudaSuccess) {
+      status = api.init_rank(&comm, size, id, rank, &config);
+    }
+    const std::string problem = status == ncclSuccess ? "" : api.last_error(nullptr);
+    const std::lock_guard lock(state->mutex);
+    state->joined = true;
+    state->status = status;
+    state->problem = problem;
+    if (state->ending && comm != nullptr) {
+      (void)api.abort(comm);
+    } else {
+      state->comm = comm;
+    }
+    state->changed.notify_all();
+  }).detach();
 }
 
 NcclCommunicator::~NcclCommunicator() {
   end();
-  const std::lock_guard lock(end_mutex_);
   if (aborter_.joinable()) aborter_.join();
 }
 
 void NcclCommunicator::end() {
-  const std::lock_guard lock(end_mutex_);
-  if (ending_.exchange(true)) return;
-  aborter_ = std::thread([this] {
-    const std::lock_guard comm_lock(mutex_);
-    if (comm_ != nullptr) (void)api_.abort(comm_);
-    comm_ = nullptr;
+  const std::lock_guard lock(state_->mutex);
+  if (state_->ending) return;
+  state_->ending = true;
+  state_->changed.notify_all();
+  const ncclComm_t comm = std::exchange(state_->comm, nullptr);
+  if (comm == nullptr) return;
+  aborter_ = std::thread([&api = api_, comm, state = state_] {
+    // A call that is stuck ends by the abort alone.
+    const std::unique_lock calls(state->calls, call_limit);
+    (void)api.abort(comm);
   });
 }
 
 Result<void> NcclCommunicator::run(const Body& body, std::chrono::milliseconds timeout) {
-  const auto limit = std::chrono::steady_clock::now() + timeout;
-  const std::lock_guard lock(mutex_);
-  if (ending_ || comm_ == nullptr) {
-    return fail(ErrorCode::cancelled, "the group was aborted");
-  }
-  ncclResult_t status = ncclSuccess;
-  if (api_.get_async_error(comm_, &status) != ncclSuccess) status = ncclInternalError;
-  TROUPE_CHECK(settle(status, limit));
-  return settle(body(api_, comm_), limit);
-}
-
-// With the mutex held. What is in progress is NCCL's connecting of ranks; work on the GPU is not.
-Result<void> NcclCommunicator::settle(ncclResult_t status,
-                                      std::chrono::steady_clock::time_point limit) {
-  while (status == ncclInProgress) {
-    if (ending_) return fail(ErrorCode::cancelled, "the group was aborted");
-    if (std::chrono::steady_clock::now() > limit) {
+  const std::lock_guard calls(state_->calls);
+  ncclComm_t comm = nullptr;
+  {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->joined && !state_->ending && !state_->changed.wait_for(lock, timeout, [&] {
+          return state_->joined || state_->ending;
+        })) {
       return fail(ErrorCode::timeout, "other ranks did not come to join the group");
     }
-    std::this_thread::sleep_for(poll_interval);
-    if (api_.get_async_error(comm_, &status) != ncclSuccess) status = ncclInternalError;
+    if (state_->ending) return fail(ErrorCode::cancelled, "the group was aborted");
+    if (state_->status != ncclSuccess) {
+      return fail(ErrorCode::internal, "NCCL cannot make a group: {} ({})",
+                  api_.error_string(state_->status), state_->problem);
+    }
+    comm = state_->comm;
   }
+  const ncclResult_t status = body(api_, comm);
   if (status == ncclSuccess) return {};
   return fail(ErrorCode::internal, "NCCL: {} ({})", api_.error_string(status),
-              api_.last_error(comm_));
+              api_.last_error(comm));
 }
 
 }  // namespace troupe

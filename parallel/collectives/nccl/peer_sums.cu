@@ -20,7 +20,8 @@ constexpr int looks_at_once = 2048;
 struct Control {
   std::uint32_t epoch;   ///< sums that are done, this rank's own count
   std::uint32_t blocks;  ///< of the sum that runs: how many are through
-  std::uint32_t arrived[most_blocks][max_peer_ranks];  ///< by rank: the sum that a block is in
+  /// By rank: the sum whose slots, and whose share's sums, a block has written.
+  std::uint32_t arrived[2][most_blocks][max_peer_ranks];
 };
 static_assert(sizeof(Control) <= peer_control_bytes);
 
@@ -173,16 +174,35 @@ __device__ __forceinline__ std::byte* slot_of(std::byte* region, std::uint32_t e
          (epoch % 2) * most_slot_bytes;
 }
 
+/// Where a rank puts the sums of its share: the others are done with those of the last sum, for
+/// they have come to this one.
+__device__ __forceinline__ std::byte* share_of(std::byte* region) {
+  return region + peer_control_bytes + 2 * max_peer_ranks * 2 * most_marked_bytes +
+         2 * most_slot_bytes;
+}
+
+/// A word of another rank that is there. Unlike look_at, several can be under way.
+__device__ __forceinline__ uint4 read(const uint4* from) {
+  uint4 found;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+               : "l"(from));
+  return found;
+}
+
 /// Thread r waits for rank r. False on all threads if the host has ended it.
 template <int ranks>
-__device__ __forceinline__ bool meet(const PeerSum& call, Control* control, std::uint32_t epoch) {
+__device__ __forceinline__ bool meet(const PeerSum& call, Control* control, std::uint32_t epoch,
+                                     int meeting) {
   __syncthreads();
   bool there = true;
   if (threadIdx.x < ranks && static_cast<int>(threadIdx.x) != call.rank) {
     const auto rank = threadIdx.x;
     __threadfence_system();
-    tell(&reinterpret_cast<Control*>(call.regions.of[rank])->arrived[blockIdx.x][call.rank], epoch);
-    const std::uint32_t* const arrived = &control->arrived[blockIdx.x][rank];
+    tell(
+        &reinterpret_cast<Control*>(call.regions.of[rank])->arrived[meeting][blockIdx.x][call.rank],
+        epoch);
+    const std::uint32_t* const arrived = &control->arrived[meeting][blockIdx.x][rank];
     // Who is ahead may be in the next sum already.
     for (int looks = 1; static_cast<std::int32_t>(told(arrived) - epoch) < 0; ++looks) {
       if (looks % looks_at_once == 0 && *call.end != 0) {
@@ -194,36 +214,126 @@ __device__ __forceinline__ bool meet(const PeerSum& call, Control* control, std:
   return __syncthreads_and(there ? 1 : 0) != 0;
 }
 
-template <int ranks, class T, class Out>
-__global__ void __launch_bounds__(threads)
-    sum_slots(PeerSum call, const T* partial, std::int64_t words, Out* sum) {
-  constexpr int each = 16 / sizeof(T);
-  using In = Words<T, each>;
-  auto* const control = reinterpret_cast<Control*>(call.regions.of[call.rank]);
-  const std::uint32_t epoch = this_epoch(control);
+/// Copies this block's words, several at once.
+template <class Word>
+__device__ __forceinline__ void put_words(const Word* from, std::int64_t words, Word* to) {
+  constexpr int batch = 8;
   const std::int64_t stride = std::int64_t{gridDim.x} * threads;
   const std::int64_t first = std::int64_t{blockIdx.x} * threads + threadIdx.x;
-  auto* const own_slot = reinterpret_cast<In*>(slot_of(call.regions.of[call.rank], epoch));
-  for (std::int64_t i = first; i < words; i += stride) {
-    own_slot[i] = reinterpret_cast<const In*>(partial)[i];
-  }
-  if (meet<ranks>(call, control, epoch)) {
-    const uint4* slots[ranks];
+  for (std::int64_t i = first; i < words; i += batch * stride) {
+    Word found[batch];
 #pragma unroll
-    for (int rank = 0; rank < ranks; ++rank) {
-      slots[rank] = reinterpret_cast<const uint4*>(slot_of(call.regions.of[rank], epoch));
+    for (int b = 0; b < batch; ++b) {
+      if (i + b * stride < words) found[b] = from[i + b * stride];
     }
-#pragma unroll 2
-    for (std::int64_t i = first; i < words; i += stride) {
-      In parts[ranks];
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      if (i + b * stride < words) to[i + b * stride] = found[b];
+    }
+  }
+}
+
+/// Adds this block's words of [begin, end) of all slots: to sum[begin ..], and to `share` from its
+/// beginning on, if there is one.
+template <int ranks, class T, class Out>
+__device__ __forceinline__ void add_slots(const PeerSum& call, std::uint32_t epoch,
+                                          std::int64_t begin, std::int64_t end, Out* sum,
+                                          Out* share) {
+  constexpr int each = 16 / sizeof(T);
+  constexpr int batch = ranks <= 2 ? 8 : ranks <= 4 ? 4 : 2;  // words under way from each rank
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  const uint4* slots[ranks];
+#pragma unroll
+  for (int rank = 0; rank < ranks; ++rank) {
+    slots[rank] = reinterpret_cast<const uint4*>(slot_of(call.regions.of[rank], epoch)) + begin;
+  }
+  auto* const sums = reinterpret_cast<Words<Out, each>*>(sum) + begin;
+  auto* const shared = reinterpret_cast<Words<Out, each>*>(share);
+  const std::int64_t words = end - begin;
+  for (std::int64_t i = first; i < words; i += batch * stride) {
+    uint4 found[batch][ranks];
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
 #pragma unroll
       for (int rank = 0; rank < ranks; ++rank) {
-        const uint4 word = look_at(slots[rank] + i);
-        parts[rank] = *reinterpret_cast<const In*>(&word);
+        if (i + b * stride < words) found[b][rank] = read(slots[rank] + i + b * stride);
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+      if (i + b * stride >= words) continue;
+      Words<T, each> parts[ranks];
+#pragma unroll
+      for (int rank = 0; rank < ranks; ++rank) {
+        parts[rank] = *reinterpret_cast<const Words<T, each>*>(&found[b][rank]);
       }
       Words<Out, each> added;
       add_words<ranks, T, Out, each>(parts, added);
-      reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
+      sums[i + b * stride] = added;
+      if (share != nullptr) shared[i + b * stride] = added;
+    }
+  }
+}
+
+/// Reads this block's words of the sums of another rank's share [begin, end).
+template <class T, class Out>
+__device__ __forceinline__ void read_share(std::byte* region, std::int64_t begin, std::int64_t end,
+                                           Out* sum) {
+  constexpr int each = 16 / sizeof(T);                 // elements of a slot's word
+  constexpr int words_each = each * sizeof(Out) / 16;  // words of 16 bytes that they are summed to
+  constexpr int batch = 8 / words_each;
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  const std::int64_t first = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  const auto* const from = reinterpret_cast<const uint4*>(share_of(region));
+  auto* const to = reinterpret_cast<uint4*>(sum) + begin * words_each;
+  const std::int64_t words = end - begin;
+  for (std::int64_t i = first; i < words; i += batch * stride) {
+    uint4 found[batch][words_each];
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+#pragma unroll
+      for (int w = 0; w < words_each; ++w) {
+        if (i + b * stride < words) found[b][w] = read(from + (i + b * stride) * words_each + w);
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < batch; ++b) {
+#pragma unroll
+      for (int w = 0; w < words_each; ++w) {
+        if (i + b * stride < words) to[(i + b * stride) * words_each + w] = found[b][w];
+      }
+    }
+  }
+}
+
+/// In one go every rank adds everything; in shares each adds its own and reads the others'. A block
+/// reads what the same block of another rank has written, so blocks meet, not kernels.
+template <int ranks, class T, class Out, bool in_shares>
+__global__ void __launch_bounds__(threads)
+    sum_slots(PeerSum call, const T* partial, std::int64_t words, Out* sum) {
+  using In = Words<T, 16 / sizeof(T)>;
+  auto* const control = reinterpret_cast<Control*>(call.regions.of[call.rank]);
+  const std::uint32_t epoch = this_epoch(control);
+  const std::int64_t share = in_shares ? (words + ranks - 1) / ranks : words;
+  auto* const own_slot = reinterpret_cast<In*>(slot_of(call.regions.of[call.rank], epoch));
+  for (std::int64_t begin = 0; begin < words; begin += share) {
+    const std::int64_t end = min(begin + share, words);
+    put_words(reinterpret_cast<const In*>(partial) + begin, end - begin, own_slot + begin);
+  }
+  bool there = meet<ranks>(call, control, epoch, 0);
+  if (there && !in_shares) {
+    add_slots<ranks, T, Out>(call, epoch, 0, words, sum, nullptr);
+  }
+  if (there && in_shares) {
+    const auto begin_of = [&](int rank) { return min(rank * share, words); };
+    auto* const own_share = reinterpret_cast<Out*>(share_of(call.regions.of[call.rank]));
+    add_slots<ranks, T, Out>(call, epoch, begin_of(call.rank), begin_of(call.rank + 1), sum,
+                             own_share);
+    there = meet<ranks>(call, control, epoch, 1);
+    for (int next = 1; there && next < ranks; ++next) {
+      const int rank = (call.rank + next) % ranks;
+      read_share<T, Out>(call.regions.of[rank], begin_of(rank), begin_of(rank + 1), sum);
     }
   }
   finish(control, epoch);
@@ -299,8 +409,7 @@ bool is_aligned(const void* memory, std::size_t bytes) {
 
 bool takes_peer_sum(const Tensor& partial, const Tensor& sum) {
   // A word of 16 bytes of bf16 becomes 32 bytes of f32.
-  return partial.bytes() <= most_slot_bytes && partial.bytes() % 16 == 0 &&
-         is_aligned(partial.data(), 16) && is_aligned(sum.data(), 32);
+  return partial.bytes() % 16 == 0 && is_aligned(partial.data(), 16) && is_aligned(sum.data(), 32);
 }
 
 cudaError_t launch_peer_sum(const PeerSum& call, const Tensor& partial, const Tensor& sum,
@@ -319,8 +428,12 @@ cudaError_t launch_peer_sum(const PeerSum& call, const Tensor& partial, const Te
             <<<blocks_of(words, most_blocks), threads, 0, stream>>>(call, from, words, to);
       } else {
         const std::int64_t words = bytes / 16;
-        sum_slots<ranks, T, Out>
-            <<<blocks_of(words, most_blocks), threads, 0, stream>>>(call, from, words, to);
+        const int blocks = blocks_of(words, most_blocks);
+        if (ranks > 2 && partial.bytes() > most_whole_bytes) {
+          sum_slots<ranks, T, Out, true><<<blocks, threads, 0, stream>>>(call, from, words, to);
+        } else {
+          sum_slots<ranks, T, Out, false><<<blocks, threads, 0, stream>>>(call, from, words, to);
+        }
       }
     }
   });

@@ -235,6 +235,21 @@ TEST(GatherRows, copies_the_named_rows) {
   expect_same_bits(out->rows(2, 1), x->rows(7, 1));
 }
 
+TEST(JoinColumns, puts_parts_side_by_side_and_leaves_out_what_pads_the_last) {
+  constexpr std::int64_t ranks = 3, rows = 5, width = 4, columns = 10;
+  Random random(10);
+  const HostTensor parts = random.normal({ranks * rows, width});
+  const HostTensor out = floats({rows, columns});
+  make_ops(2)->join_columns(parts, out);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t from = (column / width * rows + row) * width + column % width;
+      ASSERT_EQ(out->as<float>()[row * columns + column], parts->as<float>()[from])
+          << "row " << row << ", column " << column;
+    }
+  }
+}
+
 TEST(TreeSum, adds_parts_of_rows_as_a_binary_tree) {
   constexpr std::int64_t parts = 4, rows = 700, width = 33;
   Random random(11);
