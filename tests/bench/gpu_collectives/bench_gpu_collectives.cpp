@@ -70,9 +70,9 @@ Result<void> measure(Rank& rank) {
   const bool prints = rank.device->rank() == 0;
   const auto& nccl = static_cast<const NcclCollectives&>(*rank.device);
   if (prints) {
-    fmt::print("{} GPUs, {}; us (bus GB/s)\n{:>10} {:>18} {:>18} {:>18} {:>18}\n", size,
+    fmt::print("{} GPUs, {}; us (bus GB/s)\n{:>10} {:>18} {:>18} {:>18} {:>18} {:>18}\n", size,
                nccl.shares_memory() ? "which reach each other's memory" : "through NCCL alone",
-               "bytes", "sum bf16 to f32", "sum f32", "all-gather", "all-to-all");
+               "bytes", "sum bf16", "sum bf16 to f32", "sum f32", "all-gather", "all-to-all");
   }
   TROUPE_TRY(const DeviceTensor in, rank.ops->allocate(DType::u8, {most_bytes}));
   TROUPE_TRY(const DeviceTensor out, rank.ops->allocate(DType::u8, {2 * most_bytes}));
@@ -85,10 +85,10 @@ Result<void> measure(Rank& rank) {
     const auto view = [&](const DeviceTensor& of, DType dtype, Shape shape) {
       return Tensor(of->data(), dtype, shape);
     };
-    const auto sum = [&](DType dtype) -> Call {
-      const Shape shape{bytes / static_cast<std::int64_t>(size_of(dtype))};
-      return [&, dtype, shape] {
-        return rank.device->all_reduce_tree(view(in, dtype, shape), view(out, DType::f32, shape));
+    const auto sum = [&](DType part, DType whole) -> Call {
+      const Shape shape{bytes / static_cast<std::int64_t>(size_of(part))};
+      return [&, part, whole, shape] {
+        return rank.device->all_reduce_tree(view(in, part, shape), view(out, whole, shape));
       };
     };
     const Shape rows{size, bytes / size};
@@ -102,8 +102,9 @@ Result<void> measure(Rank& rank) {
     };
     std::string line = fmt::format("{:>10}", bytes);
     const double ring = static_cast<double>(size - 1) / static_cast<double>(size);
-    const std::pair<Call, double> calls[] = {{sum(DType::bf16), 2 * ring},
-                                             {sum(DType::f32), 2 * ring},
+    const std::pair<Call, double> calls[] = {{sum(DType::bf16, DType::bf16), 2 * ring},
+                                             {sum(DType::bf16, DType::f32), 2 * ring},
+                                             {sum(DType::f32, DType::f32), 2 * ring},
                                              {gather, ring},
                                              {exchange, ring}};
     for (const auto& [call, share] : calls) {
