@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t most_edit_tokens = std::int64_t{1} << 22;
 
 std::int32_t wanted_logprobs(const LogitsRow& row) {
+  if (!row.scores) return -1;
   return row.sample ? row.sampling->logprobs : row.sampling->prompt_logprobs;
 }
 
@@ -118,6 +119,8 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   TROUPE_CHECK(check_shape("logits to choose from", logits, {count, vocab_}, DType::f32));
   Slot& slot = slots_[(oldest_ + begun_) % most_begun];
   slot.rows.assign(rows.begin(), rows.end());
+  slot.wanted.clear();
+  for (const LogitsRow& row : rows) slot.wanted.push_back(wanted_logprobs(row));
   TROUPE_CHECK(begin_on_device(logits, slot));
   TROUPE_CHECK(download_logits(logits, slot));
   slot.done = ops_->mark();
@@ -253,7 +256,7 @@ RowChoice RowSampler::chosen_on_device(const Slot& slot, std::size_t i) const {
   RowChoice choice;
   choice.id = row.sample ? slot.ids->span<std::int32_t>()[i] : row.scored;
   choice.failed = choice.id < 0;
-  const std::int64_t wanted = wanted_logprobs(row);
+  const std::int64_t wanted = slot.wanted[i];
   if (wanted < 0 || choice.failed) return choice;
   const RowScores& scores = static_cast<const RowScores*>(slot.host_scores->data())[i];
   choice.failed = scores.rank == 0;

@@ -18,10 +18,12 @@ namespace troupe {
 /// A row of logits and what is wanted of it: to sample its token's successor, or to score the one
 /// that is known.
 struct LogitsRow {
-  /// Of its sequence. Like `history`, it stays valid until the row's choice is finished.
+  /// Of its sequence. Like `history`, it stays valid until the row's choice is finished, that of an
+  /// on_device row until it is begun.
   const SamplingParams* sampling = nullptr;
   std::int32_t position = 0;  ///< of the row's token
   bool sample = true;
+  bool scores = true;        ///< find the log-probabilities that `sampling` asks for
   std::int32_t scored = -1;  ///< the known successor, where `sample` is false; then it is scored
   /// Of a row that samples: all tokens up to the row's own. Of an on_device row the last may be
   /// -1 - r, where the host does not know it yet: the token of row r of the choice begun last.
@@ -72,6 +74,7 @@ class RowSampler {
   /// What one choice uses from begin to finish.
   struct Slot {
     std::vector<LogitsRow> rows;
+    std::vector<std::int32_t> wanted;     ///< best tokens of each row; -1: no log-probabilities
     std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
     Ops::Mark done = 0;
     DeviceTensor chosen;          ///< [max_rows] i32, on the device

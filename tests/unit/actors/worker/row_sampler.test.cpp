@@ -273,17 +273,19 @@ TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_de
 
 TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
   const HostTensor logits = random_logits(10, 2);
-  const MixedRows wanted(10);
+  MixedRows wanted(10);
   LazyOps ops;
   RowSampler sampler = make_sampler(ops, 10);
   ASSERT_TRUE(sampler.on_device(wanted.rows[0]));
   ASSERT_FALSE(sampler.on_device(wanted.rows[1]));
   ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+  wanted.sampling[0].logprobs = 3;  // its sequence may be another's by now
   const auto choices = sampler.finish();
   ASSERT_TRUE(choices.ok()) << choices.error().message;
   const std::size_t ids = 10 * sizeof(std::int32_t), row = vocab * sizeof(float);
   EXPECT_EQ(ops.downloaded_bytes(), ids + 8 * row) << "two of ten rows are the device's";
   EXPECT_EQ(sampler.chosen().as<std::int32_t>()[5], (*choices)[5].id);
+  EXPECT_EQ(choices->front().scores, TokenLogprobs());
 }
 
 TEST(RowSampler, logits_that_the_device_scores_do_not_leave_it_either) {
