@@ -1,5 +1,6 @@
 #include "actors/worker/drafter.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/layers/cache_spec.hpp"
@@ -40,7 +41,8 @@ Result<void> Drafter::allocate_kv_cache(std::int64_t blocks) {
   pass_.push_back(std::move(pass));
   const Shape shape{model_->limits().max_head_rows, model_->config().vocab_size};
   TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
-  host_logits_ = HostTensor(DType::f32, shape);
+  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, nullptr, shape[0], shape[1]));
+  sampler_.push_back(std::move(sampler));
   return {};
 }
 
@@ -89,17 +91,25 @@ Result<bool> Drafter::propose_one_more(std::span<Task> tasks, std::size_t so_far
   const Tensor logits = logits_.view().rows(0, count);
   TROUPE_TRY(const ForwardBatch batch, pass.upload());
   TROUPE_CHECK(model_->forward(batch, logits));
-  const Tensor host = host_logits_.view().rows(0, count);
-  ops_->download(logits, host);
-  TROUPE_CHECK(ops_->synchronize());
-  for (std::int64_t row = 0; row < count; ++row) {
-    Task& task = *rows[static_cast<std::size_t>(row)];
+  std::vector<LogitsRow> wanted;
+  outputs_.resize(std::max(outputs_.size(), rows.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Task& task = *rows[i];
     const auto generated = task.tokens.subspan(task.prompt_tokens);
-    output_.assign(generated.begin(), generated.end());
-    output_.insert(output_.end(), task.drafts.begin(), task.drafts.end());
-    const SampledToken guess = sample(host.rows(row, 1).span<float>(), *task.sampling,
-                                      {task.tokens.first(task.prompt_tokens), output_}, scratch_);
-    if (!guess.failed) task.drafts.push_back(guess.id);
+    outputs_[i].assign(generated.begin(), generated.end());
+    outputs_[i].insert(outputs_[i].end(), task.drafts.begin(), task.drafts.end());
+    wanted.push_back({.sampling = task.sampling,
+                      .position = static_cast<std::int32_t>(task.tokens.size() - 1 + so_far),
+                      .sample = true,
+                      .scores = false,
+                      .scored = -1,
+                      .history = {task.tokens.first(task.prompt_tokens), outputs_[i]}});
+  }
+  RowSampler& sampler = sampler_.front();
+  TROUPE_CHECK(sampler.begin(logits, wanted));
+  TROUPE_TRY(const std::vector<RowChoice> guesses, sampler.finish());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!guesses[i].failed) rows[i]->drafts.push_back(guesses[i].id);
   }
   return true;
 }

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "actors/worker/pass.hpp"
+#include "actors/worker/row_sampler.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
-#include "models/sampler/sampler.hpp"
+#include "models/sampler/sampling_params.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -59,11 +60,10 @@ class Drafter {
 
   std::unique_ptr<Model> model_;
   Ops* ops_;
-  std::vector<Pass> pass_;  ///< one, from allocate_kv_cache on
-  DeviceTensor logits_;     ///< [max_head_rows, vocab] f32
-  HostTensor host_logits_;
-  SamplerScratch scratch_;
-  std::vector<std::int32_t> output_;  ///< scratch: generated tokens and drafts
+  std::vector<Pass> pass_;                          ///< one, from allocate_kv_cache on
+  DeviceTensor logits_;                             ///< [max_head_rows, vocab] f32
+  std::vector<RowSampler> sampler_;                 ///< one, as well
+  std::vector<std::vector<std::int32_t>> outputs_;  ///< of rows: generated tokens and drafts
 };
 
 }  // namespace troupe
