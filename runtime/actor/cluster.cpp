@@ -386,10 +386,9 @@ void ClusterImpl::stop_agents(milliseconds timeout) {
                        [](const Node& node) { return node.over || !node.keeper; });
   };
   std::unique_lock lock(mutex_);
-  for (const int signal_number : {SIGTERM, SIGKILL}) {
-    if (changed_.wait_for(lock, timeout / 2 + milliseconds(50), all_over)) break;
+  if (!changed_.wait_for(lock, timeout / 2 + milliseconds(50), all_over)) {
     for (auto& node : nodes_) {
-      if (node.keeper && !node.over) node.keeper->signal(signal_number);
+      if (node.keeper && !node.over) node.keeper->signal(SIGKILL);
     }
   }
   lock.unlock();

@@ -135,8 +135,8 @@ class Cluster {
   virtual const JobKeys& keys() const = 0;
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
-  /// Ends all actors and agents: a stop message, SIGTERM after half of `timeout`, SIGKILL at its
-  /// end. Watches are not told any more. Idempotent; bounded by `timeout` + 1 s.
+  /// Ends all actors and agents: a stop message, SIGKILL after half of `timeout`. Watches are not
+  /// told any more. Idempotent; bounded by `timeout` + 1 s.
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
 
  protected:

@@ -33,8 +33,9 @@ struct ChildOptions {
 /// The child gets SIGKILL when the *thread* that forked it ends (PR_SET_PDEATHSIG), so start must
 /// be called on a thread that lasts as long as the child may; the race with a parent that dies
 /// before the child has set this is closed by comparing getppid. It runs in its own process group
-/// and with SIGINT ignored, so that Ctrl-C reaches the driver alone. Signal mask and handlers are
-/// reset. The destructor kills and reaps. Not synchronised, except where said.
+/// and ignores SIGINT, SIGTERM and SIGHUP, so that Ctrl-C, and what a scheduler sends to all
+/// processes of a job, reach the driver alone. Signal mask and other handlers are reset. The
+/// destructor kills and reaps. Not synchronised, except where said.
 class ChildProcess {
  public:
   static Result<ChildProcess> start(const ChildOptions& options);

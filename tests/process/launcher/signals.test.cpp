@@ -59,7 +59,7 @@ TEST(Signals, of_one_kind_let_running_requests_finish_and_leave_whole_lines) {
     if (number == SIGINT) {
       launcher->signal_group(SIGINT);
     } else {
-      launcher->signal(SIGTERM);
+      signal_processes_in(job.folder(), SIGTERM);  // as a scheduler does
     }
     const Ended ended = launcher->wait(end_limit);
     EXPECT_TRUE(ended.in_time);

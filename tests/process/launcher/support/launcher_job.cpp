@@ -1,6 +1,7 @@
 #include "tests/process/launcher/support/launcher_job.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -44,7 +45,7 @@ LauncherJob::LauncherJob(const std::filesystem::path& model)
 }
 
 LauncherJob::~LauncherJob() {
-  kill_processes_in(work_);
+  signal_processes_in(work_, SIGKILL);
   (void)processes_left_in(work_, std::chrono::seconds(5));
 }
 

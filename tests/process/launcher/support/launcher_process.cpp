@@ -141,8 +141,13 @@ bool LauncherProcess::wait_until(const std::function<bool()>& met, milliseconds 
 }
 
 bool LauncherProcess::wait_for_stderr(const std::string& text, milliseconds limit) const {
-  return wait_until(
-      [&] { return golden::file_bytes(prints_ / "err").find(text) != std::string::npos; }, limit);
+  return wait_for_text(prints_ / "err", text, limit);
+}
+
+bool LauncherProcess::wait_for_text(const std::filesystem::path& file, const std::string& text,
+                                    milliseconds limit) const {
+  return wait_until([&] { return golden::file_bytes(file).find(text) != std::string::npos; },
+                    limit);
 }
 
 bool LauncherProcess::wait_for_lines(const std::filesystem::path& file, std::size_t count,
@@ -173,8 +178,8 @@ std::vector<std::string> processes_left_in(const std::filesystem::path& folder,
   return left;
 }
 
-void kill_processes_in(const std::filesystem::path& folder) {
-  for (const pid_t pid : processes_in(folder)) ::kill(pid, SIGKILL);
+void signal_processes_in(const std::filesystem::path& folder, int number) {
+  for (const pid_t pid : processes_in(folder)) ::kill(pid, number);
 }
 
 }  // namespace troupe::launcher_test

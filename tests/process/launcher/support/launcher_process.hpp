@@ -41,10 +41,13 @@ class LauncherProcess {
   void signal(int number) const;        ///< to the process alone
   void signal_group(int number) const;  ///< to the process group, as a terminal's Ctrl-C does
 
-  /// Waits until stderr holds `text`, `file` has at least `count` newlines, or `file` exists; false
-  /// after `limit`, or when the process has ended without it. A file is looked at every few
-  /// milliseconds: to close an inotify descriptor can take the kernel seconds on a busy machine.
+  /// Waits until stderr or `file` holds `text`, `file` has at least `count` newlines, or `file`
+  /// exists; false after `limit`, or when the process has ended without it. A file is looked at
+  /// every few milliseconds: to close an inotify descriptor can take the kernel seconds on a busy
+  /// machine.
   bool wait_for_stderr(const std::string& text, std::chrono::milliseconds limit) const;
+  bool wait_for_text(const std::filesystem::path& file, const std::string& text,
+                     std::chrono::milliseconds limit) const;
   bool wait_for_lines(const std::filesystem::path& file, std::size_t count,
                       std::chrono::milliseconds limit) const;
   bool wait_for_file(const std::filesystem::path& file, std::chrono::milliseconds limit) const;
@@ -63,8 +66,8 @@ class LauncherProcess {
 std::vector<std::string> processes_left_in(const std::filesystem::path& folder,
                                            std::chrono::milliseconds limit);
 
-/// Kills the processes that work in `folder`.
-void kill_processes_in(const std::filesystem::path& folder);
+/// Sends a signal to the processes that work in `folder`.
+void signal_processes_in(const std::filesystem::path& folder, int number);
 
 /// The launcher's program file.
 std::filesystem::path launcher_file();
