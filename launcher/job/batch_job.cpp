@@ -244,7 +244,7 @@ std::optional<ExitCode> BatchJob::heed_signals() {
     return stopped("it came twice, so the requests that ran are given up", ExitCode::interrupted);
   }
   if (!draining_) {
-    draining_ = true;
+    draining_ = state_.draining = true;
     progress_.print("finishing the requests that run; Ctrl-C again to stop at once");
     if (const auto drained = session_->engine().drain(); !drained.ok()) {
       return failed(drained.error());

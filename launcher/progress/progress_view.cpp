@@ -117,7 +117,8 @@ double ProgressView::prompt_speed() const {
 
 std::optional<double> ProgressView::remaining_seconds() const {
   const double spent = state_.seconds - began_seconds_;
-  if (!began_ || state_.done <= began_done_ || state_.done >= state_.total) return std::nullopt;
+  if (!began_ || state_.draining) return std::nullopt;
+  if (state_.done <= began_done_ || state_.done >= state_.total) return std::nullopt;
   const double left = static_cast<double>(state_.total - state_.done);
   return spent * left / static_cast<double>(state_.done - began_done_);
 }

@@ -17,6 +17,7 @@ struct ProgressState {
   std::uint64_t done = 0;   ///< lines with an answer or an error
   std::uint64_t errors = 0;
   std::uint64_t before = 0;  ///< of `done`, by earlier runs of the job
+  bool draining = false;     ///< no new requests are begun, so the end is not all lines' end
   std::uint64_t running = 0;
   std::uint64_t waiting = 0;
   std::uint64_t prompt_tokens = 0;  ///< computed

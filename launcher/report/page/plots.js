@@ -36,7 +36,9 @@ function trim(value) {
 }
 
 function percent(share) {
-  return (share * 100 < 9.95 && share > 0 ? (share * 100).toFixed(1) : (share * 100).toFixed(0)) + " %";
+  const value = share * 100;
+  if (!(value > 0)) return "0 %";
+  return (value >= 9.95 ? value.toFixed(0) : value >= 0.95 ? value.toFixed(1) : trim(value)) + " %";
 }
 
 function duration(seconds) {

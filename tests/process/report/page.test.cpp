@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -73,6 +74,16 @@ int drawn_points(const std::string& plot, const std::string& series) {
   return std::regex_search(plot, found, line) ? count(found[1], ",") : -1;
 }
 
+/// What stands beside the lines across a plot is another value each.
+void expect_distinct_labels(const std::string& plot) {
+  const std::regex label("text-anchor=\"end\">([^<]*)<");
+  std::set<std::string> seen;
+  for (std::sregex_iterator at(plot.begin(), plot.end(), label), end; at != end; ++at) {
+    EXPECT_TRUE(seen.insert((*at)[1]).second) << (*at)[1] << " stands there twice";
+  }
+  EXPECT_GE(seen.size(), 2U) << plot;
+}
+
 void expect_plots(const Page& page, const json& report, int width) {
   const auto points_of = [&](const std::string& name) {
     std::smatch found;
@@ -88,7 +99,9 @@ void expect_plots(const Page& page, const json& report, int width) {
       {"kv", {"in use"}},
       {"prefix", {"found in the prefix cache", "computed"}}};
   for (const auto& [name, series] : lines) {
+    SCOPED_TRACE(name);
     EXPECT_EQ(points_of(name), time.at("seconds").size()) << name;
+    expect_distinct_labels(plot_of(page, name));
     for (const std::string& one : series) {
       const int drawn = drawn_points(plot_of(page, name), one);
       EXPECT_GT(drawn, 1) << name << ", " << one;

@@ -102,6 +102,18 @@ TEST(ProgressView, sums_many_ranks_up) {
   EXPECT_EQ(lines[2], "64 ranks  #####----- 50% busy on average, 25% to 50%");
 }
 
+TEST(ProgressView, tells_no_time_left_while_it_drains) {
+  ProgressView view;
+  view.update(state_at(0, 0, 0));
+  ProgressState state = state_at(10, 250, 12345);
+  view.update(state);
+  EXPECT_NE(view.live_lines(80)[0].find("30 s left"), std::string::npos);
+  state.draining = true;
+  view.update(state);
+  EXPECT_EQ(view.live_lines(80)[0].find("left"), std::string::npos) << view.live_lines(80)[0];
+  EXPECT_TRUE(nlohmann::json::parse(view.json_line()).at("remaining_seconds").is_null());
+}
+
 TEST(ProgressView, does_not_count_what_was_done_before_it_began) {
   ProgressView view;
   view.update(state_at(0, 600, 0));
