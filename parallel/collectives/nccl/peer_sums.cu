@@ -1,16 +1,10 @@
-#include <algorithm>
-#include <type_traits>
-
-#include <cuda_bf16.h>
-
-#include "parallel/collectives/nccl/peer_sums.hpp"
+#include "parallel/collectives/nccl/sum_words.cuh"
 
 namespace troupe {
 namespace {
 
-using bf16 = __nv_bfloat16;
+using namespace sums;
 
-constexpr int threads = 256;
 /// Fewer than a GPU has multiprocessors, so that all blocks of a sum run at once.
 constexpr int most_blocks = 128;
 /// Looks at a mark between two looks at the host's word, which is across the bus.
@@ -24,47 +18,6 @@ struct Control {
   std::uint32_t arrived[2][most_blocks][max_peer_ranks];
 };
 static_assert(sizeof(Control) <= peer_control_bytes);
-
-template <class T, int count>
-struct alignas(sizeof(T) * count) Words {
-  T of[count];
-};
-
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(bf16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ void narrow(float x, float& to) { to = x; }
-__device__ __forceinline__ void narrow(float x, bf16& to) { to = __float2bfloat16_rn(x); }
-
-/// The largest power of two below `terms`, of at least 2.
-template <int terms>
-struct LeftOf {
-  static constexpr int value = terms > 4 ? 4 : terms > 2 ? 2 : 1;
-  static_assert(terms <= max_peer_ranks && max_peer_ranks <= 8);
-};
-
-/// The sum of terms[begin, begin + count) in the order of tree_sum.hpp.
-template <int begin, int count>
-__device__ __forceinline__ float tree(const float* terms) {
-  if constexpr (count == 1) {
-    return terms[begin];
-  } else {
-    constexpr int left = LeftOf<count>::value;
-    return tree<begin, left>(terms) + tree<begin + left, count - left>(terms);
-  }
-}
-
-/// Adds the ranks' words, element by element.
-template <int ranks, class T, class Out, int count>
-__device__ __forceinline__ void add_words(const Words<T, count> (&parts)[ranks],
-                                          Words<Out, count>& sum) {
-#pragma unroll
-  for (int i = 0; i < count; ++i) {
-    float terms[ranks];
-#pragma unroll
-    for (int rank = 0; rank < ranks; ++rank) terms[rank] = widen(parts[rank].of[i]);
-    narrow(tree<0, ranks>(terms), sum.of[i]);
-  }
-}
 
 __device__ __forceinline__ std::uint32_t this_epoch(const Control* control) {
   const std::uint32_t next = *static_cast<const volatile std::uint32_t*>(&control->epoch) + 1;
@@ -339,72 +292,6 @@ __global__ void __launch_bounds__(threads)
   finish(control, epoch);
 }
 
-// ---- Parts in this GPU's own memory.
-
-struct Parts {
-  const void* of[max_peer_ranks];
-};
-
-template <int ranks, class T, class Out, int each>
-__global__ void __launch_bounds__(threads) sum_parts(Parts parts, std::int64_t words, Out* sum) {
-  using In = Words<T, each>;
-  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < words; i += stride) {
-    In terms[ranks];
-#pragma unroll
-    for (int rank = 0; rank < ranks; ++rank) {
-      terms[rank] = static_cast<const In*>(parts.of[rank])[i];
-    }
-    Words<Out, each> added;
-    add_words<ranks, T, Out, each>(terms, added);
-    reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
-  }
-}
-
-template <class Body>
-void with_ranks(int ranks, Body&& body) {
-  switch (ranks) {
-    case 1:
-      return body(std::integral_constant<int, 1>());
-    case 2:
-      return body(std::integral_constant<int, 2>());
-    case 3:
-      return body(std::integral_constant<int, 3>());
-    case 4:
-      return body(std::integral_constant<int, 4>());
-    case 5:
-      return body(std::integral_constant<int, 5>());
-    case 6:
-      return body(std::integral_constant<int, 6>());
-    case 7:
-      return body(std::integral_constant<int, 7>());
-    default:
-      return body(std::integral_constant<int, 8>());
-  }
-}
-
-/// body(integral_constant of ranks, an element of the parts, an element of the sum)
-template <class Body>
-void with_types(int ranks, DType part, DType sum, Body&& body) {
-  with_ranks(ranks, [&](auto count) {
-    if (part == DType::f32) {
-      body(count, float(), float());
-    } else if (sum == DType::f32) {
-      body(count, bf16(), float());
-    } else {
-      body(count, bf16(), bf16());
-    }
-  });
-}
-
-int blocks_of(std::int64_t words, std::int64_t most) {
-  return static_cast<int>(std::clamp<std::int64_t>((words + threads - 1) / threads, 1, most));
-}
-
-bool is_aligned(const void* memory, std::size_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(memory) % bytes == 0;
-}
-
 }  // namespace
 
 bool takes_peer_sum(const Tensor& partial, const Tensor& sum) {
@@ -437,31 +324,6 @@ cudaError_t launch_peer_sum(const PeerSum& call, const Tensor& partial, const Te
       }
     }
   });
-  return cudaPeekAtLastError();
-}
-
-cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, const Tensor& sum,
-                            cudaStream_t stream) {
-  if (sum.empty()) return cudaSuccess;
-  Parts pointers{};
-  std::ranges::copy(parts, pointers.of);
-  bool wide = sum.elements() % 8 == 0 && is_aligned(sum.data(), 32);
-  for (const void* part : parts) wide = wide && is_aligned(part, 32);
-  with_types(
-      static_cast<int>(parts.size()), dtype, sum.dtype(), [&](auto ranks, auto in, auto out) {
-        using T = decltype(in);
-        using Out = decltype(out);
-        auto* to = static_cast<Out*>(sum.data());
-        constexpr std::int64_t most = 4096;
-        if (wide) {
-          const std::int64_t words = sum.elements() / 8;
-          sum_parts<ranks, T, Out, 8>
-              <<<blocks_of(words, most), threads, 0, stream>>>(pointers, words, to);
-        } else {
-          sum_parts<ranks, T, Out, 1><<<blocks_of(sum.elements(), most), threads, 0, stream>>>(
-              pointers, sum.elements(), to);
-        }
-      });
   return cudaPeekAtLastError();
 }
 
