@@ -159,8 +159,9 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
   if (bench) {
     kind = rest.empty() ? std::nullopt : bench_kind(rest.front());
     if (!kind) {
-      return refuse(fmt::format("bench what? throughput, latency, startup, sweep, ops or schedule{}",
-                                rest.empty() ? "" : ", not " + rest.front()));
+      return refuse(
+          fmt::format("bench what? throughput, latency, startup, sweep, ops or schedule{}",
+                      rest.empty() ? "" : ", not " + rest.front()));
     }
     rest.erase(rest.begin());
   }
