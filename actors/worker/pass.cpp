@@ -17,7 +17,7 @@ std::span<const std::int32_t> numbers(const std::vector<SequenceSpan>& spans) {
 
 std::int64_t recorded_rows(std::int64_t rows) {
   if (rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
-  const std::int64_t unit = rows <= 256 ? 8 : rows <= 512 ? 16 : 64;
+  const std::int64_t unit = rows <= 32 ? 8 : rows <= 64 ? 16 : rows <= 256 ? 32 : 128;
   return (rows + unit - 1) / unit * unit;
 }
 

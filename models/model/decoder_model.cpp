@@ -1,11 +1,13 @@
 #include "models/model/decoder_model.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "models/layers/attention_shape.hpp"
 #include "models/layers/expert_parallel_moe.hpp"
 #include "models/layers/rope_table.hpp"
 #include "models/model/stages.hpp"
+#include "runtime/base/log.hpp"
 
 namespace troupe {
 
@@ -100,7 +102,10 @@ Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logit
   const auto [found, is_first] = recordings_.try_emplace(batch.token_ids.elements());
   if (is_first) return run(batch, logits);
   if (found->second == nullptr) {
+    const auto began = std::chrono::steady_clock::now();
     TROUPE_TRY(found->second, ops_.record([&] { return run(batch, logits); }));
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    log::debug("recorded a pass of {} rows in {:.1f} ms", found->first, took.count());
   }
   ops_.replay(*found->second);
   return {};

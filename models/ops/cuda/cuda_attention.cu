@@ -1,12 +1,16 @@
 // Keys and values into the paged cache, and attention over it, for any head size and both types.
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/device_math.cuh"
+#include "models/ops/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
 constexpr int warp = 32;
+
+__device__ int lane() { return static_cast<int>(threadIdx.x) % warp; }
+
 constexpr int store_warps = 4;
 constexpr int attention_threads = 128;
 constexpr int attention_chunk = 128;  // positions per step of the online softmax
@@ -17,7 +21,7 @@ constexpr int most_elements = (max_head_dim + attention_threads - 1) / attention
 template <class T>
 __device__ float inverse_rms(const T* x, int dim, float eps) {
   float squares = 0.0F;
-  for (int i = threadIdx.x; i < dim; i += warp) {
+  for (int i = lane(); i < dim; i += warp) {
     const float value = load(x + i);
     squares += value * value;
   }
@@ -29,7 +33,7 @@ template <class T, class Out>
 __device__ void scale_and_rotate(const T* x, float scale, const float* weight, const float* rope,
                                  int dim, Out* out) {
   const int half = dim / 2;
-  for (int i = threadIdx.x; i < half; i += warp) {
+  for (int i = lane(); i < half; i += warp) {
     float a = load(x + i), b = load(x + half + i);
     if (weight != nullptr) {
       a = a * scale * weight[i];
@@ -52,14 +56,19 @@ __device__ std::int64_t cache_row(const StoreShape& shape, std::int32_t slot, in
   return ((block * shape.kv_heads + kv_head) * shape.block_size + offset) * shape.head_dim;
 }
 
-/// A warp per head: blockIdx.x is the token, blockIdx.y * store_warps + threadIdx.y the head.
+/// Of a block per token and store_warps heads, a warp each.
+__device__ int head_of_warp() {
+  return static_cast<int>(blockIdx.y) * store_warps + static_cast<int>(threadIdx.x) / warp;
+}
+
 template <class T, class Stored>
 __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const float* k_norm,
                                       const float* rope, const std::int32_t* positions,
                                       const std::int32_t* slots, StoreShape shape, Stored* keys,
                                       Stored* values, T* q_out) {
+  begin_early_kernel();
   const int all = shape.heads + 2 * shape.kv_heads, dim = shape.head_dim;
-  const int head = blockIdx.y * store_warps + threadIdx.y;
+  const int head = head_of_warp();
   if (head >= all) return;
   const std::int64_t token = blockIdx.x;
   const T* x = qkv + (token * all + head) * dim;
@@ -67,7 +76,7 @@ __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const f
   const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
   if (is_value) {
     Stored* to = values + cache_row(shape, slots[token], head - shape.heads - shape.kv_heads);
-    for (int i = threadIdx.x; i < dim; i += warp) store(to + i, load(x + i));
+    for (int i = lane(); i < dim; i += warp) store(to + i, load(x + i));
     return;
   }
   const float* weight = is_query ? q_norm : k_norm;
@@ -86,7 +95,8 @@ __global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, c
                                         const float* norm, const float* rope,
                                         const std::int32_t* positions, const std::int32_t* slots,
                                         StoreShape shape, Stored* keys, T* q_out) {
-  const int head = blockIdx.y * store_warps + threadIdx.y;
+  begin_early_kernel();
+  const int head = head_of_warp();
   if (head > shape.heads) return;
   const std::int64_t token = blockIdx.x;
   const int latent = shape.latent, rotated = shape.head_dim - latent;
@@ -95,13 +105,13 @@ __global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, c
     const T* x = kv + token * shape.head_dim;
     Stored* key = keys + cache_row(shape, slots[token], 0);
     const float scale = inverse_rms(x, latent, shape.eps);
-    for (int i = threadIdx.x; i < latent; i += warp) store(key + i, load(x + i) * scale * norm[i]);
+    for (int i = lane(); i < latent; i += warp) store(key + i, load(x + i) * scale * norm[i]);
     scale_and_rotate(x + latent, 1.0F, nullptr, angles, rotated, key + latent);
     return;
   }
   const std::int64_t row = token * shape.heads + head;
   T* q = q_out + row * shape.head_dim;
-  for (int i = threadIdx.x; i < latent; i += warp) q[i] = latent_q[row * latent + i];
+  for (int i = lane(); i < latent; i += warp) q[i] = latent_q[row * latent + i];
   scale_and_rotate(rotated_q + row * rotated, 1.0F, nullptr, angles, rotated, q + latent);
 }
 
@@ -224,20 +234,22 @@ void CudaOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Ten
                               const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
-  const dim3 grid(static_cast<unsigned>(tokens),
-                  blocks_of(shape.heads + 2 * shape.kv_heads, store_warps));
+  const Grid grid{
+      dim3(static_cast<unsigned>(tokens), blocks_of(shape.heads + 2 * shape.kv_heads, store_warps)),
+      warp * store_warps};
   with_type(qkv.dtype(), [&](auto* type) {
     with_type(cache.keys.dtype(), [&](auto* stored) {
       using T = element<decltype(type)>;
       using Stored = element<decltype(stored)>;
-      norm_rope_store_heads<<<grid, dim3(warp, store_warps), 0, stream()>>>(
-          static_cast<const T*>(qkv.data()), floats_of(q_norm), floats_of(k_norm), rope.as<float>(),
-          batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
-          store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
-          static_cast<Stored*>(cache.values.data()), static_cast<T*>(q_out.data()));
+      const auto kernel = norm_rope_store_heads<T, Stored>;
+      check(launch_early(kernel, grid, stream(), static_cast<const T*>(qkv.data()),
+                         floats_of(q_norm), floats_of(k_norm), rope.as<float>(),
+                         batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
+                         store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
+                         static_cast<Stored*>(cache.values.data()), static_cast<T*>(q_out.data())),
+            "norm_rope_store");
     });
   });
-  check_launch("norm_rope_store");
 }
 
 void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
@@ -246,20 +258,21 @@ void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
                                 const KvLayer& cache, const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
-  const dim3 grid(static_cast<unsigned>(tokens), blocks_of(shape.heads + 1, store_warps));
+  const Grid grid{dim3(static_cast<unsigned>(tokens), blocks_of(shape.heads + 1, store_warps)),
+                  warp * store_warps};
   with_type(kv.dtype(), [&](auto* type) {
     with_type(cache.keys.dtype(), [&](auto* stored) {
       using T = element<decltype(type)>;
       using Stored = element<decltype(stored)>;
-      latent_rope_store_heads<<<grid, dim3(warp, store_warps), 0, stream()>>>(
-          static_cast<const T*>(latent_q.data()), static_cast<const T*>(rotated_q.data()),
-          static_cast<const T*>(kv.data()), norm.as<float>(), rope.as<float>(),
-          batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
-          store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
-          static_cast<T*>(q_out.data()));
+      const auto kernel = latent_rope_store_heads<T, Stored>;
+      check(launch_early(kernel, grid, stream(), static_cast<const T*>(latent_q.data()),
+                         static_cast<const T*>(rotated_q.data()), static_cast<const T*>(kv.data()),
+                         norm.as<float>(), rope.as<float>(), batch.positions.as<std::int32_t>(),
+                         batch.kv_slots.as<std::int32_t>(), store_shape(shape, batch, eps),
+                         static_cast<Stored*>(cache.keys.data()), static_cast<T*>(q_out.data())),
+            "latent_rope_store");
     });
   });
-  check_launch("latent_rope_store");
 }
 
 void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {

@@ -10,12 +10,14 @@ namespace troupe::flash {
 /// No custom mask, window, soft cap or ALiBi.
 using Variant = flashinfer::DefaultAttention<false, false, false, false>;
 
+/// The kernel may start before the one before it has ended (launch.cuh), of which it reads nothing
+/// before it waits for it.
 template <std::uint32_t tile, std::uint32_t head_dim>
 cudaError_t launch_tile(const Parameters& parameters, Element* sums, float* scales,
                         cudaStream_t stream) {
   return flashinfer::BatchPrefillWithPagedKVCacheDispatched<
       true, tile, head_dim, head_dim, flashinfer::PosEncodingMode::kNone, false,
-      flashinfer::MaskMode::kCausal, Variant>(parameters, sums, scales, false, stream);
+      flashinfer::MaskMode::kCausal, Variant>(parameters, sums, scales, true, stream);
 }
 
 template <std::uint32_t head_dim>

@@ -1,0 +1,133 @@
+#include "actors/worker/pass.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::int32_t trash = 100;
+
+class Passes : public testing::Test {
+ protected:
+  Passes() : ops_(*make_cpu_ops({.threads = 1, .dtype = DType::f32})) {}
+
+  Pass make_pass(std::int64_t most_rows = 64) {
+    const ModelLimits limits{.max_batch_tokens = most_rows,
+                             .max_head_rows = most_rows,
+                             .max_positions = 64,
+                             .block_size = 16};
+    return *Pass::create(*ops_, limits, trash + 1, 1);
+  }
+  /// A sequence of one row at `position`, whose blocks are block, block + 1, ...
+  static void add(Pass& pass, std::int32_t block, std::int32_t position, std::int32_t token) {
+    std::vector<std::int32_t> blocks;
+    for (std::int32_t b = 0; b <= position / 16; ++b) blocks.push_back(block + b);
+    const Pass::Tables tables{blocks};
+    pass.begin_sequence(tables, blocks.size(), position);
+    pass.add_row(tables, token, position, true);
+  }
+  static std::vector<std::int32_t> values(const Tensor& tensor) {
+    const auto span = tensor.span<std::int32_t>();
+    return {span.begin(), span.end()};
+  }
+
+  std::unique_ptr<Ops> ops_;
+};
+
+TEST_F(Passes, upload_rows_slots_tables_and_spans) {
+  Pass pass = make_pass();
+  const Pass::Tables tables{{7, 3}};
+  pass.begin_sequence(tables, 2, 15);
+  pass.add_row(tables, 40, 15, false);
+  pass.add_row(tables, 41, 16, true);
+  add(pass, 5, 0, 42);
+  const ForwardBatch batch = *pass.upload();
+  EXPECT_THAT(values(batch.token_ids), ElementsAre(40, 41, 42));
+  EXPECT_THAT(values(batch.head_rows), ElementsAre(1, 2));
+  ASSERT_EQ(batch.attention.size(), 1U);
+  const AttentionBatch& attention = batch.attention[0];
+  EXPECT_THAT(values(attention.positions), ElementsAre(15, 16, 0));
+  EXPECT_THAT(values(attention.kv_slots), ElementsAre(7 * 16 + 15, 3 * 16, 5 * 16));
+  EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 5));
+  EXPECT_THAT(values(attention.spans), ElementsAre(0, 2, 15, 0, 2, 1, 0, 2));
+  EXPECT_FALSE(batch.recorded);
+}
+
+TEST_F(Passes, of_single_rows_are_padded_to_a_length_and_lie_where_others_of_it_lie) {
+  Pass pass = make_pass();
+  for (std::int32_t s = 0; s < 3; ++s) add(pass, s, s, 50 + s);
+  pass.pad_for_recording(trash);
+  const ForwardBatch batch = *pass.upload();
+  EXPECT_TRUE(batch.recorded);
+  EXPECT_TRUE(batch.attention[0].recorded);
+  EXPECT_THAT(values(batch.token_ids), ElementsAre(50, 51, 52, 50));
+  EXPECT_THAT(values(batch.attention[0].kv_slots), ElementsAre(0, 17, 34, trash * 16));
+  EXPECT_THAT(values(batch.head_rows), ElementsAre(0, 1, 2, 3));
+  const void* const places[] = {batch.token_ids.data(), batch.attention[0].kv_slots.data(),
+                                batch.attention[0].block_tables.data(),
+                                batch.attention[0].spans.data(), batch.head_rows.data()};
+  pass.clear();
+  for (std::int32_t s = 0; s < 4; ++s) add(pass, 4 * s, 40, s);  // longer tables
+  pass.pad_for_recording(trash);
+  const ForwardBatch other = *pass.upload();
+  EXPECT_THAT(places, ElementsAre(other.token_ids.data(), other.attention[0].kv_slots.data(),
+                                  other.attention[0].block_tables.data(),
+                                  other.attention[0].spans.data(), other.head_rows.data()));
+}
+
+TEST_F(Passes, are_not_padded_where_a_sequence_has_several_rows_or_no_room_is_left) {
+  Pass mixed = make_pass();
+  const Pass::Tables tables{{0}};
+  mixed.begin_sequence(tables, 1, 0);
+  mixed.add_row(tables, 1, 0, false);
+  mixed.add_row(tables, 2, 1, true);
+  mixed.pad_for_recording(trash);
+  EXPECT_EQ(mixed.rows(), 2);
+  EXPECT_FALSE(mixed.upload()->recorded);
+
+  Pass full = make_pass(3);
+  for (std::int32_t s = 0; s < 3; ++s) add(full, s, 0, s);
+  full.pad_for_recording(trash);
+  EXPECT_EQ(full.rows(), 3);
+  EXPECT_FALSE(full.upload()->recorded);
+}
+
+TEST_F(Passes, tell_whether_tokens_are_awaited) {
+  Pass pass = make_pass();
+  add(pass, 0, 0, 7);
+  EXPECT_FALSE(pass.awaits_tokens());
+  add(pass, 1, 0, -1);
+  EXPECT_TRUE(pass.awaits_tokens());
+  const ForwardBatch batch = *pass.upload();
+  const std::vector<std::int32_t> chosen = {9};
+  const HostTensor ids(DType::i32, {1});
+  ids->as<std::int32_t>()[0] = chosen[0];
+  ops_->take_chosen(ids, batch.token_ids);
+  EXPECT_THAT(values(batch.token_ids), ElementsAre(7, 9));
+  pass.clear();
+  EXPECT_FALSE(pass.awaits_tokens());
+}
+
+TEST(RecordedRows, are_a_few_lengths_not_much_longer) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t rows = 1; rows <= 1024; ++rows) {
+    const std::int64_t recorded = recorded_rows(rows);
+    ASSERT_GE(recorded, rows);
+    ASSERT_LE(recorded, 2 * rows) << rows;
+    ASSERT_EQ(recorded_rows(recorded), recorded) << rows;
+    if (lengths.empty() || lengths.back() != recorded) lengths.push_back(recorded);
+  }
+  EXPECT_LE(lengths.size(), 24U);
+}
+
+}  // namespace
+}  // namespace troupe
