@@ -12,8 +12,8 @@ namespace troupe {
 
 /// One operation at one number of rows.
 struct OpFigure {
-  std::string op;          ///< "qkv", "attention", ...
-  std::string shape;       ///< of one row, e.g. "4096 -> 6144"
+  std::string op = {};     ///< "qkv", "attention", ...
+  std::string shape = {};  ///< of one row, e.g. "4096 -> 6144"
   std::int64_t rows = 0;   ///< tokens of the pass
   std::int64_t count = 0;  ///< how often a pass of the model does it
   double seconds = 0;      ///< of one
@@ -25,13 +25,13 @@ struct OpFigure {
 };
 
 struct OpsFigures {
-  std::string model, device, dtype;
+  std::string model = {}, device = {}, dtype = {};
   int tensor_parallel_size = 1;
   std::int64_t context = 0;
   std::int64_t most_decode_rows = 0;  ///< passes of more rows are prefill
-  Ceilings ceilings;
-  std::vector<std::int64_t> rows;
-  std::vector<OpFigure> ops;
+  Ceilings ceilings = {};
+  std::vector<std::int64_t> rows = {};
+  std::vector<OpFigure> ops = {};
 };
 
 /// A pass of `rows` tokens through one worker, operation after operation.

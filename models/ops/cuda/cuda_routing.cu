@@ -12,6 +12,8 @@ namespace {
 constexpr int warp = 32;
 constexpr int sort_threads = 1024;
 constexpr std::int64_t sort_shared = 48 << 10;  // bytes that every device has
+constexpr std::int64_t least_sort_warps = 4;    // what is done for each expert is theirs too
+constexpr int ids_at_once = 8;                  // that a thread reads
 constexpr float taken = -INFINITY;
 constexpr float lowest_choice = -1.0e38F;  // below every value to choose by, above `taken`
 
@@ -227,12 +229,19 @@ __global__ void __launch_bounds__(sort_threads)
   __syncthreads();
   const std::int64_t share = (tokens + warps * warp - 1) / (warps * warp) * warp;
   const std::int64_t begin = own * share, end = min(begin + share, tokens);
-  const auto local = [&](std::int64_t pair) {
-    const std::int64_t expert = ids[pair] - first_expert;
-    return expert >= 0 && expert < experts ? static_cast<int>(expert) : -1;
+  // Ids are read several at a time: one would wait for memory as long as all.
+  const auto local = [&](std::int64_t pair, std::int64_t pairs_end) {
+    const std::int64_t expert = pair < pairs_end ? ids[pair] - first_expert : -1;
+    return expert < experts ? static_cast<int>(expert) : -1;
   };
-  for (std::int64_t pair = begin * top_k + lane; pair < end * top_k; pair += warp) {
-    if (const int expert = local(pair); expert >= 0) atomicAdd(&mine[expert], 1);
+  for (std::int64_t pair = begin * top_k + lane; pair < end * top_k; pair += ids_at_once * warp) {
+    int found[ids_at_once];
+#pragma unroll
+    for (int i = 0; i < ids_at_once; ++i) found[i] = local(pair + i * warp, end * top_k);
+#pragma unroll
+    for (const int expert : found) {
+      if (expert >= 0) atomicAdd(&mine[expert], 1);
+    }
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
@@ -251,18 +260,23 @@ __global__ void __launch_bounds__(sort_threads)
   for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = first[e];
   __syncthreads();
   for (std::int64_t token = begin + lane; token - lane < end; token += warp) {
-    const std::int64_t pair = token * top_k;
-    const int chosen = token < end ? top_k : 0;
-    for (int c = 0; c < chosen; ++c) {
-      if (const int expert = local(pair + c); expert >= 0) atomicOr(&bits[expert], 1U << lane);
-    }
+    const std::int64_t pair = token * top_k, pair_end = token < end ? pair + top_k : pair;
+    const auto for_each = [&](const auto& body) {
+      for (int c = 0; c < top_k; c += ids_at_once) {
+        int found[ids_at_once];
+#pragma unroll
+        for (int i = 0; i < ids_at_once; ++i) found[i] = local(pair + c + i, pair_end);
+#pragma unroll
+        for (int i = 0; i < ids_at_once; ++i) {
+          if (found[i] >= 0) body(found[i], static_cast<std::int32_t>(pair + c + i));
+        }
+      }
+    };
+    for_each([&](int expert, std::int32_t) { atomicOr(&bits[expert], 1U << lane); });
     __syncwarp();
-    for (int c = 0; c < chosen; ++c) {
-      const int expert = local(pair + c);
-      if (expert < 0) continue;
-      const int before = __popc(bits[expert] & ((1U << lane) - 1U));
-      source[mine[expert] + before] = static_cast<std::int32_t>(pair + c);
-    }
+    for_each([&](int expert, std::int32_t at) {
+      source[mine[expert] + __popc(bits[expert] & ((1U << lane) - 1U))] = at;
+    });
     __syncwarp();
     for (int e = lane; e < experts; e += warp) {
       mine[e] += __popc(bits[e]);
@@ -356,7 +370,8 @@ void CudaOps::permute(const Tensor& ids, std::int64_t first_expert, const Expert
   const std::int64_t room = sort_shared / static_cast<std::int64_t>(sizeof(std::int32_t));
   const std::int64_t most_warps =
       std::clamp<std::int64_t>((room - 2 * experts - 1) / (2 * experts), 1, sort_threads / warp);
-  const std::int64_t warps = std::clamp<std::int64_t>((tokens + warp - 1) / warp, 1, most_warps);
+  const std::int64_t warps = std::clamp<std::int64_t>(
+      (tokens + warp - 1) / warp, std::min(least_sort_warps, most_warps), most_warps);
   const std::int64_t integers = (2 * warps + 2) * experts + 1;
   check(launch_early(sort_pairs,
                      {dim3(1), static_cast<unsigned>(warps * warp),

@@ -27,8 +27,9 @@ constexpr std::size_t most_operand_bytes = std::size_t{3} << 30;
 /// Written before a run, so that no run finds operands in the device's cache that the last one
 /// left.
 constexpr std::size_t flush_bytes = std::size_t{96} << 20;
-/// Others must be this much faster than the first advice, or the choice would be noise.
-constexpr float clearly_faster = 0.98F;
+/// Others must be this much faster than the first advice: the same product takes a few percent more
+/// or less from one second to the next.
+constexpr float clearly_faster = 0.95F;
 
 /// Device memory in the order of a stream, which may be had while another stream is captured.
 class StreamMemory {

@@ -80,7 +80,9 @@ TEST(RowsBucket, grows_in_steps_that_waste_little) {
     ASSERT_GE(bucket, rows);
     ASSERT_LE(bucket, std::max<std::int64_t>(2 * rows - 1, 1)) << rows;
     ASSERT_EQ(rows_bucket(bucket), bucket) << rows;
-    if (rows > 16) ASSERT_LE(2 * bucket, 3 * rows) << rows;
+    if (rows > 16) {
+      ASSERT_LE(2 * bucket, 3 * rows) << rows;
+    }
   }
 }
 
