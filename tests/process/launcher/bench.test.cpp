@@ -45,7 +45,7 @@ class LauncherBench : public testing::Test {
 };
 
 TEST_F(LauncherBench, leaves_no_empty_file_for_figures_when_it_is_refused) {
-  std::ofstream(job_.folder() / "old.json");
+  std::ofstream(job_.folder() / "old.json").close();
   for (const std::string file : {"f.json", "old.json"}) {
     const Ended ended = job_.run_plain({"bench", "sweep", "--config", "cluster.yaml", "--json",
                                         file, "--html", "nowhere/page.html"});

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -23,7 +24,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
-using testing::Not;
 
 constexpr milliseconds event_limit = seconds(30) * test::time_scale;
 constexpr milliseconds end_limit = seconds(30) * test::time_scale;
@@ -222,6 +222,46 @@ TEST_F(Resuming, a_silent_pipe_does_not_hold_up_signals_or_answers) {
   EXPECT_TRUE(job_.answers().at("only").ok());
 }
 
+TEST_F(Resuming, a_pipe_of_packed_data_that_breaks_off_has_answers_to_what_came_before) {
+  const int code =
+      shell(job_,
+            "gzip -c in.jsonl > whole && head -c $(($(wc -c < whole) / 2)) whole > cut; "
+            "zcat cut 2> /dev/null | wc -l > came; "
+            "cat cut | $LAUNCHER --config cluster.yaml --input - 2> err");
+  const std::string err = golden::file_bytes(job_.folder() / "err");
+  EXPECT_EQ(code, 3) << err;
+  EXPECT_THAT(err, HasSubstr("standard input ends in the middle of packed data"));
+  EXPECT_THAT(err, HasSubstr("cannot be gone on with"));
+  const auto came = std::stoul(golden::file_bytes(job_.folder() / "came"));
+  EXPECT_GT(came, 10U);
+  EXPECT_EQ(lines(), came);
+}
+
+TEST_F(Resuming, a_pipe_that_nobody_reads_is_given_up_at_the_first_signal) {
+  ASSERT_EQ(::mkfifo((job_.folder() / "fifo").c_str(), 0600), 0);
+  const auto launcher = job_.start({"--output", "fifo"});
+  const auto log = job_.folder() / "fifo.job/launcher.log";
+  ASSERT_TRUE(launcher->wait_for_text(log, "KV blocks", event_limit))
+      << launcher->wait({}).describe();
+  launcher->signal(SIGINT);
+  const Ended ended = launcher->wait(soon);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("nobody reads the output fifo"));
+}
+
+TEST_F(Resuming, a_reader_of_the_last_words_who_does_not_read_does_not_hold_up_the_end) {
+  const auto fifo = job_.folder() / "full";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const UniqueFd stalled(::open(fifo.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  const std::string zeros(4096, '0');
+  while (::write(stalled.get(), zeros.data(), zeros.size()) > 0) {
+  }
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(shell(job_, "$LAUNCHER --config cluster.yaml --set job.max_failures=0 2> full"), 3);
+  EXPECT_THAT(golden::file_bytes(job_.folder() / "out.jsonl.job/launcher.log"),
+              HasSubstr("error lines are more than job.max_failures"));
+}
+
 TEST_F(Resuming, a_reader_of_the_output_who_goes_away_ends_the_job) {
   const int code = shell(job_,
                          "$LAUNCHER --config cluster.yaml --output - 2> err | head -n 3 > first; "
@@ -252,6 +292,10 @@ TEST_F(Resuming, too_many_failures_stop_the_job_and_more_of_them_may_be_allowed)
   const Ended ended = job_.run({"--set", "job.max_failures=2"});
   EXPECT_EQ(ended.code, 3) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("3 error lines are more than job.max_failures (2) allows"));
+  const Ended same = job_.run({"--set", "job.max_failures=2"});
+  EXPECT_EQ(same.code, 3) << same.describe();
+  EXPECT_FALSE(std::filesystem::exists(job_.folder() / "out.jsonl.job/executor.log"))
+      << "what is to stop at once loads no model";
   const Ended again = job_.run({"--set", "job.max_failures=3"});
   EXPECT_EQ(again.code, 1) << again.describe();
   expect_undisturbed(output());
