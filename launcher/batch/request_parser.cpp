@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/batch/body_reader.hpp"
 #include "launcher/batch/json_input.hpp"
 #include "launcher/batch/request_body.hpp"
 #include "runtime/base/hash.hpp"
@@ -10,7 +11,6 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
-using Refused = std::optional<Refusal>;
 
 const json* given(const json& object, std::string_view key) {
   const auto found = object.find(key);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/batch/body_reader.hpp"
 #include "launcher/batch/json_input.hpp"
 #include "launcher/batch/json_text.hpp"
 #include "launcher/batch/request_body.hpp"
@@ -13,12 +14,6 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
-using Refused = std::optional<Refusal>;
-
-template <class... Args>
-Refused invalid(fmt::format_string<Args...> format, Args&&... args) {
-  return Refusal{line_error::invalid_value, fmt::format(format, std::forward<Args>(args)...)};
-}
 
 /// The text of a message's content: a string, or parts of type text, joined by newlines.
 Refused read_content(const json& content, std::size_t index, std::string& text) {
