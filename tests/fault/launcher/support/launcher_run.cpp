@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/temporary_folder.hpp"
+
 namespace troupe::test {
 namespace {
 
@@ -136,9 +138,8 @@ double ms_since(Clock::time_point start) {
 
 Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests,
                                        int longest_answer) {
-  std::string pattern = (fs::temp_directory_path() / "troupe-fault-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) return fail_errno(errno, "cannot make a folder");
-  const fs::path folder = fs::canonical(pattern);
+  TROUPE_TRY(auto made, TemporaryFolder::create("troupe-fault"));
+  const fs::path folder = fs::canonical(made.keep());
   fs::create_directory(folder / "tmp");
   write_requests(folder / "requests.jsonl", requests, longest_answer);
   write_config(folder / "cluster.yaml", parallel);

@@ -1,13 +1,12 @@
 #include "launcher/config/cluster_config.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <random>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "launcher/config/config_schema.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/unit/launcher/config/config_text.hpp"
 
 namespace troupe::config_test {
@@ -165,24 +164,21 @@ TEST(ClusterConfig, prints_yaml_that_reads_back_the_same) {
 }
 
 TEST(ClusterConfig, says_what_is_wrong_with_the_file_itself) {
-  const auto folder =
-      std::filesystem::path(testing::TempDir()) / fmt::format("troupe_config_{}", ::getpid());
-  std::filesystem::create_directories(folder);
-  const auto missing = load_config((folder / "none.yaml").string(), {}, Purpose::run);
+  const tests::TemporaryFolder folder;
+  const auto missing = load_config((folder.path() / "none.yaml").string(), {}, Purpose::run);
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
   EXPECT_NE(missing.error().message.find("none.yaml: no such file"), std::string::npos)
       << missing.error().message;
-  const auto directory = load_config(folder.string(), {}, Purpose::run);
+  const auto directory = load_config(folder.path().string(), {}, Purpose::run);
   ASSERT_FALSE(directory.ok());
   EXPECT_NE(directory.error().message.find("this is a folder"), std::string::npos);
-  std::ofstream(folder / "big.yaml") << std::string((1 << 20) + 10, '#');
-  const auto big = load_config((folder / "big.yaml").string(), {}, Purpose::run);
+  const auto big_file = folder.write("big.yaml", std::string((1 << 20) + 10, '#'));
+  const auto big = load_config(big_file.string(), {}, Purpose::run);
   ASSERT_FALSE(big.ok());
   EXPECT_NE(big.error().message.find("over 1 MiB"), std::string::npos) << big.error().message;
-  std::ofstream(folder / "good.yaml") << minimal;
-  EXPECT_TRUE(load_config((folder / "good.yaml").string(), {}, Purpose::run).ok());
-  std::filesystem::remove_all(folder);
+  const auto good = folder.write("good.yaml", minimal);
+  EXPECT_TRUE(load_config(good.string(), {}, Purpose::run).ok());
 }
 
 TEST(ClusterConfig, ships_configurations_that_are_valid) {
