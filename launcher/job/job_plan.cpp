@@ -102,9 +102,10 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   TROUPE_TRY(engine.device, device_kind(config));
   const bool on_gpu = engine.device == DeviceKind::cuda;
   if (!on_gpu && config.parallel.collectives == "nccl") {
-    return fail(ErrorCode::invalid_argument,
-                "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
-                "auto, or set cluster.device: cuda");
+    return fail(
+        ErrorCode::invalid_argument,
+        "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
+        "auto, or set cluster.device: cuda");
   }
   if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
