@@ -124,7 +124,7 @@ class EmptyWorker {
     if (!plan.ok()) {
       return plan.error().code == ErrorCode::timeout ? Result<void>() : Result<void>(plan.error());
     }
-    Collectives* tensor = groups_->context().tensor;
+    Collectives* tensor = groups_->context().tensor.host;
     if (tensor != nullptr) TROUPE_CHECK(tensor->barrier());
     StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
     for (const SequenceStep& step : plan->steps) {

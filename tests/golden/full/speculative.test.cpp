@@ -60,7 +60,8 @@ Result<GreedyRun> answer(Speculating& both, Scheduler& scheduler, const GoldenAn
   TROUPE_CHECK(scheduler.add(spec));
   GreedyRun run;
   while (const auto plan = scheduler.plan()) {
-    TROUPE_TRY(StepResult result, both.runner->run(*plan));
+    TROUPE_CHECK(both.runner->begin(*plan));
+    TROUPE_TRY(StepResult result, both.runner->finish());
     TROUPE_TRY(const auto updates, scheduler.apply(std::move(result)));
     for (const SequenceUpdate& update : updates) {
       if (!plan->steps.front().drafts.empty()) {

@@ -155,7 +155,7 @@ TEST_F(Resuming, works_from_and_to_packed_files) {
     EXPECT_EQ(job_.run(arguments).code, 1);
     const std::string whole = golden::file_bytes(job_.folder() / name);
     std::ofstream(job_.folder() / name, std::ios::binary | std::ios::app)
-        << whole.substr(0, whole.size() / 2);
+        << whole.substr(0, 40);  // the beginning of one member, of which there may be several
     const Ended again = job_.run(arguments);
     EXPECT_EQ(again.code, 1) << again.describe();
     EXPECT_EQ(golden::file_bytes(job_.folder() / name), whole) << "the torn member is cut off";
