@@ -24,8 +24,8 @@ struct Trailer {
 static_assert(sizeof(Trailer) == 24);
 
 /// True while this thread runs completions: calls made from them must not wait for credits, which
-/// are given back by this very thread. Aligned as sections are: mold 1.10 puts a smaller one alone on
-/// a page that is not mapped where the code's segment happens to end just below the page's end.
+/// are given back by this very thread. Aligned as sections are: mold 1.10 puts a smaller one alone
+/// on a page that is not mapped where the code's segment happens to end just below the page's end.
 alignas(64) thread_local bool runs_completion = false;
 
 void run_completion(const CallCompletion& completion, Result<Bytes> answer) {

@@ -38,8 +38,8 @@ struct PeerSum {
   const volatile std::uint32_t* end = nullptr;  ///< mapped host memory: not 0 ends the wait
 };
 
-/// Whether launch_peer_sum takes these: whole words of 16 bytes. All ranks must come to the same, so
-/// their tensors lie alike.
+/// Whether launch_peer_sum takes these: whole words of 16 bytes. All ranks must come to the same,
+/// so their tensors lie alike.
 bool takes_peer_sum(const Tensor& partial, const Tensor& sum);
 
 /// sum = the partials of all ranks, at most most_slot_bytes, widened to fp32 and added in the order
