@@ -43,7 +43,7 @@ bool PeerMemory::reach(int peer, const Address& address) {
     const cudaError_t enabled = cudaDeviceEnablePeerAccess(address.device, 0);
     cudaGetLastError();
     if (enabled != cudaSuccess && enabled != cudaErrorPeerAccessAlreadyEnabled) return false;
-    region = reinterpret_cast<std::byte*>(address.memory);
+    region = reinterpret_cast<std::byte*>(address.memory);  // NOLINT: another thread's pointer
     return true;
   }
   void* memory = nullptr;

@@ -1,5 +1,6 @@
+#include <bit>
 #include <chrono>
-#include <cstring>
+#include <cstdint>
 #include <numeric>
 #include <random>
 
@@ -56,7 +57,9 @@ Result<void> expect_same(std::span<const float> found, std::span<const float> ex
                          const std::string& what) {
   std::size_t wrong = 0, first = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (std::memcmp(&found[i], &expected[i], sizeof(float)) == 0) continue;
+    if (std::bit_cast<std::uint32_t>(found[i]) == std::bit_cast<std::uint32_t>(expected[i])) {
+      continue;
+    }
     if (wrong++ == 0) first = i;
   }
   if (wrong == 0) return {};

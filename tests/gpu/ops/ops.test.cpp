@@ -113,8 +113,8 @@ TEST_P(BothDevices, store_and_attend) {
       for (const SequenceSpan& span : spans) {
         for (std::int32_t p = span.first_position; p < span.first_position + span.rows; ++p) {
           positions.push_back(p);
-          slots.push_back(table[static_cast<std::size_t>(span.block_offset + p / 16)] * 16 +
-                          p % 16);
+          const auto entry = static_cast<std::size_t>(std::int64_t{span.block_offset} + p / 16);
+          slots.push_back(table[entry] * 16 + p % 16);
         }
       }
       const auto rows = static_cast<std::int64_t>(positions.size());
