@@ -152,6 +152,8 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
       if (next == end) break;
       // A pass is full of rows or of logits: results do not depend on where a prompt is cut.
       TROUPE_CHECK(run_pass(step));
+      // Choices are finished in the order in which they were begun.
+      if (steps_.size() > 1) TROUPE_CHECK(settle(steps_.front()));
       TROUPE_CHECK(finish_choices(step));
       step.heads.clear();
       has_several_passes = true;
@@ -170,14 +172,24 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
   return {};
 }
 
-bool ModelRunner::is_ready() const { return steps_.front().heads.empty() || sampler_->is_ready(); }
+bool ModelRunner::is_ready() const {
+  const Step& step = steps_.front();
+  return step.settled || step.heads.empty() || sampler_->is_ready();
+}
+
+Result<void> ModelRunner::settle(Step& step) {
+  if (step.settled || !is_last_stage()) return {};
+  step.settled = true;
+  TROUPE_CHECK(finish_choices(step));
+  take_sampled_ids_here(step);
+  return {};
+}
 
 Result<StepResult> ModelRunner::finish() {
   Step& step = steps_.front();
   if (recorder_ != nullptr) recorder_->set_step(step.result.step);
-  TROUPE_CHECK(finish_choices(step));
+  TROUPE_CHECK(settle(step));
   if (is_last_stage()) {
-    take_sampled_ids_here(step);
     TROUPE_CHECK(tell_first_stage(step));
     if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(step));
   }

@@ -108,6 +108,7 @@ class ModelRunner {
     std::vector<Sampled> sampled;
     /// The device chooses all its tokens, and the next step needs none of them here.
     bool chosen_on_device = true;
+    bool settled = false;  ///< its choices are finished and in the sequences
     std::int64_t begin_ns = 0;
   };
 
@@ -140,6 +141,8 @@ class ModelRunner {
   LogitsRow logits_row(const HeadRow& head) const;
   Result<void> begin_choices(const Tensor& logits, Step& step);
   Result<void> finish_choices(Step& step);
+  /// Last stage: finishes the choices of a step that is begun, once, and takes them.
+  Result<void> settle(Step& step);
   void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
   Model* model_;
