@@ -1,7 +1,7 @@
 // Keys and values into the paged cache, and attention over it, for any head size and both types.
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "models/ops/cuda/device_math.cuh"
-#include "models/ops/cuda/launch.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "models/ops/cuda/device_math.cuh"
 #include "models/ops/cuda/expert_products.hpp"
+#include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe {
 namespace cuda {

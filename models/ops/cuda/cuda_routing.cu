@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "models/ops/cuda/device_math.cuh"
-#include "models/ops/cuda/launch.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {

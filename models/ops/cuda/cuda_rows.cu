@@ -1,7 +1,7 @@
 // Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever is stored.
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "models/ops/cuda/device_math.cuh"
-#include "models/ops/cuda/launch.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {

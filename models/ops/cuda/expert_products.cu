@@ -3,10 +3,10 @@
 // shared memory once; many rows by the tensor cores.
 #include <algorithm>
 
-#include "models/ops/cuda/device_math.cuh"
 #include "models/ops/cuda/expert_products.hpp"
 #include "models/ops/cuda/hopper.cuh"
-#include "models/ops/cuda/launch.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {

@@ -1,6 +1,6 @@
-#include "models/ops/cuda/device_math.cuh"
 #include "models/ops/cuda/few_rows.hpp"
-#include "models/ops/cuda/launch.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {

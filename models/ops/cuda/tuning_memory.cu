@@ -1,5 +1,5 @@
-#include "models/ops/cuda/device_math.cuh"
 #include "models/ops/cuda/tuning_memory.hpp"
+#include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe {
 namespace {
