@@ -156,10 +156,12 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const Checkpoint& checkpoint, const Mesh& mesh,
                                               const EngineSpec& engine) {
   const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .kv_dtype = dtype,
                                  .block_size = engine.block_size,
-                                 .panel_rows = cpu_panel_rows};
+                                 .panel_rows = on_gpu ? 1 : cpu_panel_rows,
+                                 .shares_tables = on_gpu};
   std::map<std::array<int, 4>, RankFootprint> known;
   std::vector<RankFootprint> ranks;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {

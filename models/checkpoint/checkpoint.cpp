@@ -1,7 +1,5 @@
 #include "models/checkpoint/checkpoint.hpp"
 
-#include <cstring>
-
 #include <nlohmann/json.hpp>
 
 #include "models/config/json_file.hpp"
@@ -12,36 +10,6 @@ namespace {
 
 constexpr std::string_view single_name = "model.safetensors";
 constexpr std::string_view index_name = "model.safetensors.index.json";
-
-template <class T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-float load_float(const std::byte* from, DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return to_float(load<BFloat16>(from));
-    case DType::f16:
-      return half_to_float(load<std::uint16_t>(from));
-    default:
-      return load<float>(from);
-  }
-}
-
-void convert_row(const std::byte* from, DType dtype, const Tensor& to) {
-  const std::size_t size = size_of(dtype);
-  for (std::int64_t i = 0; i < to.elements(); ++i) {
-    const float value = load_float(from + static_cast<std::size_t>(i) * size, dtype);
-    if (to.dtype() == DType::bf16) {
-      to.as<BFloat16>()[i] = to_bfloat16(value);
-    } else {
-      to.as<float>()[i] = value;
-    }
-  }
-}
 
 }  // namespace
 
@@ -105,48 +73,46 @@ Result<void> Checkpoint::open_shards(const std::filesystem::path& index) {
   return {};
 }
 
-Result<Tensor> Checkpoint::tensor(std::string_view name) const {
+Result<const SafetensorsFile*> Checkpoint::file_of(std::string_view name) const {
   const auto found = place_.find(name);
   if (found == place_.end()) {
     return fail(ErrorCode::not_found, "{}: missing tensor {}", listing_.string(), name);
   }
-  return files_[found->second].tensor(name);
+  return &files_[found->second];
+}
+
+Result<Tensor> Checkpoint::tensor(std::string_view name) const {
+  TROUPE_TRY(const SafetensorsFile* file, file_of(name));
+  return file->tensor(name);
 }
 
 Result<Tensor> Checkpoint::weight(std::string_view name, const Shape& shape) const {
-  if (dummy_) return dummy_->tensor(name, shape);
-  TROUPE_TRY(const Tensor found, tensor(name));
-  const DType dtype = found.dtype();
+  TROUPE_TRY(const StoredTensor found, stored_weight(name, shape));
+  return found.view;
+}
+
+Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shape& shape) const {
+  if (dummy_) {
+    TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
+    return StoredTensor{.view = noise};
+  }
+  TROUPE_TRY(const SafetensorsFile* file, file_of(name));
+  TROUPE_TRY(const StoredTensor found, file->stored(name));
+  const DType dtype = found.view.dtype();
   const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
-  if (usable && found.shape() == shape) return found;
-  const auto& file = files_[place_.find(name)->second].path();
+  if (usable && found.view.shape() == shape) return found;
   return fail(
       ErrorCode::corrupt_data,
       "{}: tensor {}: expected bf16, f16 or f32 {}, found {} {} (does config.json belong to "
       "these weights?)",
-      file.string(), name, shape.to_string(), to_string(dtype), found.shape().to_string());
+      file->path().string(), name, shape.to_string(), to_string(dtype),
+      found.view.shape().to_string());
 }
 
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : place_) names.push_back(name);
   return names;
-}
-
-void read_shard(const Tensor& weight, const WeightShard& shard, const Tensor& out) {
-  const std::size_t size = size_of(weight.dtype());
-  const auto columns = static_cast<std::size_t>(weight[1]);
-  const auto* data = static_cast<const std::byte*>(weight.data());
-  for (std::int64_t row = 0; row < shard.rows.count; ++row) {
-    const auto from = static_cast<std::size_t>(shard.rows.begin + row) * columns +
-                      static_cast<std::size_t>(shard.cols.begin);
-    const Tensor to = out.rows(row, 1);
-    if (weight.dtype() == out.dtype()) {
-      std::memcpy(to.data(), data + from * size, to.bytes());
-    } else {
-      convert_row(data + from * size, weight.dtype(), to);
-    }
-  }
 }
 
 }  // namespace troupe

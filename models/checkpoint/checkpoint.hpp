@@ -11,7 +11,6 @@
 #include "models/checkpoint/dummy_weights.hpp"
 #include "models/checkpoint/safetensors.hpp"
 #include "parallel/device/tensor.hpp"
-#include "parallel/sharding/sharding.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -46,12 +45,15 @@ class Checkpoint {
   /// As tensor; corrupt_data with file, tensor, expected and found shape unless it has `shape` and
   /// is f32, bf16 or f16.
   Result<Tensor> weight(std::string_view name, const Shape& shape) const;
+  /// As weight, with the place in the file if there is one.
+  Result<StoredTensor> stored_weight(std::string_view name, const Shape& shape) const;
 
   bool contains(std::string_view name) const { return place_.contains(name); }
   std::vector<std::string> names() const;
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  Result<const SafetensorsFile*> file_of(std::string_view name) const;
   Result<void> open_shards(const std::filesystem::path& index);
 
   std::filesystem::path folder_;
@@ -60,11 +62,5 @@ class Checkpoint {
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
   std::optional<DummyWeights> dummy_;                      ///< in place of files
 };
-
-/// Copies `shard` of the matrix `weight` [rows, cols] into `out`, a dense tensor of
-/// [shard.rows.count, shard.cols.count], converting element types (to f32 exactly; to bf16 rounding
-/// to nearest even). `weight` is f32, bf16 or f16 and need not be aligned; `out` is f32, bf16, or
-/// the weight's type.
-void read_shard(const Tensor& weight, const WeightShard& shard, const Tensor& out);
 
 }  // namespace troupe

@@ -194,6 +194,11 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
 }
 
 Result<Tensor> SafetensorsFile::tensor(std::string_view name) const {
+  TROUPE_TRY(const StoredTensor found, stored(name));
+  return found.view;
+}
+
+Result<StoredTensor> SafetensorsFile::stored(std::string_view name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
     return fail(ErrorCode::not_found, "{}: no tensor {}", path().string(), name);
@@ -206,7 +211,10 @@ Result<Tensor> SafetensorsFile::tensor(std::string_view name) const {
   }
   // A view does not carry constness; the pages are mapped read-only, so writing would trap.
   auto* data = const_cast<std::byte*>(file_.bytes().data() + entry.begin);
-  return Tensor(data, *type->dtype, Shape(entry.extents));
+  return StoredTensor{.view = Tensor(data, *type->dtype, Shape(entry.extents)),
+                      .file = file_.descriptor(),
+                      .direct_file = file_.direct_descriptor(),
+                      .offset = entry.begin};
 }
 
 std::vector<std::string> SafetensorsFile::names() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/checkpoint/mapped_file.hpp"
+#include "models/ops/stored_matrix.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -27,9 +28,12 @@ class SafetensorsFile {
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
   /// A view of `name`, for reading. Its address is a multiple of the element size only if the
-  /// writer padded the header, as all current ones do; read_shard copes with either. Errors:
+  /// writer padded the header, as all current ones do; copy_rows copes with either. Errors:
   /// not_found; unsupported for a dtype or rank that Tensor does not have.
   Result<Tensor> tensor(std::string_view name) const;
+
+  /// As tensor, with the place in the file.
+  Result<StoredTensor> stored(std::string_view name) const;
 
   bool contains(std::string_view name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;

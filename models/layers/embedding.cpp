@@ -3,9 +3,9 @@
 namespace troupe {
 
 Result<Embedding> Embedding::create(const LayerContext& context) {
-  TROUPE_TRY(const HostTensor rows, context.weights.vocabulary_rows(Parameter::embedding));
-  TROUPE_TRY(DeviceTensor table, context.ops.prepare_table(rows));
-  const std::int64_t first_id = context.weights.shard().rank * rows->shape()[0];
+  TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(Parameter::embedding));
+  TROUPE_TRY(DeviceTensor table, context.ops.load_table(rows));
+  const std::int64_t first_id = context.weights.shard().rank * rows.rows;
   return Embedding(context.ops, context.tensor, std::move(table), first_id);
 }
 

@@ -12,6 +12,8 @@ class Embedding {
 
   /// The rows of `ids` [tokens] i32 that are this rank's own tokens: out [own tokens, hidden].
   Result<void> forward(const Tensor& ids, const Tensor& out) const;
+  /// [ceil(vocab / ranks), hidden], for a head that is tied to it.
+  const Tensor& table() const { return table_.view(); }
   std::size_t bytes() const { return table_->bytes(); }
 
  private:

@@ -11,43 +11,60 @@ Head::Head(const LayerContext& context)
       space_(context.space),
       norm_eps_(context.config.rms_norm_eps) {}
 
-Result<Head> Head::create(const LayerContext& context) {
-  const Parameter source =
-      context.config.tie_word_embeddings ? Parameter::embedding : Parameter::head;
+Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
+  const bool is_tied = context.config.tie_word_embeddings;
   Head head(context);
   TROUPE_TRY(head.norm_, context.weights.vector(Parameter::final_norm, 0));
-  TROUPE_TRY(const HostTensor rows, context.weights.vocabulary_rows(source));
-  TROUPE_TRY(head.weight_, context.ops.prepare(rows, 1));
+  if (is_tied && tied != nullptr) head.weight_ = context.ops.share_table(tied->table());
+  head.owns_weight_ = head.weight_ == nullptr;
+  if (head.owns_weight_) {
+    const Parameter source = is_tied ? Parameter::embedding : Parameter::head;
+    TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
+    TROUPE_TRY(head.weight_, context.ops.load(rows, 1));
+  }
   if (head.group_ == nullptr) return head;
   head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));
   return head;
 }
 
 Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
-                           const Tensor& logits) {
+                           const Tensor& logits, bool divided) {
   const std::int64_t count = rows[0];
   const Tensor normed = space_.head_normed->rows(0, count);
-  if (tokens_.sequence_parallel()) {
-    // Other ranks hold some of the rows.
-    const Tensor all = space_.normed->rows(0, tokens);
-    const Slice own = tokens_.own_tokens(tokens);
-    hidden.add_and_norm(ops_, norm_, norm_eps_, all.rows(own.begin, own.count));
-    TROUPE_CHECK(tokens_.gather_tokens(all));
-    ops_.gather_rows(all, rows, normed);
-  } else {
-    HiddenState chosen{space_.head_residual->rows(0, count), space_.head_update->rows(0, count),
-                       hidden.has_update};
-    ops_.gather_rows(hidden.residual, rows, chosen.residual);
-    if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
-    chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
-  }
+  TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
   if (group_ == nullptr) {
     ops_.linear(*weight_, normed, logits);
     return {};
   }
   const Tensor local = space_.local_logits->rows(0, count);
   ops_.linear(*weight_, normed, local);
-  return gather_logits(local, logits);
+  return divided ? group_->columns_to_rows(local, logits, space_.all_logits)
+                 : gather_logits(local, logits);
+}
+
+// normed[i] = norm(hidden of token rows[i]).
+Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
+                             const Tensor& normed) {
+  const std::int64_t count = rows[0];
+  const bool leaves = tokens_.left().data() != nullptr;
+  if (tokens_.divides(tokens) || (leaves && count == tokens)) {
+    // Other ranks hold some of the rows, or all are wanted.
+    const Tensor all = space_.normed->rows(0, tokens);
+    TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
+    ops_.gather_rows(all, rows, normed);
+    return {};
+  }
+  const Tensor residual = space_.head_residual->rows(0, count);
+  const Tensor update = space_.head_update->rows(0, count);
+  ops_.gather_rows(hidden.residual, rows, residual);
+  if (leaves) {
+    ops_.gather_rows(tokens_.left(), rows, update);
+    return tokens_.sum_and_norm(update, residual, {norm_, norm_eps_, normed, true});
+  }
+  HiddenState chosen{residual, update, hidden.has_update};
+  if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
+  chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
+  return {};
 }
 
 Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {

@@ -2,26 +2,32 @@
 
 #include <vector>
 
+#include "models/layers/embedding.hpp"
 #include "models/layers/hidden_state.hpp"
 #include "models/layers/layer_context.hpp"
 
 namespace troupe {
 
 /// The final norm and the projection to logits, of chosen rows only. The vocabulary is split over
-/// the tensor ranks; every rank ends up with all of it.
+/// the tensor ranks; every rank ends up with all of it, of all rows or of its share of them.
 class Head {
  public:
-  static Result<Head> create(const LayerContext& context);
+  /// A head that is tied to the embedding takes `tied`'s table where the device can; `tied` is the
+  /// embedding if this rank has it, and outlives the head.
+  static Result<Head> create(const LayerContext& context, const Embedding* tied);
 
   /// logits[i] = head(norm(hidden of token rows[i])). rows [n] i32 of the pass's `tokens`,
-  /// n <= max_head_rows; logits [n, vocab] f32. Errors: those of Collectives.
+  /// n <= max_head_rows; logits [n, vocab] f32; with `divided` this rank's ceil_slice of these.
+  /// Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
-                       const Tensor& logits);
-  std::size_t bytes() const { return norm_->bytes() + weight_->bytes(); }
+                       const Tensor& logits, bool divided);
+  std::size_t bytes() const { return norm_->bytes() + (owns_weight_ ? weight_->bytes() : 0); }
 
  private:
   explicit Head(const LayerContext& context);
 
+  Result<void> norm_rows(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
+                         const Tensor& normed);
   Result<void> gather_logits(const Tensor& local, const Tensor& logits);
 
   Ops& ops_;
@@ -29,8 +35,9 @@ class Head {
   Collectives* group_;  // null on one rank
   Workspace& space_;
   float norm_eps_;
-  DeviceTensor norm_;                        // [hidden] f32
-  std::unique_ptr<Linear> weight_;           // [ceil(vocab / ranks), hidden]
+  DeviceTensor norm_;               // [hidden] f32
+  std::unique_ptr<Linear> weight_;  // [ceil(vocab / ranks), hidden]
+  bool owns_weight_ = true;
   std::vector<std::int64_t> rows_per_rank_;  // of the gather; equal on all ranks
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -17,21 +18,16 @@ bool is_row_parallel(ShardRule shard) {
   return shard == ShardRule::row || shard == ShardRule::heads_in;
 }
 
-/// A matrix of a checkpoint with the part of it that a rank reads.
-struct Part {
-  Tensor weight;
-  WeightShard shard;
-};
-
-/// A vector counts as a matrix of one column.
-Result<Part> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
-                       const std::string& name, const ModelConfig& config, ShardOf shard) {
-  TROUPE_TRY(Tensor weight, checkpoint.weight(name, shape_of(rule.parameter, config)));
-  if (weight.shape().rank() == 1) weight = weight.reshaped({weight[0], 1});
+/// The part of a stored matrix that a rank reads. A vector counts as a matrix of one column.
+Result<StoredPart> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
+                             const std::string& name, const ModelConfig& config, ShardOf shard) {
+  TROUPE_TRY(StoredTensor weight, checkpoint.stored_weight(name, shape_of(rule.parameter, config)));
+  Tensor& view = weight.view;
+  if (view.shape().rank() == 1) view = view.reshaped({view[0], 1});
   const HeadLayout layout = head_layout(rule.parameter, config);
   TROUPE_TRY(const WeightShard slice,
-             shard_weight(name, rule.shard, weight[0], weight[1], layout, shard));
-  return Part{weight, slice};
+             shard_weight(name, rule.shard, view[0], view[1], layout, shard));
+  return StoredPart{weight, slice.rows, slice.cols};
 }
 
 /// Refuses a weight that `ranks` ranks cannot share.
@@ -46,20 +42,16 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
   return {};
 }
 
-HostTensor stack_parts(std::span<const Part> parts, DType compute) {
-  DType dtype = parts.front().weight.dtype();
-  std::int64_t rows = 0;
-  for (const Part& part : parts) {
-    rows += part.shard.rows.count;
-    if (part.weight.dtype() != dtype) dtype = DType::f32;
+/// The parts one below the other.
+StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
+  StoredMatrix stacked{.columns = parts.front().cols.count,
+                       .dtype = parts.front().matrix.view.dtype()};
+  for (const StoredPart& part : parts) {
+    stacked.rows += part.rows.count;
+    if (part.matrix.view.dtype() != stacked.dtype) stacked.dtype = DType::f32;
   }
-  if (compute == DType::bf16) dtype = DType::bf16;
-  HostTensor stacked(dtype, {rows, parts.front().shard.cols.count});
-  std::int64_t row = 0;
-  for (const Part& part : parts) {
-    read_shard(part.weight, part.shard, stacked->rows(row, part.shard.rows.count));
-    row += part.shard.rows.count;
-  }
+  if (compute == DType::bf16) stacked.dtype = DType::bf16;
+  stacked.parts = std::move(parts);
   return stacked;
 }
 
@@ -71,15 +63,21 @@ const WeightRule& Weights::rule(Parameter parameter) const {
   return *found;
 }
 
-Result<HostTensor> Weights::stacked(Stack stack, std::int64_t layer, std::int64_t expert) const {
-  std::vector<Part> parts;
+Result<StoredMatrix> Weights::stacked(Stack stack, std::int64_t layer, std::int64_t expert) const {
+  std::vector<StoredPart> parts;
   for (const Parameter parameter : stack) {
     const WeightRule& found = rule(parameter);
     const std::string name = checkpoint_name(found, layer, expert);
-    TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_of(parameter)));
+    TROUPE_TRY(const StoredPart part,
+               find_part(checkpoint_, found, name, config_, shard_of(parameter)));
     parts.push_back(part);
   }
-  return stack_parts(parts, compute_);
+  return stack_parts(std::move(parts), compute_);
+}
+
+Result<HostTensor> Weights::matrix(Parameter parameter, std::int64_t layer) const {
+  TROUPE_TRY(const StoredMatrix stored, stacked({parameter}, layer, 0));
+  return in_host_memory(stored);
 }
 
 Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
@@ -90,55 +88,39 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {
-  TROUPE_TRY(const HostTensor weight, stacked(stack, layer, 0));
+  TROUPE_TRY(const StoredMatrix weight, stacked(stack, layer, 0));
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.prepare(weight, parts);
+  return ops_.load(weight, parts);
 }
 
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
                                                                std::int64_t layer) const {
-  std::vector<HostTensor> owners;
-  std::vector<Tensor> views;
+  std::vector<StoredMatrix> weights;
   const Slice experts = experts_.experts;
   for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
-    TROUPE_TRY(HostTensor weight, stacked(stack, layer, expert));
-    views.push_back(weight);
-    owners.push_back(std::move(weight));
+    TROUPE_TRY(StoredMatrix weight, stacked(stack, layer, expert));
+    weights.push_back(std::move(weight));
   }
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.prepare_grouped(views, parts);
+  return ops_.load_grouped(weights, parts);
 }
 
 Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
-  std::vector<Part> parts;
-  std::int64_t elements = 0;
-  for (const Parameter parameter : stack) {
-    const WeightRule& found = rule(parameter);
-    const std::string name = checkpoint_name(found, layer, 0);
-    TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_));
-    elements += part.shard.rows.count;
-    parts.push_back(part);
-  }
-  const HostTensor exact(DType::f32, {elements, 1});
-  std::int64_t at = 0;
-  for (const Part& part : parts) {
-    read_shard(part.weight, part.shard, exact->rows(at, part.shard.rows.count));
-    at += part.shard.rows.count;
-  }
-  TROUPE_TRY(DeviceTensor device, ops_.allocate(DType::f32, {elements}));
-  ops_.upload(exact->reshaped({elements}), device);
+  TROUPE_TRY(StoredMatrix stored, stacked(stack, layer, 0));
+  stored.dtype = DType::f32;
+  const HostTensor exact = in_host_memory(stored);
+  TROUPE_TRY(DeviceTensor device, ops_.allocate(DType::f32, {stored.rows}));
+  ops_.upload(exact->reshaped({stored.rows}), device);
   TROUPE_CHECK(ops_.synchronize());
   return device;
 }
 
-Result<HostTensor> Weights::vocabulary_rows(Parameter parameter) const {
+Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
   const WeightRule& found = rule(parameter);
   const std::string name = checkpoint_name(found, 0, 0);
-  TROUPE_TRY(const Part part, find_part(checkpoint_, found, name, config_, shard_));
-  const std::int64_t rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
-  const DType dtype = compute_ == DType::bf16 ? DType::bf16 : part.weight.dtype();
-  HostTensor table(dtype, {rows, config_.hidden_size});
-  read_shard(part.weight, part.shard, table->rows(0, part.shard.rows.count));
+  TROUPE_TRY(const StoredPart part, find_part(checkpoint_, found, name, config_, shard_));
+  StoredMatrix table = stack_parts({part}, compute_);
+  table.rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
   return table;
 }
 

@@ -8,6 +8,7 @@
 #include "models/config/model_config.hpp"
 #include "models/layers/parameters.hpp"
 #include "models/ops/ops.hpp"
+#include "models/ops/stored_matrix.hpp"
 #include "parallel/experts/expert_share.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -16,7 +17,8 @@
 namespace troupe {
 
 /// The weights of one rank: reads this rank's part of each parameter from the checkpoint and hands
-/// it to Ops in the form a layer needs. What it is made of must outlive it.
+/// it to Ops in the form a layer needs. What it is made of must outlive it, the checkpoint until
+/// Ops::finish_loading().
 ///
 /// Errors of all reads: those of Checkpoint::weight and shard_weight (they name file and tensor),
 /// and what Ops says when device memory runs out.
@@ -43,18 +45,16 @@ class Weights {
   Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
   /// This rank's part of a matrix, in host memory: for layers that rearrange it before they hand it
   /// to Ops. As stored, or bf16 where `compute` rounds.
-  Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const {
-    return stacked({parameter}, layer, 0);
-  }
+  Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const;
   /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
   Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
   Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const {
     return vector({parameter}, layer);
   }
 
-  /// This rank's ceil(vocab / ranks) rows of a [vocab, hidden] matrix; rows that the vocabulary
-  /// does not have are zero, so that all ranks have as many.
-  Result<HostTensor> vocabulary_rows(Parameter parameter) const;
+  /// This rank's ceil(vocab / ranks) rows of a [vocab, hidden] matrix, for Ops to load; rows that
+  /// the vocabulary does not have are zero, so that all ranks have as many.
+  Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
   const ShardOf& shard() const { return shard_; }
 
@@ -64,7 +64,7 @@ class Weights {
   ShardOf shard_of(Parameter parameter) const {
     return is_expert(parameter) ? experts_.part : shard_;
   }
-  Result<HostTensor> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
+  Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
   Result<int> segments(Parameter parameter, std::int64_t layer) const;
 
   const ModelConfig& config_;

@@ -14,18 +14,19 @@ namespace troupe {
 Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
                                                   const Checkpoint& checkpoint, Ops& ops,
                                                   const ParallelContext& parallel,
-                                                  const ModelLimits& limits) {
+                                                  const ModelLimits& limits,
+                                                  const LoadProgress& progress) {
   const ShardOf shard{parallel.at().tensor, parallel.mesh.shape().tensor};
   std::unique_ptr<DecoderModel> model(new DecoderModel(config, limits, ops));
   if (model->limits_.max_positions == 0) {
     model->limits_.max_positions = config.max_position_embeddings;
   }
-  TROUPE_CHECK(model->build(checkpoint, parallel, shard));
+  TROUPE_CHECK(model->build(checkpoint, parallel, shard, progress));
   return std::unique_ptr<Model>(std::move(model));
 }
 
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
-                                 ShardOf shard) {
+                                 ShardOf shard, const LoadProgress& progress) {
   const Family& family = family_of(config_.architecture);
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
                         limits_.compute, ops_);
@@ -36,7 +37,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   TROUPE_TRY(auto tensor,
              TensorGroup::create(
                  shard.size > 1 ? parallel.tensor.device : nullptr, parallel.sequence_parallel,
-                 limits_.max_batch_tokens * rows_per_token * config_.hidden_size, ops_));
+                 limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
+                 config_.hidden_size, exchange.has_value(), ops_));
   tensor_.emplace(std::move(tensor));
   if (exchange) {
     TROUPE_TRY(auto experts,
@@ -72,9 +74,10 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   groups_ = cache_groups(config_).size();
   caches_ = stage_caches(config_, own);
   if (is_last_stage()) {
-    TROUPE_TRY(auto head, Head::create(context));
+    TROUPE_TRY(auto head, Head::create(context, embedding_ ? &*embedding_ : nullptr));
     head_.emplace(std::move(head));
   }
+  TROUPE_TRY(loaded_, ops_.finish_loading(progress));
   return {};
 }
 
@@ -138,8 +141,10 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                                       const Tensor& logits) {
   if (is_last_stage()) {
     if (batch.head_rows.empty()) return {};
-    return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits);
+    return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits,
+                          batch.divides_logits);
   }
+  TROUPE_CHECK(tensor_->finish_sum(hidden.update));
   if (hidden.tokens() == 0) return {};
   ops_.add(hidden.residual, hidden.update);
   return pipeline_->send(hidden.residual, stage_ + 1);
@@ -172,7 +177,8 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   }
   if (rows == 0 || !is_last_stage()) return {};
   TROUPE_CHECK(check_shape("head_rows", batch.head_rows, {rows}, DType::i32));
-  return check_shape("logits", logits, {rows, config_.vocab_size}, DType::f32);
+  const std::int64_t own = batch.divides_logits ? tensor_->token_slice(rows).count : rows;
+  return check_shape("logits", logits, {own, config_.vocab_size}, DType::f32);
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {

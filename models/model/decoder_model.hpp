@@ -19,7 +19,8 @@ class DecoderModel final : public Model {
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config,
                                              const Checkpoint& checkpoint, Ops& ops,
                                              const ParallelContext& parallel,
-                                             const ModelLimits& limits);
+                                             const ModelLimits& limits,
+                                             const LoadProgress& progress);
 
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
   bool can_record() const override;
@@ -27,6 +28,7 @@ class DecoderModel final : public Model {
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
   ExpertLoad expert_load() const override;
   std::size_t weight_bytes() const override;
+  const LoadedWeights& loaded() const override { return loaded_; }
   const ModelConfig& config() const override { return config_; }
   const ModelLimits& limits() const override { return limits_; }
 
@@ -34,7 +36,8 @@ class DecoderModel final : public Model {
   DecoderModel(const ModelConfig& config, const ModelLimits& limits, Ops& ops)
       : config_(config), limits_(limits), ops_(ops) {}
 
-  Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard);
+  Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard,
+                     const LoadProgress& progress);
   Result<void> build_rope();
   /// Enqueues the whole pass.
   Result<void> run(const ForwardBatch& batch, const Tensor& logits);
@@ -60,6 +63,7 @@ class DecoderModel final : public Model {
   bool steps_with_others_ = false;      // other replicas hold experts of this one
   std::optional<Embedding> embedding_;  // of the first stage
   std::int64_t first_layer_ = 0;
+  LoadedWeights loaded_;
   std::vector<DecoderLayer> layers_;  // of this stage
   std::int64_t first_expert_ = 0;     // of this rank, where whole experts are dealt out
   bool tells_expert_load_ = false;    // false: another rank computes parts of the same rows

@@ -168,7 +168,8 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
       const bool is_embedding = parameter == Parameter::embedding;
       const bool is_head = !is_embedding || config.tie_word_embeddings;
       if (is_embedding && first) TROUPE_CHECK(weights.add_vocabulary(*use.rule, 1));
-      if (is_head && last) {
+      const bool shares = is_embedding && first && options.shares_tables;
+      if (is_head && last && !shares) {
         TROUPE_CHECK(weights.add_vocabulary(*use.rule, options.panel_rows));
       }
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +31,8 @@ struct ForwardBatch {
   /// Every pass of as many tokens that says so has its tensors at the same places, a sequence for
   /// each token, and logits for each: what it enqueues may be recorded and replayed.
   bool recorded = false;
+  /// Each tensor rank wants the logits of its ceil_slice of head_rows alone.
+  bool divides_logits = false;
 };
 
 /// How many rows (a token with one of its experts) each expert of this rank has computed: those of
@@ -50,8 +53,8 @@ class Model {
   virtual ~Model() = default;
 
   /// Runs a pass: writes the tokens' keys and values to the cache and, for each of head_rows, the
-  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group; on
-  /// the last stage of a pipeline only, elsewhere it is not looked at).
+  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group, unless
+  /// divides_logits; on the last stage of a pipeline only, elsewhere it is not looked at).
   /// Allocates nothing on the device. Errors: invalid_argument for shapes above the limits or
   /// before allocate_kv_cache; those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
@@ -71,16 +74,22 @@ class Model {
   virtual ExpertLoad expert_load() const = 0;
 
   virtual std::size_t weight_bytes() const = 0;
+  /// How its weights were read, as Ops::finish_loading says.
+  virtual const LoadedWeights& loaded() const = 0;
   virtual const ModelConfig& config() const = 0;
   /// As given, with max_positions resolved.
   virtual const ModelLimits& limits() const = 0;
 };
 
+/// Told how far the weights are, on the thread that loads.
+using LoadProgress = std::function<void(const LoadedWeights&)>;
+
 /// Loads this rank's part. `ops` and the collectives must outlive the model; config and checkpoint
-/// are free to go. Errors: those of check_model; resource_exhausted.
+/// are free to go. Errors: those of check_model; resource_exhausted; io.
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           Ops& ops, const ParallelContext& parallel,
-                                          const ModelLimits& limits);
+                                          const ModelLimits& limits,
+                                          const LoadProgress& progress = nullptr);
 
 /// Everything that can be refused before a process starts, from headers alone: missing tensors,
 /// shapes that differ from the config (corrupt_data, with file and tensor), sizes that do not

@@ -11,6 +11,8 @@
 
 namespace troupe {
 
+struct StoredMatrix;
+
 /// A weight matrix [n, k] in the layout its device multiplies fastest. Opaque: made by
 /// `Ops::prepare`, used by `Ops::linear` of the same Ops.
 class Linear {
@@ -170,6 +172,14 @@ struct DeviceMemory {
 ///
 /// Exactness (docs/architecture.md): an output row depends on its own input row, the weights and
 /// nothing else; each element of a product is one chain of fused multiply-adds over k in ascending
+/// How far the reading of weights is.
+struct LoadedWeights {
+  std::uint64_t bytes = 0;         ///< that the device has
+  std::uint64_t total_bytes = 0;   ///< of all that were asked for
+  std::uint64_t direct_bytes = 0;  ///< of the files, read past the page cache
+  double seconds = 0.0;            ///< since the first was asked for
+};
+
 /// order within a segment; the segments of a row-parallel matrix are added as a fixed binary tree.
 class Ops {
  public:
@@ -253,6 +263,27 @@ class Ops {
   virtual void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) = 0;
 
   /// residual += x, then out = rms_norm(residual). All [rows, hidden].
+  /// As prepare, prepare_grouped and prepare_table, of weights that stay where they are until
+  /// finish_loading(): a device with memory of its own reads them meanwhile, several at a time.
+  /// What is made may be used after that. Errors: also io, then or by finish_loading().
+  virtual Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments);
+  virtual Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
+                                                              int segments);
+  virtual Result<DeviceTensor> load_table(const StoredMatrix& weight);
+  /// Returns when all weights are read; calls `progress`, if it is one, now and then. Nothing of a
+  /// device that shares the host's memory, whose weights are there at once.
+  virtual Result<LoadedWeights> finish_loading(
+      const std::function<void(const LoadedWeights&)>& progress) {
+    (void)progress;
+    return LoadedWeights{};
+  }
+  /// A product with `table`, one of prepare_table or load_table that outlives it, in its memory;
+  /// null where products want their weights otherwise.
+  virtual std::unique_ptr<Linear> share_table(const Tensor& table) {
+    (void)table;
+    return nullptr;
+  }
+
   virtual void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
                             float eps, const Tensor& out) = 0;
 

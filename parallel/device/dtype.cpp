@@ -4,16 +4,6 @@
 
 namespace troupe {
 
-float to_float(BFloat16 value) { return std::bit_cast<float>(std::uint32_t{value.bits} << 16); }
-
-BFloat16 to_bfloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {  // NaN: keep it one after truncation
-    return {static_cast<std::uint16_t>((bits >> 16) | 0x0040u)};
-  }
-  return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
-}
-
 float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1fu;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -53,9 +54,17 @@ struct BFloat16 {
 static_assert(sizeof(BFloat16) == 2);
 
 /// Exact.
-float to_float(BFloat16 value);
+constexpr float to_float(BFloat16 value) {
+  return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
+}
 /// Round to nearest, ties to even; NaN stays NaN.
-BFloat16 to_bfloat16(float value);
+constexpr BFloat16 to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t nan = (bits >> 16) | 0x0040U;  // keeps it one after truncation
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return {static_cast<std::uint16_t>(is_nan ? nan : rounded)};
+}
 /// IEEE binary16 to fp32, exact (subnormals included).
 float half_to_float(std::uint16_t bits);
 

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
-#include "parallel/device/convert.hpp"
 
 namespace troupe {
 namespace {
@@ -57,6 +56,7 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
 }
 
 CudaOps::~CudaOps() {
+  upload_.reset();
   if (stream_ != nullptr) cudaStreamSynchronize(stream());
   products_.reset();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -92,8 +92,14 @@ void CudaOps::check(const Result<void>& done) {
 }
 
 Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
+  TROUPE_TRY(DeviceTensor memory, allocate_unset(dtype, shape));
+  check(cudaMemsetAsync(memory->data(), 0, memory->bytes(), stream()), "cudaMemset");
+  return memory;
+}
+
+Result<DeviceTensor> CudaOps::allocate_unset(DType dtype, const Shape& shape) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
-  cudaStream_t on = stream();
+  (void)stream();
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
   if (error != cudaSuccess && error != cudaErrorMemoryAllocation) {
@@ -110,7 +116,6 @@ Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
         device_, bytes, shape.to_string(), to_string(dtype), free, total,
         cudaGetErrorString(error));
   }
-  check(cudaMemsetAsync(memory, 0, bytes, on), "cudaMemset");
   return DeviceTensor(Tensor(memory, dtype, shape), [](void* of) { cudaFree(of); });
 }
 
@@ -158,40 +163,6 @@ Result<std::unique_ptr<Recording>> CudaOps::record(const std::function<Result<vo
 void CudaOps::replay(const Recording& recording) {
   check(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph, stream()),
         "cudaGraphLaunch");
-}
-
-Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {
-  TROUPE_TRY(DeviceTensor table, allocate(dtype_, weight.shape()));
-  TROUPE_CHECK(upload_weight(weight, table));
-  return table;
-}
-
-Result<void> CudaOps::upload_weight(const Tensor& weight, const Tensor& device) {
-  if (weight.dtype() == dtype_) {
-    upload(weight, device);
-    return synchronize();
-  }
-  const HostTensor host(dtype_, weight.shape());
-  convert(weight, host);
-  upload(host, device);
-  return synchronize();
-}
-
-Result<std::unique_ptr<Linear>> CudaOps::prepare(const Tensor& weight, int /*segments*/) {
-  TROUPE_TRY(DeviceTensor table, prepare_table(weight));
-  return std::unique_ptr<Linear>(std::make_unique<CudaLinear>(std::move(table)));
-}
-
-Result<std::unique_ptr<GroupedLinear>> CudaOps::prepare_grouped(std::span<const Tensor> weights,
-                                                                int /*segments*/) {
-  const Shape& shape = weights.front().shape();
-  const auto experts = static_cast<std::int64_t>(weights.size());
-  TROUPE_TRY(DeviceTensor all, allocate(dtype_, {experts, shape[0], shape[1]}));
-  for (std::int64_t e = 0; e < experts; ++e) {
-    TROUPE_CHECK(
-        upload_weight(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape)));
-  }
-  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
 }
 
 Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t blocks,

@@ -10,6 +10,7 @@
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_products.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
+#include "models/ops/cuda/weight_upload.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {
@@ -43,9 +44,10 @@ class CudaGroupedLinear final : public GroupedLinear {
   DeviceTensor weights_;
 };
 
-/// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, marks in
-/// cuda_marks.cpp, single rows in cuda_rows.cu, attention in cuda_attention.cu, routing in
-/// cuda_routing.cu, experts in cuda_experts.cu, sampling in cuda_sampler.cu.
+/// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, weights in
+/// cuda_weights.cpp, marks in cuda_marks.cpp, single rows in cuda_rows.cu, attention in
+/// cuda_attention.cu, routing in cuda_routing.cu, cuda_sorting.cu and cuda_combine.cu, experts in
+/// cuda_experts.cu, sampling in cuda_sampler.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
@@ -70,6 +72,13 @@ class CudaOps final : public Ops {
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
                                                          int segments) override;
   Result<DeviceTensor> prepare_table(const Tensor& weight) override;
+  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments) override;
+  Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
+                                                      int segments) override;
+  Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
+  Result<LoadedWeights> finish_loading(
+      const std::function<void(const LoadedWeights&)>& progress) override;
+  std::unique_ptr<Linear> share_table(const Tensor& table) override;
   Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
                                                             std::int32_t block_size,
                                                             const AttentionShape& shape,
@@ -139,9 +148,14 @@ class CudaOps final : public Ops {
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::unique_ptr<CudaProducts> products_;
   std::unique_ptr<FlashAttention> flash_attention_;  ///< for bf16
+  /// Device memory with whatever is in it.
+  Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
+  /// Begins to bring `weight` to `device` [rows, columns].
+  void begin_load(const StoredMatrix& weight, const Tensor& device);
   DeviceTensor sampled_rows_;                        ///< SampledRows of a pass, as bytes
   CudaMarks marks_;
   std::optional<Error> error_;
 };
 
 }  // namespace troupe
+  std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()

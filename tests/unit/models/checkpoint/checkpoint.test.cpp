@@ -75,32 +75,5 @@ TEST(Checkpoint, names_expected_and_found_shape_of_a_weight) {
   EXPECT_THAT(checkpoint.weight("i", {1}).error().message, HasSubstr("found i32 [1]"));
 }
 
-TEST(ReadShard, copies_rows_and_columns_and_converts) {
-  std::array<float, 12> values{};
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5F;
-  const Tensor matrix(values.data(), DType::f32, {3, 4});
-  const HostTensor same(DType::f32, {2, 2});
-  read_shard(matrix, {{1, 2}, {2, 2}}, same);
-  EXPECT_THAT(same->span<float>(), ElementsAre(6.5F, 7.5F, 10.5F, 11.5F));
-  const HostTensor rounded(DType::bf16, {1, 4});
-  read_shard(matrix, {{0, 1}, {0, 4}}, rounded);
-  EXPECT_EQ(to_float(rounded->as<BFloat16>()[3]), 3.5F);
-
-  std::array<std::uint16_t, 2> halves{0x3C00, 0xC000};  // 1 and -2
-  const HostTensor widened(DType::f32, {1, 2});
-  read_shard(Tensor(halves.data(), DType::f16, {1, 2}), {{0, 1}, {0, 2}}, widened);
-  EXPECT_THAT(widened->span<float>(), ElementsAre(1.0F, -2.0F));
-}
-
-TEST(ReadShard, reads_weights_at_odd_addresses) {
-  alignas(8) std::array<char, 9> memory{};
-  const std::array<float, 2> values{1.25F, -3.0F};
-  std::memcpy(memory.data() + 1, values.data(), sizeof values);
-  const HostTensor out(DType::bf16, {1, 2});
-  read_shard(Tensor(memory.data() + 1, DType::f32, {1, 2}), {{0, 1}, {0, 2}}, out);
-  EXPECT_EQ(to_float(out->as<BFloat16>()[0]), 1.25F);
-  EXPECT_EQ(to_float(out->as<BFloat16>()[1]), -3.0F);
-}
-
 }  // namespace
 }  // namespace troupe

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/ops.hpp"
+#include "models/ops/stored_matrix.hpp"
+
+namespace troupe {
+
+/// Brings weights from a checkpoint to the memory of a GPU: several threads read pieces of them
+/// into page-locked memory, each one piece while the GPU copies its last one. Pieces that are whole
+/// in the file and are not in the page cache are read past it, where the file system can.
+///
+/// add() and finish() on one thread.
+class WeightUpload {
+ public:
+  struct Options {
+    int device = 0;
+    DType dtype = DType::bf16;  ///< of the weights there: f32 or bf16
+    int threads = 8;
+    std::int64_t piece_bytes = std::int64_t{4} << 20;  ///< of a copy
+  };
+
+  /// Of GPUs that `ranks` processes of this machine load at once: the cores shared out, a few each.
+  static int threads_for(int ranks);
+
+  explicit WeightUpload(const Options& options);
+  /// Waits for pieces that are under way.
+  ~WeightUpload();
+  WeightUpload(const WeightUpload&) = delete;
+  WeightUpload& operator=(const WeightUpload&) = delete;
+
+  /// Begins to bring the parts of `matrix` to `device` [rows, columns], of the options' dtype; both
+  /// must stay until finish(). Rows that no part fills are left alone.
+  void add(const StoredMatrix& matrix, const Tensor& device);
+
+  /// Returns when everything is there; calls `progress`, if it is one, now and then. Errors: io,
+  /// with the file; internal and resource_exhausted, with the device.
+  Result<LoadedWeights> finish(const std::function<void(const LoadedWeights&)>& progress);
+
+ private:
+  /// Rows of a part that become one copy.
+  struct Piece {
+    StoredPart part;
+    std::byte* device = nullptr;
+    std::size_t bytes = 0;  ///< there
+  };
+  class Reader;
+
+  void add_rows(const StoredPart& part, std::int64_t row, const Tensor& device);
+  void push(const StoredPart& part, std::byte* device);
+  std::optional<Piece> take();
+  void fail_with(Error error);
+  LoadedWeights state() const;
+
+  Options options_;
+  std::vector<std::thread> threads_;
+  std::chrono::steady_clock::time_point began_{};
+  std::uint64_t total_bytes_ = 0;  // add() and finish() only
+  std::atomic<std::uint64_t> bytes_ = 0, direct_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Piece> pieces_;
+  bool closed_ = false;  // no more pieces come
+  int running_ = 0;      // threads
+  std::optional<Error> error_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,82 @@
+#include "models/ops/stored_matrix.hpp"
+
+#include <cstring>
+
+namespace troupe {
+namespace {
+
+template <class T>
+T load(const std::byte* from, std::int64_t i) {
+  T value;
+  std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof value, sizeof value);
+  return value;
+}
+
+float as_float(float value) { return value; }
+float as_float(BFloat16 value) { return to_float(value); }
+float as_float(std::uint16_t half) { return half_to_float(half); }
+
+void put(float value, float& to) { to = value; }
+void put(float value, BFloat16& to) { to = to_bfloat16(value); }
+
+template <class From, class To>
+void convert_row(const std::byte* from, std::int64_t count, To* to) {
+  for (std::int64_t i = 0; i < count; ++i) put(as_float(load<From>(from, i)), to[i]);
+}
+
+template <class To>
+void convert_row(const std::byte* from, DType dtype, std::int64_t count, To* to) {
+  if (dtype == DType::bf16) {
+    convert_row<BFloat16>(from, count, to);
+  } else if (dtype == DType::f16) {
+    convert_row<std::uint16_t>(from, count, to);
+  } else {
+    convert_row<float>(from, count, to);
+  }
+}
+
+}  // namespace
+
+std::int64_t StoredMatrix::filled_rows() const {
+  std::int64_t filled = 0;
+  for (const StoredPart& part : parts) filled += part.rows.count;
+  return filled;
+}
+
+void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
+               void* out) {
+  const Tensor& matrix = part.matrix.view;
+  const std::size_t size = size_of(matrix.dtype());
+  const std::int64_t columns = part.cols.count;
+  const bool dense = columns == matrix[1] && dtype == matrix.dtype();
+  const auto* data = static_cast<const std::byte*>(matrix.data());
+  for (std::int64_t row = 0; row < count; ++row) {
+    const std::int64_t begin = (part.rows.begin + first + row) * matrix[1] + part.cols.begin;
+    const std::byte* from = data + static_cast<std::size_t>(begin) * size;
+    if (dense) {
+      std::memcpy(out, from, static_cast<std::size_t>(count * columns) * size);
+      return;
+    }
+    const std::int64_t to = row * columns;
+    if (dtype == matrix.dtype()) {
+      std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(to) * size, from,
+                  static_cast<std::size_t>(columns) * size);
+    } else if (dtype == DType::bf16) {
+      convert_row(from, matrix.dtype(), columns, static_cast<BFloat16*>(out) + to);
+    } else {
+      convert_row(from, matrix.dtype(), columns, static_cast<float*>(out) + to);
+    }
+  }
+}
+
+HostTensor in_host_memory(const StoredMatrix& matrix) {
+  HostTensor host(matrix.dtype, {matrix.rows, matrix.columns});
+  std::int64_t row = 0;
+  for (const StoredPart& part : matrix.parts) {
+    copy_rows(part, 0, part.rows.count, matrix.dtype, host->rows(row, part.rows.count).data());
+    row += part.rows.count;
+  }
+  return host;
+}
+
+}  // namespace troupe

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "parallel/device/tensor.hpp"
+#include "parallel/sharding/sharding.hpp"
+
+namespace troupe {
+
+/// A tensor of a checkpoint where it lies: mapped memory, and the file behind it.
+struct StoredTensor {
+  Tensor view = {};          ///< to be read only; need not be aligned
+  int file = -1;             ///< descriptor of the file that is mapped; -1: memory alone
+  int direct_file = -1;      ///< the same, read past the page cache (O_DIRECT); -1: it cannot be
+  std::uint64_t offset = 0;  ///< of the view's first byte in the file
+};
+
+/// Some rows and columns of a stored matrix [n, k].
+struct StoredPart {
+  StoredTensor matrix;
+  Slice rows = {};
+  Slice cols = {};
+};
+
+/// A matrix [rows, columns] that is made of parts of stored ones, one below the other; its last
+/// rows, which no part fills, are zero. All parts have as many columns. Refers to memory and files
+/// of the checkpoint.
+struct StoredMatrix {
+  std::vector<StoredPart> parts = {};
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  DType dtype = DType::bf16;  ///< f32, bf16, or that of all parts: what it is in host memory
+
+  std::int64_t filled_rows() const;
+};
+
+/// Copies `count` rows of the part, from its row `first` on, to `out`, dense rows of `dtype`: the
+/// matrix's, or f32 (exactly) or bf16 (rounded to nearest even) of f32, bf16 or f16.
+void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
+               void* out);
+
+/// The matrix in host memory. Throws std::bad_alloc.
+HostTensor in_host_memory(const StoredMatrix& matrix);
+
+}  // namespace troupe

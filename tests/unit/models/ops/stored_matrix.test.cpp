@@ -1,0 +1,91 @@
+#include "models/ops/stored_matrix.hpp"
+
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+
+StoredPart part_of(const Tensor& view, Slice rows, Slice cols) {
+  return {.matrix = {.view = view}, .rows = rows, .cols = cols};
+}
+
+StoredMatrix matrix_of(std::vector<StoredPart> parts, DType dtype) {
+  StoredMatrix matrix{.columns = parts.front().cols.count, .dtype = dtype};
+  for (const StoredPart& part : parts) matrix.rows += part.rows.count;
+  matrix.parts = std::move(parts);
+  return matrix;
+}
+
+std::array<float, 12> counted() {
+  std::array<float, 12> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + 0.5F;
+  return values;
+}
+
+TEST(StoredMatrix, copies_slices_and_converts) {
+  auto values = counted();
+  const Tensor view(values.data(), DType::f32, {3, 4});
+  const HostTensor same = in_host_memory(matrix_of({part_of(view, {1, 2}, {2, 2})}, DType::f32));
+  EXPECT_THAT(same->span<float>(), ElementsAre(6.5F, 7.5F, 10.5F, 11.5F));
+  const HostTensor rounded =
+      in_host_memory(matrix_of({part_of(view, {0, 1}, {0, 4})}, DType::bf16));
+  EXPECT_EQ(to_float(rounded->as<BFloat16>()[3]), 3.5F);
+
+  std::array<std::uint16_t, 2> halves{0x3C00, 0xC000};  // 1 and -2
+  const Tensor half_view(halves.data(), DType::f16, {1, 2});
+  const HostTensor widened =
+      in_host_memory(matrix_of({part_of(half_view, {0, 1}, {0, 2})}, DType::f32));
+  EXPECT_THAT(widened->span<float>(), ElementsAre(1.0F, -2.0F));
+}
+
+TEST(StoredMatrix, puts_parts_of_several_types_below_each_other_and_zeros_where_there_is_none) {
+  auto values = counted();
+  std::array<BFloat16, 4> narrow{to_bfloat16(1), to_bfloat16(2), to_bfloat16(3), to_bfloat16(4)};
+  const Tensor view(values.data(), DType::f32, {3, 4});
+  const Tensor narrow_view(narrow.data(), DType::bf16, {2, 2});
+  StoredMatrix matrix =
+      matrix_of({part_of(view, {2, 1}, {1, 2}), part_of(narrow_view, {0, 2}, {0, 2})}, DType::f32);
+  EXPECT_EQ(matrix.filled_rows(), 3);
+  matrix.rows = 4;
+  EXPECT_THAT(in_host_memory(matrix)->span<float>(), ElementsAre(9.5F, 10.5F, 1, 2, 3, 4, 0, 0));
+}
+
+TEST(StoredMatrix, copies_some_rows_of_a_part) {
+  auto values = counted();
+  const Tensor view(values.data(), DType::f32, {3, 4});
+  std::array<float, 4> out{};
+  copy_rows(part_of(view, {1, 2}, {0, 4}), 1, 1, DType::f32, out.data());
+  EXPECT_THAT(out, ElementsAre(8.5F, 9.5F, 10.5F, 11.5F));
+}
+
+TEST(StoredMatrix, reads_weights_at_odd_addresses) {
+  alignas(8) std::array<char, 9> memory{};
+  const std::array<float, 2> values{1.25F, -3.0F};
+  std::memcpy(memory.data() + 1, values.data(), sizeof values);
+  const Tensor view(memory.data() + 1, DType::f32, {1, 2});
+  const HostTensor out = in_host_memory(matrix_of({part_of(view, {0, 1}, {0, 2})}, DType::bf16));
+  EXPECT_EQ(to_float(out->as<BFloat16>()[0]), 1.25F);
+  EXPECT_EQ(to_float(out->as<BFloat16>()[1]), -3.0F);
+}
+
+TEST(StoredMatrix, rounds_to_nearest_even_and_keeps_what_is_no_number) {
+  std::array<float, 4> values{1.0F + 0x1p-8F, 1.0F + 0x1p-8F + 0x1p-20F,
+                              std::numeric_limits<float>::quiet_NaN(),
+                              -std::numeric_limits<float>::infinity()};
+  const Tensor view(values.data(), DType::f32, {1, 4});
+  const HostTensor out = in_host_memory(matrix_of({part_of(view, {0, 1}, {0, 4})}, DType::bf16));
+  EXPECT_EQ(to_float(out->as<BFloat16>()[0]), 1.0F);
+  EXPECT_EQ(to_float(out->as<BFloat16>()[1]), 1.0F + 0x1p-7F);
+  EXPECT_NE(to_float(out->as<BFloat16>()[2]), to_float(out->as<BFloat16>()[2]));
+  EXPECT_EQ(to_float(out->as<BFloat16>()[3]), -std::numeric_limits<float>::infinity());
+}
+
+}  // namespace
+}  // namespace troupe
