@@ -8,6 +8,7 @@
 #include "launcher/bench/bench.hpp"
 #include "launcher/bench/ops/ops_bench.hpp"
 #include "launcher/bench/schedule_bench.hpp"
+#include "launcher/bench/weights/weights_bench.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/init/init.hpp"
 #include "launcher/job/batch_job.hpp"
@@ -50,6 +51,9 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   }
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "ops") {
     return run_ops_bench(std::span(arguments).subspan(2));
+  }
+  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "weights") {
+    return run_weights_bench(std::span(arguments).subspan(2));
   }
   if (!arguments.empty() && arguments[0] == "init") {
     return run_init(std::span(arguments).subspan(1));

@@ -55,7 +55,7 @@ std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
 }
 
-WorkerSpec Domain::worker_spec(int rank) const {
+WorkerSpec Domain::worker_spec(int rank, const ActorHandle<StartBoard>& board) const {
   return {.model_path = spec_.model_path,
           .load_format = spec_.load_format,
           .rank = rank,
@@ -74,17 +74,19 @@ WorkerSpec Domain::worker_spec(int rank) const {
           .block_size = spec_.block_size,
           .draft_model_path = spec_.draft_model_path,
           .draft_tokens = spec_.speculation.tokens,
-          .epoch = epoch_};
+          .epoch = epoch_,
+          .board = board};
 }
 
-void Domain::begin_spawn(const ActorHandle<Driver>& driver) {
+void Domain::begin_spawn(const ActorHandle<Driver>& driver, const ActorHandle<StartBoard>& board) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       {.name = executor_name()},
       ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(
-        {.name = fmt::format("worker-{}", rank), .resources = {.devices = 1}}, worker_spec(rank)));
+        {.name = fmt::format("worker-{}", rank), .resources = {.devices = 1}},
+        worker_spec(rank, board)));
   }
 }
 

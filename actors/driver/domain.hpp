@@ -26,8 +26,9 @@ class Domain {
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
          std::uint32_t epoch);
 
-  /// Asks for the processes of the executor and the workers.
-  void begin_spawn(const ActorHandle<Driver>& driver);
+  /// Asks for the processes of the executor and the workers, which tell `board`, if it is one, how
+  /// far they are.
+  void begin_spawn(const ActorHandle<Driver>& driver, const ActorHandle<StartBoard>& board);
   /// Waits for them; `on_down` hears of each one's end from then on. Errors name the actor.
   Result<void> finish_spawn(const DownCallback& on_down);
 
@@ -58,7 +59,7 @@ class Domain {
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
   std::string executor_name() const;
-  WorkerSpec worker_spec(int rank) const;
+  WorkerSpec worker_spec(int rank, const ActorHandle<StartBoard>& board) const;
   GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
 
   Cluster& cluster_;

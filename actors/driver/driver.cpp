@@ -1,13 +1,21 @@
 #include "actors/driver/driver.hpp"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
 #include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_intake.hpp"
+#include "actors/worker/phase_times.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
+
+namespace {
+
+constexpr auto board_timeout = std::chrono::seconds(10);
+
+}  // namespace
 
 Driver::Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineEvents events)
     : context_(context), cluster_(cluster), spec_(std::move(spec)), events_(std::move(events)) {}
@@ -18,12 +26,19 @@ Result<EngineInfo> Driver::start() {
                                   .tensor = spec_.tensor_parallel_size},
                                  spec_.expert_parallel_size));
   router_.emplace(spec_.data_parallel_size);
+  PhaseTimes times;
+  ActorHandle<StartBoard> board;
+  if (events_.on_loading) {
+    TROUPE_TRY(board, cluster_->spawn_local<StartBoard>({.name = "start-board"}, events_.on_loading)
+                          .get(board_timeout));
+  }
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, index, epoch_));
-    domains_.back()->begin_spawn(context_.self<Driver>());
+    domains_.back()->begin_spawn(context_.self<Driver>(), board);
   }
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
+  times.note("processes");
 
   for (auto& domain : domains_) domain->begin_announce();
   for (auto& domain : domains_) TROUPE_CHECK(domain->begin_load());
@@ -34,6 +49,7 @@ Result<EngineInfo> Driver::start() {
     TROUPE_TRY(const auto loaded, domain->finish_load());
     reports.insert(reports.end(), loaded.begin(), loaded.end());
   }
+  times.note("models");
   for (const WorkerReport& report : reports) {
     info.weight_bytes += report.weight_bytes;
     bytes_per_block += report.kv_bytes_per_block;
@@ -44,6 +60,9 @@ Result<EngineInfo> Driver::start() {
           ? choose_kv_cache_blocks(spec_, bytes_per_block, available_memory_bytes())
           : choose_device_kv_cache_blocks(spec_, reports);
   info.kv_bytes = bytes_per_block * static_cast<std::uint64_t>(info.kv_cache_blocks);
+  if (info.kv_cache_blocks < 1 && spec_.device != DeviceKind::cpu) {
+    return no_room_for_blocks(spec_, reports);
+  }
   if (info.kv_cache_blocks < 1) {
     return fail(ErrorCode::resource_exhausted,
                 "there is no memory for a single KV block of {} tokens: free memory, or split the "
@@ -52,6 +71,8 @@ Result<EngineInfo> Driver::start() {
   }
   for (auto& domain : domains_) domain->begin_serve(info.kv_cache_blocks);
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info.kv_cache_blocks));
+  times.note("caches and channels");
+  log::info("the engine was ready after {}", times.text());
   log::info("serving {} on {} replicas of {} workers with {} KV blocks each", spec_.model_path,
             spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
             info.kv_cache_blocks);

@@ -7,6 +7,7 @@
 #include "actors/engine/report.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
+#include "actors/worker/start_board.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "runtime/actor/actor_down.hpp"
@@ -62,6 +63,8 @@ struct EngineEvents {
   /// What a process says of itself when it was asked for its telemetry, `all` of it or totals only,
   /// or why it did not. May be empty: then nobody is asked.
   std::function<void(bool all, Result<ProcessTelemetry>)> on_telemetry = {};
+  /// How far a worker is with its weights, now and then. May be empty.
+  std::function<void(const LoadingState&)> on_loading = {};
 };
 
 }  // namespace troupe

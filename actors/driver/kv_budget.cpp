@@ -18,6 +18,13 @@ std::optional<std::uint64_t> available_memory_bytes() {
 
 namespace {
 
+/// Bytes of a device that the KV cache may take; below 0 where too much is taken already.
+double room_for_blocks(const EngineSpec& spec, const DeviceUse& device) {
+  const double kept_free =
+      (1.0 - spec.device_memory_utilization) * static_cast<double>(device.total);
+  return static_cast<double>(device.free) - static_cast<double>(device.later) - kept_free;
+}
+
 /// What max_num_seqs requests of max_model_len tokens can use.
 std::int64_t useful_blocks(const EngineSpec& spec) {
   const std::int64_t blocks_per_sequence =
@@ -40,13 +47,25 @@ std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
   if (spec.kv_cache_blocks > 0) return spec.kv_cache_blocks;
   std::int64_t blocks = useful_blocks(spec);
   for (const WorkerReport& worker : workers) {
-    const double kept_free =
-        (1.0 - spec.device_memory_utilization) * static_cast<double>(worker.device_total_bytes);
-    const double room = static_cast<double>(worker.device_free_bytes) - kept_free;
-    const double fit = room / static_cast<double>(worker.kv_bytes_per_block);
-    blocks = std::min(blocks, static_cast<std::int64_t>(std::max(fit, 0.0)));
+    const double fit =
+        room_for_blocks(spec, worker.device) / static_cast<double>(worker.kv_bytes_per_block);
+    blocks = std::min(blocks, static_cast<std::int64_t>(std::max(fit, 0.0)) - 1);
   }
-  return blocks;
+  return std::max<std::int64_t>(blocks, 0);
+}
+
+Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers) {
+  const auto fullest = std::ranges::min_element(workers, {}, [&](const WorkerReport& worker) {
+    return room_for_blocks(spec, worker.device);
+  });
+  return fail(ErrorCode::resource_exhausted,
+              "there is no device memory for a single KV block of {} tokens ({} bytes). Of {} "
+              "(engine.gpu_memory_utilization lets {:.0f} % be taken). Free the device of other "
+              "processes, raise engine.gpu_memory_utilization, lower engine.max_num_batched_tokens "
+              "({}) or engine.max_num_seqs ({}), or split the model over more GPUs "
+              "(parallel.tensor_parallel_size, parallel.pipeline_parallel_size)",
+              spec.block_size, fullest->kv_bytes_per_block, describe(fullest->device),
+              spec.device_memory_utilization * 100, spec.max_num_batched_tokens, spec.max_num_seqs);
 }
 
 }  // namespace troupe

@@ -21,8 +21,12 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
                                     std::optional<std::uint64_t> free_bytes);
 
 /// The same for workers whose devices have memory of their own: within what
-/// spec.device_memory_utilization leaves on the fullest of them.
+/// spec.device_memory_utilization leaves on the fullest of them besides what they take later
+/// (DeviceUse::later), one block less, which passes that are recorded may want for themselves.
 std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
                                            std::span<const WorkerReport> workers);
+
+/// Why those are 0: what has the memory of the fullest device, and what to do. At least one worker.
+Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers);
 
 }  // namespace troupe

@@ -1,9 +1,11 @@
 #include "actors/worker/worker.hpp"
 
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "actors/worker/step_plane.hpp"
+#include "models/model/footprint.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -14,6 +16,9 @@ constexpr auto idle_wait = std::chrono::milliseconds(1000);
 constexpr auto no_wait = std::chrono::milliseconds(0);
 /// How long counts are waited for that a step is changing.
 constexpr auto counts_wait = std::chrono::milliseconds(200);
+/// Of device memory: recorded passes of all lengths, and kernels, which are loaded when first used.
+constexpr std::uint64_t recordings_bytes = std::uint64_t{128} << 20;
+constexpr std::uint64_t kernels_bytes = std::uint64_t{256} << 20;
 
 }  // namespace
 
@@ -36,46 +41,114 @@ Result<GroupAddresses> Worker::announce() {
 }
 
 Result<WorkerReport> Worker::load(const GroupPeers& peers) {
-  const auto began = std::chrono::steady_clock::now();
+  PhaseTimes times;
   if (!groups_) return fail(ErrorCode::invalid_argument, "load() before announce()");
+  // Headers are read while the device comes up.
+  auto opening = std::async(std::launch::async, [this] {
+    return Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype);
+  });
   TROUPE_CHECK(groups_->connect(peers, recorder_));
+  times.note("groups");
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
   TROUPE_TRY(const int device, own_device());
+  times.note("library");
   TROUPE_TRY(ops_, make_ops({.kind = spec_.device,
                              .dtype = dtype,
                              .device = device,
                              .threads = spec_.threads,
                              .cores_are_shared = threads > cores}));
+  times.note("device");
+  const DeviceMemory before = ops_->memory().value_or(DeviceMemory{});
   if (spec_.device != DeviceKind::cpu) TROUPE_CHECK(groups_->join_devices(*ops_));
-  TROUPE_TRY(const Checkpoint checkpoint,
-             Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype));
+  times.note("ranks");
+  TROUPE_TRY(const Checkpoint checkpoint, opening.get());
+  times.note("checkpoint");
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,
                            .max_positions = spec_.max_model_len,
                            .block_size = spec_.block_size,
                            .compute = dtype,
                            .kv_dtype = dtype};
-  TROUPE_TRY(model_, load_model(config_, checkpoint, *ops_, groups_->context(), limits));
-  log::info("{}: loaded {} in {} ms, {} bytes of weights, {} threads", place(), spec_.model_path,
-            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
-                                                                  began)
-                .count(),
-            model_->weight_bytes(), spec_.threads);
-  WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block()};
+  auto model = load_model(config_, checkpoint, *ops_, groups_->context(), limits,
+                          [this](const LoadedWeights& loaded) { tell(loaded); });
+  if (!model.ok()) return not_loaded(std::move(model).error(), checkpoint, before);
+  model_ = *std::move(model);
+  times.note("weights");
+  const LoadedWeights& loaded = model_->loaded();
+  if (loaded.bytes > 0) {
+    tell(loaded);
+    log::info("{}: {} of weights in {:.2f} s, {:.1f} GB/s; {} past the page cache", place(),
+              in_gib(loaded.bytes), loaded.seconds,
+              static_cast<double>(loaded.bytes) * 1e-9 / loaded.seconds,
+              in_gib(loaded.direct_bytes));
+  }
+  WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block(), {}};
   if (!spec_.draft_model_path.empty() && answers_steps(groups_->mesh(), spec_.rank)) {
     TROUPE_TRY(Drafter drafter,
                Drafter::create(spec_.draft_model_path, spec_.load_format, config_, limits, *ops_));
     drafter_ = std::make_unique<Drafter>(std::move(drafter));
     report.weight_bytes += drafter_->weight_bytes();
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
+    times.note("draft model");
   }
-  if (const auto memory = ops_->memory()) {
-    report.device_free_bytes = memory->free_bytes;
-    report.device_total_bytes = memory->total_bytes;
-  }
+  if (const auto after = ops_->memory()) report.device = device_use(before, *after, report);
+  log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
+            times.text(), model_->weight_bytes(), spec_.threads);
+  if (report.device.total > 0) log::info("{}: of {}", place(), describe(report.device));
   return report;
+}
+
+void Worker::tell(const LoadedWeights& loaded) const {
+  if (!spec_.board) return;
+  const LoadingState state{spec_.rank, loaded.bytes, loaded.total_bytes};
+  spec_.board.call<&StartBoard::note>(state).then([](const Result<void>&) {});
+}
+
+DeviceUse Worker::device_use(const DeviceMemory& before, const DeviceMemory& after,
+                             const WorkerReport& report) const {
+  DeviceUse use{.total = after.total_bytes, .free = after.free_bytes};
+  use.elsewhere = before.total_bytes - before.free_bytes;
+  use.weights = report.weight_bytes;
+  const std::uint64_t own =
+      before.free_bytes > after.free_bytes ? before.free_bytes - after.free_bytes : 0;
+  use.buffers = own > use.weights ? own - use.weights : 0;
+  const ModelLimits& limits = model_->limits();
+  const auto rows = static_cast<std::uint64_t>(limits.max_head_rows);
+  const std::uint64_t logits = rows * static_cast<std::uint64_t>(config_.vocab_size) * 4;
+  use.later = logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes;
+  return use;
+}
+
+Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
+                         const DeviceMemory& before) const {
+  if (error.code != ErrorCode::resource_exhausted || before.total_bytes == 0) return error;
+  const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
+  const auto wanted = rank_footprint(
+      config_, checkpoint, groups_->mesh(), spec_.rank,
+      {.compute = dtype, .kv_dtype = dtype, .block_size = spec_.block_size, .shares_tables = true});
+  const std::uint64_t weights = wanted.ok() ? wanted->weight_bytes : 0;
+  return fail(
+      error.code,
+      "{}: {}. Of the device's {}, {} were taken before (CUDA's own and other processes'); "
+      "this rank's weights are {}, the rest are buffers of passes. Free the device of other "
+      "processes, split the model over more GPUs (parallel.tensor_parallel_size, "
+      "parallel.pipeline_parallel_size), or lower engine.max_num_batched_tokens ({})",
+      place(), error.message, in_gib(before.total_bytes),
+      in_gib(before.total_bytes - before.free_bytes), in_gib(weights), spec_.max_batch_tokens);
+}
+
+Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
+  const auto memory = ops_->memory();
+  if (error.code != ErrorCode::resource_exhausted || !memory) return error;
+  const auto blocks = static_cast<std::uint64_t>(kv_blocks);
+  return fail(
+      error.code,
+      "{}: {}. Of the device's {}, {} are free; the weights are {}, a KV cache of {} blocks "
+      "is {}. Lower engine.gpu_memory_utilization, or engine.kv_cache_blocks if it is set",
+      place(), error.message, in_gib(memory->total_bytes), in_gib(memory->free_bytes),
+      in_gib(model_->weight_bytes()), kv_blocks, in_gib(blocks * model_->kv_bytes_per_block()));
 }
 
 Result<int> Worker::own_device() const {
@@ -87,7 +160,21 @@ Result<int> Worker::own_device() const {
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
+  PhaseTimes times;
+  Result<void> allocated = allocate_steps(kv_blocks, times);
+  if (!allocated.ok()) return not_started(std::move(allocated).error(), kv_blocks);
+  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
+  step_plane_ = std::make_unique<StepPlane>(std::move(plane));
+  times.note("step plane");
+  log::info("{}: began to serve in {}", place(), times.text());
+  since_ns_ = monotonic_ns();
+  loop_ = std::thread([this] { serve(); });
+  return step_plane_->addresses();
+}
+
+Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   TROUPE_CHECK(model_->allocate_kv_cache(ModelRunner::blocks_to_allocate(*model_, kv_blocks)));
+  times.note("KV cache");
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
@@ -96,11 +183,8 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
     TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
     runner_->guess_with(*drafter_, spec_.draft_tokens);
   }
-  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
-  step_plane_ = std::make_unique<StepPlane>(std::move(plane));
-  since_ns_ = monotonic_ns();
-  loop_ = std::thread([this] { serve(); });
-  return step_plane_->addresses();
+  times.note("buffers");
+  return {};
 }
 
 std::string Worker::place() const { return groups_->mesh().describe(spec_.rank); }

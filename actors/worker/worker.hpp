@@ -12,6 +12,7 @@
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/model_runner.hpp"
+#include "actors/worker/phase_times.hpp"
 #include "actors/worker/worker_groups.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/model/model.hpp"
@@ -52,6 +53,16 @@ class Worker {
 
  private:
   std::string place() const;
+  /// Tells the board how far the weights are.
+  void tell(const LoadedWeights& loaded) const;
+  /// `before`: the device's memory before this worker took any.
+  DeviceUse device_use(const DeviceMemory& before, const DeviceMemory& after,
+                       const WorkerReport& report) const;
+  /// The error of a load or a start; where memory ran out, with what has it and what to do.
+  Error not_loaded(Error error, const Checkpoint& checkpoint, const DeviceMemory& before) const;
+  Error not_started(Error error, std::int64_t kv_blocks) const;
+  /// The KV cache and what runs steps over it.
+  Result<void> allocate_steps(std::int64_t kv_blocks, PhaseTimes& times);
   /// Which of the node's GPUs is this rank's; 0 on CPUs.
   Result<int> own_device() const;
   void serve();

@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "actors/worker/device_use.hpp"
+#include "actors/worker/start_board.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"
+#include "runtime/actor/actor_handle.hpp"
 
 namespace troupe {
 
@@ -28,16 +31,17 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::string draft_model_path = {};  ///< of the model that guesses next tokens; empty: none
-  std::int32_t draft_tokens = 0;      ///< that it guesses at most
-  std::uint32_t epoch = 0;            ///< names the groups' regions and keys; new after a failure
+  std::string draft_model_path = {};   ///< of the model that guesses next tokens; empty: none
+  std::int32_t draft_tokens = 0;       ///< that it guesses at most
+  std::uint32_t epoch = 0;             ///< names the groups' regions and keys; new after a failure
+  ActorHandle<StartBoard> board = {};  ///< that is told of the loading; may be empty
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
             threads, bf16, max_batch_tokens, max_head_rows, max_model_len, block_size,
-            draft_model_path, draft_tokens, epoch);
+            draft_model_path, draft_tokens, epoch, board);
   }
 };
 
@@ -77,13 +81,11 @@ struct GroupPeers {
 struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
-  /// Of its device once the model is loaded; 0 where that shares the host's memory.
-  std::uint64_t device_free_bytes = 0;
-  std::uint64_t device_total_bytes = 0;
+  DeviceUse device;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(weight_bytes, kv_bytes_per_block, device_free_bytes, device_total_bytes);
+    archive(weight_bytes, kv_bytes_per_block, device);
   }
 };
 

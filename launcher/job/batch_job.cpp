@@ -16,6 +16,7 @@
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/last_words.hpp"
+#include "launcher/job/mesh_table.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/shown_answers.hpp"
 #include "launcher/job/stop_request.hpp"
@@ -184,6 +185,11 @@ std::optional<ExitCode> BatchJob::start_engine() {
   session_ = *std::move(session);
   state_.phase = "loading " + plan_.config.model.path;
   const auto info = session_->wait_until_ready([this] {
+    const LoadingState loading = session_->loading();
+    if (loading.total_bytes > 0) {
+      state_.phase = fmt::format("loading {}: {} of {}", plan_.config.model.path,
+                                 format_bytes(loading.bytes), format_bytes(loading.total_bytes));
+    }
     update_progress();
     return signals_.count() == 0;
   });

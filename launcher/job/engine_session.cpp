@@ -55,7 +55,8 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                              .on_telemetry =
                                  [&mailbox](bool all, Result<ProcessTelemetry> told) {
                                    mailbox.put(Mailbox::Telemetry{all, std::move(told)});
-                                 }}));
+                                 },
+                             .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); }}));
   return session;
 }
 

@@ -34,6 +34,9 @@ class EngineSession {
   /// cause if a process is gone.
   Result<EngineInfo> wait_until_ready(const std::function<bool()>& keep_waiting);
 
+  /// How far all workers together are with their weights.
+  LoadingState loading() { return mailbox_.loading(); }
+
   Engine& engine() { return *engine_; }
 
   /// Everything reported since the last call; waits at most `timeout` for something.

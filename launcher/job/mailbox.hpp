@@ -2,12 +2,15 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "actors/engine/report.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
+#include "actors/worker/start_board.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
@@ -51,6 +54,22 @@ class Mailbox {
     filled_.notify_one();
   }
 
+  void put(const LoadingState& state) {
+    std::lock_guard lock(mutex_);
+    loading_[state.rank] = state;
+  }
+
+  /// How far all ranks together are with their weights.
+  LoadingState loading() {
+    std::lock_guard lock(mutex_);
+    LoadingState all;
+    for (const auto& [rank, state] : loading_) {
+      all.bytes += state.bytes;
+      all.total_bytes += state.total_bytes;
+    }
+    return all;
+  }
+
   /// Everything that is there; waits at most `timeout` for something.
   Content take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
@@ -62,6 +81,7 @@ class Mailbox {
   std::mutex mutex_;
   std::condition_variable filled_;
   Content content_;
+  std::map<std::int32_t, LoadingState> loading_;  // by rank
 };
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/device_code.hpp"
 
 namespace troupe {
 namespace {
@@ -19,6 +20,14 @@ struct CudaRecording final : Recording {
 };
 
 }  // namespace
+
+bool cuda_device_runs_this_build(int device) {
+  // By its number: to ask for a kernel would start the device, which takes a part of a second.
+  int major = 0, minor = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         code_runs_on(TROUPE_CUDA_CODE, major, minor);
+}
 
 Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOpsOptions& options) {
   return CudaOps::create(options);
@@ -48,6 +57,7 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace), options.tunes_products));
   if (options.dtype == DType::bf16) {
     TROUPE_TRY(ops->flash_attention_, FlashAttention::create());
+    TROUPE_TRY(ops->decode_attention_, DecodeAttention::create());
   }
   TROUPE_TRY(ops->sampled_rows_,
              ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));

@@ -186,16 +186,6 @@ __global__ void gather_units(const Unit* x, const std::int32_t* rows, std::int64
 
 using namespace cuda;
 
-bool cuda_device_runs_this_build(int device) {
-  int before = 0;
-  cudaFuncAttributes attributes{};
-  const bool runs = cudaGetDevice(&before) == cudaSuccess && cudaSetDevice(device) == cudaSuccess &&
-                    cudaFuncGetAttributes(&attributes, tree_sum_parts) == cudaSuccess;
-  cudaSetDevice(before);
-  cudaGetLastError();  // it is told by the result
-  return runs;
-}
-
 void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                     const Tensor& out) {
   if (out.empty()) return;

@@ -1,5 +1,8 @@
 #include "actors/driver/kv_budget.hpp"
 
+#include <vector>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace troupe {
@@ -29,6 +32,64 @@ TEST(KvBudget, is_what_requests_can_use_where_free_memory_is_not_known) {
   const EngineSpec spec{
       .model_path = {}, .max_model_len = 100, .max_num_seqs = 3, .block_size = 16};
   EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, std::nullopt), 3 * 7);
+}
+
+WorkerReport worker_with(DeviceUse device, std::uint64_t bytes_per_block) {
+  return {.weight_bytes = 0, .kv_bytes_per_block = bytes_per_block, .device = device};
+}
+
+TEST(DeviceKvBudget, is_what_is_left_of_the_fullest_device) {
+  const EngineSpec spec{.model_path = {},
+                        .device_memory_utilization = 0.9,
+                        .max_model_len = 100'000,
+                        .max_num_seqs = 100,
+                        .block_size = 16};
+  // 1000 of 10,000 stay free; one block is kept for passes that are recorded.
+  const std::vector<WorkerReport> workers{worker_with({.total = 10'000, .free = 9'000}, 100),
+                                          worker_with({.total = 10'000, .free = 4'000}, 100),
+                                          worker_with({.total = 10'000, .free = 9'000}, 200)};
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, workers), 29);
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, std::span(workers).first(1)), 79);
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, std::span(workers).last(1)), 39);
+}
+
+TEST(DeviceKvBudget, leaves_room_for_what_workers_take_later) {
+  const EngineSpec spec{.model_path = {},
+                        .device_memory_utilization = 1.0,
+                        .max_model_len = 100'000,
+                        .max_num_seqs = 100,
+                        .block_size = 16};
+  const std::vector workers{worker_with({.total = 10'000, .free = 9'000, .later = 4'000}, 100)};
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, workers), 49);
+}
+
+TEST(DeviceKvBudget, is_what_was_asked_for_or_what_all_running_requests_can_use) {
+  const std::vector workers{worker_with({.total = plenty, .free = plenty}, 100)};
+  EXPECT_EQ(choose_device_kv_cache_blocks({.model_path = {}, .kv_cache_blocks = 7}, workers), 7);
+  const EngineSpec spec{
+      .model_path = {}, .max_model_len = 100, .max_num_seqs = 3, .block_size = 16};
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, workers), 3 * 7);
+}
+
+TEST(DeviceKvBudget, says_what_has_the_memory_where_there_is_no_room_for_a_block) {
+  const std::uint64_t gib = std::uint64_t{1} << 30;
+  const EngineSpec spec{.model_path = {}, .device_memory_utilization = 0.9, .block_size = 16};
+  const std::vector workers{worker_with({.total = 100 * gib, .free = 50 * gib}, 1024),
+                            worker_with({.total = 100 * gib,
+                                         .free = 8 * gib,
+                                         .elsewhere = 70 * gib,
+                                         .weights = 20 * gib,
+                                         .buffers = 2 * gib,
+                                         .later = gib},
+                                        1024)};
+  EXPECT_EQ(choose_device_kv_cache_blocks(spec, workers), 0);
+  const Error error = no_room_for_blocks(spec, workers);
+  EXPECT_EQ(error.code, ErrorCode::resource_exhausted);
+  for (const char* part : {"70.0 GiB CUDA's own and other processes'", "20.0 GiB weights",
+                           "2.0 GiB buffers", "8.0 GiB free", "engine.gpu_memory_utilization",
+                           "engine.max_num_batched_tokens", "parallel.tensor_parallel_size"}) {
+    EXPECT_THAT(error.message, testing::HasSubstr(part));
+  }
 }
 
 TEST(KvBudget, can_tell_the_memory_of_this_machine) {

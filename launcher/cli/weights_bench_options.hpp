@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/cli/command_line.hpp"
+
+namespace troupe {
+
+/// What `launcher bench weights` reads.
+struct WeightsBenchOptions {
+  std::string config_path;
+  std::vector<Override> overrides;
+  std::string make_folder;  ///< where a checkpoint of random numbers is written first; empty: none
+  std::int64_t repeat = 3;
+  bool cold = false;      ///< files are dropped from the page cache before they are read
+  std::string json_path;  ///< where all figures go too; empty: nowhere
+};
+
+/// Reads the arguments that follow `bench weights`. Help and mistakes come back as with
+/// `parse_command_line`.
+std::variant<WeightsBenchOptions, EarlyExit> parse_weights_bench_options(
+    std::span<const std::string> arguments);
+
+/// What `launcher bench weights --help` prints.
+std::string weights_bench_help_text();
+
+}  // namespace troupe

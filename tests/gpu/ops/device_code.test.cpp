@@ -1,0 +1,27 @@
+#include "models/ops/cuda/device_code.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+TEST(DeviceCode, of_one_architecture_runs_there_alone) {
+  EXPECT_TRUE(code_runs_on("arch=compute_90a,code=sm_90a", 9, 0));
+  EXPECT_FALSE(code_runs_on("arch=compute_90a,code=sm_90a", 10, 0));
+  EXPECT_FALSE(code_runs_on("arch=compute_90a,code=sm_90a", 8, 0));
+}
+
+TEST(DeviceCode, runs_on_later_ones_of_its_generation) {
+  EXPECT_TRUE(code_runs_on("arch=compute_80,code=sm_80", 8, 6));
+  EXPECT_FALSE(code_runs_on("arch=compute_86,code=sm_86", 8, 0));
+  EXPECT_FALSE(code_runs_on("arch=compute_80,code=sm_80", 9, 0));
+  EXPECT_TRUE(code_runs_on("arch=compute_100f,code=sm_100f", 10, 3));
+}
+
+TEST(DeviceCode, that_drivers_compile_runs_on_all_later_ones) {
+  EXPECT_TRUE(code_runs_on("arch=compute_80,code=[sm_80,compute_80]", 12, 0));
+  EXPECT_FALSE(code_runs_on("arch=compute_80,code=[sm_80,compute_80]", 7, 5));
+}
+
+}  // namespace
+}  // namespace troupe
