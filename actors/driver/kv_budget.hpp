@@ -6,12 +6,9 @@
 
 #include "actors/driver/engine_spec.hpp"
 #include "actors/worker/worker_spec.hpp"
+#include "runtime/base/available_memory.hpp"
 
 namespace troupe {
-
-/// Memory of this machine that new processes can use (MemAvailable of /proc/meminfo); none where
-/// that cannot be read.
-std::optional<std::uint64_t> available_memory_bytes();
 
 /// KV blocks of each replica: those of the spec, or else what max_num_seqs requests of
 /// max_model_len tokens can use, within half of `free_bytes` if they are known. `bytes_per_block`

@@ -193,11 +193,12 @@ void Worker::serve() {
   while (!stopping_) {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;
-    log::error("{}: {}", place(), served.error().message);
+    const std::string why = fmt::format("{}, step {}: {}", place(), step_, served.error().message);
+    log::error("{}", why);
     // Another rank has aborted the group and tells why; this end would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
     groups_->abort();  // the others must not wait for this rank
-    context_.exit(fmt::format("{}: {}", place(), served.error().message));
+    context_.exit(why);
     return;
   }
 }
@@ -244,6 +245,7 @@ Result<void> Worker::serve_step() {
     return {};
   }
   const std::lock_guard lock(step_mutex_);
+  step_ = plan->step;
   return runner_->begin(*plan);
 }
 

@@ -79,6 +79,7 @@ class Worker {
   ModelConfig config_;  ///< from announce() on
   SpanRecorder recorder_;
   std::int64_t since_ns_ = 0;    ///< when start() was done
+  std::uint64_t step_ = 0;       ///< that was begun last
   std::timed_mutex step_mutex_;  ///< held while a step runs
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/config/json_file.hpp"
+#include "runtime/base/available_memory.hpp"
 
 namespace troupe {
 
@@ -31,6 +32,7 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   std::error_code status;
   if (const auto index = folder / index_name; std::filesystem::exists(index, status)) {
     TROUPE_CHECK(checkpoint.open_shards(index));
+    checkpoint.judge_size();
     return checkpoint;
   }
   checkpoint.listing_ = folder / single_name;
@@ -41,7 +43,15 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   TROUPE_TRY(auto file, SafetensorsFile::open(checkpoint.listing_));
   for (std::string& name : file.names()) checkpoint.place_.emplace(std::move(name), 0);
   checkpoint.files_.push_back(std::move(file));
+  checkpoint.judge_size();
   return checkpoint;
+}
+
+void Checkpoint::judge_size() {
+  std::uint64_t bytes = 0;
+  for (const SafetensorsFile& file : files_) bytes += file.bytes();
+  const auto available = available_memory_bytes();
+  exceeds_cache_ = available && bytes > *available / 2;
 }
 
 Result<void> Checkpoint::open_shards(const std::filesystem::path& index) {
@@ -97,7 +107,8 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
     return StoredTensor{.view = noise};
   }
   TROUPE_TRY(const SafetensorsFile* file, file_of(name));
-  TROUPE_TRY(const StoredTensor found, file->stored(name));
+  TROUPE_TRY(StoredTensor found, file->stored(name));
+  if (!exceeds_cache_) found.direct_file = -1;
   const DType dtype = found.view.dtype();
   const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
   if (usable && found.view.shape() == shape) return found;

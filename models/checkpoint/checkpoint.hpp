@@ -23,7 +23,9 @@ enum class LoadFormat : std::uint8_t {
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that
 /// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages
-/// and a rank reads only what it asks for. Movable; const functions may be called from any thread.
+/// and a rank reads only what it asks for. Where they would not stay in the page cache, being more
+/// than half of the memory that is available, they may be read past it. Movable; const functions
+/// may be called from any thread.
 class Checkpoint {
  public:
   /// open(folder), or dummy(dtype). Errors: theirs.
@@ -53,6 +55,7 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  void judge_size();
   Result<const SafetensorsFile*> file_of(std::string_view name) const;
   Result<void> open_shards(const std::filesystem::path& index);
 
@@ -60,7 +63,8 @@ class Checkpoint {
   std::filesystem::path listing_;  ///< the file to name where a tensor is missing
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
-  std::optional<DummyWeights> dummy_;                      ///< in place of files
+  bool exceeds_cache_ = false;
+  std::optional<DummyWeights> dummy_;  ///< in place of files
 };
 
 }  // namespace troupe

@@ -37,6 +37,7 @@ class SafetensorsFile {
 
   bool contains(std::string_view name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;
+  std::uint64_t bytes() const { return file_.bytes().size(); }  ///< of the whole file
   const std::filesystem::path& path() const { return file_.path(); }
 
   /// What the header says of a tensor.

@@ -182,7 +182,7 @@ class WeightUpload::Reader {
 
 int WeightUpload::threads_for(int ranks) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / std::max(ranks, 1), 2, 8);
+  return std::clamp(cores / std::max(ranks, 1), 2, 12);
 }
 
 WeightUpload::WeightUpload(const Options& options) : options_(options) {}

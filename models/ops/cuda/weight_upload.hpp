@@ -30,7 +30,7 @@ class WeightUpload {
     int device = 0;
     DType dtype = DType::bf16;  ///< of the weights there: f32 or bf16
     int threads = 8;
-    std::int64_t piece_bytes = std::int64_t{4} << 20;  ///< of a copy
+    std::int64_t piece_bytes = std::int64_t{2} << 20;  ///< of a copy
   };
 
   /// Of GPUs that `ranks` processes of this machine load at once: the cores shared out, a few each.

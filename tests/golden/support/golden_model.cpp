@@ -8,6 +8,16 @@ namespace {
 
 constexpr std::int64_t blocks = 1024;
 
+/// The repository: where this was built, unless the data lies where it was started (a packed build
+/// on another machine).
+std::filesystem::path source_folder() {
+  std::error_code problem;
+  const auto here = std::filesystem::current_path(problem);
+  return std::filesystem::exists(here / "tests/data/golden", problem)
+             ? here
+             : std::filesystem::path(TROUPE_SOURCE_DIR);
+}
+
 GoldenModel in_repository(const std::string& name, const std::filesystem::path& checkpoint) {
   const std::filesystem::path data = data_folder() / name;
   return {name, checkpoint, data / "logits.safetensors", data / "greedy.jsonl", false};
@@ -15,9 +25,7 @@ GoldenModel in_repository(const std::string& name, const std::filesystem::path& 
 
 }  // namespace
 
-std::filesystem::path data_folder() {
-  return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden";
-}
+std::filesystem::path data_folder() { return source_folder() / "tests/data/golden"; }
 
 std::filesystem::path outside_folder() {
   const std::filesystem::path folder = TROUPE_GOLDEN_DIR;
@@ -26,7 +34,7 @@ std::filesystem::path outside_folder() {
 
 std::optional<GoldenModel> golden_model(const std::string& name) {
   if (name == "fable-moe") {
-    return in_repository(name, std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/demo" / name);
+    return in_repository(name, source_folder() / "configs/demo" / name);
   }
   GoldenModel model = in_repository(name, data_folder() / name);
   if (std::filesystem::exists(model.checkpoint)) {
