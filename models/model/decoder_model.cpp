@@ -21,7 +21,10 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
   if (model->limits_.max_positions == 0) {
     model->limits_.max_positions = config.max_position_embeddings;
   }
-  TROUPE_CHECK(model->build(checkpoint, parallel, shard, progress));
+  if (auto built = model->build(checkpoint, parallel, shard, progress); !built.ok()) {
+    (void)ops.finish_loading(nullptr);  // what is read goes, and so does where it is read to
+    return std::move(built).error();
+  }
   return std::unique_ptr<Model>(std::move(model));
 }
 
