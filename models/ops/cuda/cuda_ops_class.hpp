@@ -9,6 +9,7 @@
 #include "models/ops/cuda/cuda_marks.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_products.hpp"
+#include "models/ops/cuda/decode_attention.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
 #include "models/ops/cuda/weight_upload.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
@@ -147,7 +148,8 @@ class CudaOps final : public Ops {
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::unique_ptr<CudaProducts> products_;
-  std::unique_ptr<FlashAttention> flash_attention_;  ///< for bf16
+  std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
+  std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
   /// Device memory with whatever is in it.
   Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
   /// Begins to bring `weight` to `device` [rows, columns].

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/plan_memory.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -38,8 +38,7 @@ class FlashAttention {
   FlashAttention() = default;
 
   std::unique_ptr<Memory> sums_;  ///< of contexts that are split
-  /// By the block tables that they are for, of which a pass has one or two.
-  std::map<const void*, std::unique_ptr<Plan>> plans_;
+  PlansByTables<Plan> plans_;
 };
 
 }  // namespace troupe

@@ -31,6 +31,38 @@ __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// Makes eight bytes of shared memory a barrier that counts the bytes copied to shared memory by
+/// copy_bulk: it opens each time as many have come as were expected. One thread calls all of these.
+__device__ __forceinline__ void open_barrier(std::uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+}
+/// After open_barrier: copies may count on them.
+__device__ __forceinline__ void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// Copies a multiple of 16 bytes, both sides at multiples of 16.
+__device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                          std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+/// Waits, any thread, until the barrier has opened for the (2 n + odd)th time, counting from 0.
+__device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint32_t odd) {
+  asm volatile(
+      "{\n.reg .pred there;\nagain%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+      "@!there bra again%=;\n}\n" ::"r"(barrier),
+      "r"(odd)
+      : "memory");
+}
+
 /// Describes a tile in shared memory to `multiply_tiles`: rows of 64 bf16, the 16-byte units of row
 /// r exchanged by unit ^ (r % 8), so that no two rows of eight meet in one bank. `address` is that
 /// of the tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns on.

@@ -156,6 +156,79 @@ TEST_P(BothDevices, store_and_attend) {
   }
 }
 
+TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
+  struct Case {
+    std::int64_t heads, kv_heads, dim;
+    std::int32_t block_size;
+    std::vector<std::int32_t> contexts;
+  };
+  const std::vector<std::int32_t> few{1, 15, 16, 17, 300, 1111}, long_one{2500};
+  std::vector<std::int32_t> many, more;
+  for (int i = 0; i < 70; ++i) many.push_back(1 + i * 37 % 290);
+  for (int i = 0; i < 210; ++i) more.push_back(1 + i * 11 % 40);
+  for (const Case& c :
+       {Case{8, 2, 128, 16, few}, Case{8, 2, 128, 16, long_one}, Case{8, 8, 64, 16, few},
+        Case{14, 2, 64, 32, many}, Case{8, 1, 128, 32, many}, Case{8, 4, 128, 16, more}}) {
+    const AttentionShape shape{
+        .heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .scale = 0.09F};
+    const auto sequences = std::ssize(c.contexts);
+    std::vector<SequenceSpan> stored, asked;
+    std::vector<std::int32_t> positions, last;
+    std::int32_t blocks = 0;
+    for (const std::int32_t context : c.contexts) {
+      const auto row = static_cast<std::int32_t>(positions.size());
+      stored.push_back({row, context, 0, blocks});
+      asked.push_back({static_cast<std::int32_t>(asked.size()), 1, context - 1, blocks});
+      for (std::int32_t p = 0; p < context; ++p) positions.push_back(p);
+      last.push_back(context - 1);
+      blocks += (context + c.block_size - 1) / c.block_size;
+    }
+    const std::vector<std::int32_t> table = shuffled(blocks);
+    std::vector<std::int32_t> slots;
+    for (const SequenceSpan& span : stored) {
+      for (std::int32_t p = 0; p < span.rows; ++p) {
+        const auto entry = static_cast<std::size_t>(span.block_offset + p / c.block_size);
+        slots.push_back(table[entry] * c.block_size + p % c.block_size);
+      }
+    }
+    const auto rows = std::ssize(positions);
+    const HostTensor tables = integers(table, {blocks}), at = integers(positions, {rows}),
+                     slot = integers(slots, {rows}), last_at = integers(last, {sequences});
+    const DeviceTensor gpu_tables = exact(tables), gpu_at = exact(at), gpu_slot = exact(slot),
+                       gpu_last_at = exact(last_at),
+                       gpu_stored = exact(integers(numbers_of(stored), {sequences, 4})),
+                       gpu_asked = exact(integers(numbers_of(asked), {sequences, 4}));
+    auto cpu_kv = cpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto gpu_kv = gpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
+    const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
+        gpu_layer{gpu_kv->first, gpu_kv->second};
+    const HostTensor qkv = random({rows, (c.heads + 2 * c.kv_heads) * c.dim}),
+                     rope = random({2500, c.dim}), q = random({sequences, c.heads * c.dim}),
+                     out(DType::f32, q->shape()), unused(DType::f32, {rows, c.heads * c.dim});
+    const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
+                       gpu_out = room(GetParam(), out->shape());
+    cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape,
+                          AttentionBatch{at, slot, tables, stored, c.block_size}, cpu_layer,
+                          unused);
+    gpu_->norm_rope_store(
+        activation(qkv), {}, {}, 1e-6F, exact(rope), shape,
+        AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
+        gpu_unused);
+    expect_equal(gpu_unused, unused, "rope");
+    const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size};
+    const AttentionBatch gpu_batch{gpu_last_at, gpu_slot,     gpu_tables,
+                                   asked,       c.block_size, gpu_asked};
+    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
+    gpu_->plan_attention(shape, gpu_batch);
+    for (int layer = 0; layer < 2; ++layer) {
+      gpu_->attention(activation(q), shape, gpu_batch, gpu_layer, gpu_out);
+      expect_equal(gpu_out, out,
+                   fmt::format("{} sequences, {} / {} heads", sequences, c.heads, c.kv_heads));
+    }
+  }
+}
+
 TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
   constexpr std::int64_t blocks = 12, dim = 128;
   const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = dim, .scale = 0.1F};

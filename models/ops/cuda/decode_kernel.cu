@@ -1,0 +1,388 @@
+#include "models/ops/cuda/decode_kernel.hpp"
+#include "models/ops/cuda/few_rows.cuh"
+#include "models/ops/cuda/hopper.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int page = decode_page, most_heads = most_decode_group;
+
+/// Of an 8 x 8 matrix of bf16, of which a lane has two neighbours of row lane / 4: its transpose.
+__device__ __forceinline__ std::uint32_t transposed(float left, float right) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
+  std::uint32_t value = *reinterpret_cast<const std::uint32_t*>(&pair);
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ float max_of_column(float value) {
+#pragma unroll
+  for (int lanes = 4; lanes < 32; lanes *= 2) {
+    value = fmaxf(value, __shfl_xor_sync(~0U, value, lanes));
+  }
+  return value;
+}
+__device__ __forceinline__ float sum_of_column(float value) {
+#pragma unroll
+  for (int lanes = 4; lanes < 32; lanes *= 2) value += __shfl_xor_sync(~0U, value, lanes);
+  return value;
+}
+__device__ __forceinline__ uint4 word_pairs(uint4 a, uint4 b, unsigned which) {
+  return {__byte_perm(a.x, b.x, which), __byte_perm(a.y, b.y, which), __byte_perm(a.z, b.z, which),
+          __byte_perm(a.w, b.w, which)};
+}
+
+/// The online softmax of a warp: of the query heads 2 (lane % 4) and the next, the scores' maximum
+/// and this lane's share of their total; of all heads, sums[c][w] has the elements
+/// 64 c + 8 (lane / 4) + 2 w and the next, each for both heads.
+template <int dim>
+struct WarpSoftmax {
+  static constexpr int units = dim / 64;  // 16 bytes of each of 8 lanes
+
+  float maximum[2] = {-INFINITY, -INFINITY};
+  float total[2] = {};
+  float sums[units][4][4] = {};
+
+  /// `scores`: of positions lane / 4 (two heads) and lane / 4 + 8; makes them their terms.
+  __device__ void add_scores(float (&scores)[4]) {
+    float now[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(scores[i], scores[2 + i])));
+    }
+    if (__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) {
+      const float shrink[2] = {exp2f(maximum[0] - now[0]), exp2f(maximum[1] - now[1])};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        total[i] *= shrink[i];
+        maximum[i] = now[i];
+      }
+#pragma unroll
+      for (int c = 0; c < units; ++c) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[c][w][i] *= shrink[i % 2];
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[i] = exp2f(scores[i] - maximum[i % 2]);
+      total[i % 2] += scores[i];
+    }
+  }
+
+  /// values[i]: elements of position 2 (lane % 4) + i % 2 + 8 (i / 2).
+  __device__ void add_values(const float (&terms)[4], const uint4 (&values)[4][units]) {
+    const std::uint32_t low = transposed(terms[0], terms[1]), high = transposed(terms[2], terms[3]);
+    constexpr unsigned even = 0x5410, odd = 0x7632;
+#pragma unroll
+    for (int c = 0; c < units; ++c) {
+      const uint4 a = word_pairs(values[0][c], values[1][c], even),
+                  b = word_pairs(values[0][c], values[1][c], odd),
+                  e = word_pairs(values[2][c], values[3][c], even),
+                  f = word_pairs(values[2][c], values[3][c], odd);
+      multiply_add(sums[c][0], a.x, b.x, e.x, f.x, low, high);
+      multiply_add(sums[c][1], a.y, b.y, e.y, f.y, low, high);
+      multiply_add(sums[c][2], a.z, b.z, e.z, f.z, low, high);
+      multiply_add(sums[c][3], a.w, b.w, e.w, f.w, low, high);
+    }
+  }
+};
+
+/// What the warps of a block, or the parts of a row, count for among all: maximum and total.
+__device__ __forceinline__ float weight_of(float2 scale, float maximum) {
+  return exp2f(scale.x - maximum);  // of no pages: 0
+}
+
+/// A block's part of a row for one KV head.
+struct Work {
+  DecodePart part;
+  int kv_head, pages;
+  std::int64_t first_head;
+
+  __device__ Work(const DecodePass& pass, int block)
+      : part(pass.parts[block / pass.kv_heads]),
+        kv_head(block % pass.kv_heads),
+        pages((part.positions + page - 1) / page),
+        first_head((std::int64_t{part.row} * pass.kv_heads + kv_head) * pass.group) {}
+
+  __device__ std::int64_t slot(const DecodePass& pass, int of) const {
+    return std::int64_t{part.slot + of} * pass.kv_heads + kv_head;
+  }
+  __device__ int positions_of(int page_of_part) const {
+    return min(part.positions - page_of_part * page, page);
+  }
+  /// Whether the page has the row's own key, which the kernel before this one writes.
+  __device__ bool is_newest(int page_of_part) const {
+    return part.index + 1 == part.parts && page_of_part + 1 == pages;
+  }
+};
+
+/// A warp's pages, every `warps`-th of a part, on their way to shared memory: the keys of a page,
+/// then its values.
+template <int dim, int warps, int stages>
+class PageQueue {
+ public:
+  static constexpr int units = page * dim / 8;  // of 16 bytes, in keys or in values
+
+  __device__ PageQueue(const DecodePass& pass, const Work& work, uint4* memory,
+                       std::uint64_t* barriers)
+      : pass_(pass),
+        work_(work),
+        memory_(memory),
+        barriers_(shared_address(barriers)),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32),
+        size_(work.pages > warp_ ? (work.pages - warp_ + warps - 1) / warps : 0) {
+    if (lane_ == 0) {
+      for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
+      show_barriers();
+    }
+    __syncwarp();
+  }
+  __device__ int size() const { return size_; }
+  __device__ int page_of(int turn) const { return warp_ + turn * warps; }
+
+  /// Begins to copy the page of `turn`. Turns are requested in order, each once.
+  __device__ void request(int turn) {
+    if (turn >= size_) return;
+    const int pages_per_block = pass_.pages_per_block;
+    if (turn % 32 == 0 && turn + lane_ < size_) {
+      const int in_row = work_.part.first_page + page_of(turn + lane_);
+      blocks_ = pass_.tables[work_.part.table + in_row / pages_per_block];
+    }
+    const std::int64_t block = __shfl_sync(~0U, blocks_, turn % 32);
+    if (lane_ != 0) return;
+    const int in_block = (work_.part.first_page + page_of(turn)) % pages_per_block;
+    const std::int64_t at =
+        ((block * pass_.kv_heads + work_.kv_head) * pages_per_block + in_block) * page * dim;
+    const std::uint32_t bytes = work_.positions_of(page_of(turn)) * dim * sizeof(bf16);
+    const std::uint32_t barrier = barriers_ + turn % stages * 8;
+    expect_bytes(barrier, 2 * bytes);
+    copy_bulk(shared_address(keys(turn)), pass_.keys + at, bytes, barrier);
+    copy_bulk(shared_address(values(turn)), pass_.values + at, bytes, barrier);
+  }
+  /// Waits until the page of `turn` is there.
+  __device__ void wait(int turn) const {
+    wait_for_bytes(barriers_ + turn % stages * 8, turn / stages % 2);
+  }
+  __device__ uint4* keys(int turn) const { return memory_ + turn % stages * 2 * units; }
+  __device__ uint4* values(int turn) const { return keys(turn) + units; }
+
+ private:
+  const DecodePass& pass_;
+  const Work& work_;
+  uint4* memory_;
+  std::uint32_t barriers_;
+  int lane_, warp_, size_;
+  std::int32_t blocks_ = 0;  // of the lane's turn among 32
+};
+
+/// Four elements of what warps or parts come to, each by its weight.
+struct WeightedSum {
+  float4 sum{};
+  float total = 0.0F;
+
+  __device__ void add(float weight, float part_total, float4 part) {
+    total += weight * part_total;
+    sum.x += weight * part.x;
+    sum.y += weight * part.y;
+    sum.z += weight * part.z;
+    sum.w += weight * part.w;
+  }
+  __device__ void write(bf16* to) const {
+    auto* const pairs = reinterpret_cast<__nv_bfloat162*>(to);
+    pairs[0] = __floats2bfloat162_rn(sum.x / total, sum.y / total);
+    pairs[1] = __floats2bfloat162_rn(sum.z / total, sum.w / total);
+  }
+};
+
+/// Called by the whole block that ended last: puts the parts of its row together. `scales` is
+/// shared memory for one of each part and head.
+template <int dim>
+__device__ void join_parts(const DecodePass& pass, const Work& work, float2* scales) {
+  const int parts = work.part.parts, group = pass.group;
+  for (int i = threadIdx.x; i < parts * group; i += blockDim.x) {
+    scales[i] = __ldcg(pass.scales + work.slot(pass, i / group) * most_heads + i % group);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < group * dim / 4; i += blockDim.x) {
+    const int head = i / (dim / 4), element = i % (dim / 4) * 4;
+    float maximum = -INFINITY;
+    for (int p = 0; p < parts; ++p) maximum = fmaxf(maximum, scales[p * group + head].x);
+    WeightedSum all;
+#pragma unroll 8
+    for (int p = 0; p < parts; ++p) {
+      const std::int64_t from = (work.slot(pass, p) * most_heads + head) * dim + element;
+      const float2 scale = scales[p * group + head];
+      all.add(weight_of(scale, maximum), scale.y,
+              __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
+    }
+    all.write(pass.out + (work.first_head + head) * dim + element);
+  }
+}
+
+/// A block per part and KV head.
+template <int dim, int warps, int stages, int blocks>
+__global__ void __launch_bounds__(warps * 32, blocks)
+    attend_one_row(const __grid_constant__ DecodePass pass) {
+  using Queue = PageQueue<dim, warps, stages>;
+  constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8, threads = warps * 32;
+  constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
+  static_assert(most_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
+  extern __shared__ __align__(128) uint4 memory[];
+  __shared__ std::uint64_t barriers[warps][stages];
+  __shared__ float2 warp_scales[warps][most_heads];
+  __shared__ bool is_last;
+  let_next_kernel_start();
+  // The plan, the tables and all keys but the newest have been there since before this pass.
+  const Work work(pass, blockIdx.x);
+  if (work.pages == 0) return;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane / 4, fourth = lane % 4;
+  const int group = pass.group;
+  const auto warp_memory = [&](int of) { return memory + of * stages * 2 * Queue::units; };
+  Queue queue(pass, work, warp_memory(warp), barriers[warp]);
+  int requested = 0;
+  while (requested < min(stages, queue.size()) && !work.is_newest(queue.page_of(requested))) {
+    queue.request(requested++);
+  }
+  wait_for_kernels_before();
+  while (requested < min(stages, queue.size())) queue.request(requested++);
+
+  uint4 query[chunks];
+#pragma unroll
+  for (int j = 0; j < chunks; ++j) {
+    const bf16* from = pass.q + (work.first_head + eighth) * dim + (fourth + 4 * j) * 8;
+    query[j] = eighth < group ? *reinterpret_cast<const uint4*>(from) : uint4{};
+  }
+  WarpSoftmax<dim> softmax;
+  for (int turn = 0; turn < queue.size(); ++turn) {
+    // Rows behind the last position hold anything: the last one stands for them, at weight 0.
+    const int there = work.positions_of(queue.page_of(turn));
+    const auto row = [&](const uint4* first, int position) {
+      return first + min(position, there - 1) * row_units;
+    };
+    const uint4* const top = row(queue.keys(turn), eighth) + fourth;
+    const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
+    queue.wait(turn);
+    float scores[4] = {};
+#pragma unroll
+    for (int j = 0; j < chunks; ++j) {
+      const uint4 a = top[4 * j], b = bottom[4 * j];
+      multiply_add(scores, a.x, b.x, a.y, b.y, query[j].x, query[j].y);
+      multiply_add(scores, a.z, b.z, a.w, b.w, query[j].z, query[j].w);
+    }
+    uint4 values[4][units];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint4* const from = row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
+#pragma unroll
+      for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
+    }
+    __syncwarp();  // all have read the page: the next may take its place
+    queue.request(turn + stages);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[i] = eighth + 8 * (i / 2) < there ? scores[i] * pass.scale : -INFINITY;
+    }
+    softmax.add_scores(scores);
+    softmax.add_values(scores, values);
+  }
+
+  const auto warp_sums = [&](int of, int head) {
+    return reinterpret_cast<float*>(warp_memory(of)) + head * row_floats;
+  };
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int head = 2 * fourth + i;
+    const float total = sum_of_column(softmax.total[i]);
+    if (head >= group) continue;
+    if (eighth == 0) warp_scales[warp][head] = {softmax.maximum[i], total};
+#pragma unroll
+    for (int c = 0; c < units; ++c) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        float* const to = warp_sums(warp, head) + 64 * c + 8 * eighth + 2 * w;
+        *reinterpret_cast<float2*>(to) = {softmax.sums[c][w][i], softmax.sums[c][w][2 + i]};
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < group * dim / 4; i += threads) {
+    const int head = i / (dim / 4), element = i % (dim / 4) * 4;
+    float maximum = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, warp_scales[w][head].x);
+    WeightedSum all;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+      const float2 scale = warp_scales[w][head];
+      all.add(weight_of(scale, maximum), scale.y,
+              *reinterpret_cast<const float4*>(warp_sums(w, head) + element));
+    }
+    if (work.part.parts == 1) {
+      all.write(pass.out + (work.first_head + head) * dim + element);
+      continue;
+    }
+    const std::int64_t to = work.slot(pass, work.part.index) * most_heads + head;
+    __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
+    if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
+  }
+  if (work.part.parts == 1) return;
+
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const unsigned last = static_cast<unsigned>(work.part.parts - 1);
+    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  join_parts<dim>(pass, work, reinterpret_cast<float2*>(memory));
+}
+
+template <int dim, int warps, int stages, int blocks>
+cudaError_t launch(const DecodePass& pass, cudaStream_t stream) {
+  constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16));
+  const auto kernel = attend_one_row<dim, warps, stages, blocks>;
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (allowed != cudaSuccess) return allowed;
+  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.kv_heads)), warps * 32, bytes};
+  return launch_early(kernel, grid, stream, pass);
+}
+
+template <int dim>
+cudaError_t launch(const DecodePass& pass, const DecodeLayout& layout, cudaStream_t stream) {
+  switch (layout.blocks) {
+    case 1:
+      return launch<dim, 8, 3, 1>(pass, stream);
+    case 2:
+      return launch<dim, 4, 3, 2>(pass, stream);
+    default:
+      return launch<dim, 4, 2, 3>(pass, stream);
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+DecodeLayout DecodeLayout::fastest(std::int64_t items, int multiprocessors) {
+  const double each = static_cast<double>(items) / multiprocessors;
+  if (each >= 6) return {.blocks = 3, .warps = 4, .stages = 2};
+  if (each >= 2.5) return {.blocks = 2, .warps = 4, .stages = 3};
+  return {.blocks = 1, .warps = 8, .stages = 3};
+}
+
+cudaError_t attend_rows(const DecodePass& pass, const DecodeLayout& layout, int head_dim,
+                        cudaStream_t stream) {
+  return head_dim == 64 ? cuda::launch<64>(pass, layout, stream)
+                        : cuda::launch<128>(pass, layout, stream);
+}
+
+}  // namespace troupe

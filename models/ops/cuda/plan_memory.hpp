@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Device memory that the host fills anew for each pass. The host has it twice, page-locked, so
+/// that a plan can be made while the one before it is still being copied. One thread at a time.
+class PlanMemory {
+ public:
+  /// Errors: resource_exhausted.
+  static Result<std::unique_ptr<PlanMemory>> create(std::size_t bytes);
+  ~PlanMemory();
+  PlanMemory(const PlanMemory&) = delete;
+  PlanMemory& operator=(const PlanMemory&) = delete;
+
+  /// What to fill and then upload; waits until its last upload is done. Errors: internal.
+  Result<std::byte*> next();
+  /// Enqueues the upload of the first `bytes` of what next() gave last. Errors: internal.
+  Result<void> upload(std::size_t bytes, cudaStream_t stream);
+  std::size_t bytes() const { return bytes_; }
+  std::byte* device() const { return device_; }
+
+ private:
+  struct Copy {
+    std::byte* host = nullptr;  ///< page-locked
+    cudaEvent_t uploaded = nullptr;
+  };
+
+  explicit PlanMemory(std::size_t bytes) : bytes_(bytes) {}
+
+  std::size_t bytes_;
+  std::byte* device_ = nullptr;
+  std::array<Copy, 2> copies_;
+  std::size_t turn_ = 0;
+};
+
+/// Plans by the block tables that they are for, of which a pass has one or two.
+template <class Plan>
+class PlansByTables {
+ public:
+  /// The plan for `tables`, made by Plan::create() at first. Where tables came and went so often
+  /// that there are many, waits for `stream` and forgets them all. Errors: those of create().
+  Result<Plan*> of(const void* tables, cudaStream_t stream) {
+    if (plans_.size() >= most_plans && !plans_.contains(tables)) {
+      if (const cudaError_t error = cudaStreamSynchronize(stream); error != cudaSuccess) {
+        return fail(ErrorCode::internal, "wait for plans: {}", cudaGetErrorString(error));
+      }
+      plans_.clear();
+    }
+    auto& plan = plans_[tables];
+    if (plan == nullptr) {
+      TROUPE_TRY(plan, Plan::create());
+    }
+    return plan.get();
+  }
+  /// Null if there is none.
+  const Plan* find(const void* tables) const {
+    const auto found = plans_.find(tables);
+    return found == plans_.end() ? nullptr : found->second.get();
+  }
+
+ private:
+  /// More than a pass and a draft model's have.
+  static constexpr std::size_t most_plans = 16;
+
+  std::map<const void*, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace troupe
