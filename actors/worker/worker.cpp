@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/worker/step_plane.hpp"
+#include "actors/worker/warm_up.hpp"
 #include "models/model/footprint.hpp"
 #include "runtime/base/log.hpp"
 
@@ -178,12 +179,19 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
+  times.note("buffers");
+  if (model_->can_record() && spec_.draft_model_path.empty()) {
+    TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
+    uncounted_rows_ = runner_->rows();
+    uncounted_expert_rows_ = model_->expert_load().rows;
+    times.note("warm-up");
+  }
   runner_->record_spans(recorder_);
   if (drafter_) {
     TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
     runner_->guess_with(*drafter_, spec_.draft_tokens);
+    times.note("draft model");
   }
-  times.note("buffers");
   return {};
 }
 
@@ -218,7 +226,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
     const std::unique_lock between_steps(step_mutex_, counts_wait);
     seen.kept = recorder_.spans();
     if (between_steps.owns_lock()) {
-      seen.rows = runner_->rows();
+      seen.rows = runner_->rows() - uncounted_rows_;
       seen.expert_rows = expert_rows();
     }
   }
@@ -229,6 +237,9 @@ ProcessTelemetry Worker::telemetry(bool all) {
 
 ExpertRows Worker::expert_rows() const {
   ExpertLoad load = model_->expert_load();
+  for (std::size_t i = 0; i < uncounted_expert_rows_.size(); ++i) {
+    load.rows[i] -= uncounted_expert_rows_[i];
+  }
   return {.first_layer = load.first_layer,
           .layers = load.layers,
           .first_expert = load.first_expert,

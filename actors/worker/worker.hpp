@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/telemetry/span_recorder.hpp"
@@ -86,6 +87,9 @@ class Worker {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Drafter> drafter_;  ///< of the rank that answers, if there is a draft model
   std::unique_ptr<ModelRunner> runner_;
+  /// What warm_up counted, which is not the job's.
+  std::uint64_t uncounted_rows_ = 0;
+  std::vector<std::int64_t> uncounted_expert_rows_;
   std::unique_ptr<StepPlane> step_plane_;
   std::atomic<bool> stopping_ = false;
   std::thread loop_;
