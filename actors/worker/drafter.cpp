@@ -41,7 +41,7 @@ Result<void> Drafter::allocate_kv_cache(std::int64_t blocks) {
   pass_.push_back(std::move(pass));
   const Shape shape{model_->limits().max_head_rows, model_->config().vocab_size};
   TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
-  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, nullptr, shape[0], shape[1]));
+  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, {}, shape[0], shape[1]));
   sampler_.push_back(std::move(sampler));
   return {};
 }
@@ -106,7 +106,7 @@ Result<bool> Drafter::propose_one_more(std::span<Task> tasks, std::size_t so_far
                       .history = {task.tokens.first(task.prompt_tokens), outputs_[i]}});
   }
   RowSampler& sampler = sampler_.front();
-  TROUPE_CHECK(sampler.begin(logits, wanted));
+  TROUPE_CHECK(sampler.begin(logits, wanted, logits[0]));
   TROUPE_TRY(const std::vector<RowChoice> guesses, sampler.finish());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!guesses[i].failed) rows[i]->drafts.push_back(guesses[i].id);

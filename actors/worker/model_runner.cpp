@@ -17,7 +17,7 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
                          std::int64_t kv_blocks)
     : model_(&model),
       ops_(&ops),
-      tensor_(parallel.tensor.host),
+      tensor_(parallel.tensor),
       pipeline_(parallel.pipeline.host),
       domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts.host : nullptr),
       stage_(parallel.at().stage),
@@ -286,12 +286,17 @@ Result<void> ModelRunner::run_pass(Step& step) {
   if (model_->can_record() && drafter_ == nullptr) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
-  TROUPE_TRY(const ForwardBatch batch, pass_->upload());
+  TROUPE_TRY(ForwardBatch batch, pass_->upload());
+  batch.divides_logits = tensor_.host != nullptr;
   if (stages_ == 1 && pass_->awaits_tokens()) {
     ops_->take_chosen(sampler_->chosen(), batch.token_ids);
   }
   Tensor logits;
-  if (is_last_stage()) logits = logits_.view().rows(0, pass_->head_rows());
+  if (is_last_stage()) {
+    const ShardOf shard =
+        batch.divides_logits ? ShardOf{tensor_.host->rank(), tensor_.host->size()} : ShardOf{};
+    logits = logits_.view().rows(0, ceil_slice(pass_->head_rows(), shard).count);
+  }
   {
     const SpanScope scope(recorder_, SpanKind::forward);
     TROUPE_CHECK(model_->forward(batch, logits));
@@ -332,7 +337,7 @@ Result<void> ModelRunner::begin_choices(const Tensor& logits, Step& step) {
       std::ranges::all_of(rows_to_sample_, [&](const auto& r) { return sampler_->on_device(r); }) &&
       std::ranges::all_of(step.sampled, [](const Sampled& s) { return s.drafts == 0; });
   // The logits of rows that only pad a pass come last.
-  return sampler_->begin(logits.rows(0, std::ssize(step.heads)), rows_to_sample_);
+  return sampler_->begin(logits, rows_to_sample_, pass_->head_rows());
 }
 
 Result<void> ModelRunner::finish_choices(Step& step) {

@@ -147,7 +147,7 @@ class ModelRunner {
 
   Model* model_;
   Ops* ops_;
-  Collectives* tensor_;    ///< null on one rank
+  RankGroup tensor_;
   Collectives* pipeline_;  ///< null on one stage
   Collectives* domain_;    ///< null unless passes are run together with other replicas
   int stage_;

@@ -79,10 +79,10 @@ class DeviceRows {
 
 }  // namespace
 
-RowSampler::RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab)
+RowSampler::RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab)
     : ops_(&ops), tensor_(tensor), max_rows_(max_rows), vocab_(vocab) {}
 
-Result<RowSampler> RowSampler::create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
+Result<RowSampler> RowSampler::create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
                                       std::int64_t vocab) {
   RowSampler sampler(ops, tensor, max_rows, vocab);
   const auto bytes = [&](std::size_t of_row) {
@@ -100,7 +100,32 @@ Result<RowSampler> RowSampler::create(Ops& ops, Collectives* tensor, std::int64_
 }
 
 ShardOf RowSampler::shard() const {
-  return tensor_ == nullptr ? ShardOf{} : ShardOf{tensor_->rank(), tensor_->size()};
+  return tensor_.host == nullptr ? ShardOf{} : ShardOf{tensor_.host->rank(), tensor_.host->size()};
+}
+
+Slice RowSampler::rows_of(const Slot& slot, ShardOf shard) {
+  const Slice all = ceil_slice(slot.of_rows, shard);
+  const std::int64_t chosen = std::ssize(slot.rows);  // what pads a pass comes last
+  const std::int64_t begin = std::min(all.begin, chosen);
+  return {begin, std::min(all.end(), chosen) - begin};
+}
+
+Slice RowSampler::host_rows_of(const Slot& slot, ShardOf shard) {
+  const Slice rows = rows_of(slot, shard);
+  const auto first = std::ranges::lower_bound(slot.host_rows, rows.begin);
+  const auto last = std::ranges::lower_bound(slot.host_rows, rows.end());
+  return {first - slot.host_rows.begin(), last - first};
+}
+
+Result<void> RowSampler::share(const Slot& slot, const Tensor& all, std::int64_t width) {
+  if (tensor_.device == nullptr) return {};
+  std::vector<std::int64_t> rows_per_rank;
+  for (int rank = 0; rank < shard().size; ++rank) {
+    rows_per_rank.push_back(rows_of(slot, {rank, shard().size}).count);
+  }
+  const Slice own = own_rows(slot);
+  const Tensor rows = all.reshaped({std::ssize(slot.rows), width});
+  return tensor_.device->all_gather(rows.rows(own.begin, own.count), rows, rows_per_rank);
 }
 
 bool RowSampler::on_device(const LogitsRow& row) const {
@@ -111,14 +136,19 @@ bool RowSampler::on_device(const LogitsRow& row) const {
          ops_->can_sample(sampled, vocab_);
 }
 
-Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows) {
+Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows,
+                               std::int64_t of_rows) {
   if (begun_ == most_begun) {
     return fail(ErrorCode::internal, "{} choices of tokens are under way already", begun_);
   }
-  const auto count = static_cast<std::int64_t>(rows.size());
-  TROUPE_CHECK(check_shape("logits to choose from", logits, {count, vocab_}, DType::f32));
+  const std::int64_t own = ceil_slice(of_rows, shard()).count;
+  TROUPE_CHECK(check_shape("logits to choose from", logits, {own, vocab_}, DType::f32));
+  if (std::ssize(rows) > of_rows) {
+    return fail(ErrorCode::invalid_argument, "{} rows to choose from, of {}", rows.size(), of_rows);
+  }
   Slot& slot = slots_[(oldest_ + begun_) % most_begun];
   slot.rows.assign(rows.begin(), rows.end());
+  slot.of_rows = of_rows;
   slot.wanted.clear();
   for (const LogitsRow& row : rows) slot.wanted.push_back(wanted_logprobs(row));
   TROUPE_CHECK(begin_on_device(logits, slot));
@@ -135,34 +165,47 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
   rows_to_edit_.clear();
   DeviceRows<SampledRow> to_sample(slot.rows_to_sample);
   DeviceRows<ScoredRow> to_score(slot.rows_to_score);
+  const Slice own = own_rows(slot);
+  bool samples = false, scores = false;  // on any rank
   for (std::int32_t i = 0; const LogitsRow& row : slot.rows) {
-    SampledRow sampled = sampled_row(row, i);
-    const bool scores = wanted_logprobs(row) >= 0;
-    const bool can_score = !scores || ops_->can_score(scored_row(row, i), vocab_);
-    if (!can_score || (row.sample ? !add_edits(row, sampled) : !scores)) {
+    const bool is_own = i >= own.begin && i < own.end();
+    const auto place = static_cast<std::int32_t>(i - own.begin);
+    SampledRow sampled = sampled_row(row, place);
+    const bool is_scored = wanted_logprobs(row) >= 0;
+    const bool can_score = !is_scored || ops_->can_score(scored_row(row, place), vocab_);
+    // All ranks judge all rows: what one may add depends on the rows before.
+    if (!can_score || (row.sample ? !add_edits(row, sampled) : !is_scored)) {
       slot.host_rows.push_back(i++);
       continue;
     }
-    if (row.sample && sampled.edits.tokens() > 0) rows_to_edit_.push_back(sampled);
-    if (row.sample && sampled.edits.tokens() == 0) to_sample.add(sampled);
-    if (scores) to_score.add(scored_row(row, i));
+    const bool edits = sampled.edits.tokens() > 0;
+    if (is_own && row.sample && edits) rows_to_edit_.push_back(sampled);
+    if (is_own && row.sample && !edits) to_sample.add(sampled);
+    if (is_own && is_scored) to_score.add(scored_row(row, place));
+    samples = samples || row.sample;
+    scores = scores || is_scored;
     ++i;
   }
-  const Tensor before = std::exchange(chosen_, slot.chosen->rows(0, std::ssize(slot.rows)));
+  const std::int64_t count = std::ssize(slot.rows);
+  const Tensor before = std::exchange(chosen_, slot.chosen->rows(0, count));
+  const Tensor own_chosen = chosen_.rows(own.begin, own.count);
   for (SampledRow& row : rows_to_edit_) {
     row.edits.first += static_cast<std::int32_t>(histories_.size());
     to_sample.add(row);
   }
-  if (!to_sample.rows().empty()) {
+  if (samples) {
     TROUPE_TRY(const Tensor edited, upload_edits(slot, before));
-    ops_->sample(logits, to_sample.rows(), edited, chosen_);
-    ops_->download(chosen_, slot.ids->rows(0, chosen_[0]));
+    ops_->sample(logits, to_sample.rows(), edited, own_chosen);
+    TROUPE_CHECK(share(slot, chosen_, 1));
+    ops_->download(chosen_, slot.ids->rows(0, count));
   }
-  if (!to_score.rows().empty()) {
-    const std::int64_t bytes = chosen_[0] * static_cast<std::int64_t>(sizeof(RowScores));
-    const Tensor scores = slot.scores->rows(0, bytes);
-    ops_->score(logits, to_score.rows(), chosen_, scores);
-    ops_->download(scores, slot.host_scores->rows(0, bytes));
+  if (scores) {
+    constexpr std::int64_t width = sizeof(RowScores);
+    const Tensor found = slot.scores->rows(0, count * width);
+    ops_->score(logits, to_score.rows(), own_chosen,
+                found.rows(own.begin * width, own.count * width));
+    TROUPE_CHECK(share(slot, found, width));
+    ops_->download(found, slot.host_scores->rows(0, count * width));
   }
   return {};
 }
@@ -218,9 +261,10 @@ Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
     const Slice most = ceil_slice(max_rows_, {0, shard().size});
     TROUPE_TRY(slot.logits, ops_->allocate_host(DType::f32, {most.count, vocab_}));
   }
-  const Slice mine = ceil_slice(static_cast<std::int64_t>(slot.host_rows.size()), shard());
+  const Slice mine = host_rows_of(slot, shard());
+  const std::int64_t first_own = own_rows(slot).begin;
   const auto row_at = [&](std::int64_t i) -> std::int64_t {
-    return slot.host_rows[static_cast<std::size_t>(i)];
+    return slot.host_rows[static_cast<std::size_t>(i)] - first_own;
   };
   for (std::int64_t i = mine.begin; i < mine.end();) {
     std::int64_t next = i + 1;  // neighbours go together
@@ -280,18 +324,18 @@ Result<void> RowSampler::choose_on_host(const Slot& slot, std::vector<RowChoice>
                                        static_cast<std::size_t>(width));
   };
   // Each rank chooses for its share of the rows, then all tell each other.
-  const Slice mine = ceil_slice(count, shard());
+  const Slice mine = host_rows_of(slot, shard());
   for (std::int64_t i = mine.begin; i < mine.end(); ++i) {
     const auto logits = slot.logits->rows(i - mine.begin, 1).span<float>();
     write_record(choose(logits, slot.rows[row_at(i)]), record(i));
   }
-  if (tensor_ != nullptr) {
+  if (tensor_.host != nullptr) {
     std::vector<std::int64_t> rows_per_rank;
     for (int r = 0; r < shard().size; ++r) {
-      rows_per_rank.push_back(ceil_slice(count, {r, shard().size}).count);
+      rows_per_rank.push_back(host_rows_of(slot, {r, shard().size}).count);
     }
     const Tensor all(records_.data(), DType::u8, Shape{count, width});
-    TROUPE_CHECK(tensor_->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
+    TROUPE_CHECK(tensor_.host->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
   }
   for (std::int64_t i = 0; i < count; ++i) choices[row_at(i)] = read_record(record(i));
   return {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/worker/row_choice.hpp"
+#include "models/layers/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "models/sampler/sampler.hpp"
 #include "parallel/collectives/collectives.hpp"
@@ -31,8 +32,9 @@ struct LogitsRow {
 };
 
 /// Chooses and scores tokens from the logits of passes. What the device can choose it does, and its
-/// ids are the next pass's input without a detour; the other rows' logits go to the host, where the
-/// ranks that share a tensor divide the rows among themselves and tell each other.
+/// ids are the next pass's input without a detour; the other rows' logits go to the host. The ranks
+/// that share a tensor have the logits of a share of the rows each, choose from these and tell each
+/// other.
 ///
 /// A choice is begun, which only enqueues, and finished later: up to `most_begun` may be under way,
 /// and the first begun is the first finished. All ranks of a tensor group begin and finish the same
@@ -41,19 +43,20 @@ class RowSampler {
  public:
   static constexpr std::size_t most_begun = 2;
 
-  /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and `tensor` (null on one rank)
+  /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and the collectives of `tensor`
   /// outlive it. Errors: resource_exhausted.
-  static Result<RowSampler> create(Ops& ops, Collectives* tensor, std::int64_t max_rows,
+  static Result<RowSampler> create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
                                    std::int64_t vocab);
 
   /// Whether the device samples this row, whose id is all that is wanted: so the host can go on
   /// without knowing the token.
   bool on_device(const LogitsRow& row) const;
 
-  /// Enqueues the choices of rows 0.. of `logits` [rows, vocab] f32 (on the device, of a pass that
-  /// was enqueued before), at least one. The logits may be overwritten by what is enqueued next.
-  /// Errors: resource_exhausted; internal if `most_begun` are under way.
-  Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows);
+  /// Enqueues the choices of `rows`, at least one: the first of a pass that was enqueued before and
+  /// has `of_rows` rows of logits. `logits` [own rows, vocab] f32, on the device: this rank's
+  /// ceil_slice of those. They may be overwritten by what is enqueued next. Errors:
+  /// resource_exhausted; those of the collectives; internal if `most_begun` are under way.
+  Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows, std::int64_t of_rows);
 
   /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
   /// the next begin. -1 where the logits are not finite; of rows that the host samples and of those
@@ -74,6 +77,7 @@ class RowSampler {
   /// What one choice uses from begin to finish.
   struct Slot {
     std::vector<LogitsRow> rows;
+    std::int64_t of_rows = 0;             ///< of the pass
     std::vector<std::int32_t> wanted;     ///< best tokens of each row; -1: no log-probabilities
     std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
     Ops::Mark done = 0;
@@ -88,8 +92,15 @@ class RowSampler {
     DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
   };
 
-  RowSampler(Ops& ops, Collectives* tensor, std::int64_t max_rows, std::int64_t vocab);
+  RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab);
   ShardOf shard() const;
+  /// The rows of a choice that a rank has the logits of, or this one.
+  static Slice rows_of(const Slot& slot, ShardOf shard);
+  Slice own_rows(const Slot& slot) const { return rows_of(slot, shard()); }
+  /// Of a choice's host_rows those that a rank has.
+  static Slice host_rows_of(const Slot& slot, ShardOf shard);
+  /// Completes `all`, with `width` elements for each row of the choice, on all ranks' devices.
+  Result<void> share(const Slot& slot, const Tensor& all, std::int64_t width);
   Result<void> begin_on_device(const Tensor& logits, Slot& slot);
   bool add_edits(const LogitsRow& row, SampledRow& sampled);
   Result<Tensor> upload_edits(Slot& slot, const Tensor& before);
@@ -99,7 +110,7 @@ class RowSampler {
   RowChoice choose(std::span<const float> logits, const LogitsRow& row);
 
   Ops* ops_;
-  Collectives* tensor_;
+  RankGroup tensor_;
   std::int64_t max_rows_;
   std::int64_t vocab_;
   std::array<Slot, most_begun> slots_;

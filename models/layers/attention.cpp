@@ -37,9 +37,11 @@ Result<void> Attention::forward(const Tensor& x, const AttentionBatch& batch, co
   if (!qkv_bias_->empty()) ops_.add_bias(qkv, qkv_bias_);
   ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
   ops_.attention(query, shape_, batch, cache, attended);
-  TROUPE_CHECK(group_.sum_to_owners(
-      tokens, 1, out, [&](const Tensor& sums) { ops_.linear(*output_, attended, sums); }));
-  if (!output_bias_->empty()) ops_.add_bias(out, output_bias_);
+  TROUPE_CHECK(group_.leave_sum(
+      tokens, out, [&](const Tensor& sums) { ops_.linear(*output_, attended, sums); }));
+  if (output_bias_->empty()) return {};
+  TROUPE_CHECK(group_.finish_sum(out));
+  ops_.add_bias(out, output_bias_);
   return {};
 }
 

@@ -16,14 +16,11 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& ba
   const std::int64_t tokens = batch.positions[0];
   const Tensor normed = space_.normed->rows(0, tokens);
   if (tokens == 0) return feed_forward_->forward(normed, hidden.update);
-  const Slice own = group_.own_tokens(tokens);
-  const Tensor own_normed = normed.rows(own.begin, own.count);
-  hidden.add_and_norm(ops_, attention_norm_, norm_eps_, own_normed);
-  TROUPE_CHECK(group_.gather_tokens(normed));
+  TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {attention_norm_, norm_eps_, normed, true}));
   TROUPE_CHECK(attention_->forward(normed, batch, rope, cache, hidden.update));
   hidden.has_update = true;
-  hidden.add_and_norm(ops_, mlp_norm_, norm_eps_, own_normed);
-  if (feed_forward_->reads_all_tokens()) TROUPE_CHECK(group_.gather_tokens(normed));
+  TROUPE_CHECK(group_.add_and_norm(
+      ops_, hidden, {mlp_norm_, norm_eps_, normed, feed_forward_->reads_all_tokens()}));
   TROUPE_CHECK(feed_forward_->forward(normed, hidden.update));
   hidden.has_update = true;
   return {};

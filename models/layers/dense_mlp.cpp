@@ -17,7 +17,7 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
-  return group_.sum_to_owners(tokens, 1, out, [&](const Tensor& sums) {
+  return group_.leave_sum(tokens, out, [&](const Tensor& sums) {
     const std::int64_t at_once = ops_.rows_at_once();
     for (std::int64_t begin = 0; begin < tokens; begin += at_once) {
       const std::int64_t rows = std::min(at_once, tokens - begin);

@@ -10,8 +10,8 @@ Result<Embedding> Embedding::create(const LayerContext& context) {
 }
 
 Result<void> Embedding::forward(const Tensor& ids, const Tensor& out) const {
-  return group_.sum_to_owners(
-      ids[0], 1, out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); });
+  return group_.leave_sum(
+      ids[0], out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); }, true);
 }
 
 }  // namespace troupe

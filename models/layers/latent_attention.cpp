@@ -108,8 +108,8 @@ Result<void> LatentAttention::forward(const Tensor& x, const AttentionBatch& bat
   ops_.attention(query, shape_, batch, cache, attended);
   ops_.grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
                       by_head(values, shape_.heads));
-  return group_.sum_to_owners(tokens, 1, out,
-                              [&](const Tensor& sums) { ops_.linear(*output_, values, sums); });
+  return group_.leave_sum(tokens, out,
+                          [&](const Tensor& sums) { ops_.linear(*output_, values, sums); });
 }
 
 std::size_t LatentAttention::bytes() const {

@@ -20,9 +20,13 @@ class SharedExpertMoe final : public FeedForward {
 
  private:
   SharedExpertMoe(const LayerContext& context, std::unique_ptr<FeedForward> routed)
-      : ops_(context.ops), space_(context.space), routed_(std::move(routed)) {}
+      : ops_(context.ops),
+        group_(context.tensor),
+        space_(context.space),
+        routed_(std::move(routed)) {}
 
   Ops& ops_;
+  TensorGroup& group_;
   Workspace& space_;
   std::unique_ptr<FeedForward> routed_;
   std::unique_ptr<FeedForward> shared_;

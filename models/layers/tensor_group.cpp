@@ -1,5 +1,7 @@
 #include "models/layers/tensor_group.hpp"
 
+#include <utility>
+
 namespace troupe {
 
 TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype)
@@ -9,8 +11,13 @@ TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType
       rows_per_rank_(static_cast<std::size_t>(collectives == nullptr ? 1 : collectives->size())) {}
 
 Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_parallel,
-                                        std::int64_t max_elements, Ops& ops) {
+                                        std::int64_t max_elements, std::int64_t hidden,
+                                        bool own_rows_are_all, Ops& ops) {
   TensorGroup group(collectives, sequence_parallel, ops.activation_dtype());
+  group.hidden_ = hidden;
+  group.leaves_sums_ = collectives != nullptr && !group.sums_exactly() &&
+                       collectives->can_sum_and_norm(group.partial_dtype_, hidden);
+  group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
   if (group.sequence_parallel_ || !group.sums_exactly()) {
     TROUPE_TRY(group.scratch_, ops.allocate(group.partial_dtype_, {max_elements}));
   }
@@ -22,8 +29,17 @@ Slice TensorGroup::token_slice(std::int64_t tokens) const {
   return ceil_slice(tokens, {collectives_->rank(), collectives_->size()});
 }
 
+bool TensorGroup::divides(std::int64_t tokens) const {
+  return sequence_parallel_ || (may_divide_ && collectives_->divides_sums(partial_bytes(tokens)));
+}
+
+bool TensorGroup::leaves(std::int64_t tokens) const {
+  // Undivided, a large sum is faster by itself.
+  return leaves_sums_ && (divides(tokens) || !collectives_->divides_sums(partial_bytes(tokens)));
+}
+
 Slice TensorGroup::own_tokens(std::int64_t tokens) const {
-  return sequence_parallel_ ? token_slice(tokens) : Slice{0, tokens};
+  return divides(tokens) ? token_slice(tokens) : Slice{0, tokens};
 }
 
 void TensorGroup::count_rows(std::int64_t tokens, std::int64_t rows_per_token) {
@@ -34,7 +50,7 @@ void TensorGroup::count_rows(std::int64_t tokens, std::int64_t rows_per_token) {
 }
 
 Result<void> TensorGroup::gather_tokens(const Tensor& all) {
-  return sequence_parallel_ ? gather_slices(all) : Result<void>();
+  return divides(all[0]) ? gather_slices(all) : Result<void>();
 }
 
 Result<void> TensorGroup::gather_slices(const Tensor& all) {
@@ -46,9 +62,41 @@ Result<void> TensorGroup::gather_slices(const Tensor& all) {
 
 Result<void> TensorGroup::sum(const Tensor& partial, std::int64_t rows_per_token,
                               const Tensor& own) {
-  if (!sequence_parallel_) return collectives_->all_reduce_tree(partial, own);
+  if (!divides(partial[0] / rows_per_token)) return collectives_->all_reduce_tree(partial, own);
   count_rows(partial[0] / rows_per_token, rows_per_token);
   return collectives_->reduce_scatter_tree(partial, own, rows_per_rank_);
+}
+
+Result<void> TensorGroup::finish_sum(const Tensor& own) {
+  const Tensor partial = std::exchange(left_, Tensor());
+  return partial.data() == nullptr ? Result<void>() : sum(partial, 1, own);
+}
+
+Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm) {
+  const std::int64_t tokens = norm.out[0];
+  if (left_.data() == nullptr) {
+    const Slice own = own_tokens(tokens);
+    hidden.add_and_norm(ops, norm.weight, norm.eps, norm.out.rows(own.begin, own.count));
+    return norm.of_all_rows ? gather_tokens(norm.out) : Result<void>();
+  }
+  hidden.has_update = false;
+  return collectives_->sum_and_norm({.partial = std::exchange(left_, Tensor()),
+                                     .residual = hidden.residual,
+                                     .weight = norm.weight,
+                                     .eps = norm.eps,
+                                     .normed = norm.out,
+                                     .begins = left_begins_,
+                                     .divided = divides(tokens)});
+}
+
+Result<void> TensorGroup::sum_and_norm(const Tensor& partial, const Tensor& residual,
+                                       const Norm& norm) {
+  left_ = Tensor();
+  return collectives_->sum_and_norm({.partial = partial,
+                                     .residual = residual,
+                                     .weight = norm.weight,
+                                     .eps = norm.eps,
+                                     .normed = norm.out});
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "models/layers/hidden_state.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -16,13 +17,20 @@ namespace troupe {
 /// before a block (Korthikanti et al. 2022, "Reducing Activation Recomputation", section 4.2.2).
 /// The bytes moved are the same; norms and residuals are divided. The sums' order is the tree's in
 /// both, so the bits are too. Partial sums are f32 where activations are, and bf16 where those are.
+///
+/// Where the collectives sum, add and normalise in one go, a block leaves its partial sums to the
+/// next norm (leave_sum, add_and_norm). In passes of many tokens that divides the residual stream
+/// as sequence parallelism does, whether that was asked for or not.
 class TensorGroup {
  public:
   /// `collectives` of the device may be null on one rank; else they outlive the object, as `ops`
   /// does.
-  /// `max_elements` bounds the partial sums of one call. Errors: resource_exhausted.
+  /// `max_elements` bounds the partial sums of one call, `hidden` is the width of the residual
+  /// stream. `own_rows_are_all`: blocks want every rank to have all rows of the residual stream,
+  /// unless sequence parallelism was asked for. Errors: resource_exhausted.
   static Result<TensorGroup> create(Collectives* collectives, bool sequence_parallel,
-                                    std::int64_t max_elements, Ops& ops);
+                                    std::int64_t max_elements, std::int64_t hidden,
+                                    bool own_rows_are_all, Ops& ops);
 
   int size() const { return collectives_ == nullptr ? 1 : collectives_->size(); }
   Collectives* collectives() const { return collectives_; }  ///< null on one rank
@@ -32,8 +40,11 @@ class TensorGroup {
 
   /// This rank's part when the tokens of a pass are divided among the ranks.
   Slice token_slice(std::int64_t tokens) const;
-  /// The tokens of a pass of `tokens` whose residual stream this rank holds: token_slice with
-  /// sequence parallelism, else all.
+  /// Whether ranks hold the residual stream of their token_slice alone in a pass of `tokens`: with
+  /// sequence parallelism, or where that is faster.
+  bool divides(std::int64_t tokens) const;
+  /// The tokens of a pass of `tokens` whose residual stream this rank holds: token_slice where it
+  /// is divided, else all.
   Slice own_tokens(std::int64_t tokens) const;
 
   /// Completes `all` [tokens, width], of which this rank has written the rows own_tokens(tokens).
@@ -56,22 +67,62 @@ class TensorGroup {
     const Shape shape{tokens * rows_per_token, own[1]};
     Tensor partial = collectives_->staging(partial_dtype_, shape);
     if (partial.data() == nullptr) {
-      const bool in_place = !sequence_parallel_ && own.dtype() == partial_dtype_;
+      const bool in_place = !divides(tokens) && own.dtype() == partial_dtype_;
       partial = in_place ? own : Tensor(scratch_->data(), partial_dtype_, shape);
     }
     compute(partial);
     return sum(partial, rows_per_token, own);
   }
 
+  /// As sum_to_owners of one row a token, but the sum may be left to the add_and_norm or finish_sum
+  /// that comes next. Until then `own` is not complete, or not written at all. With `begins` the
+  /// sum is where the residual stream begins, of which `own` are the rows.
+  template <class Compute>
+  Result<void> leave_sum(std::int64_t tokens, const Tensor& own, Compute&& compute,
+                         bool begins = false) {
+    if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute);
+    left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
+    left_begins_ = begins;
+    compute(left_);
+    return {};
+  }
+  /// The partial sums that were left to the next norm; their data is null if none were.
+  const Tensor& left() const { return left_; }
+  /// Completes `own` of the leave_sum before, if it left its sum. Errors: those of Collectives.
+  Result<void> finish_sum(const Tensor& own);
+
+  /// What a norm reads and writes.
+  struct Norm {
+    Tensor weight;  ///< [hidden] f32
+    float eps;
+    Tensor out;        ///< [tokens, hidden] activation, of all tokens
+    bool of_all_rows;  ///< `out` is completed; else its own rows are enough
+  };
+  /// HiddenState::add_and_norm, after the sum that was left.
+  Result<void> add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm);
+  /// The same of `partial`, rows of left(), and the residual stream of these, all of which this
+  /// rank holds. Nothing is left then.
+  Result<void> sum_and_norm(const Tensor& partial, const Tensor& residual, const Norm& norm);
+
  private:
   TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype);
   Result<void> sum(const Tensor& partial, std::int64_t rows_per_token, const Tensor& own);
   void count_rows(std::int64_t tokens, std::int64_t rows_per_token);
+  /// Whether a pass's sums are left to norms.
+  bool leaves(std::int64_t tokens) const;
+  std::size_t partial_bytes(std::int64_t tokens) const {
+    return static_cast<std::size_t>(tokens * hidden_) * size_of(partial_dtype_);
+  }
 
   Collectives* collectives_;
   bool sequence_parallel_;
+  bool leaves_sums_ = false;  ///< to norms, with which they are one operation
+  bool may_divide_ = false;   ///< passes for which that is faster
+  std::int64_t hidden_ = 0;
   DType partial_dtype_;
   DeviceTensor scratch_;  ///< for partial sums too large for staging that are not made in place
+  Tensor left_;           ///< partial sums that the next norm sums
+  bool left_begins_ = false;
   std::vector<std::int64_t> rows_per_rank_;
 };
 

@@ -9,6 +9,19 @@
 
 namespace troupe {
 
+/// A sum over ranks that is added to a residual stream, of which the norm goes on: residual = the
+/// sum rounded to its dtype + residual, normed = RMSNorm(residual) * weight, as three operations
+/// one by one would leave them, in bits.
+struct SumAndNorm {
+  Tensor partial;   ///< [rows, width]
+  Tensor residual;  ///< [rows, width]; with `divided` this rank's ceil_slice of the rows
+  Tensor weight;    ///< [width] f32
+  float eps = 0.0F;
+  Tensor normed;         ///< [rows, width], complete on every rank; other memory than `partial`
+  bool begins = false;   ///< the residual stream begins with the sum: it is not read
+  bool divided = false;  ///< each rank normalises its rows and sends them to the others
+};
+
 /// Operations that all ranks of a group do together, in the same order with agreeing arguments, and
 /// messages between two of them. One object per rank. Those for tensors in host memory (shared
 /// memory, Gloo) run a call to its end. Those for tensors in a device's memory (NCCL) enqueue it on
@@ -83,6 +96,36 @@ class Collectives {
   /// partial sums there: uninitialised, valid until the next call of any collective of this object.
   /// data() is null where the implementation has none that large; use memory of your own then.
   virtual Tensor staging(DType dtype, const Shape& shape) = 0;
+
+  /// Whether sum_and_norm takes rows of this width; the same on all ranks.
+  virtual bool can_sum_and_norm(DType dtype, std::int64_t width) const {
+    (void)dtype, (void)width;
+    return false;
+  }
+  /// Whether `divided` is faster for as many bytes of partial sums.
+  virtual bool divides_sums(std::size_t bytes) const {
+    (void)bytes;
+    return false;
+  }
+  /// Errors: unsupported where can_sum_and_norm says false.
+  virtual Result<void> sum_and_norm(const SumAndNorm& sum) {
+    (void)sum;
+    return fail(ErrorCode::unsupported, "these collectives do not normalise sums");
+  }
+
+  /// Of a matrix whose columns are spread over the ranks, gives each rank whole rows. `part` [rows,
+  /// w]: columns [rank() w, rank() w + w); `whole` [own rows, n]: rank r's ceil_slice of the rows.
+  /// n may be less than size() w: the last columns are left out. `scratch` has room for size() *
+  /// own rows * w elements, and must not overlap. A NaN may come as another NaN.
+  virtual Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
+                                       const Tensor& scratch);
+
+  /// all_reduce_tree by the library that this is made with, in the library's own order of adding:
+  /// to compare times with. Errors: unsupported where there is none.
+  virtual Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) {
+    (void)partial, (void)sum;
+    return fail(ErrorCode::unsupported, "these collectives are no library's");
+  }
 
   /// How long each call may wait for the other ranks, from its start. Not while a call runs.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }

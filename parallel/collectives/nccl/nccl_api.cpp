@@ -36,7 +36,8 @@ Result<NcclApi> load() {
       find(library, "ncclGroupStart", api.group_start) &&
       find(library, "ncclGroupEnd", api.group_end) && find(library, "ncclSend", api.send) &&
       find(library, "ncclRecv", api.receive) && find(library, "ncclAllGather", api.all_gather) &&
-      find(library, "ncclBroadcast", api.broadcast);
+      find(library, "ncclBroadcast", api.broadcast) &&
+      find(library, "ncclAllReduce", api.all_reduce);
   if (!complete)
     return fail(ErrorCode::unsupported, "{} is too old: {}", library_name, ::dlerror());
   return api;

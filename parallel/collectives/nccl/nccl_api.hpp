@@ -20,6 +20,7 @@ struct NcclApi {
   decltype(&ncclRecv) receive = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
 };
 
 /// NCCL, loaded by the first call as the dynamic linker finds libnccl.so.2. Errors: unsupported,

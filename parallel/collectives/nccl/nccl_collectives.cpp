@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/collectives/collective_checks.hpp"
+#include "parallel/collectives/columns_to_rows.hpp"
 #include "parallel/collectives/nccl/peer_sums.hpp"
 
 namespace troupe {
@@ -111,19 +112,58 @@ Result<void> NcclCollectives::all_reduce_tree(const Tensor& partial, const Tenso
                      {CollectiveCall::Kind::all_reduce, 0, partial.bytes()}));
   if (partial.empty()) return {};
   if (peers_ == nullptr || !takes_peer_sum(partial, sum)) return sum_everywhere(partial, sum);
-  const PeerSum call{peers_->regions(), rank(), size(), end_word_};
-  const std::size_t width = size_of(partial.dtype());
-  const auto most = static_cast<std::int64_t>(most_slot_bytes / width);
-  for (std::int64_t done = 0; done < partial.elements(); done += most) {
-    const auto offset = static_cast<std::size_t>(done);
-    const Shape piece{std::min(most, partial.elements() - done)};
-    TROUPE_CHECK(
-        check(launch_peer_sum(call, Tensor(at(partial, offset * width), partial.dtype(), piece),
-                              Tensor(at(sum, offset * size_of(sum.dtype())), sum.dtype(), piece),
-                              seat_.stream),
-              "the sum's launch"));
+  return check(launch_peer_sum(peer_call(), partial, sum, seat_.stream), "the sum's launch");
+}
+
+bool NcclCollectives::can_sum_and_norm(DType dtype, std::int64_t width) const {
+  return peers_ != nullptr && takes_peer_norm(dtype, width);
+}
+
+bool NcclCollectives::divides_sums(std::size_t bytes) const {
+  return bytes > (size() > 2 ? most_whole_bytes : most_whole_bytes_of_two);
+}
+
+Result<void> NcclCollectives::sum_and_norm(const SumAndNorm& sum) {
+  auto checked = check_device_all_reduce(sum.partial, sum.normed);
+  if (checked.ok() && !can_sum_and_norm(sum.partial.dtype(), sum.partial[1])) {
+    checked = fail(ErrorCode::unsupported, "sum and norm: rows {} of {}",
+                   sum.partial.shape().to_string(), to_string(sum.partial.dtype()));
+  }
+  TROUPE_CHECK(
+      begin(std::move(checked), {CollectiveCall::Kind::all_reduce, 0, sum.partial.bytes()}));
+  return check(launch_peer_norm(peer_call(), sum, seat_.stream),
+               "the launch of a sum and its norm");
+}
+
+Result<void> NcclCollectives::columns_to_rows(const Tensor& part, const Tensor& whole,
+                                              const Tensor& scratch) {
+  if (peers_ != nullptr && takes_peer_rows(part, whole)) {
+    TROUPE_CHECK(begin({}, {CollectiveCall::Kind::all_to_all, 0, row_bytes(part)}));
+    if (part.empty()) return {};
+    return check(launch_peer_rows(peer_call(), part, whole, seat_.stream),
+                 "the launch of columns to rows");
+  }
+  TROUPE_TRY(const Tensor parts, columns_to_parts(*this, part, whole, scratch));
+  if (whole.empty()) return {};
+  const auto rows = static_cast<std::size_t>(whole[0]);
+  const std::size_t row = row_bytes(whole), width = row_bytes(parts);
+  for (std::size_t done = 0, from = 0; done < row; done += width, from += rows * width) {
+    TROUPE_CHECK(check(
+        cudaMemcpy2DAsync(at(whole, done), row, at(parts, from), width, std::min(width, row - done),
+                          rows, cudaMemcpyDeviceToDevice, seat_.stream),
+        "the copy of columns"));
   }
   return {};
+}
+
+Result<void> NcclCollectives::library_all_reduce(const Tensor& partial, const Tensor& sum) {
+  TROUPE_CHECK(begin(check_device_all_reduce(partial, sum),
+                     {CollectiveCall::Kind::all_reduce, 0, partial.bytes()}));
+  const auto type = partial.dtype() == DType::bf16 ? ncclBfloat16 : ncclFloat32;
+  const auto count = static_cast<std::size_t>(partial.elements());
+  return run([&](const NcclApi& api, ncclComm_t comm) {
+    return api.all_reduce(partial.data(), sum.data(), count, type, ncclSum, comm, seat_.stream);
+  });
 }
 
 Result<void> NcclCollectives::sum_everywhere(const Tensor& partial, const Tensor& sum) {
@@ -207,9 +247,18 @@ Result<void> NcclCollectives::all_gather(const Tensor& part, const Tensor& all,
   TROUPE_CHECK(begin(check_all_gather(part, all, rows_per_rank, rank(), size()),
                      {CollectiveCall::Kind::all_gather, 0, all.bytes()}));
   const std::vector<std::size_t> bytes = scaled(rows_per_rank, row_bytes(all));
+  if (all.empty()) return {};
+  if (peers_ != nullptr && takes_peer_gather(part, all, bytes)) {
+    return check(launch_peer_gather(peer_call(), part, all, bytes, seat_.stream),
+                 "the launch of a small gather");
+  }
+  return gather_by_nccl(part, all, bytes);
+}
+
+Result<void> NcclCollectives::gather_by_nccl(const Tensor& part, const Tensor& all,
+                                             std::span<const std::size_t> bytes) {
   const bool even = std::ranges::all_of(bytes, [&](std::size_t each) { return each == bytes[0]; });
   if (even) {
-    if (bytes[0] == 0) return {};
     return run([&](const NcclApi& api, ncclComm_t comm) {
       return api.all_gather(part.data(), all.data(), bytes[0], ncclInt8, comm, seat_.stream);
     });
@@ -305,9 +354,10 @@ Result<void> NcclCollectives::barrier() {
   const Tensor in(scratch_, DType::u8, {size() * greeting_bytes});
   const Tensor out(static_cast<std::byte*>(scratch_) + in.bytes(), DType::u8, in.shape());
   const std::vector<std::int64_t> one_each(index(size()), 1);
+  const std::vector<std::size_t> bytes_each(index(size()), greeting_bytes);
   const Shape rows{size(), greeting_bytes};
-  TROUPE_CHECK(all_gather(out.rows(0, greeting_bytes).reshaped({1, greeting_bytes}),
-                          in.reshaped(rows), one_each));
+  TROUPE_CHECK(begin({}, {CollectiveCall::Kind::all_gather, 0, in.bytes()}));
+  TROUPE_CHECK(gather_by_nccl(out.rows(0, greeting_bytes), in, bytes_each));
   TROUPE_CHECK(all_to_all(in.reshaped(rows), one_each, out.reshaped(rows), one_each));
   TROUPE_CHECK(broadcast(in, 0));
   last_ = {CollectiveCall::Kind::barrier, 0, 0};

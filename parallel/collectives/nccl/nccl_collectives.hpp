@@ -29,7 +29,8 @@ struct NcclSeat {
 /// told by the watch's next wait.
 ///
 /// Sums are added by our own kernels, through memory that the GPUs share (PeerMemory), or, for
-/// GPUs that share none and in reduce_scatter_tree, from what NCCL has brought. All else is NCCL's.
+/// GPUs that share none and in reduce_scatter_tree, from what NCCL has brought. Small gathers and
+/// columns_to_rows go through that memory too. All else is NCCL's.
 /// Partial sums may be bf16; then the sum is f32, or bf16, rounded once.
 ///
 /// The group has a second one in host memory, which is what tells the ranks of an abort and brings
@@ -58,6 +59,12 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                           const Tensor& receive,
                           std::span<const std::int64_t> receive_rows) override;
+  bool can_sum_and_norm(DType dtype, std::int64_t width) const override;
+  bool divides_sums(std::size_t bytes) const override;
+  Result<void> sum_and_norm(const SumAndNorm& sum) override;
+  Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
+                               const Tensor& scratch) override;
+  Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
   Result<void> send(const Tensor& tensor, int to) override;
   Result<void> receive(const Tensor& tensor, int from) override;
   /// Waits for the stream, too.
@@ -66,7 +73,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   bool aborted() const override { return given_up(); }
   Tensor staging(DType dtype, const Shape& shape) override { return {nullptr, dtype, shape}; }
 
-  /// Whether small sums go through memory that the GPUs share.
+  /// Whether sums go through memory that the GPUs share.
   bool shares_memory() const { return peers_ != nullptr; }
 
  private:
@@ -91,6 +98,9 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> sum_shares(const Tensor& partial, const Tensor& sum,
                           std::span<const std::int64_t> counts);
   Result<void> sum_everywhere(const Tensor& partial, const Tensor& sum);
+  Result<void> gather_by_nccl(const Tensor& part, const Tensor& all,
+                              std::span<const std::size_t> bytes);
+  PeerCall peer_call() const { return {peers_->regions(), rank(), size(), end_word_}; }
 
   NcclSeat seat_;
   Collectives& host_;

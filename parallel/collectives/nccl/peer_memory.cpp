@@ -16,16 +16,17 @@ struct PeerMemory::Address {
   cudaIpcMemHandle_t handle{};
 };
 
-Result<void> PeerMemory::allocate() {
+Result<void> PeerMemory::allocate(std::size_t bytes, std::size_t cleared) {
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, peer_region_bytes);
+  const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error != cudaSuccess) {
     cudaGetLastError();
     return fail(ErrorCode::resource_exhausted, "device {}: no memory for {} bytes of messages ({})",
-                device_, peer_region_bytes, cudaGetErrorString(error));
+                device_, bytes, cudaGetErrorString(error));
   }
   regions_.of[rank_] = static_cast<std::byte*>(memory);
-  if (cudaMemset(memory, 0, peer_region_bytes) != cudaSuccess ||
+  if (cudaMemset(memory, 0, cleared) != cudaSuccess ||
+      cudaMemset(regions_.of[rank_] + cleared, 0xFF, bytes - cleared) != cudaSuccess ||
       cudaDeviceSynchronize() != cudaSuccess) {
     return fail(ErrorCode::internal, "device {}: memory of messages cannot be cleared: {}", device_,
                 cudaGetErrorString(cudaGetLastError()));
@@ -57,14 +58,15 @@ bool PeerMemory::reach(int peer, const Address& address) {
   return true;
 }
 
-Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, Collectives& host) {
+Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, Collectives& host,
+                                                     std::size_t bytes, std::size_t cleared) {
   const int size = host.size();
   if (size > max_peer_ranks) {
     return fail(ErrorCode::invalid_argument, "{} GPUs in a group; at most {}", size,
                 max_peer_ranks);
   }
   std::unique_ptr<PeerMemory> made(new PeerMemory(device, host.rank()));
-  TROUPE_CHECK(made->allocate());
+  TROUPE_CHECK(made->allocate(bytes, cleared));
   std::vector<Address> addresses(static_cast<std::size_t>(size));
   Address& own = addresses[static_cast<std::size_t>(host.rank())];
   own.process = ::getpid();
@@ -93,6 +95,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, Collectives& ho
 }
 
 PeerMemory::~PeerMemory() {
+  cudaSetDevice(device_);
   for (int peer = 0; peer < max_peer_ranks; ++peer) {
     if (opened_[static_cast<std::size_t>(peer)]) cudaIpcCloseMemHandle(regions_.of[peer]);
   }

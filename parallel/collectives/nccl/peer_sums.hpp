@@ -6,47 +6,67 @@
 
 #include <cuda_runtime.h>
 
+#include "parallel/collectives/collectives.hpp"
 #include "parallel/device/tensor.hpp"
 
 namespace troupe {
 
-/// Most ranks of one sum.
+/// Most ranks of one call.
 inline constexpr int max_peer_ranks = 8;
 
-/// Partial sums up to this size are sent word by word with a mark that says that it has come.
-inline constexpr std::size_t most_marked_bytes = 128u << 10;
-/// Partial sums up to this size are put into a slot, and read from there by the others.
-inline constexpr std::size_t most_slot_bytes = 8u << 20;
-/// Three and more ranks read whole slots up to this size; of larger ones each rank adds a share,
-/// which the others read.
-inline constexpr std::size_t most_whole_bytes = 512u << 10;
+/// Partial sums of three and more ranks up to this size go to every rank, which adds all of them;
+/// of larger ones each rank adds a share, and sends the others its sums.
+inline constexpr std::size_t most_whole_bytes = 256u << 10;
+/// Two ranks send as many bytes either way; with a norm, shares are faster from here on.
+inline constexpr std::size_t most_whole_bytes_of_two = 2u << 20;
+/// Most that launch_peer_gather takes of one rank.
+inline constexpr std::size_t most_gathered_bytes = 32u << 10;
 
-/// Each rank's region: counters, marked words of every rank twice over, two slots, and the sums of
-/// a share, which are at most as many bytes as a slot. Zeroed at first.
+/// Each rank's region, which the others write to: its own count of calls, what small gathers bring
+/// with a mark at every word, and two boxes, which calls use in turn. The first
+/// `peer_cleared_bytes` are zeroed at first, and all bits of the boxes are set.
 struct PeerRegions {
   std::byte* of[max_peer_ranks] = {};
 };
-inline constexpr std::size_t peer_control_bytes = 64u << 10;
-inline constexpr std::size_t peer_region_bytes =
-    peer_control_bytes + 2 * max_peer_ranks * 2 * most_marked_bytes + 3 * most_slot_bytes;
+inline constexpr std::size_t peer_control_bytes = 4u << 10;
+inline constexpr std::size_t peer_cleared_bytes =
+    peer_control_bytes + 2 * max_peer_ranks * 2 * most_gathered_bytes;
+inline constexpr std::size_t peer_box_bytes = 64u << 20;
+inline constexpr std::size_t peer_region_bytes = peer_cleared_bytes + 2 * peer_box_bytes;
 
-/// One rank's side of a sum over ranks. All ranks launch the same sums in the same order.
-struct PeerSum {
+/// One rank's side of a call. All ranks launch the same calls in the same order, and their tensors
+/// lie alike. All can be captured in graphs.
+struct PeerCall {
   PeerRegions regions;
   int rank = 0;
   int size = 2;                                 ///< 2..max_peer_ranks
-  const volatile std::uint32_t* end = nullptr;  ///< mapped host memory: not 0 ends the wait
+  const volatile std::uint32_t* end = nullptr;  ///< mapped host memory: not 0 ends all waits
 };
 
-/// Whether launch_peer_sum takes these: whole words of 16 bytes. All ranks must come to the same,
-/// so their tensors lie alike.
+/// Whether launch_peer_sum takes these: whole words of 16 bytes.
 bool takes_peer_sum(const Tensor& partial, const Tensor& sum);
-
-/// sum = the partials of all ranks, at most most_slot_bytes, widened to fp32 and added in the order
-/// of tree_sum.hpp. Both f32, or the partials bf16 and the sum f32 or, rounded once, bf16. They may
-/// be the same memory if their dtypes are equal. Can be captured in a graph.
-cudaError_t launch_peer_sum(const PeerSum& call, const Tensor& partial, const Tensor& sum,
+/// sum = the partials of all ranks, widened to fp32 and added in the order of tree_sum.hpp. Both
+/// f32, or the partials bf16 and the sum f32 or, rounded once, bf16. They may be the same memory if
+/// their dtypes are equal.
+cudaError_t launch_peer_sum(const PeerCall& call, const Tensor& partial, const Tensor& sum,
                             cudaStream_t stream);
+
+/// Whether launch_peer_norm takes rows of this width: bf16, and a row is what a block holds.
+bool takes_peer_norm(DType dtype, std::int64_t width);
+/// Collectives::sum_and_norm.
+cudaError_t launch_peer_norm(const PeerCall& call, const SumAndNorm& sum, cudaStream_t stream);
+
+/// Whether launch_peer_gather takes parts of these sizes: few bytes, and whole words of 4.
+bool takes_peer_gather(const Tensor& part, const Tensor& all, std::span<const std::size_t> bytes);
+/// all = the parts of all ranks one after the other, of bytes[r] each. `part` may be its place.
+cudaError_t launch_peer_gather(const PeerCall& call, const Tensor& part, const Tensor& all,
+                               std::span<const std::size_t> bytes, cudaStream_t stream);
+
+/// Whether launch_peer_rows takes these: whole words of 16 bytes.
+bool takes_peer_rows(const Tensor& part, const Tensor& whole);
+/// Collectives::columns_to_rows. A NaN may become another NaN.
+cudaError_t launch_peer_rows(const PeerCall& call, const Tensor& part, const Tensor& whole,
+                             cudaStream_t stream);
 
 /// sum = parts[0] + ... in the same order and dtypes; 1..max_peer_ranks parts of `dtype`, with as
 /// many elements as `sum`, which may be one of them.

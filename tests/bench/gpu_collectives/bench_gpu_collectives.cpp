@@ -2,7 +2,8 @@
 // MiB calls are recorded in a graph, as a model's decode steps are; larger ones are enqueued one by
 // one. The mean of calls back to back; rank 0 prints. Bus bandwidth is what a ring would have to
 // carry: 2 (n - 1) / n of the bytes for a sum, (n - 1) / n for the others, which makes sizes
-// comparable.
+// comparable. "and norm" is the sum with its addition to a residual stream and the norm, undivided
+// and divided over the ranks.
 
 #include <chrono>
 #include <cstdio>
@@ -30,6 +31,7 @@ using Call = std::function<Result<void>()>;
 constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
 constexpr std::int64_t most_recorded_bytes = std::int64_t{4} << 20;
 constexpr int calls_in_graph = 20;
+constexpr std::int64_t hidden = 4096;  // of the rows that are normalised
 
 struct Rank {
   std::unique_ptr<Collectives> host;
@@ -70,12 +72,19 @@ Result<void> measure(Rank& rank) {
   const bool prints = rank.device->rank() == 0;
   const auto& nccl = static_cast<const NcclCollectives&>(*rank.device);
   if (prints) {
-    fmt::print("{} GPUs, {}; us (bus GB/s)\n{:>10} {:>18} {:>18} {:>18} {:>18} {:>18}\n", size,
+    fmt::print("{} GPUs, {}; us (bus GB/s)\n{:>10}", size,
                nccl.shares_memory() ? "which reach each other's memory" : "through NCCL alone",
-               "bytes", "sum bf16", "sum bf16 to f32", "sum f32", "all-gather", "all-to-all");
+               "bytes");
+    for (const char* column :
+         {"sum bf16", "and norm", "divided", "NCCL bf16", "sum f32", "all-gather", "all-to-all"}) {
+      fmt::print(" {:>16}", column);
+    }
+    fmt::print("\n");
   }
   TROUPE_TRY(const DeviceTensor in, rank.ops->allocate(DType::u8, {most_bytes}));
   TROUPE_TRY(const DeviceTensor out, rank.ops->allocate(DType::u8, {2 * most_bytes}));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::u8, {most_bytes}));
+  TROUPE_TRY(const DeviceTensor weight, rank.ops->allocate(DType::f32, {hidden}));
   const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
   for (const std::int64_t bytes :
        {std::int64_t{8} << 10, std::int64_t{32} << 10, std::int64_t{64} << 10,
@@ -92,6 +101,22 @@ Result<void> measure(Rank& rank) {
       };
     };
     const Shape rows{size, bytes / size};
+    const Call library = [&] {
+      const Shape shape{bytes / 2};
+      return rank.device->library_all_reduce(view(in, DType::bf16, shape),
+                                             view(out, DType::bf16, shape));
+    };
+    const auto norm = [&](bool divided) -> Call {
+      const Shape shape{bytes / 2 / hidden, hidden};
+      return [&, shape, divided] {
+        return rank.device->sum_and_norm({.partial = view(in, DType::bf16, shape),
+                                          .residual = view(residual, DType::bf16, shape),
+                                          .weight = weight,
+                                          .eps = 1e-6F,
+                                          .normed = view(out, DType::bf16, shape),
+                                          .divided = divided});
+      };
+    };
     const Call gather = [&] {
       return rank.device->all_gather(view(in, DType::u8, {1, bytes / size}),
                                      view(out, DType::u8, rows), one_each);
@@ -103,14 +128,16 @@ Result<void> measure(Rank& rank) {
     std::string line = fmt::format("{:>10}", bytes);
     const double ring = static_cast<double>(size - 1) / static_cast<double>(size);
     const std::pair<Call, double> calls[] = {{sum(DType::bf16, DType::bf16), 2 * ring},
-                                             {sum(DType::bf16, DType::f32), 2 * ring},
+                                             {norm(false), 2 * ring},
+                                             {norm(true), 2 * ring},
+                                             {library, 2 * ring},
                                              {sum(DType::f32, DType::f32), 2 * ring},
                                              {gather, ring},
                                              {exchange, ring}};
     for (const auto& [call, share] : calls) {
       TROUPE_TRY(const double us, mean_us(rank, bytes, call));
       line +=
-          fmt::format(" {:>10.1f} ({:>5.1f})", us, share * static_cast<double>(bytes) / us / 1e3);
+          fmt::format(" {:>8.1f} ({:>5.1f})", us, share * static_cast<double>(bytes) / us / 1e3);
     }
     if (prints) fmt::print("{}\n", line);
   }

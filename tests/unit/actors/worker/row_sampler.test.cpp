@@ -63,6 +63,7 @@ void expect_lists_within(const RowEdits& edits, std::int64_t tokens) {
 struct LazyOptions {
   bool scores = false;
   bool edits = false;
+  bool at_once = false;  ///< carries out everything when it is told
 };
 
 /// The CPU's, but what samples or downloads is carried out when somebody waits for it, like a
@@ -74,7 +75,7 @@ class LazyOps final : public CpuOps {
       : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), options_(options) {}
 
   void download(const Tensor& device, const Tensor& host) override {
-    enqueued_.emplace_back([this, device, host] {
+    enqueue([this, device, host] {
       downloaded_bytes_ += device.bytes();
       CpuOps::upload(device, host);
     });
@@ -97,7 +98,7 @@ class LazyOps final : public CpuOps {
       EXPECT_TRUE(edits || !edits_before) << "rows with edits come last";
       if (edits) expect_lists_within(row.edits, tokens.elements());
       edits_before = edits;
-      enqueued_.emplace_back([this, logits, row, tokens, ids] {
+      enqueue([this, logits, row, tokens, ids] {
         SamplingParams params;
         params.temperature = row.temperature;
         params.seed = row.seed;
@@ -114,7 +115,7 @@ class LazyOps final : public CpuOps {
   void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
              const Tensor& scores) override {
     for (const ScoredRow& row : rows) {
-      enqueued_.emplace_back([=] {
+      enqueue([=] {
         const std::int32_t id = row.id >= 0 ? row.id : ids.as<std::int32_t>()[row.row];
         static_cast<RowScores*>(scores.data())[row.row] =
             scores_of(logits.rows(row.row, 1).span<float>(), id, row.best);
@@ -123,16 +124,20 @@ class LazyOps final : public CpuOps {
   }
 
   void upload(const Tensor& host, const Tensor& device) override {
-    enqueued_.emplace_back([this, host, device] { CpuOps::upload(host, device); });
+    enqueue([this, host, device] { CpuOps::upload(host, device); });
   }
   void take_chosen(const Tensor& chosen, const Tensor& ids) override {
-    enqueued_.emplace_back([this, chosen, ids] { CpuOps::take_chosen(chosen, ids); });
+    enqueue([this, chosen, ids] { CpuOps::take_chosen(chosen, ids); });
   }
 
   std::size_t downloaded_bytes() const { return downloaded_bytes_; }
   std::size_t enqueued() const { return enqueued_.size(); }
 
  private:
+  void enqueue(std::function<void()> operation) {
+    enqueued_.push_back(std::move(operation));
+    while (options_.at_once && !enqueued_.empty()) carry_out_next();
+  }
   /// sample() takes masked logits from edits only: here they are edits again.
   std::int32_t choose_masked(const std::vector<float>& logits, SamplingParams params,
                              const SampledRow& row) {
@@ -195,7 +200,7 @@ HostTensor random_logits(std::int64_t rows, unsigned seed) {
   return logits;
 }
 
-RowSampler make_sampler(Ops& ops, std::int64_t max_rows, Collectives* tensor = nullptr) {
+RowSampler make_sampler(Ops& ops, std::int64_t max_rows, const RankGroup& tensor = {}) {
   auto made = RowSampler::create(ops, tensor, max_rows, vocab);
   EXPECT_TRUE(made.ok()) << made.error().message;
   return *std::move(made);
@@ -262,7 +267,7 @@ TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_de
   for (Ops* ops : {host->get(), static_cast<Ops*>(&device), static_cast<Ops*>(&scoring_device)}) {
     RowSampler sampler = make_sampler(*ops, 16);
     for (int pass = 0; pass < 3; ++pass) {
-      const auto begun = sampler.begin(logits, wanted.rows);
+      const auto begun = sampler.begin(logits, wanted.rows, std::ssize(wanted.rows));
       ASSERT_TRUE(begun.ok()) << begun.error().message;
       const auto choices = sampler.finish();
       ASSERT_TRUE(choices.ok()) << choices.error().message;
@@ -278,7 +283,7 @@ TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
   RowSampler sampler = make_sampler(ops, 10);
   ASSERT_TRUE(sampler.on_device(wanted.rows[0]));
   ASSERT_FALSE(sampler.on_device(wanted.rows[1]));
-  ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+  ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
   wanted.sampling[0].logprobs = 3;  // its sequence may be another's by now
   const auto choices = sampler.finish();
   ASSERT_TRUE(choices.ok()) << choices.error().message;
@@ -298,7 +303,7 @@ TEST(RowSampler, logits_that_the_device_scores_do_not_leave_it_either) {
   EXPECT_FALSE(sampler.on_device(wanted.rows[3])) << "a penalty";
   EXPECT_FALSE(sampler.on_device(wanted.rows[4])) << "a score is wanted";
   EXPECT_FALSE(sampler.on_device(wanted.rows[7])) << "log-probabilities are wanted";
-  ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+  ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
   const auto choices = sampler.finish();
   ASSERT_TRUE(choices.ok()) << choices.error().message;
   expect_chosen_by_the_sampler(*choices, wanted, logits);
@@ -338,7 +343,7 @@ TEST(RowSampler, rows_with_edits_are_chosen_on_the_device_from_their_history) {
   EXPECT_TRUE(sampler.on_device(wanted.rows[0]));
   EXPECT_FALSE(sampler.on_device(wanted.rows[5])) << "the host compares the history's end";
   for (int pass = 0; pass < 2; ++pass) {
-    ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+    ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
     const auto choices = sampler.finish();
     ASSERT_TRUE(choices.ok()) << choices.error().message;
     expect_chosen_by_the_sampler(*choices, wanted, logits);
@@ -359,7 +364,7 @@ TEST(RowSampler, a_history_may_end_with_a_token_that_only_the_device_knows) {
   // The likeliest token of the first row is penalized if it is what was chosen before.
   first.sampling[0].temperature = 0.0F;
   sampling[0].temperature = 0.0F;
-  ASSERT_TRUE(sampler.begin(logits->rows(0, 1), first.rows).ok());
+  ASSERT_TRUE(sampler.begin(logits->rows(0, 1), first.rows, std::ssize(first.rows)).ok());
   const std::vector<std::int32_t> ahead = {1, 2, 3, -1};
   std::vector<LogitsRow> rows;
   for (const SamplingParams& params : sampling) {
@@ -370,7 +375,7 @@ TEST(RowSampler, a_history_may_end_with_a_token_that_only_the_device_knows) {
                     .history = {std::span(ahead).first(2), std::span(ahead).last(2)}});
     EXPECT_TRUE(sampler.on_device(rows.back()));
   }
-  ASSERT_TRUE(sampler.begin(logits, rows).ok());
+  ASSERT_TRUE(sampler.begin(logits, rows, std::ssize(rows)).ok());
   const auto chosen = sampler.finish();
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   MixedRows known(0);
@@ -394,7 +399,7 @@ TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
   for (const bool scores : {false, true}) {
     LazyOps ops({.scores = scores, .edits = scores});
     RowSampler sampler = make_sampler(ops, 5);
-    ASSERT_TRUE(sampler.begin(logits, wanted.rows).ok());
+    ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
     const auto choices = sampler.finish();
     ASSERT_TRUE(choices.ok()) << choices.error().message;
     for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE((*choices)[i].failed) << "row " << i;
@@ -407,12 +412,12 @@ TEST(RowSampler, a_choice_is_finished_without_waiting_for_the_next_one) {
   LazyOps ops;
   RowSampler sampler = make_sampler(ops, 9);
   for (int round = 0; round < 2; ++round) {
-    ASSERT_TRUE(sampler.begin(first_logits, first.rows).ok());
+    ASSERT_TRUE(sampler.begin(first_logits, first.rows, std::ssize(first.rows)).ok());
     const std::size_t of_first = ops.enqueued();
-    ASSERT_TRUE(sampler.begin(second_logits, second.rows).ok());
+    ASSERT_TRUE(sampler.begin(second_logits, second.rows, std::ssize(second.rows)).ok());
     const std::size_t of_both = ops.enqueued();
     EXPECT_EQ(sampler.begun(), 2U);
-    EXPECT_FALSE(sampler.begin(first_logits, first.rows).ok()) << "a third";
+    EXPECT_FALSE(sampler.begin(first_logits, first.rows, std::ssize(first.rows)).ok()) << "a third";
     auto choices = sampler.finish();
     ASSERT_TRUE(choices.ok()) << choices.error().message;
     EXPECT_EQ(ops.enqueued(), of_both - of_first) << "the second's are still to do";
@@ -429,38 +434,45 @@ TEST(RowSampler, logits_of_another_shape_are_refused) {
   const MixedRows wanted(4);
   LazyOps ops;
   RowSampler sampler = make_sampler(ops, 4);
-  const auto begun = sampler.begin(logits, wanted.rows);
+  const auto begun = sampler.begin(logits, wanted.rows, std::ssize(wanted.rows));
   ASSERT_FALSE(begun.ok());
   EXPECT_EQ(begun.error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(sampler.begun(), 0U);
 }
 
-TEST(RowSampler, ranks_divide_the_hosts_rows_and_all_know_every_choice) {
+TEST(RowSampler, ranks_choose_from_their_shares_of_the_rows_and_all_know_every_choice) {
   constexpr int ranks = 3;
-  auto region = SharedMemory::create(shm_collectives_bytes(ranks, 1 << 16));
-  ASSERT_TRUE(region.ok()) << region.error().message;
-  const HostTensor logits = random_logits(11, 7);
+  constexpr std::int64_t padded = 13;  // 5, 5 and 3 rows, of which the last two are not chosen from
+  const HostTensor logits = random_logits(padded, 7);
   const MixedRows wanted(11);
-  std::vector<std::future<std::size_t>> running;
-  for (int rank = 0; rank < ranks; ++rank) {
-    running.push_back(std::async(std::launch::async, [&, rank] {
-      auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
-      auto group = ShmCollectives::attach(*std::move(mapped), rank, ranks);
-      EXPECT_TRUE(group.ok()) << group.error().message;
-      (*group)->set_timeout(std::chrono::seconds(20));
-      LazyOps ops;
-      RowSampler sampler = make_sampler(ops, 11, group->get());
-      EXPECT_TRUE(sampler.begin(logits, wanted.rows).ok());
-      const auto choices = sampler.finish();
-      EXPECT_TRUE(choices.ok()) << choices.error().message;
-      if (choices.ok()) expect_chosen_by_the_sampler(*choices, wanted, logits);
-      return ops.downloaded_bytes();
-    }));
+  for (const bool scores : {false, true}) {
+    auto region = SharedMemory::create(shm_collectives_bytes(ranks, 1 << 16));
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    std::vector<std::future<std::size_t>> running;
+    for (int rank = 0; rank < ranks; ++rank) {
+      running.push_back(std::async(std::launch::async, [&, rank] {
+        auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
+        auto group = ShmCollectives::attach(*std::move(mapped), rank, ranks);
+        EXPECT_TRUE(group.ok()) << group.error().message;
+        (*group)->set_timeout(std::chrono::seconds(20));
+        LazyOps ops({.scores = scores, .edits = scores, .at_once = true});
+        RowSampler sampler = make_sampler(ops, padded, group->get());
+        const Slice own = ceil_slice(padded, {rank, ranks});
+        const auto begun = sampler.begin(logits->rows(own.begin, own.count), wanted.rows, padded);
+        EXPECT_TRUE(begun.ok()) << begun.error().message;
+        const auto choices = sampler.finish();
+        EXPECT_TRUE(choices.ok()) << choices.error().message;
+        if (choices.ok()) expect_chosen_by_the_sampler(*choices, wanted, logits);
+        EXPECT_TRUE((*group)->barrier().ok());
+        return ops.downloaded_bytes();
+      }));
+    }
+    std::size_t bytes = 0;
+    for (auto& rank : running) bytes += rank.get();
+    if (scores) continue;
+    const std::size_t ids = 11 * sizeof(std::int32_t), row = vocab * sizeof(float);
+    EXPECT_EQ(bytes, ranks * ids + 8 * row) << "eight of eleven rows are the host's, once";
   }
-  std::size_t bytes = 0;
-  for (auto& rank : running) bytes += rank.get();
-  const std::size_t ids = 11 * sizeof(std::int32_t), row = vocab * sizeof(float);
-  EXPECT_EQ(bytes, ranks * ids + 8 * row) << "eight of eleven rows are the host's, once";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "parallel/collectives/self_collectives.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/sharding/sharding.hpp"
 
 namespace troupe {
 namespace {
@@ -73,6 +74,39 @@ TEST(Collectives, arguments_that_do_not_fit_are_refused) {
   EXPECT_EQ(code_of(self.reduce_scatter_tree(four, four, Rows{-4})), refused);
   EXPECT_EQ(code_of(self.broadcast(four, 1)), refused);
   EXPECT_EQ(code_of(self.all_to_all(four, Rows{4}, three, Rows{3})), refused);
+}
+
+// Seven rows over three ranks are 3, 3 and 1; eleven columns in parts of four leave one out.
+TEST(ShmCollectives, columns_become_whole_rows_of_their_owners) {
+  constexpr int ranks = 3;
+  constexpr std::int64_t rows = 7, width = 4, columns = 11;
+  const SharedMemory region = make_region(ranks);
+  const auto value = [](std::int64_t row, std::int64_t column) {
+    return static_cast<float>(100 * row + column);
+  };
+  std::vector<std::future<Result<void>>> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    running.push_back(std::async(std::launch::async, [&, rank]() -> Result<void> {
+      TROUPE_TRY(const auto group, attach(region, rank, ranks));
+      const HostTensor part(DType::f32, {rows, width});
+      for (std::int64_t i = 0; i < rows * width; ++i) {
+        part->as<float>()[i] = value(i / width, rank * width + i % width);
+      }
+      const Slice own = ceil_slice(rows, {rank, ranks});
+      const HostTensor whole(DType::f32, {own.count, columns});
+      const HostTensor scratch(DType::f32, {ranks * own.count, width});
+      TROUPE_CHECK(group->columns_to_rows(part, whole, scratch));
+      for (std::int64_t i = 0; i < own.count * columns; ++i) {
+        EXPECT_EQ(whole->as<float>()[i], value(own.begin + i / columns, i % columns))
+            << "rank " << rank << ", element " << i;
+      }
+      return group->barrier();
+    }));
+  }
+  for (auto& rank : running) {
+    const Result<void> done = rank.get();
+    EXPECT_TRUE(done.ok()) << done.error().message;
+  }
 }
 
 TEST(ShmCollectives, places_are_taken_once_and_sizes_must_agree) {

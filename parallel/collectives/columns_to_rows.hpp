@@ -1,0 +1,13 @@
+#pragma once
+
+#include "parallel/collectives/collectives.hpp"
+
+namespace troupe {
+
+/// What is left to do of Collectives::columns_to_rows by all_to_all: of this rank's rows the parts,
+/// in `scratch` [size * own rows, w], rank after rank, which belong side by side. Errors: those of
+/// all_to_all; invalid_argument.
+Result<Tensor> columns_to_parts(Collectives& group, const Tensor& part, const Tensor& whole,
+                                const Tensor& scratch);
+
+}  // namespace troupe

@@ -1,0 +1,222 @@
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "parallel/device/convert.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "tests/gpu/collectives/gpu_ranks.hpp"
+
+namespace troupe {
+namespace {
+
+class GpuSums : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (gpus() < GetParam()) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+  }
+};
+
+HostTensor random_values(DType dtype, Shape shape, unsigned seed) {
+  const HostTensor floats(DType::f32, shape);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& x : floats->span<float>()) x = normal(random);
+  HostTensor values(dtype, shape);
+  convert(floats, values);
+  return values;
+}
+
+Result<void> expect_same_bytes(const Tensor& found, const Tensor& expected,
+                               const std::string& what) {
+  const auto* a = static_cast<const std::uint8_t*>(found.data());
+  const auto* b = static_cast<const std::uint8_t*>(expected.data());
+  for (std::size_t i = 0; i < expected.bytes(); ++i) {
+    if (a[i] == b[i]) continue;
+    return fail(ErrorCode::internal, "{}: byte {} of {} is {}, expected {}", what, i,
+                expected.bytes(), a[i], b[i]);
+  }
+  return {};
+}
+
+struct Way {
+  std::int64_t rows, width;
+  bool divided, begins;
+};
+
+/// Against a sum, an addition and a norm one by one.
+Result<void> expect_sum_and_norm(GpuRank& rank, const Way& way, unsigned seed) {
+  const int own = rank.device->rank();
+  const std::string what = fmt::format("rank {}: {} rows of {}, divided {}, begins {}", own,
+                                       way.rows, way.width, way.divided, way.begins);
+  const Shape shape{way.rows, way.width};
+  const auto rank_seed = 100 * seed + static_cast<unsigned>(own);
+  TROUPE_TRY(const DeviceTensor partial, rank.upload(random_values(DType::bf16, shape, rank_seed)));
+  const HostTensor before = random_values(DType::bf16, shape, 100 * seed + 77);
+  TROUPE_TRY(const DeviceTensor weight,
+             rank.upload(random_values(DType::f32, {way.width}, 100 * seed + 78)));
+  const Slice rows =
+      way.divided ? ceil_slice(way.rows, {own, rank.device->size()}) : Slice{0, way.rows};
+  TROUPE_TRY(const DeviceTensor residual, rank.upload(before->rows(rows.begin, rows.count)));
+  TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
+  const SumAndNorm sum{.partial = partial,
+                       .residual = residual,
+                       .weight = weight,
+                       .eps = 1e-6F,
+                       .normed = normed,
+                       .begins = way.begins,
+                       .divided = way.divided};
+  if (!rank.device->can_sum_and_norm(DType::bf16, way.width)) {
+    return fail(ErrorCode::internal, "{}: refused", what);
+  }
+  TROUPE_CHECK(rank.device->sum_and_norm(sum));
+
+  TROUPE_TRY(const DeviceTensor added, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor whole, rank.upload(before));
+  TROUPE_TRY(const DeviceTensor norms, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_CHECK(rank.device->all_reduce_tree(partial, added));
+  if (way.begins) {
+    rank.ops->rms_norm(added, weight, 1e-6F, norms);
+  } else {
+    rank.ops->add_rms_norm(whole, added, weight, 1e-6F, norms);
+  }
+  TROUPE_TRY(const HostTensor found, rank.download(normed));
+  TROUPE_TRY(const HostTensor expected, rank.download(norms));
+  TROUPE_CHECK(expect_same_bytes(found, expected, what));
+  if (rows.count == 0) return {};
+  TROUPE_TRY(const HostTensor stream, rank.download(residual));
+  TROUPE_TRY(const HostTensor sums, rank.download(way.begins ? added : whole));
+  return expect_same_bytes(stream, sums->rows(rows.begin, rows.count), what + ", residual");
+}
+
+TEST_P(GpuSums, and_norms_in_one_go_have_the_bits_of_one_after_the_other) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    unsigned seed = 0;
+    for (const std::int64_t width : {4096, 1000, 2048, 8192}) {
+      for (const std::int64_t rows : {1, 2, 3, 64, 65, 257, 3000}) {
+        for (const bool divided : {false, true}) {
+          for (const bool begins : {false, true}) {
+            if (begins && rows > 65) continue;
+            TROUPE_CHECK(expect_sum_and_norm(rank, {rows, width, divided, begins}, ++seed));
+          }
+        }
+      }
+    }
+    return {};
+  });
+}
+
+// What a word is when nobody has written it is a NaN: one that is sent stays a NaN.
+TEST_P(GpuSums, of_numbers_that_are_none_are_none_and_end) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    for (const std::int64_t count : {64, 3000000}) {
+      for (const DType dtype : {DType::bf16, DType::f32}) {
+        const HostTensor part(dtype, {count});
+        std::memset(part->data(), 0xFF, part->bytes());
+        TROUPE_TRY(const DeviceTensor partial, rank.upload(part));
+        TROUPE_CHECK(rank.device->all_reduce_tree(partial));
+        TROUPE_TRY(const HostTensor found, rank.download(partial));
+        const HostTensor floats(DType::f32, {count});
+        convert(found, floats);
+        for (const float x : floats->span<float>()) {
+          if (x == x)
+            return fail(ErrorCode::internal, "{} of {}: found {}", count, to_string(dtype), x);
+        }
+      }
+    }
+    return {};
+  });
+}
+
+TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const int ranks = rank.device->size(), own = rank.device->rank();
+    const Shape shape{257, 1024};
+    TROUPE_TRY(const DeviceTensor partial, rank.upload(random_values(DType::bf16, shape, own)));
+    TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, shape));
+    TROUPE_TRY(const DeviceTensor weight, rank.upload(random_values(DType::f32, {1024}, 50)));
+    TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
+    TROUPE_TRY(const DeviceTensor ids, rank.ops->allocate(DType::i32, {ranks}));
+    TROUPE_TRY(const DeviceTensor small, rank.upload(random_values(DType::f32, {1, 64}, 60 + own)));
+    TROUPE_TRY(const DeviceTensor row, rank.ops->allocate(DType::f32, {1, 64 * ranks}));
+    const std::vector<std::int64_t> one_each(static_cast<std::size_t>(ranks), 1);
+    const auto enqueue = [&]() -> Result<void> {
+      for (const bool divided : {false, true, false}) {
+        TROUPE_CHECK(rank.device->sum_and_norm({.partial = partial,
+                                                .residual = residual,
+                                                .weight = weight,
+                                                .eps = 1e-6F,
+                                                .normed = normed,
+                                                .begins = true,
+                                                .divided = divided}));
+        // One row: only the first rank gets anything.
+        TROUPE_CHECK(rank.device->columns_to_rows(
+            small, own == 0 ? row.view() : row->reshaped({1, 64 * ranks}).rows(0, 0), row));
+      }
+      return rank.device->all_gather(ids->rows(own, 1), ids, one_each);
+    };
+    TROUPE_CHECK(enqueue());
+    TROUPE_TRY(const HostTensor first, rank.download(normed));
+    const HostTensor own_id(DType::i32, {1});
+    own_id->as<std::int32_t>()[0] = own - 1;
+    rank.ops->upload(own_id, ids->rows(own, 1));
+    TROUPE_CHECK(rank.ops->synchronize());
+    TROUPE_TRY(const auto recording, rank.ops->record(enqueue));
+    for (int round = 0; round < 500; ++round) rank.ops->replay(*recording);
+    TROUPE_TRY(const HostTensor last, rank.download(normed));
+    TROUPE_CHECK(expect_same_bytes(last, first, "after 500 rounds"));
+    TROUPE_TRY(const HostTensor gathered, rank.download(ids));
+    for (int r = 0; r < ranks; ++r) {
+      if (gathered->as<std::int32_t>()[r] == r - 1) continue;
+      return fail(ErrorCode::internal, "id {} is {}", r, gathered->as<std::int32_t>()[r]);
+    }
+    if (own != 0) return {};
+    TROUPE_TRY(const HostTensor found, rank.download(row));
+    for (int r = 0; r < ranks; ++r) {
+      const Tensor part(found->as<float>() + 64 * r, DType::f32, {64});
+      TROUPE_CHECK(expect_same_bytes(part, random_values(DType::f32, {1, 64}, 60 + r),
+                                     fmt::format("columns of rank {}", r)));
+    }
+    return {};
+  });
+}
+
+TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    const int ranks = rank.device->size(), own = rank.device->rank();
+    // Even words, a last part that is cut, odd ones by NCCL, and more than a box holds.
+    const std::int64_t cases[][3] = {{1, 64, 64 * ranks},
+                                     {7, 64, 64 * ranks - 20},
+                                     {9, 51, 51 * ranks - 3},
+                                     {300, 37984, 37984 * ranks}};
+    for (const auto& [rows, width, columns] : cases) {
+      const auto value = [&](std::int64_t r, std::int64_t c) {
+        return static_cast<float>(r * 131 + c % 8191);
+      };
+      const HostTensor part(DType::f32, {rows, width});
+      for (std::int64_t i = 0; i < rows * width; ++i) {
+        part->as<float>()[i] = value(i / width, own * width + i % width);
+      }
+      const Slice share = ceil_slice(rows, {own, ranks});
+      TROUPE_TRY(const DeviceTensor local, rank.upload(part));
+      TROUPE_TRY(const DeviceTensor whole, rank.ops->allocate(DType::f32, {share.count, columns}));
+      TROUPE_TRY(const DeviceTensor scratch,
+                 rank.ops->allocate(DType::f32, {ranks * share.count, width}));
+      TROUPE_CHECK(rank.device->columns_to_rows(local, whole, scratch));
+      TROUPE_TRY(const HostTensor found, rank.download(whole));
+      for (std::int64_t i = 0; i < share.count * columns; ++i) {
+        const float expected = value(share.begin + i / columns, i % columns);
+        if (found->as<float>()[i] == expected) continue;
+        return fail(ErrorCode::internal, "rank {} of {}, {} rows, element {}: {}, expected {}", own,
+                    ranks, rows, i, found->as<float>()[i], expected);
+      }
+    }
+    return {};
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuSums, testing::Values(2, 3, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace troupe
