@@ -6,6 +6,7 @@
 
 #include "actors/engine/engine.hpp"
 #include "launcher/bench/bench.hpp"
+#include "launcher/bench/collectives/collectives_bench.hpp"
 #include "launcher/bench/ops/ops_bench.hpp"
 #include "launcher/bench/schedule_bench.hpp"
 #include "launcher/bench/weights/weights_bench.hpp"
@@ -51,6 +52,9 @@ ExitCode dispatch(const std::vector<std::string>& arguments) {
   }
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "ops") {
     return run_ops_bench(std::span(arguments).subspan(2));
+  }
+  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "collectives") {
+    return run_collectives_bench(std::span(arguments).subspan(2));
   }
   if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "weights") {
     return run_weights_bench(std::span(arguments).subspan(2));

@@ -181,6 +181,9 @@ std::string bench_help_text() {
   launcher bench ops --config FILE
       one worker's operations beside what its device could do at most: see
       launcher bench ops --help
+  launcher bench collectives --config FILE
+      what workers tell each other beside what their links could carry: see
+      launcher bench collectives --help
   launcher bench weights --config FILE
       reading a checkpoint into a device's memory, beside what bounds it: see
       launcher bench weights --help

@@ -160,7 +160,8 @@ std::variant<CommandLine, EarlyExit> parse_command_line(std::span<const std::str
     kind = rest.empty() ? std::nullopt : bench_kind(rest.front());
     if (!kind) {
       return refuse(
-          fmt::format("bench what? throughput, latency, startup, sweep, ops, weights or schedule{}",
+          fmt::format("bench what? throughput, latency, startup, sweep, ops, collectives, weights "
+                      "or schedule{}",
                       rest.empty() ? "" : ", not " + rest.front()));
     }
     rest.erase(rest.begin());

@@ -170,8 +170,11 @@ TEST(CommandLine, says_what_to_do_about_a_mistake_in_a_bench) {
     std::string message;  // a part of it
   };
   const std::vector<Case> table = {
-      {{}, "bench what? throughput, latency, startup, sweep, ops, weights or schedule"},
-      {{"latenc"}, "bench what? throughput, latency, startup, sweep, ops, weights or schedule, not latenc"},
+      {{},
+       "bench what? throughput, latency, startup, sweep, ops, collectives, weights or schedule"},
+      {{"latenc"},
+       "bench what? throughput, latency, startup, sweep, ops, collectives, weights or schedule, "
+       "not latenc"},
       {{"--config", "c.yaml"}, "bench what?"},
       {{"latency"}, "which topology? Give --config FILE"},
       {{"latency", "--config", "c", "--input-len", "0"},

@@ -1,0 +1,123 @@
+#include "launcher/bench/collectives/collectives_bench.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <variant>
+#include <vector>
+
+#include "launcher/bench/collectives/group_timer.hpp"
+#include "launcher/cli/collectives_bench_options.hpp"
+#include "launcher/job/job_plan.hpp"
+
+namespace troupe {
+namespace {
+
+ExitCode tell(const Error& error, ExitCode code) {
+  std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
+  return code;
+}
+
+/// The groups of rank 0, with what models do in them.
+std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOptions& options) {
+  const EngineSpec& engine = plan.engine;
+  const DType dtype = engine.bf16 && engine.device == DeviceKind::cuda ? DType::bf16 : DType::f32;
+  const auto group = [&](std::string name, std::size_t ranks, std::vector<std::string> calls) {
+    return GroupTimes{.group = std::move(name),
+                      .ranks = static_cast<int>(ranks),
+                      .calls = std::move(calls),
+                      .device = engine.device,
+                      .dtype = dtype,
+                      .collectives = engine.collectives,
+                      .bytes = options.bytes,
+                      .seconds = options.seconds};
+  };
+  std::vector<GroupTimes> groups;
+  const Mesh& mesh = plan.mesh;
+  if (mesh.shape().tensor > 1) {
+    groups.push_back(group("tensor", static_cast<std::size_t>(mesh.shape().tensor),
+                           {"sum", "scatter", "gather", "exchange"}));
+  }
+  if (mesh.expert_parallel_size() > 1) {
+    groups.push_back(group("experts", mesh.dispatch_group(0).size(), {"exchange"}));
+  }
+  if (mesh.shape().pipeline > 1) {
+    groups.push_back(group("stages", 2, {"message"}));
+  }
+  return groups;
+}
+
+/// A copy from memory to memory, in bytes that arrive a second.
+double copy_bytes_per_second() {
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  const std::vector<char> from(bytes, 1);
+  std::vector<char> to(bytes, 2);
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::memcpy(to.data(), from.data(), bytes);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, static_cast<double>(bytes) / took.count());
+  }
+  return to[bytes / 2] == 1 ? best : 0;
+}
+
+Result<CollectivesFigures> measure(const std::vector<GroupTimes>& groups) {
+  const GroupTimes& first = groups.front();
+  const bool on_gpu = first.device == DeviceKind::cuda;
+  CollectivesFigures figures{
+      .device = on_gpu ? "GPUs" : "CPU, " + first.collectives,
+      .dtype = std::string(to_string(first.dtype)),
+      .ceiling = on_gpu ? "a message of 256 MiB between two GPUs" : "a copy of 64 MiB of memory"};
+  if (on_gpu) {
+    TROUPE_TRY(figures.ceiling_bytes_per_second, message_bytes_per_second(first));
+  } else {
+    figures.ceiling_bytes_per_second = copy_bytes_per_second();
+  }
+  for (const GroupTimes& group : groups) {
+    TROUPE_TRY(GroupFigures measured, time_group(group));
+    figures.groups.push_back(std::move(measured));
+  }
+  return figures;
+}
+
+Result<void> write_json(const CollectivesFigures& figures, const std::string& path) {
+  if (path.empty()) return {};
+  std::ofstream file(path, std::ios::trunc);
+  file << to_json(figures).dump(2) << "\n";
+  file.close();
+  if (file) return {};
+  return fail(ErrorCode::io, "cannot write --json {}", path);
+}
+
+}  // namespace
+
+ExitCode run_collectives_bench(std::span<const std::string> arguments) {
+  const auto parsed = parse_collectives_bench_options(arguments);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
+    return early->code;
+  }
+  const auto& options = std::get<CollectivesBenchOptions>(parsed);
+  auto config = load_config(options.config_path, options.overrides, Purpose::check);
+  if (!config.ok()) return tell(config.error(), ExitCode::refused);
+  const auto plan = plan_job(*std::move(config));
+  if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
+  const std::vector<GroupTimes> groups = groups_of(*plan, options);
+  if (groups.empty()) {
+    const Error alone = fail(ErrorCode::invalid_argument,
+                             "this topology's workers tell each other nothing: give sizes, as in "
+                             "--set parallel.tensor_parallel_size=2");
+    return tell(alone, ExitCode::refused);
+  }
+  const auto figures = measure(groups);
+  if (!figures.ok()) return tell(figures.error(), ExitCode::failed);
+  std::fputs(to_table(*figures).c_str(), stdout);
+  const auto written = write_json(*figures, options.json_path);
+  if (!written.ok()) return tell(written.error(), ExitCode::failed);
+  return ExitCode::all_answered;
+}
+
+}  // namespace troupe
