@@ -168,6 +168,10 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());
+  if (const auto memory = ops_->memory()) {
+    log::info("{}: {} of the device's {} are free", place(), in_gib(memory->free_bytes),
+              in_gib(memory->total_bytes));
+  }
   since_ns_ = monotonic_ns();
   loop_ = std::thread([this] { serve(); });
   return step_plane_->addresses();
