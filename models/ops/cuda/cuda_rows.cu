@@ -73,6 +73,21 @@ __device__ __forceinline__ void store_unit(bf16* to, const float (&values)[unit]
   *reinterpret_cast<uint4*>(to) = eight;
 }
 
+/// embed_rows, a unit a thread. Grid: rows, and parts of their width.
+template <class T, class Out>
+__global__ void embed_units(const T* table, std::int64_t vocab, const std::int32_t* ids,
+                            std::int64_t vocab_begin, int width, Out* out) {
+  begin_early_kernel();
+  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * unit;
+  if (column >= width) return;
+  const std::int64_t row = ids[blockIdx.x] - vocab_begin;
+  float values[unit] = {};
+  if (row >= 0 && row < vocab) load_unit(table + row * width + column, values);
+#pragma unroll
+  for (float& value : values) value += 0.0F;  // makes -0 a +0
+  store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
+}
+
 /// norm_rows for rows that a block holds in its registers, a unit a thread.
 template <class T, class X, bool adds>
 __global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
@@ -193,6 +208,15 @@ void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_b
     with_type(out.dtype(), [&](auto* activation) {
       using Stored = element<decltype(stored)>;
       using T = element<decltype(activation)>;
+      if (has_units(table, out[1]) && has_units(out, out[1])) {
+        const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * row_threads));
+        check(
+            launch_early(embed_units<Stored, T>, {grid, row_threads}, stream(),
+                         static_cast<const Stored*>(table.data()), table[0], ids.as<std::int32_t>(),
+                         vocab_begin, static_cast<int>(out[1]), static_cast<T*>(out.data())),
+            "embed");
+        return;
+      }
       embed_rows<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
           static_cast<const Stored*>(table.data()), table[0], ids.as<std::int32_t>(), vocab_begin,
           out[1], static_cast<T*>(out.data()));

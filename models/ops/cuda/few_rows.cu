@@ -1,3 +1,6 @@
+#include <type_traits>
+
+#include "models/ops/cuda/few_rows.cuh"
 #include "models/ops/cuda/few_rows.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -7,41 +10,20 @@ namespace cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * 32;
-constexpr int tile_columns = 16;        // rows of the weight that a block multiplies
-constexpr int tile_rows = 8;            // rows of x of one instruction
-constexpr int chunk = 32;               // of k, for two instructions
-constexpr int chunks = 4;               // of a warp at once: 4 KiB of weights under way
-constexpr int warp_k = chunk * chunks;  // consecutive, of one warp
-constexpr int step_k = warp_k * warps;
+constexpr int tile_columns = 16;       // rows of the weight that a block multiplies
+constexpr int tile_rows = 8;           // rows of x of one instruction
+constexpr int most_prefetched = 2048;  // columns of a row
+constexpr int multiprocessors = 132;   // of H100 and H200
 
-/// d += a . b of 16 rows and 8 columns over 16 of k (mma m16n8k16). Lane l has of a the rows l / 4
-/// and l / 4 + 8 at four of k, two in `low` and two in `high`; of b column l / 4 at the same four;
-/// in d[2 h + i] row l / 4 + 8 h, column 2 (l % 4) + i. Which four of k they are is up to the
-/// caller, the same for a and b.
-__device__ __forceinline__ void multiply_add(float (&d)[4], std::uint32_t top_low,
-                                             std::uint32_t bottom_low, std::uint32_t top_high,
-                                             std::uint32_t bottom_high, std::uint32_t low,
-                                             std::uint32_t high) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
-}
+/// Blocks that a multiprocessor has at a time, by the registers that their weights take.
+constexpr int resident_blocks(int chunks) { return chunks > 8 ? 1 : chunks > 4 ? 2 : 3; }
 
-/// 16 bytes that are read once.
-__device__ __forceinline__ uint4 load_once(const bf16* from) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from));
-  return value;
-}
-
-/// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups.
-template <bool gated, class Out>
-__global__ void __launch_bounds__(threads, 2)
+/// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp has
+/// `chunks` chunks of k at once, each of 1 KiB of weights that are under way.
+template <int chunks, bool gated, class Out>
+__global__ void __launch_bounds__(threads, resident_blocks(chunks))
     multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k, Out* out) {
+  constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
   __shared__ float parts[warps][tile_columns][tile_rows];
   let_next_kernel_start();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
@@ -65,6 +47,14 @@ __global__ void __launch_bounds__(threads, 2)
     }
   };
   load_weights(at);
+  // The weights after these come as near as there is room, while other kernels end.
+  const std::int64_t more = min(k - step_k, std::int64_t{most_prefetched});
+  if (more > 0 && threadIdx.x < tile_columns) {
+    const int in_tile = threadIdx.x;
+    const int of = gated && in_tile >= columns ? width + min(begin + in_tile - columns, width - 1)
+                                               : min(begin + in_tile, gated ? width - 1 : n - 1);
+    prefetch(weight + of * k + step_k, more * static_cast<std::int64_t>(sizeof(bf16)));
+  }
   wait_for_kernels_before();
   float sums[4] = {};
   for (; at - in_chunk < k; at += step_k) {
@@ -117,8 +107,24 @@ cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream
   with_type(product.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
     auto* out = static_cast<Out*>(product.out);
-    error = product.gated ? run(multiply_rows<true, Out>, out, tile_columns)
-                          : run(multiply_rows<false, Out>, out, tile_columns);
+    const auto with_chunks = [&]<int chunks>(std::integral_constant<int, chunks>) {
+      return product.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
+                           : run(multiply_rows<chunks, false, Out>, out, tile_columns);
+    };
+    // As many as there are in one step of all warps, if that is not too few; but all blocks are to
+    // begin at once, before what they wait for is done, if they can.
+    const std::int64_t step = std::int64_t{chunk} * warps;
+    const unsigned blocks = blocks_of(product.n, tile_columns);
+    const auto fits = [&](int chunks) {
+      return blocks <= static_cast<unsigned>(multiprocessors * resident_blocks(chunks));
+    };
+    if (fits(16) && product.k % (16 * step) == 0) {
+      error = with_chunks(std::integral_constant<int, 16>());
+    } else if (product.k % (8 * step) == 0 && (fits(8) || !fits(4))) {
+      error = with_chunks(std::integral_constant<int, 8>());
+    } else {
+      error = with_chunks(std::integral_constant<int, 4>());
+    }
   });
   return error;
 }

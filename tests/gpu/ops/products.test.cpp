@@ -12,7 +12,14 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Products, testing::Values(DType::f32, DType::bf
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
-  for (const auto& [n, k] : {std::pair{64, 64}, {48, 704}, {1000, 1032}, {17, 8}, {152, 12288}}) {
+  for (const auto& [n, k] : {std::pair{64, 64},
+                             {48, 704},
+                             {1000, 1032},
+                             {17, 8},
+                             {152, 12288},
+                             {2300, 4096},
+                             {4500, 4096},
+                             {40, 3072}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({12, k});
     auto gpu_weight = gpu_->prepare(weight, 1);
