@@ -13,8 +13,9 @@ class AttentionBlock {
   virtual ~AttentionBlock() = default;
 
   /// Writes this pass's part of the cache to `cache` and the block's output, of this rank's own
-  /// tokens (TensorGroup::own_tokens), to `out`. x [tokens, hidden] activation, rope as rope_table,
-  /// out [own tokens, hidden] f32. Errors: those of Collectives.
+  /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::leave_sum). x
+  /// [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
+  /// of Collectives.
   virtual Result<void> forward(const Tensor& x, const AttentionBatch& batch, const Tensor& rope,
                                const KvLayer& cache, const Tensor& out) const = 0;
   /// Device memory of its weights.
