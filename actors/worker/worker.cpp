@@ -155,8 +155,11 @@ Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
 Result<int> Worker::own_device() const {
   if (spec_.device == DeviceKind::cpu) return 0;
   TROUPE_TRY(const int devices, count_gpus());
-  if (devices == 0) return fail(ErrorCode::not_found, "{}: there is no GPU", place());
-  return spec_.rank % devices;
+  if (spec_.rank < devices) return spec_.rank;
+  return fail(
+      ErrorCode::not_found,
+      "{}: there is no GPU for it: this build runs on {} of those here, and each rank needs one",
+      place(), devices);
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {

@@ -62,6 +62,10 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
 /// What the workers compute on. Errors: GPUs are asked for and not there.
 Result<DeviceKind> device_kind(const Config& config) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;
+  // Whether this build runs on them the workers find out.
+  if (config.cluster.device == "cuda" && gpu_part_is_here() && listed_gpus()) {
+    return DeviceKind::cuda;
+  }
   const Result<int> gpus = count_gpus();
   if (gpus.ok() && *gpus > 0) return DeviceKind::cuda;
   if (config.cluster.device == "auto") return DeviceKind::cpu;
@@ -77,7 +81,12 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
                 "engine.deterministic: true is not in this version on GPUs: leave it at auto, or "
                 "set cluster.device: cpu");
   }
-  TROUPE_TRY(const int gpus, count_gpus());
+  int gpus = 0;
+  if (const auto listed = listed_gpus(); listed && config.cluster.device == "cuda") {
+    gpus = *listed;
+  } else {
+    TROUPE_TRY(gpus, count_gpus());
+  }
   if (mesh.world_size() <= gpus) return {};
   return fail(ErrorCode::invalid_argument,
               "the parallel sizes make {} workers, which need a GPU each, and this machine has {}",

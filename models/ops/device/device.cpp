@@ -1,5 +1,6 @@
 #include "models/ops/device/device.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -46,6 +47,17 @@ Result<const CudaLibrary*> cuda_library() {
 bool gpu_part_is_here() {
   std::error_code problem;
   return std::filesystem::exists(library_path(), problem);
+}
+
+std::optional<int> listed_gpus() {
+  if (std::getenv("CUDA_VISIBLE_DEVICES") != nullptr) return std::nullopt;
+  std::error_code problem;
+  int listed = 0;
+  for (std::filesystem::directory_iterator entry("/proc/driver/nvidia/gpus", problem), end;
+       !problem && entry != end; entry.increment(problem)) {
+    ++listed;
+  }
+  return listed > 0 ? std::optional(listed) : std::nullopt;
 }
 
 Result<int> count_gpus() {

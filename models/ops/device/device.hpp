@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/ops/ops.hpp"
@@ -35,6 +36,11 @@ Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
 /// libtroupe_cuda.so, which is loaded by the first call, so that machines without GPUs need nothing
 /// of CUDA. Errors: unsupported, with what is missing.
 Result<int> count_gpus();
+
+/// GPUs that the driver lists, without loading anything: a first look, which takes no time, where
+/// count_gpus takes a part of a second. None where it lists none, or where CUDA_VISIBLE_DEVICES may
+/// hide some.
+std::optional<int> listed_gpus();
 
 /// Whether the part for GPUs lies beside the program.
 bool gpu_part_is_here();
