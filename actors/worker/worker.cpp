@@ -78,8 +78,8 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   model_ = *std::move(model);
   times.note("weights");
   const LoadedWeights& loaded = model_->loaded();
+  tell({.bytes = model_->weight_bytes(), .total_bytes = model_->weight_bytes()});
   if (loaded.bytes > 0) {
-    tell(loaded);
     log::info("{}: {} of weights in {:.2f} s, {:.1f} GB/s; {} past the page cache", place(),
               in_gib(loaded.bytes), loaded.seconds,
               static_cast<double>(loaded.bytes) * 1e-9 / loaded.seconds,
@@ -104,7 +104,9 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
 void Worker::tell(const LoadedWeights& loaded) const {
   if (!spec_.board) return;
   const LoadingState state{spec_.rank, loaded.bytes, loaded.total_bytes};
-  spec_.board.call<&StartBoard::note>(state).then([](const Result<void>&) {});
+  spec_.board.call<&StartBoard::note>(state).then([](const Result<void>& noted) {
+    if (!noted.ok()) log::debug("the driver was not told: {}", noted.error().message);
+  });
 }
 
 DeviceUse Worker::device_use(const DeviceMemory& before, const DeviceMemory& after,
