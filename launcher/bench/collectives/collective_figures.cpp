@@ -1,5 +1,7 @@
 #include "launcher/bench/collectives/collective_figures.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace troupe {
@@ -22,9 +24,11 @@ std::string to_table(const CollectivesFigures& figures) {
       fmt::format("{}, {}\nceiling: {}: {:.1f} GB/s\n", figures.device, figures.dtype,
                   figures.ceiling, figures.ceiling_bytes_per_second * 1e-9);
   for (const GroupFigures& group : figures.groups) {
-    text +=
-        fmt::format("\n{} of {} ranks\n{:<9} {:>9} {:>11} {:>9} {:>5} {:>11} {:>9}\n", group.group,
-                    group.ranks, "call", "bytes", "us", "bus GB/s", "%", "NCCL us", "bus GB/s");
+    const bool library = std::ranges::any_of(
+        group.calls, [](const CollectiveFigure& call) { return call.library_seconds > 0; });
+    text += fmt::format("\n{} of {} ranks\n{:<9} {:>9} {:>11} {:>9} {:>5}{}\n", group.group,
+                        group.ranks, "call", "bytes", "us", "bus GB/s", "%",
+                        library ? fmt::format(" {:>11} {:>9}", "NCCL us", "bus GB/s") : "");
     for (const CollectiveFigure& call : group.calls) {
       const double bus = bus_bytes_per_second(call, group.ranks, call.seconds);
       text +=
