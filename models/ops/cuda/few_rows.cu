@@ -47,9 +47,11 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     }
   };
   load_weights(at);
-  // The weights after these come as near as there is room, while other kernels end.
+  // Where all blocks have begun, the weights after these come as near as there is room, while other
+  // kernels end.
+  const bool all_at_once = gridDim.x <= multiprocessors * resident_blocks(chunks);
   const std::int64_t more = min(k - step_k, std::int64_t{most_prefetched});
-  if (more > 0 && threadIdx.x < tile_columns) {
+  if (all_at_once && more > 0 && threadIdx.x < tile_columns) {
     const int in_tile = threadIdx.x;
     const int of = gated && in_tile >= columns ? width + min(begin + in_tile - columns, width - 1)
                                                : min(begin + in_tile, gated ? width - 1 : n - 1);
@@ -111,8 +113,9 @@ cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream
       return product.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
                            : run(multiply_rows<chunks, false, Out>, out, tile_columns);
     };
-    // As many as there are in one step of all warps, if that is not too few; but all blocks are to
-    // begin at once, before what they wait for is done, if they can.
+    // All blocks are to begin at once, before what they wait for is done, if they can, and then as
+    // many chunks are under way as there are. Of more blocks than that, four chunks each were
+    // fastest.
     const std::int64_t step = std::int64_t{chunk} * warps;
     const unsigned blocks = blocks_of(product.n, tile_columns);
     const auto fits = [&](int chunks) {
@@ -120,7 +123,7 @@ cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream
     };
     if (fits(16) && product.k % (16 * step) == 0) {
       error = with_chunks(std::integral_constant<int, 16>());
-    } else if (product.k % (8 * step) == 0 && (fits(8) || !fits(4))) {
+    } else if (fits(8) && product.k % (8 * step) == 0) {
       error = with_chunks(std::integral_constant<int, 8>());
     } else {
       error = with_chunks(std::integral_constant<int, 4>());
