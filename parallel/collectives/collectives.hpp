@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "parallel/collectives/row_exchange.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -119,6 +121,13 @@ class Collectives {
   /// own rows * w elements, and must not overlap. A NaN may come as another NaN.
   virtual Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                        const Tensor& scratch);
+
+  /// A way for rows to go to experts and back among these ranks, to be used among the other calls;
+  /// these collectives outlive it. All ranks call it. Null on all where there is none.
+  virtual Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) {
+    (void)layout;
+    return std::unique_ptr<RowExchange>();
+  }
 
   /// all_reduce_tree by the library that this is made with, in the library's own order of adding:
   /// to compare times with. Errors: unsupported where there is none.

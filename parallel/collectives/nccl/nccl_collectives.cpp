@@ -9,6 +9,7 @@
 
 #include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/columns_to_rows.hpp"
+#include "parallel/collectives/nccl/peer_row_exchange.hpp"
 #include "parallel/collectives/nccl/peer_sums.hpp"
 
 namespace troupe {
@@ -329,6 +330,16 @@ Result<void> NcclCollectives::all_to_all(const Tensor& send,
   return check(cudaMemcpyAsync(at(receive, own_to), at(send, own_from), out[index(rank())],
                                cudaMemcpyDeviceToDevice, seat_.stream),
                "the copy of own rows");
+}
+
+Result<std::unique_ptr<RowExchange>> NcclCollectives::open_row_exchange(
+    const RowExchangeLayout& layout) {
+  TROUPE_TRY(auto opened,
+             PeerRowExchange::open(seat_.device, seat_.stream, end_word_, host_, layout,
+                                   [this](std::size_t bytes) {
+                                     return begin({}, {CollectiveCall::Kind::all_to_all, 0, bytes});
+                                   }));
+  return std::unique_ptr<RowExchange>(std::move(opened));
 }
 
 Result<void> NcclCollectives::send(const Tensor& tensor, int to) {

@@ -64,6 +64,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> sum_and_norm(const SumAndNorm& sum) override;
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override;
+  Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) override;
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
   Result<void> send(const Tensor& tensor, int to) override;
   Result<void> receive(const Tensor& tensor, int from) override;
