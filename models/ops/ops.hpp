@@ -95,6 +95,22 @@ struct RouterOptions {
 struct ExpertBatch {
   Tensor offsets;  ///< [local experts + 1] i32: expert e has sorted rows [offsets[e], offsets[e+1])
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
+  /// How many those are, as near as the host knows; 0: all. What is fastest is chosen by it.
+  std::int64_t likely_rows = 0;
+};
+
+/// What a router chose for the tokens of a pass, on a rank that has some of the experts.
+struct ExpertChoices {
+  Tensor ids;                     ///< [tokens, top_k] i32, a token's all different
+  Tensor weights;                 ///< [tokens, top_k] f32
+  std::int64_t first_expert = 0;  ///< the first local one; a batch or count says how many
+};
+
+/// Memory for what is between a pass's tokens and what their experts make of them.
+struct ExpertScratch {
+  Tensor gate_up;    ///< [tokens * top_k, 2 inner]
+  Tensor activated;  ///< [tokens * top_k, inner]
+  Tensor rows;       ///< [tokens * top_k, hidden]
 };
 
 /// What LogitsEditor of models/sampler does to a row before its token is chosen. Its token ids are
@@ -156,6 +172,14 @@ struct RowScores {
   float best_logits[most_best] = {};
 };
 
+/// How far the reading of weights is.
+struct LoadedWeights {
+  std::uint64_t bytes = 0;         ///< that the device has
+  std::uint64_t total_bytes = 0;   ///< of all that were asked for
+  std::uint64_t direct_bytes = 0;  ///< of the files, read past the page cache
+  double seconds = 0.0;            ///< since the first was asked for
+};
+
 /// Memory that a device has for itself.
 struct DeviceMemory {
   std::uint64_t free_bytes = 0;
@@ -172,14 +196,6 @@ struct DeviceMemory {
 ///
 /// Exactness (docs/architecture.md): an output row depends on its own input row, the weights and
 /// nothing else; each element of a product is one chain of fused multiply-adds over k in ascending
-/// How far the reading of weights is.
-struct LoadedWeights {
-  std::uint64_t bytes = 0;         ///< that the device has
-  std::uint64_t total_bytes = 0;   ///< of all that were asked for
-  std::uint64_t direct_bytes = 0;  ///< of the files, read past the page cache
-  double seconds = 0.0;            ///< since the first was asked for
-};
-
 /// order within a segment; the segments of a row-parallel matrix are added as a fixed binary tree.
 class Ops {
  public:
@@ -247,22 +263,6 @@ class Ops {
   /// A table of rows for `embed`: [vocab_local, hidden] in the stored dtype.
   virtual Result<DeviceTensor> prepare_table(const Tensor& weight) = 0;
 
-  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16.
-  virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
-                                                                    std::int32_t block_size,
-                                                                    const AttentionShape& shape,
-                                                                    DType dtype) = 0;
-
-  /// out[i] = table[ids[i] - vocab_begin], zeros (+0.0) where that is not a local row; never -0.0.
-  /// ids [tokens] i32, out [tokens, hidden].
-  virtual void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
-                     const Tensor& out) = 0;
-
-  /// out = x / sqrt(mean(x^2) + eps) * weight, over the last extent (Zhang & Sennrich 2019,
-  /// RMSNorm). x, out [rows, hidden] (may be the same memory); weight [hidden] f32.
-  virtual void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) = 0;
-
-  /// residual += x, then out = rms_norm(residual). All [rows, hidden].
   /// As prepare, prepare_grouped and prepare_table, of weights that stay where they are until
   /// finish_loading(): a device with memory of its own reads them meanwhile, several at a time.
   /// What is made may be used after that. Errors: also io, then or by finish_loading().
@@ -284,6 +284,22 @@ class Ops {
     return nullptr;
   }
 
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16.
+  virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
+                                                                    std::int32_t block_size,
+                                                                    const AttentionShape& shape,
+                                                                    DType dtype) = 0;
+
+  /// out[i] = table[ids[i] - vocab_begin], zeros (+0.0) where that is not a local row; never -0.0.
+  /// ids [tokens] i32, out [tokens, hidden].
+  virtual void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                     const Tensor& out) = 0;
+
+  /// out = x / sqrt(mean(x^2) + eps) * weight, over the last extent (Zhang & Sennrich 2019,
+  /// RMSNorm). x, out [rows, hidden] (may be the same memory); weight [hidden] f32.
+  virtual void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) = 0;
+
+  /// residual += x, then out = rms_norm(residual). All [rows, hidden].
   virtual void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
                             float eps, const Tensor& out) = 0;
 
@@ -355,6 +371,20 @@ class Ops {
   /// counts[e] += the rows that `batch` has for expert e. counts [local experts] i64.
   virtual void count_rows(const ExpertBatch& batch, const Tensor& counts) = 0;
 
+  /// permute and count_rows, of ids in equal parts: the first filled[p] rows of part p count, and
+  /// the others are not read. filled [parts] i32, on the device.
+  virtual void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
+                              const ExpertBatch& batch, const Tensor& counts) = 0;
+
+  /// route, permute and count_rows: fills `choices` and `batch`.
+  virtual void choose_experts(const Tensor& logits, const Tensor& bias,
+                              const RouterOptions& options, const ExpertChoices& choices,
+                              const ExpertBatch& batch, const Tensor& counts) {
+    route(logits, bias, options, choices.ids, choices.weights);
+    permute(choices.ids, choices.first_expert, batch);
+    count_rows(batch, counts);
+  }
+
   /// For sorted row i of expert e: out[i] = x[row_of(i)] . weights[e]^T. With `gather`, row_of(i)
   /// is source[i] / top_k (x [tokens, k]); otherwise i (x is sorted). out [tokens * top_k, n],
   /// sorted; with `scatter` out row is source[i] instead. Rows beyond offsets[last] are left alone.
@@ -375,6 +405,22 @@ class Ops {
   /// chain. x [tokens * top_k, hidden] f32 or activation dtype, weights [tokens, top_k], out
   /// [tokens, hidden].
   virtual void combine(const Tensor& x, const Tensor& weights, const Tensor& out) = 0;
+
+  /// As combine, of those choices that are among the `local` experts from choices.first_expert on:
+  /// of the others x is not read. Zeros for a token without any.
+  virtual void combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                             const Tensor& out) = 0;
+
+  /// grouped_gate_up, grouped_linear with `down` and combine_local: out [tokens, hidden] is what
+  /// the local experts add to x [tokens, hidden]. `choices` and `batch` are of choose_experts.
+  virtual void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
+                          const ExpertChoices& choices, const ExpertBatch& batch,
+                          const ExpertScratch& scratch, const Tensor& out) {
+    const std::int64_t top_k = choices.ids[1];
+    grouped_gate_up(gate_up, x, batch, top_k, scratch.gate_up, scratch.activated);
+    grouped_linear(down, scratch.activated, batch, top_k, false, true, scratch.rows);
+    combine_local(scratch.rows, choices, down.experts(), out);
+  }
 
   /// out = the sum of x's parts in the order of parallel/collectives/tree_sum.hpp. x [parts * rows,
   /// width] f32, part after part; out [rows, width] f32, not the same memory.
@@ -416,6 +462,16 @@ class Ops {
   virtual void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
                      const Tensor& scores) {
     (void)logits, (void)rows, (void)ids, (void)scores;
+  }
+
+  /// linear with `router`, then choose_experts of what it gives. x [tokens, hidden]; logits
+  /// [tokens, experts] f32 is memory that this may use.
+  virtual void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
+                            const Tensor& bias, const RouterOptions& options,
+                            const ExpertChoices& choices, const ExpertBatch& batch,
+                            const Tensor& counts) {
+    linear(router, x, logits);
+    choose_experts(logits, bias, options, choices, batch, counts);
   }
 };
 

@@ -11,6 +11,9 @@
 namespace troupe {
 namespace {
 
+/// Of passes with at most so many rows experts are measured as one operation.
+constexpr std::int64_t most_few_rows = 8;
+
 HostTensor chosen_experts(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
   HostTensor ids(DType::i32, {tokens, top_k});
   std::vector<std::int32_t> all(static_cast<std::size_t>(experts));
@@ -44,32 +47,31 @@ Result<void> ModelOps::measure_routing(OpsFigures& figures) {
                               .groups = moe.groups,
                               .top_groups = moe.top_groups,
                               .scale = static_cast<float>(moe.weight_scale)};
-  TROUPE_TRY(const DeviceTensor logits, random(DType::f32, {most, moe.experts}));
+  const std::int64_t hidden = model_.hidden_size;
+  TROUPE_TRY(const auto router, ops_.prepare(random_weight({moe.experts, hidden}), 1));
+  TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor logits, ops_.allocate(DType::f32, {most, moe.experts}));
   TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, moe.top_k}));
   TROUPE_TRY(const DeviceTensor weights, ops_.allocate(DType::f32, {most, moe.top_k}));
   TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {moe.experts + 1}));
   TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most * moe.top_k}));
   TROUPE_TRY(const DeviceTensor counts, ops_.allocate(DType::i64, {moe.experts}));
-  const std::string shape = fmt::format("{} of {}", moe.top_k, moe.experts);
+  const std::string shape = fmt::format("{} -> {} of {}", hidden, moe.top_k, moe.experts);
   for (const std::int64_t rows : figures.rows) {
-    const double pairs = bytes_of({rows, moe.top_k}, DType::i32);
-    const Tensor own_ids = ids->rows(0, rows), own_weights = weights->rows(0, rows);
-    TROUPE_CHECK(add(figures,
-                     {.op = "route",
-                      .shape = shape,
-                      .rows = rows,
-                      .count = count,
-                      .bytes = bytes_of({rows, moe.experts}, DType::f32) + 2 * pairs},
-                     [&](std::size_t) {
-                       ops_.route(logits->rows(0, rows), {}, options, own_ids, own_weights);
-                     }));
+    const ExpertChoices choices{ids->rows(0, rows), weights->rows(0, rows)};
     const ExpertBatch batch{offsets, source->rows(0, rows * moe.top_k)};
     TROUPE_CHECK(add(
         figures,
-        {.op = "permute, count", .shape = shape, .rows = rows, .count = count, .bytes = 2 * pairs},
+        {.op = "router",
+         .shape = shape,
+         .rows = rows,
+         .count = count,
+         .bytes = static_cast<double>(router->bytes()) + bytes_of({rows, hidden}, activation_) +
+                  4 * bytes_of({rows, moe.top_k}, DType::i32),
+         .operations = 2 * static_cast<double>(rows * moe.experts) * static_cast<double>(hidden)},
         [&](std::size_t) {
-          ops_.permute(own_ids, 0, batch);
-          ops_.count_rows(batch, counts);
+          ops_.route_tokens(*router, x->rows(0, rows), logits->rows(0, rows), {}, options, choices,
+                            batch, counts);
         }));
   }
   return {};
@@ -116,6 +118,20 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
                       .operations = 2 * static_cast<double>(pairs) * static_cast<double>(n) *
                                     static_cast<double>(k)};
     };
+    if (rows <= most_few_rows) {
+      // As one: a device may have a way of its own.
+      OpFigure both = figure("experts", *gate_up);
+      both.bytes += met * static_cast<double>(down->bytes());
+      both.operations *= 1.5;
+      const ExpertChoices choices{ids->rows(0, rows), weights->rows(0, rows)};
+      const ExpertScratch space{scratch->rows(0, pairs), gated->rows(0, pairs),
+                                expert_rows->rows(0, pairs)};
+      TROUPE_CHECK(add(figures, std::move(both), [&](std::size_t) {
+        ops_.expert_mlp(*gate_up, *down, x->rows(0, rows), choices, batch, space,
+                        out->rows(0, rows));
+      }));
+      continue;
+    }
     OpFigure upper = figure("experts' gates", *gate_up);
     upper.bytes += bytes_of({pairs, hidden}, activation_) + bytes_of({pairs, inner}, activation_);
     TROUPE_CHECK(add(figures, std::move(upper), [&](std::size_t) {

@@ -183,7 +183,6 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
     all.push_back({"down", hidden, inner, dense, DType::f32});
   }
   if (model_.moe) {
-    all.push_back({"router", model_.moe->experts, hidden, sparse_layers(), DType::f32});
     if (const std::int64_t shared = model_.moe->shared_intermediate_size / ranks; shared > 0) {
       all.push_back({"shared gate, up", 2 * shared, hidden, sparse_layers(), activation_});
       all.push_back({"shared down", hidden, shared, sparse_layers(), DType::f32});

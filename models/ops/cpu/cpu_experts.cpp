@@ -1,9 +1,44 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <iterator>
+#include <span>
 
 #include "models/ops/cpu/cpu_ops_class.hpp"
 
 namespace troupe {
+namespace {
+
+/// Sorts the pairs of ids in equal parts, of which the first filled[p] rows of part p count.
+void sort_pairs(const Tensor& ids, std::span<const std::int32_t> filled, std::int64_t first_expert,
+                const ExpertBatch& batch) {
+  const std::int64_t experts = batch.offsets.elements() - 1;
+  const std::int64_t each = ids.elements() / std::ssize(filled);
+  const std::int32_t* id = ids.as<std::int32_t>();
+  std::int32_t* offsets = batch.offsets.as<std::int32_t>();
+  std::int32_t* source = batch.source.as<std::int32_t>();
+  std::fill_n(offsets, experts + 1, 0);
+  const auto for_each_local = [&](const auto& body) {
+    for (std::int64_t part = 0; part < std::ssize(filled); ++part) {
+      const std::int64_t begin = part * each;
+      const std::int64_t end = begin + filled[static_cast<std::size_t>(part)] * ids[1];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t expert = id[i] - first_expert;
+        if (expert >= 0 && expert < experts) body(expert, i);
+      }
+    }
+  };
+  for_each_local([&](std::int64_t expert, std::int64_t) { ++offsets[expert + 1]; });
+  for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  // offsets[e] serves as expert e's cursor and ends where e + 1 begins; one shift restores them.
+  for_each_local([&](std::int64_t expert, std::int64_t i) {
+    source[offsets[expert]++] = static_cast<std::int32_t>(i);
+  });
+  for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+}
+
+}  // namespace
 
 void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
                    const Tensor& ids, const Tensor& weights) {
@@ -19,27 +54,14 @@ void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions
 }
 
 void CpuOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
-  const std::int64_t experts = batch.offsets.elements() - 1, pairs = ids.elements();
-  const std::int32_t* id = ids.as<std::int32_t>();
-  std::int32_t* offsets = batch.offsets.as<std::int32_t>();
-  std::int32_t* source = batch.source.as<std::int32_t>();
-  std::fill_n(offsets, experts + 1, 0);
-  const auto local = [&](std::int64_t i) {
-    const std::int64_t expert = id[i] - first_expert;
-    return expert >= 0 && expert < experts ? expert : -1;
-  };
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    if (const std::int64_t expert = local(i); expert >= 0) ++offsets[expert + 1];
-  }
-  for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
-  // offsets[e] serves as expert e's cursor and ends where e + 1 begins; one shift restores them.
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    if (const std::int64_t expert = local(i); expert >= 0) {
-      source[offsets[expert]++] = static_cast<std::int32_t>(i);
-    }
-  }
-  for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
-  offsets[0] = 0;
+  const auto all = static_cast<std::int32_t>(ids[0]);
+  sort_pairs(ids, {&all, 1}, first_expert, batch);
+}
+
+void CpuOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
+                            const ExpertBatch& batch, const Tensor& counts) {
+  sort_pairs(ids, filled.span<std::int32_t>(), first_expert, batch);
+  count_rows(batch, counts);
 }
 
 void CpuOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {
@@ -97,6 +119,37 @@ void CpuOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) 
     kernels_.rows.combine(x.as<float>() + begin * top_k * width,
                           weights.as<float>() + begin * top_k, end - begin, top_k, width,
                           out.as<float>() + begin * width);
+  });
+}
+
+void CpuOps::combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                           const Tensor& out) {
+  const std::int64_t top_k = choices.ids[1], width = out[1];
+  for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      const std::int32_t* ids = choices.ids.as<std::int32_t>() + token * top_k;
+      const float* weights = choices.weights.as<float>() + token * top_k;
+      const float* rows = x.as<float>() + token * top_k * width;
+      float* to = out.as<float>() + token * width;
+      const auto is_local = [&](std::int32_t id) {
+        return id >= choices.first_expert && id < choices.first_expert + local;
+      };
+      const std::int64_t found = std::count_if(ids, ids + top_k, is_local);
+      if (found == top_k) {
+        kernels_.rows.combine(rows, weights, 1, top_k, width, to);
+        continue;
+      }
+      if (found == 0) std::fill_n(to, width, 0.0F);
+      bool first = true;
+      for (std::int64_t c = 0; c < top_k; ++c) {
+        if (!is_local(ids[c])) continue;
+        for (std::int64_t i = 0; i < width; ++i) {
+          const float value = rows[c * width + i];
+          to[i] = first ? value * weights[c] : std::fma(value, weights[c], to[i]);
+        }
+        first = false;
+      }
+    }
   });
 }
 

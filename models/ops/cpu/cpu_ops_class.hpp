@@ -89,9 +89,13 @@ class CpuOps : public Ops {
              const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
   void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
+  void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
+                      const ExpertBatch& batch, const Tensor& counts) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
+  void combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                     const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void join_columns(const Tensor& parts, const Tensor& out) override;

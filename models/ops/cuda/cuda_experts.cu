@@ -3,6 +3,7 @@
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/expert_products.hpp"
+#include "models/ops/cuda/few_experts.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe {
@@ -108,7 +109,7 @@ ExpertProduct expert_product(const CudaGroupedLinear& grouped, const Tensor& x,
           .out_dtype = out.dtype(),
           .offsets = batch.offsets.as<std::int32_t>(),
           .source = batch.source.as<std::int32_t>(),
-          .pairs = batch.source.elements(),
+          .pairs = batch.likely_rows > 0 ? batch.likely_rows : batch.source.elements(),
           .experts = grouped.experts(),
           .n = grouped.out_features(),
           .k = grouped.in_features(),
@@ -149,6 +150,31 @@ void CudaOps::grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
     return;
   }
   Ops::grouped_gate_up(weights, x, batch, top_k, scratch, out);
+}
+
+void CudaOps::expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
+                         const ExpertChoices& choices, const ExpertBatch& batch,
+                         const ExpertScratch& scratch, const Tensor& out) {
+  if (x.empty()) return;
+  const FewExperts few{.gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
+                       .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
+                       .x = x.data(),
+                       .activated = scratch.activated.data(),
+                       .out = out.data(),
+                       .out_dtype = out.dtype(),
+                       .weights = choices.weights.as<float>(),
+                       .offsets = batch.offsets.as<std::int32_t>(),
+                       .source = batch.source.as<std::int32_t>(),
+                       .tokens = x[0],
+                       .top_k = choices.ids[1],
+                       .experts = down.experts(),
+                       .hidden = down.out_features(),
+                       .inner = down.in_features()};
+  if (x.dtype() == DType::bf16 && few_experts_fit(few)) {
+    check(run_few_experts(few, stream()), "expert_mlp");
+    return;
+  }
+  Ops::expert_mlp(gate_up, down, x, choices, batch, scratch, out);
 }
 
 }  // namespace troupe

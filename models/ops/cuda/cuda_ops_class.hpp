@@ -46,9 +46,9 @@ class CudaGroupedLinear final : public GroupedLinear {
 };
 
 /// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, weights in
-/// cuda_weights.cpp, marks in cuda_marks.cpp, single rows in cuda_rows.cu, attention in
-/// cuda_attention.cu, routing in cuda_routing.cu, cuda_sorting.cu and cuda_combine.cu, experts in
-/// cuda_experts.cu, sampling in cuda_sampler.cu.
+/// cuda_weights.cpp, marks in cuda_marks.cpp, single rows in cuda_rows.cu, what is stored for
+/// attention in cuda_rope_store.cu, attention in cuda_attention.cu, routing in cuda_routing.cu,
+/// cuda_sorting.cu and cuda_combine.cu, experts in cuda_experts.cu, sampling in cuda_sampler.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
@@ -110,11 +110,24 @@ class CudaOps final : public Ops {
              const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
   void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
+  void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
+                      const ExpertBatch& batch, const Tensor& counts) override;
+  void choose_experts(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                      const ExpertChoices& choices, const ExpertBatch& batch,
+                      const Tensor& counts) override;
+  void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits, const Tensor& bias,
+                    const RouterOptions& options, const ExpertChoices& choices,
+                    const ExpertBatch& batch, const Tensor& counts) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                        std::int64_t top_k, const Tensor& scratch, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
+  void combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                     const Tensor& out) override;
+  void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
+                  const ExpertChoices& choices, const ExpertBatch& batch,
+                  const ExpertScratch& scratch, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void join_columns(const Tensor& parts, const Tensor& out) override;
@@ -139,6 +152,10 @@ class CudaOps final : public Ops {
   /// Notes the first failing operation.
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
+  /// Device memory with whatever is in it.
+  Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
+  /// Begins to bring `weight` to `device` [rows, columns].
+  void begin_load(const StoredMatrix& weight, const Tensor& device);
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);
   void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
@@ -150,14 +167,10 @@ class CudaOps final : public Ops {
   std::unique_ptr<CudaProducts> products_;
   std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
   std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
-  /// Device memory with whatever is in it.
-  Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
-  /// Begins to bring `weight` to `device` [rows, columns].
-  void begin_load(const StoredMatrix& weight, const Tensor& device);
-  DeviceTensor sampled_rows_;                        ///< SampledRows of a pass, as bytes
+  DeviceTensor sampled_rows_;                          ///< SampledRows of a pass, as bytes
   CudaMarks marks_;
+  std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()
   std::optional<Error> error_;
 };
 
 }  // namespace troupe
-  std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()

@@ -33,21 +33,38 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// Launches a kernel that may start before the one before it has ended.
+/// Launches a kernel that may start before the one before it has ended; its blocks are one cluster
+/// if `cluster`.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_early(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
-                         const Arguments&... arguments) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t launch_early_as(bool cluster, void (*kernel)(Parameters...), const Grid& grid,
+                            cudaStream_t stream, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {grid.blocks.x, grid.blocks.y, grid.blocks.z};
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = dim3(grid.threads);
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+/// Launches a kernel that may start before the one before it has ended.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
+                         const Arguments&... arguments) {
+  return launch_early_as(false, kernel, grid, stream, arguments...);
+}
+
+/// The same of one cluster of blocks.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_cluster_early(void (*kernel)(Parameters...), const Grid& grid,
+                                 cudaStream_t stream, const Arguments&... arguments) {
+  return launch_early_as(true, kernel, grid, stream, arguments...);
 }
 
 }  // namespace troupe::cuda

@@ -1,4 +1,6 @@
 // Routing, sorting and the experts' products at many sizes, beside the CPU's.
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include "tests/gpu/ops/both_devices.hpp"
@@ -38,6 +40,23 @@ class Experts : public BothDevices {
       std::ranges::copy_n(shuffled(from).begin(), top_k, ids->rows(t, 1).as<std::int32_t>());
     }
     return ids;
+  }
+
+  /// Of rows that went through several products, relative to a row's largest element.
+  void expect_near_rows(const Tensor& device, const Tensor& expected, const std::string& what) {
+    const HostTensor found = back(device);
+    const std::int64_t width = expected[1];
+    for (std::int64_t row = 0; row < expected[0]; ++row) {
+      const float* wanted = expected.rows(row, 1).as<float>();
+      const float* value = found->rows(row, 1).as<float>();
+      float largest = 0.0F;
+      for (std::int64_t i = 0; i < width; ++i) largest = std::max(largest, std::abs(wanted[i]));
+      for (std::int64_t i = 0; i < width; ++i) {
+        ASSERT_LE(std::abs(value[i] - wanted[i]), (is_bf16() ? 2e-2F : 2e-5F) * largest)
+            << what << ", row " << row << ", element " << i << ": expected " << wanted[i]
+            << ", found " << value[i];
+      }
+    }
   }
 
   std::vector<HostTensor> matrices(std::int64_t experts, std::int64_t n, std::int64_t k) {
@@ -175,6 +194,188 @@ TEST_P(Experts, combine_rows_of_any_width) {
     for (const Tensor& rows : {wide.view(), narrow.view()}) {
       gpu_->combine(rows, exact(weights), out);
       expect_equal(out, expected, fmt::format("{} x {} of {}", tokens, top_k, width));
+    }
+  }
+}
+
+TEST_P(Experts, sort_the_filled_rows_of_parts) {
+  struct Case {
+    std::int64_t each, top_k, experts, first, local;
+    std::vector<std::int32_t> filled;
+  };
+  for (const Case& c : {Case{4, 2, 8, 0, 8, {1, 0, 4}}, Case{300, 8, 128, 32, 32, {7, 300, 0, 129}},
+                        Case{2000, 8, 128, 64, 64, {2000, 1999}}, Case{5, 1, 4, 2, 2, {0, 0}},
+                        Case{40, 4, 16, 0, 4, {40, 40, 40, 40, 40, 40, 40, 40}}}) {
+    const auto parts = std::ssize(c.filled);
+    const HostTensor ids = choose(parts * c.each, c.top_k, c.experts);
+    const HostTensor filled = integers(c.filled, {parts});
+    const HostTensor offsets(DType::i32, {c.local + 1}), source(DType::i32, {ids->elements()}),
+        counts(DType::i64, {c.local});
+    const DeviceTensor gpu_offsets = room(DType::i32, {c.local + 1}), gpu_source = exact(source),
+                       gpu_counts = exact(counts), gpu_ids = exact(ids), gpu_filled = exact(filled);
+    cpu_->permute_filled(ids, filled, c.first, {offsets, source}, counts);
+    gpu_->permute_filled(gpu_ids, gpu_filled, c.first, {gpu_offsets, gpu_source, 1}, gpu_counts);
+    const std::string what = fmt::format("{} parts of {}", parts, c.each);
+    expect_same_integers(gpu_offsets, offsets, what + ", offsets");
+    const std::int64_t valid = offsets->as<std::int32_t>()[c.local];
+    expect_same_integers(gpu_source->rows(0, valid), source->rows(0, valid), what + ", source");
+    const HostTensor counted = back(gpu_counts);
+    for (std::int64_t e = 0; e < c.local; ++e) {
+      ASSERT_EQ(counted->as<std::int64_t>()[e], counts->as<std::int64_t>()[e]) << what << ", " << e;
+    }
+  }
+}
+
+TEST_P(Experts, choose_and_run_those_of_this_rank) {
+  struct Case {
+    std::int64_t tokens, top_k, experts, first, local, hidden, inner;
+  };
+  // Few tokens, which have kernels of their own, up to their limits and beyond; ranks with all
+  // experts, some, and such that nobody may choose; sizes that are no multiples of a tile.
+  for (const Case& c :
+       {Case{1, 8, 128, 0, 128, 256, 96}, Case{1, 8, 128, 96, 32, 2048, 768},
+        Case{8, 8, 128, 0, 128, 264, 200}, Case{5, 2, 7, 3, 4, 64, 8}, Case{8, 1, 1, 0, 1, 40, 344},
+        Case{3, 4, 64, 60, 1, 128, 64}, Case{8, 8, 16, 8, 8, 2048, 192},
+        Case{9, 8, 32, 8, 8, 256, 64}, Case{32, 8, 64, 0, 64, 64, 32},
+        Case{33, 4, 300, 100, 100, 72, 40}, Case{200, 6, 16, 4, 8, 136, 80}}) {
+    const std::string what = fmt::format("{} tokens x {} of {}, {} from {}, {} x {}", c.tokens,
+                                         c.top_k, c.experts, c.local, c.first, c.hidden, c.inner);
+    const RouterOptions options{.top_k = c.top_k, .normalize = true};
+    const std::int64_t pairs = c.tokens * c.top_k;
+    const HostTensor logits = random({c.tokens, c.experts}), x = random({c.tokens, c.hidden});
+    const HostTensor ids(DType::i32, {c.tokens, c.top_k}), weights(DType::f32, ids->shape()),
+        offsets(DType::i32, {c.local + 1}), source(DType::i32, {pairs}),
+        counts(DType::i64, {c.local}), gate_up(DType::f32, {pairs, 2 * c.inner}),
+        activated(DType::f32, {pairs, c.inner}), rows(DType::f32, {pairs, c.hidden}),
+        expected(DType::f32, {c.tokens, c.hidden});
+    const DeviceTensor gpu_ids = room(DType::i32, ids->shape()),
+                       gpu_weights = room(DType::f32, ids->shape()),
+                       gpu_offsets = room(DType::i32, {c.local + 1}), gpu_source = exact(source),
+                       gpu_counts = exact(counts), gpu_gate_up = room(GetParam(), gate_up->shape()),
+                       gpu_activated = room(GetParam(), activated->shape()),
+                       gpu_rows = room(GetParam(), rows->shape()),
+                       gpu_out = room(DType::f32, expected->shape()),
+                       gpu_narrow = room(GetParam(), expected->shape());
+    const DeviceTensor gpu_logits = exact(logits), gpu_x = activation(x);
+    const ExpertBatch on_cpu{offsets, source}, on_gpu{gpu_offsets, gpu_source};
+    const ExpertChoices cpu_choices{ids, weights, c.first},
+        gpu_choices{gpu_ids, gpu_weights, c.first};
+    cpu_->choose_experts(logits, {}, options, cpu_choices, on_cpu, counts);
+    gpu_->choose_experts(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    expect_same_integers(gpu_ids, ids, what + ", ids");
+    expect_equal(gpu_weights, weights, what + ", weights");
+    expect_same_integers(gpu_offsets, offsets, what + ", offsets");
+    const std::int64_t valid = offsets->as<std::int32_t>()[c.local];
+    expect_same_integers(gpu_source->rows(0, valid), source->rows(0, valid), what + ", source");
+    const HostTensor counted = back(gpu_counts);
+    for (std::int64_t e = 0; e < c.local; ++e) {
+      ASSERT_EQ(counted->as<std::int64_t>()[e], counts->as<std::int64_t>()[e]) << what << ", " << e;
+    }
+
+    const std::vector<HostTensor> uppers = matrices(c.local, 2 * c.inner, c.hidden);
+    const std::vector<HostTensor> downs = matrices(c.local, c.hidden, c.inner);
+    const std::vector<Tensor> upper_views(uppers.begin(), uppers.end()),
+        down_views(downs.begin(), downs.end());
+    auto cpu_upper = cpu_->prepare_grouped(upper_views, 1);
+    auto gpu_upper = gpu_->prepare_grouped(upper_views, 1);
+    auto cpu_down = cpu_->prepare_grouped(down_views, 1);
+    auto gpu_down = gpu_->prepare_grouped(down_views, 1);
+    ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
+    cpu_->expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu, {gate_up, activated, rows},
+                     expected);
+    // As a pass does it: nothing waits between choosing and computing.
+    gpu_->choose_experts(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    for (const Tensor& out : {gpu_out.view(), gpu_narrow.view()}) {
+      gpu_->expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
+                       {gpu_gate_up, gpu_activated, gpu_rows}, out);
+      expect_near_rows(out, expected, what);
+    }
+  }
+}
+
+TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
+  if (!is_bf16()) GTEST_SKIP() << "f32 has one way for all";
+  constexpr std::int64_t most = 8, top_k = 8, experts = 16, hidden = 264, inner = 72;
+  const RouterOptions options{.top_k = top_k, .normalize = true};
+  const DeviceTensor logits = exact(random({most, experts})),
+                     x = activation(random({most, hidden}));
+  const std::vector<HostTensor> uppers = matrices(experts, 2 * inner, hidden);
+  const std::vector<HostTensor> downs = matrices(experts, hidden, inner);
+  auto upper = gpu_->prepare_grouped(std::vector<Tensor>(uppers.begin(), uppers.end()), 1);
+  auto down = gpu_->prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
+  ASSERT_TRUE(upper.ok() && down.ok());
+  std::vector<float> of_all;
+  for (std::int64_t tokens = most; tokens > 0; --tokens) {
+    const std::int64_t pairs = tokens * top_k;
+    const DeviceTensor ids = room(DType::i32, {tokens, top_k}),
+                       weights = room(DType::f32, {tokens, top_k}),
+                       offsets = room(DType::i32, {experts + 1}),
+                       source = room(DType::i32, {pairs}), counts = room(DType::i64, {experts}),
+                       gate_up = room(GetParam(), {pairs, 2 * inner}),
+                       activated = room(GetParam(), {pairs, inner}),
+                       rows = room(GetParam(), {pairs, hidden}),
+                       out = room(DType::f32, {tokens, hidden});
+    const ExpertChoices choices{ids, weights};
+    const ExpertBatch batch{offsets, source};
+    gpu_->choose_experts(logits->rows(0, tokens), {}, options, choices, batch, counts);
+    gpu_->expert_mlp(**upper, **down, x->rows(0, tokens), choices, batch,
+                     {gate_up, activated, rows}, out);
+    const HostTensor found = back(out);
+    const auto values = found->span<float>();
+    if (of_all.empty()) of_all.assign(values.begin(), values.end());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], of_all[i]) << tokens << " tokens, element " << i;
+    }
+  }
+}
+
+TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
+  struct Case {
+    std::int64_t tokens, experts, first, local, top_k, hidden;
+  };
+  for (const Case& c :
+       {Case{1, 128, 0, 128, 8, 2048}, Case{8, 128, 64, 32, 8, 2048}, Case{3, 60, 0, 60, 4, 264},
+        Case{5, 7, 2, 4, 2, 64}, Case{8, 16, 0, 16, 6, 4096}, Case{9, 128, 0, 128, 8, 256}}) {
+    const std::string what =
+        fmt::format("{} tokens of {}, {} of {} experts", c.tokens, c.hidden, c.top_k, c.experts);
+    const RouterOptions options{.top_k = c.top_k, .normalize = true};
+    auto router = gpu_->prepare(random({c.experts, c.hidden}, 0.05F), 1);
+    ASSERT_TRUE(router.ok());
+    const DeviceTensor x = activation(random({c.tokens, c.hidden})),
+                       bias = exact(random({c.experts}, 0.1F)),
+                       logits = room(DType::f32, {c.tokens, c.experts});
+    std::vector<HostTensor> found;
+    for (const bool at_once : {false, true}) {
+      const DeviceTensor ids = room(DType::i32, {c.tokens, c.top_k}),
+                         weights = room(DType::f32, ids->shape()),
+                         offsets = room(DType::i32, {c.local + 1}),
+                         source = exact(HostTensor(DType::i32, {c.tokens * c.top_k})),
+                         counts = exact(HostTensor(DType::i64, {c.local}));
+      const ExpertChoices choices{ids, weights, c.first};
+      const ExpertBatch batch{offsets, source};
+      if (at_once) {
+        gpu_->route_tokens(**router, x, logits, bias, options, choices, batch, counts);
+      } else {
+        gpu_->linear(**router, x, logits);
+        gpu_->choose_experts(logits, bias, options, choices, batch, counts);
+      }
+      for (const Tensor& each : {ids.view(), weights.view(), offsets.view(), counts.view()}) {
+        found.push_back(back(each));
+      }
+      found.push_back(back(source));
+    }
+    for (std::size_t i = 0; i < found.size() / 2; ++i) {
+      const Tensor apart = found[i], together = found[i + found.size() / 2];
+      const std::string which =
+          fmt::format("{}, result {} of ids, weights, offsets, counts, source", what, i);
+      if (apart.dtype() != DType::f32) {
+        EXPECT_EQ(std::memcmp(apart.data(), together.data(), apart.bytes()), 0) << which;
+        continue;
+      }
+      // The product may add up k in other chains.
+      for (std::int64_t j = 0; j < apart.elements(); ++j) {
+        EXPECT_NEAR(together.as<float>()[j], apart.as<float>()[j], 1e-5F) << which;
+      }
     }
   }
 }

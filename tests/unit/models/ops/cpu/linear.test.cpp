@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "tests/unit/models/ops/cpu/ops_fixture.hpp"
@@ -293,6 +294,35 @@ TEST(Permute, keeps_token_order_within_an_expert_and_leaves_out_foreign_experts)
   EXPECT_EQ(std::vector(offset.begin(), offset.end()), (std::vector<std::int32_t>{0, 3, 6}));
   const auto rows = source->span<std::int32_t>().first(6);
   EXPECT_EQ(std::vector(rows.begin(), rows.end()), (std::vector<std::int32_t>{2, 5, 7, 0, 3, 6}));
+}
+
+TEST(PermuteFilled, takes_the_first_rows_of_each_part_and_counts_them) {
+  auto ops = make_ops();
+  const HostTensor ids = integers({3, 1, 2, 3, 0, 2, 3, 2}, {4, 2}), filled = integers({1, 2}, {2});
+  HostTensor offsets(DType::i32, {3}), source(DType::i32, {8}), counts(DType::i64, {2});
+  for (int i = 0; i < 2; ++i) ops->permute_filled(ids, filled, 2, {offsets, source}, counts);
+  const auto offset = offsets->span<std::int32_t>();
+  EXPECT_EQ(std::vector(offset.begin(), offset.end()), (std::vector<std::int32_t>{0, 2, 4}));
+  const auto rows = source->span<std::int32_t>().first(4);
+  EXPECT_EQ(std::vector(rows.begin(), rows.end()), (std::vector<std::int32_t>{5, 7, 0, 6}));
+  const auto count = counts->span<std::int64_t>();
+  EXPECT_EQ(std::vector(count.begin(), count.end()), (std::vector<std::int64_t>{4, 4}));
+}
+
+TEST(CombineLocal, adds_only_what_local_experts_made) {
+  auto ops = make_ops();
+  const HostTensor ids = integers({0, 3, 2, 3, 0, 1}, {3, 2});
+  Random random(5);
+  const HostTensor x = random.normal({6, 19}), weights = random.normal({3, 2});
+  HostTensor out = floats({3, 19}), all = floats({1, 19});
+  for (const int row : {0, 4, 5}) std::ranges::fill(x->rows(row, 1).span<float>(), NAN);
+  ops->combine_local(x, {ids, weights, 2}, 2, out);
+  ops->combine(x->rows(2, 2), weights->rows(1, 1), all);
+  expect_same_bits(out->rows(1, 1), all);
+  for (std::int64_t i = 0; i < 19; ++i) {
+    EXPECT_EQ(out->as<float>()[i], x->as<float>()[19 + i] * weights->as<float>()[1]) << i;
+    EXPECT_EQ(out->as<float>()[38 + i], 0.0F) << i;
+  }
 }
 
 }  // namespace

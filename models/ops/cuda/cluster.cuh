@@ -1,0 +1,38 @@
+// Blocks of a cluster, which read each other's shared memory. Other GPUs than Hopper and later have
+// clusters of one block.
+#pragma once
+
+namespace troupe::cuda {
+
+/// By all threads: what they wrote is seen by who waits for the cluster.
+__device__ __forceinline__ void arrive_in_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+/// Waits until all threads of the cluster have arrived.
+__device__ __forceinline__ void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+__device__ __forceinline__ void meet_in_cluster() {
+  arrive_in_cluster();
+  wait_for_cluster();
+}
+
+/// A place in shared memory, as it is in another block of the cluster, which must have begun.
+template <class T>
+__device__ __forceinline__ T* in_block(T* own, int block) {
+#if __CUDA_ARCH__ >= 900
+  T* place;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(place) : "l"(own), "r"(block));
+  return place;
+#else
+  return own;
+#endif
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "parallel/device/dtype.hpp"
+
+namespace troupe {
+
+/// The experts of a few tokens (Ops::expert_mlp), bf16, accumulated in fp32: bound by the weights'
+/// bytes, each of which is read once. All pointers are device memory, tensors aligned to 16 bytes.
+struct FewExperts {
+  const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16
+  const void* down = nullptr;             ///< [experts, hidden, inner] bf16
+  const void* x = nullptr;                ///< [tokens, hidden] bf16
+  void* activated = nullptr;              ///< [tokens * top_k, inner] bf16: scratch
+  void* out = nullptr;                    ///< [tokens, hidden]
+  DType out_dtype = DType::f32;           ///< bf16 or f32
+  const float* weights = nullptr;         ///< [tokens, top_k]
+  const std::int32_t* offsets = nullptr;  ///< [experts + 1]
+  const std::int32_t* source = nullptr;   ///< [tokens * top_k]
+  std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
+};
+
+/// Whether run_few_experts computes it: at most 8 tokens with 64 choices, hidden and inner
+/// multiples of 8, and this build is for Hopper.
+bool few_experts_fit(const FewExperts& call);
+
+/// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
+/// weighted sum in the order of choice. A token's row is a function of its own input and choices,
+/// in bits: eight chains over hidden, then one over inner for each expert, none rounded before the
+/// sum.
+cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream);
+
+}  // namespace troupe
