@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -226,22 +227,26 @@ Result<void> ModelRunner::add_drafts(Step& step) {
 
 Result<void> ModelRunner::join_passes_of_others() {
   while (true) {
-    TROUPE_TRY(const bool others_have, any_has_tokens(false));
-    if (!others_have) return {};
+    TROUPE_TRY(const std::int64_t tokens, domain_tokens(0));
+    if (tokens == 0) return {};
+    ForwardBatch batch;
+    batch.recorded = true;
+    batch.domain_tokens = tokens;
     const SpanScope scope(recorder_, SpanKind::forward);
-    TROUPE_CHECK(model_->forward({}, {}));
+    TROUPE_CHECK(model_->forward(batch, {}));
   }
 }
 
-Result<bool> ModelRunner::any_has_tokens(bool here) {
-  std::uint8_t own = here ? 1 : 0;
+Result<std::int64_t> ModelRunner::domain_tokens(std::int64_t own) {
   const auto size = static_cast<std::size_t>(domain_->size());
-  std::vector<std::uint8_t> all(size);
+  std::vector<std::int64_t> all(size);
   const std::vector<std::int64_t> one_each(size, 1);
-  TROUPE_CHECK(domain_->all_gather(Tensor(&own, DType::u8, Shape{1, 1}),
-                                   Tensor(all.data(), DType::u8, Shape{domain_->size(), 1}),
+  TROUPE_CHECK(domain_->all_gather(Tensor(&own, DType::i64, Shape{1, 1}),
+                                   Tensor(all.data(), DType::i64, Shape{domain_->size(), 1}),
                                    one_each));
-  return std::ranges::any_of(all, [](std::uint8_t has) { return has != 0; });
+  // The tensor ranks of a replica all tell of its tokens.
+  const int tellers = tensor_.host != nullptr ? tensor_.host->size() : 1;
+  return std::accumulate(all.begin(), all.end(), std::int64_t{0}) / tellers;
 }
 
 std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t begin,
@@ -281,12 +286,16 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
 
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
-  if (domain_ != nullptr) TROUPE_CHECK(any_has_tokens(true));
   rows_ += static_cast<std::uint64_t>(pass_->rows());
   if (model_->can_record() && drafter_ == nullptr) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
+  std::int64_t tokens = 0;
+  if (domain_ != nullptr) {
+    TROUPE_TRY(tokens, domain_tokens(pass_->rows()));
+  }
   TROUPE_TRY(ForwardBatch batch, pass_->upload());
+  batch.domain_tokens = tokens;
   batch.divides_logits = tensor_.host != nullptr;
   if (stages_ == 1 && pass_->awaits_tokens()) {
     ops_->take_chosen(sampler_->chosen(), batch.token_ids);

@@ -136,8 +136,9 @@ class ModelRunner {
   Result<void> run_pass(Step& step);
   /// Runs passes without tokens of its own until no replica that it shares experts with has any.
   Result<void> join_passes_of_others();
-  /// Whether any rank of the expert group has a pass to run; all must ask.
-  Result<bool> any_has_tokens(bool here);
+  /// The tokens of all replicas that share experts with this one, of which it has `own`; all must
+  /// ask.
+  Result<std::int64_t> domain_tokens(std::int64_t own);
   LogitsRow logits_row(const HeadRow& head) const;
   Result<void> begin_choices(const Tensor& logits, Step& step);
   Result<void> finish_choices(Step& step);

@@ -2,18 +2,6 @@
 
 namespace troupe {
 
-std::optional<ExpertLayout> expert_layout(const ModelConfig& config, const ModelLimits& limits,
-                                          const Mesh& mesh) {
-  if (mesh.expert_parallel_size() == 1) return std::nullopt;
-  ExpertLayout layout;
-  layout.experts = config.moe->experts;
-  layout.expert_ranks = mesh.expert_parallel_size();
-  layout.parts = mesh.expert_place(0).split_count;
-  layout.top_k = config.moe->top_k;
-  layout.most_tokens = ceil_slice(limits.max_batch_tokens, {0, mesh.shape().tensor}).count;
-  return layout;
-}
-
 Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContext& context,
                                                                std::int64_t layer) {
   const Weights& weights = context.weights;
@@ -35,7 +23,7 @@ Result<void> ExpertParallelMoe::forward(const Tensor& x, const Tensor& out) cons
   const Tensor results = space_.exchange.results->rows(0, exchange_.received_rows());
   TROUPE_CHECK(send_to_experts(own_x, received));
   compute(received, results);
-  if (group_.sequence_parallel()) return bring_back(results, out);
+  if (group_.divides(tokens)) return bring_back(results, out);
   TROUPE_CHECK(bring_back(results, out.rows(own.begin, own.count)));
   return group_.gather_slices(out);
 }

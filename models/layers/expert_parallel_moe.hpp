@@ -1,17 +1,10 @@
 #pragma once
 
-#include <optional>
-
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/layer_context.hpp"
 #include "models/layers/router.hpp"
 
 namespace troupe {
-
-/// How the ranks of `mesh` exchange tokens for a model's experts; none where expert_parallel_size
-/// is 1. check_weights must have passed.
-std::optional<ExpertLayout> expert_layout(const ModelConfig& config, const ModelLimits& limits,
-                                          const Mesh& mesh);
 
 /// A mixture of experts as MoeBlock computes it, with whole experts dealt out to ranks (expert
 /// parallelism, Lepikhin et al. 2021, GShard). The tensor ranks divide the tokens; each routes its
@@ -33,7 +26,7 @@ class ExpertParallelMoe final : public FeedForward {
   explicit ExpertParallelMoe(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
-        exchange_(*context.experts),
+        exchange_(*context.experts.pairs()),
         space_(context.space) {}
 
   Result<void> route(const Tensor& x) const;

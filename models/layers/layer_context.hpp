@@ -1,13 +1,13 @@
 #pragma once
 
 #include "models/config/model_config.hpp"
+#include "models/layers/expert_group.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/layers/parallel_context.hpp"
 #include "models/layers/tensor_group.hpp"
 #include "models/layers/weights.hpp"
 #include "models/layers/workspace.hpp"
 #include "models/ops/ops.hpp"
-#include "parallel/experts/expert_exchange.hpp"
 
 namespace troupe {
 
@@ -20,8 +20,8 @@ struct LayerContext {
   Workspace& space;
   Ops& ops;
   const ParallelContext& parallel;
-  TensorGroup& tensor;      ///< the ranks that share each matrix
-  ExpertExchange* experts;  ///< null unless whole experts are dealt out to ranks
+  TensorGroup& tensor;   ///< the ranks that share each matrix
+  ExpertGroup& experts;  ///< the ranks that share a layer's experts
 };
 
 }  // namespace troupe

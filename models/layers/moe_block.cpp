@@ -1,5 +1,7 @@
 #include "models/layers/moe_block.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& context,
@@ -21,28 +23,28 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t top_k = router_->top_k();
   const std::int64_t rows = tokens * top_k;
   const std::int64_t inner = down_->in_features();
-  const Tensor ids = space_.expert_ids->rows(0, tokens);
-  const Tensor weights = space_.expert_weights->rows(0, tokens);
-  const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
+  const ExpertChoices choices{space_.expert_ids->rows(0, tokens),
+                              space_.expert_weights->rows(0, tokens), experts_.begin};
+  const std::int64_t likely = rows * experts_.count / router_->experts();
+  const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows),
+                          std::max<std::int64_t>(likely, 1)};
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
-  const Slice own = group_.own_tokens(tokens);
 
-  router_->choose(x, ids, weights);
-  ops_.permute(ids, 0, batch);
-  ops_.count_rows(batch, rows_per_expert_);
-  ops_.grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
-  if (!group_.sums_exactly()) {
-    const Tensor parts = space_.expert_rows->rows(0, rows);
-    ops_.grouped_linear(*down_, activated, batch, top_k, false, true, parts);
-    return group_.sum_to_owners(tokens, 1, out,
-                                [&](const Tensor& sums) { ops_.combine(parts, weights, sums); });
+  router_->choose(x, choices, batch, rows_per_expert_);
+  if (group_.size() == 1 || !group_.sums_exactly()) {
+    const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
+    return group_.leave_sum(tokens, out, [&](const Tensor& sums) {
+      ops_.expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
+    });
   }
+  const Slice own = group_.own_tokens(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
+  ops_.grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
     ops_.grouped_linear(*down_, activated, batch, top_k, false, true, sums);
   }));
-  ops_.combine(own_rows, weights.rows(own.begin, own.count), out);
+  ops_.combine(own_rows, choices.weights.rows(own.begin, own.count), out);
   return {};
 }
 

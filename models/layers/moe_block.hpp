@@ -7,12 +7,13 @@
 namespace troupe {
 
 /// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
-/// router's weights. Every rank holds every
-/// expert and splits its inner size with the other tensor ranks; the router is replicated.
+/// router's weights. The tensor ranks hold all experts between them: a part of each, or each a
+/// share of them; the router is replicated.
 ///
-/// A token's top_k rows are summed over ranks before they are combined in the order of choice, so
-/// that each expert's sum is the same tree at every tensor size. Where sums are not exact anyway
-/// (TensorGroup), each rank combines its parts first and a token has one row to be summed.
+/// Where sums are exact (TensorGroup) each rank has a part of every expert, and a token's top_k
+/// rows are summed over ranks before they are combined in the order of choice, so that each
+/// expert's sum is the same tree at every tensor size. Elsewhere each rank combines what it has
+/// first, and a token has one row to be summed.
 class MoeBlock final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
@@ -26,15 +27,19 @@ class MoeBlock final : public FeedForward {
 
  private:
   explicit MoeBlock(const LayerContext& context)
-      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+      : ops_(context.ops),
+        group_(context.tensor),
+        experts_(context.experts.share().experts),
+        space_(context.space) {}
 
   Ops& ops_;
   TensorGroup& group_;
+  Slice experts_;
   Workspace& space_;
   std::unique_ptr<Router> router_;
-  std::unique_ptr<GroupedLinear> gate_up_;  // [experts] x [2 inner, hidden]
-  std::unique_ptr<GroupedLinear> down_;     // [experts] x [hidden, inner]
-  DeviceTensor rows_per_expert_;            // [experts] i64
+  std::unique_ptr<GroupedLinear> gate_up_;  // [local experts] x [2 inner, hidden]
+  std::unique_ptr<GroupedLinear> down_;     // [local experts] x [hidden, inner]
+  DeviceTensor rows_per_expert_;            // [local experts] i64
 };
 
 }  // namespace troupe

@@ -24,4 +24,10 @@ void Router::choose(const Tensor& x, const Tensor& ids, const Tensor& weights) c
   ops_.route(logits, bias_, options_, ids, weights);
 }
 
+void Router::choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
+                    const Tensor& counts) const {
+  const Tensor logits = space_.router_logits->rows(0, x[0]);
+  ops_.route_tokens(*weight_, x, logits, bias_, options_, choices, batch, counts);
+}
+
 }  // namespace troupe

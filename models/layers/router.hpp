@@ -11,9 +11,13 @@ class Router {
   static Result<std::unique_ptr<Router>> create(const LayerContext& context, std::int64_t layer);
 
   std::int64_t top_k() const { return options_.top_k; }
+  std::int64_t experts() const { return weight_->out_features(); }
   /// For the rows of x [tokens, hidden]: ids [tokens, top_k] i32, weights [tokens, top_k] f32, best
   /// first.
   void choose(const Tensor& x, const Tensor& ids, const Tensor& weights) const;
+  /// As Ops::route_tokens, for the rows of x.
+  void choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
+              const Tensor& counts) const;
   std::size_t bytes() const { return weight_->bytes() + bias_->bytes(); }
 
  private:

@@ -15,14 +15,24 @@ struct ExpertWork {
   std::int64_t experts = 0;   ///< that it holds, whole or in part
   std::int64_t rows = 0;      ///< that come to them
   int parts = 1;              ///< that each expert is split into
-  DType result = DType::f32;  ///< of a token's rows before they are combined
+  std::int64_t results = 0;   ///< rows of what they make that are kept at a time
+  DType result = DType::f32;  ///< of these
 };
 
-ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, int tensor_size,
-                       const std::optional<ExpertLayout>& exchange, DType activation) {
-  if (!exchange) return {tokens, moe.experts, tokens * moe.top_k, tensor_size, activation};
-  return {exchange->most_tokens, exchange->local_experts(), exchange->most_received_rows(),
-          exchange->parts, DType::f32};
+ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGroup& group,
+                       DType activation) {
+  const ExpertShare& share = group.share();
+  if (const RowExchange* rows = group.rows()) {
+    const std::int64_t pairs = rows->places() * moe.top_k;
+    return {rows->layout().most_rows, share.experts.count, pairs, 1, pairs, activation};
+  }
+  if (const ExpertExchange* pairs = group.pairs()) {
+    const ExpertLayout& layout = pairs->layout();
+    return {layout.most_tokens, layout.local_experts(),         layout.most_received_rows(),
+            layout.parts,       layout.most_tokens * moe.top_k, DType::f32};
+  }
+  const std::int64_t rows = tokens * moe.top_k;
+  return {tokens, share.experts.count, rows, share.part.size, rows, activation};
 }
 
 Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std::int64_t hidden,
@@ -32,7 +42,7 @@ Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std:
   TROUPE_TRY(space.expert_weights, ops.allocate(DType::f32, {work.tokens, moe.top_k}));
   TROUPE_TRY(space.expert_offsets, ops.allocate(DType::i32, {work.experts + 1}));
   TROUPE_TRY(space.expert_source, ops.allocate(DType::i32, {work.rows}));
-  TROUPE_TRY(space.expert_rows, ops.allocate(work.result, {work.tokens * moe.top_k, hidden}));
+  TROUPE_TRY(space.expert_rows, ops.allocate(work.result, {work.results, hidden}));
   return {};
 }
 
@@ -109,15 +119,13 @@ std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int 
 }  // namespace
 
 Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits& limits,
-                                    ShardOf shard, const std::optional<ExpertLayout>& exchange,
-                                    Ops& ops) {
+                                    ShardOf shard, const ExpertGroup& experts, Ops& ops) {
   const DType activation = ops.activation_dtype();
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
   const std::int64_t hidden = config.hidden_size;
-  const ExpertWork work = config.moe
-                              ? expert_work(*config.moe, tokens, shard.size, exchange, activation)
-                              : ExpertWork();
+  const ExpertWork work =
+      config.moe ? expert_work(*config.moe, tokens, experts, activation) : ExpertWork();
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
 
   Workspace space;
@@ -141,7 +149,9 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
   }
-  if (exchange) TROUPE_CHECK(allocate_exchange(*exchange, hidden, ops, space.exchange));
+  if (const ExpertExchange* pairs = experts.pairs()) {
+    TROUPE_CHECK(allocate_exchange(pairs->layout(), hidden, ops, space.exchange));
+  }
   return space;
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "models/config/model_config.hpp"
+#include "models/layers/expert_group.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/experts/expert_exchange.hpp"
@@ -41,10 +42,8 @@ struct LatentBuffers {
 /// T is max_batch_tokens, R max_head_rows; a pass uses the first rows of each. "heads", "inner" and
 /// "vocab" are this rank's part. Addresses never change.
 struct Workspace {
-  /// `exchange` is how tokens go to their experts; none where each rank has a part of all experts.
   static Result<Workspace> create(const ModelConfig& config, const ModelLimits& limits,
-                                  ShardOf shard, const std::optional<ExpertLayout>& exchange,
-                                  Ops& ops);
+                                  ShardOf shard, const ExpertGroup& experts, Ops& ops);
 
   DeviceTensor residual;  // [T, hidden] activation: the residual stream
   /// What the last block adds to the residual stream. [T, hidden], f32 on one tensor rank, else
@@ -63,16 +62,18 @@ struct Workspace {
   DeviceTensor local_logits;   // [R, vocab] f32; empty on one rank
   DeviceTensor all_logits;     // [ranks * R, vocab] f32; empty on one rank
 
-  // Empty in models without experts; k is top_k. X is the tokens that this rank routes: T, or the
-  // layout's most_tokens. Experts and the rows for them are this rank's: all and X * k, or R.
+  // Empty in models without experts; k is top_k. X is the tokens that this rank routes: T, or what
+  // it may exchange. Experts and the rows for them are this rank's: X * k, or as many as may come.
   DeviceTensor router_logits;   // [X, all experts] f32
   DeviceTensor expert_ids;      // [X, k] i32
   DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
-  DeviceTensor expert_rows;     // [X * k, hidden] activation, f32 with exchange: experts' output
-  DeviceTensor shared_rows;     // [T, hidden] as update: output of the MLP that all tokens take
-  ExchangeBuffers exchange;     // empty where no tokens are exchanged
+  /// Experts' output: [rows, hidden] activation; where rows of pairs are exchanged [X * k, hidden]
+  /// f32.
+  DeviceTensor expert_rows;
+  DeviceTensor shared_rows;  // [T, hidden] as update: output of the MLP that all tokens take
+  ExchangeBuffers exchange;  // empty unless rows of pairs are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

@@ -1,10 +1,10 @@
 #include "models/model/decoder_model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "models/layers/attention_shape.hpp"
-#include "models/layers/expert_parallel_moe.hpp"
 #include "models/layers/rope_table.hpp"
 #include "models/model/stages.hpp"
 #include "runtime/base/log.hpp"
@@ -34,33 +34,23 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
                         limits_.compute, ops_);
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
-  const std::optional<ExpertLayout> exchange = expert_layout(config_, limits_, parallel.mesh);
-  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, exchange, ops_));
-  const std::int64_t rows_per_token = config_.moe && !exchange ? config_.moe->top_k : 1;
+  TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
+  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
+  // Of sums that are rounded anyway a token has one row.
+  const bool sums_pairs =
+      config_.moe && !experts_.exchanges() && ops_.activation_dtype() == DType::f32;
+  const std::int64_t rows_per_token = sums_pairs ? config_.moe->top_k : 1;
   TROUPE_TRY(auto tensor,
-             TensorGroup::create(
-                 shard.size > 1 ? parallel.tensor.device : nullptr, parallel.sequence_parallel,
-                 limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
-                 config_.hidden_size, exchange.has_value(), ops_));
+             TensorGroup::create(shard.size > 1 ? parallel.tensor.device : nullptr,
+                                 parallel.sequence_parallel,
+                                 limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
+                                 config_.hidden_size, experts_.exchanges(), ops_));
   tensor_.emplace(std::move(tensor));
-  if (exchange) {
-    TROUPE_TRY(auto experts,
-               ExpertExchange::create(*parallel.experts.host, *parallel.experts.device, *exchange));
-    experts_.emplace(std::move(experts));
-  }
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
-  if (exchange) {
-    const ExpertPlace place = parallel.mesh.expert_place(parallel.rank);
-    first_expert_ = place.expert_rank * exchange->local_experts();
-    tells_expert_load_ = place.split_index == 0;
-  } else {
-    tells_expert_load_ = config_.moe && shard.rank == 0;
-  }
-  const LayerContext context{config_, limits_,  weights,  space_,
-                             ops_,    parallel, *tensor_, experts_ ? &*experts_ : nullptr};
+  const LayerContext context{config_, limits_, weights, space_, ops_, parallel, *tensor_, experts_};
 
   TROUPE_CHECK(build_rope());
   if (stage_ == 0) {
@@ -100,25 +90,33 @@ Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logi
 }
 
 bool DecoderModel::can_record() const {
-  // An exchange of tokens waits for the device to say who gets how many.
-  return !experts_ && ops_.can_record(attention_, limits_.kv_dtype);
+  // An exchange of pairs waits for the device to say who gets how many.
+  return experts_.pairs() == nullptr && ops_.can_record(attention_, limits_.kv_dtype);
 }
 
 Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logits) {
-  const auto [found, is_first] = recordings_.try_emplace(batch.token_ids.elements());
+  const auto [found, is_first] =
+      recordings_.try_emplace({batch.token_ids.elements(), likely_rows(batch)});
   if (is_first) return run(batch, logits);
   if (found->second == nullptr) {
     const auto began = std::chrono::steady_clock::now();
     TROUPE_TRY(found->second, ops_.record([&] { return run(batch, logits); }));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    log::debug("recorded a pass of {} rows in {:.1f} ms", found->first, took.count());
+    log::debug("recorded a pass of {} rows in {:.1f} ms", found->first.first, took.count());
   }
   ops_.replay(*found->second);
   return {};
 }
 
+std::int64_t DecoderModel::likely_rows(const ForwardBatch& batch) const {
+  if (experts_.rows() == nullptr) return 0;
+  const std::int64_t tokens = std::max(batch.token_ids.elements(), batch.domain_tokens);
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+}
+
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
   const std::int64_t tokens = batch.token_ids.elements();
+  if (experts_.rows() != nullptr) experts_.rows()->expect(likely_rows(batch));
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
@@ -206,11 +204,12 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
 
 ExpertLoad DecoderModel::expert_load() const {
   ExpertLoad load;
-  if (!tells_expert_load_) return load;
+  const ExpertShare& share = experts_.share();
+  if (!config_.moe || share.part.rank != 0) return load;  // another rank has parts of the same rows
   load.first_layer = first_layer_;
   load.layers = static_cast<std::int64_t>(layers_.size());
-  load.first_expert = first_expert_;
-  load.experts = experts_ ? experts_->layout().local_experts() : config_.moe->experts;
+  load.first_expert = share.experts.begin;
+  load.experts = share.experts.count;
   load.rows.resize(static_cast<std::size_t>(load.layers * load.experts));
   for (std::int64_t layer = 0; layer < load.layers; ++layer) {
     const Tensor rows = layers_[static_cast<std::size_t>(layer)].rows_per_expert();

@@ -44,6 +44,8 @@ class DecoderModel final : public Model {
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
+  /// Where rows are exchanged, how many there are of all ranks, to a power of two; else 0.
+  std::int64_t likely_rows(const ForwardBatch& batch) const;
   /// The pass as layer `layer` of this stage sees it.
   AttentionBatch attention_of(const ForwardBatch& batch, std::size_t layer) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
@@ -55,26 +57,24 @@ class DecoderModel final : public Model {
   AttentionShape attention_;  // of all layers, but for their windows
   Workspace space_;
   std::optional<TensorGroup> tensor_;
-  std::optional<ExpertExchange> experts_;  // where whole experts are dealt out to ranks
-  DeviceTensor rope_;                      // [max_positions, rotated_dim] f32
-  Collectives* pipeline_ = nullptr;        // null on one stage
+  ExpertGroup experts_;
+  DeviceTensor rope_;                // [max_positions, rotated_dim] f32
+  Collectives* pipeline_ = nullptr;  // null on one stage
   int stage_ = 0;
   int stages_ = 1;
   bool steps_with_others_ = false;      // other replicas hold experts of this one
   std::optional<Embedding> embedding_;  // of the first stage
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
-  std::vector<DecoderLayer> layers_;  // of this stage
-  std::int64_t first_expert_ = 0;     // of this rank, where whole experts are dealt out
-  bool tells_expert_load_ = false;    // false: another rank computes parts of the same rows
-  std::size_t groups_ = 1;            // of cache_groups
-  std::vector<StageCache> caches_;    // of each of layers_
-  std::optional<Head> head_;          // of the last stage
+  std::vector<DecoderLayer> layers_;                              // of this stage
+  std::size_t groups_ = 1;                                        // of cache_groups
+  std::vector<StageCache> caches_;                                // of each of layers_
+  std::optional<Head> head_;                                      // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  /// Passes by their tokens; null after the first one, which runs as any pass does: what a device
-  /// chooses or allocates at first use is then there.
-  std::map<std::int64_t, std::unique_ptr<Recording>> recordings_;
+  /// Passes by their tokens and likely_rows; null after the first one, which runs as any pass does:
+  /// what a device chooses or allocates at first use is then there.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Recording>> recordings_;
 };
 
 }  // namespace troupe

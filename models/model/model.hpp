@@ -31,6 +31,8 @@ struct ForwardBatch {
   /// Every pass of as many tokens that says so has its tensors at the same places, a sequence for
   /// each token, and logits for each: what it enqueues may be recorded and replayed.
   bool recorded = false;
+  /// Tokens of all replicas that hold experts of this one in this pass, as far as that is known.
+  std::int64_t domain_tokens = 0;
   /// Each tensor rank wants the logits of its ceil_slice of head_rows alone.
   bool divides_logits = false;
 };
@@ -53,8 +55,8 @@ class Model {
   virtual ~Model() = default;
 
   /// Runs a pass: writes the tokens' keys and values to the cache and, for each of head_rows, the
-  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group, unless
-  /// divides_logits; on the last stage of a pipeline only, elsewhere it is not looked at).
+  /// logits of the next token to `logits` [n, vocab] f32 (the same on all ranks of the group,
+  /// unless divides_logits; on the last stage of a pipeline only, elsewhere it is not looked at).
   /// Allocates nothing on the device. Errors: invalid_argument for shapes above the limits or
   /// before allocate_kv_cache; those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;

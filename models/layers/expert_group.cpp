@@ -1,0 +1,44 @@
+#include "models/layers/expert_group.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Whether the tensor group's ranks hold all experts between them, and sums are rounded anyway.
+bool sums_over_tensor_ranks(const Mesh& mesh, const Ops& ops) {
+  return mesh.replicas_per_domain() == 1 && mesh.shape().context == 1 &&
+         ops.activation_dtype() != DType::f32;
+}
+
+}  // namespace
+
+Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLimits& limits,
+                                        const ParallelContext& parallel, Ops& ops) {
+  ExpertGroup group;
+  if (!config.moe) return group;
+  const Mesh& mesh = parallel.mesh;
+  group.share_ = expert_share(config.moe->experts, mesh, parallel.rank);
+  if (mesh.expert_parallel_size() == 1 || sums_over_tensor_ranks(mesh, ops)) return group;
+  const std::int64_t most_tokens =
+      ceil_slice(limits.max_batch_tokens, {0, mesh.shape().tensor}).count;
+  if (group.share_.part.size == 1 && ops.activation_dtype() == DType::bf16) {
+    TROUPE_TRY(group.rows_, parallel.experts.device->open_row_exchange(
+                                {.most_rows = most_tokens,
+                                 .width = config.hidden_size,
+                                 .top_k = config.moe->top_k,
+                                 .local_experts = group.share_.experts.count}));
+    if (group.rows_ != nullptr) return group;
+  }
+  const ExpertLayout layout{.experts = config.moe->experts,
+                            .expert_ranks = mesh.expert_parallel_size(),
+                            .parts = group.share_.part.size,
+                            .top_k = config.moe->top_k,
+                            .most_tokens = most_tokens};
+  TROUPE_TRY(auto pairs,
+             ExpertExchange::create(*parallel.experts.host, *parallel.experts.device, layout));
+  group.pairs_.emplace(std::move(pairs));
+  return group;
+}
+
+}  // namespace troupe
