@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <string>
 
+#include "models/ops/ops.hpp"
+#include "runtime/base/result.hpp"
+
 namespace troupe {
 
 /// What has a device's memory once a worker has loaded its model, in bytes. All 0 where the device
@@ -21,10 +24,25 @@ struct DeviceUse {
   }
 };
 
+/// `before`: the device's memory before the worker took any; `after`: once it has loaded `weights`
+/// bytes of weights.
+DeviceUse device_use(const DeviceMemory& before, const DeviceMemory& after, std::uint64_t weights,
+                     std::uint64_t later);
+
 /// "1.5 GiB".
 std::string in_gib(std::uint64_t bytes);
 
 /// "139.8 GiB: 0.6 GiB CUDA's own and other processes', 15.3 GiB weights, ...".
 std::string describe(const DeviceUse& use);
+
+// Where memory ran out (resource_exhausted), `error` with what has the device's and what to do;
+// else `error` as it is.
+
+/// Of loading a model with `weights` bytes of weights on this rank.
+Error with_memory_of_load(Error error, const DeviceMemory& before, std::uint64_t weights,
+                          std::int64_t max_batch_tokens);
+/// Of what follows, a KV cache of `kv_bytes` above all. `now`: the device's memory.
+Error with_memory_of_start(Error error, const DeviceMemory& now, std::uint64_t weights,
+                           std::uint64_t kv_bytes);
 
 }  // namespace troupe

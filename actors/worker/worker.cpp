@@ -94,7 +94,9 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
     times.note("draft model");
   }
-  if (const auto after = ops_->memory()) report.device = device_use(before, *after, report);
+  if (const auto after = ops_->memory()) {
+    report.device = device_use(before, *after, report.weight_bytes, later_bytes());
+  }
   log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
             times.text(), model_->weight_bytes(), spec_.threads);
   if (report.device.total > 0) log::info("{}: of {}", place(), describe(report.device));
@@ -109,49 +111,31 @@ void Worker::tell(const LoadedWeights& loaded) const {
   });
 }
 
-DeviceUse Worker::device_use(const DeviceMemory& before, const DeviceMemory& after,
-                             const WorkerReport& report) const {
-  DeviceUse use{.total = after.total_bytes, .free = after.free_bytes};
-  use.elsewhere = before.total_bytes - before.free_bytes;
-  use.weights = report.weight_bytes;
-  const std::uint64_t own =
-      before.free_bytes > after.free_bytes ? before.free_bytes - after.free_bytes : 0;
-  use.buffers = own > use.weights ? own - use.weights : 0;
+std::uint64_t Worker::later_bytes() const {
   const ModelLimits& limits = model_->limits();
   const auto rows = static_cast<std::uint64_t>(limits.max_head_rows);
   const std::uint64_t logits = rows * static_cast<std::uint64_t>(config_.vocab_size) * 4;
-  use.later = logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes;
-  return use;
+  return logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes;
 }
 
 Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
                          const DeviceMemory& before) const {
-  if (error.code != ErrorCode::resource_exhausted || before.total_bytes == 0) return error;
+  if (error.code != ErrorCode::resource_exhausted) return error;
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   const auto wanted = rank_footprint(
       config_, checkpoint, groups_->mesh(), spec_.rank,
       {.compute = dtype, .kv_dtype = dtype, .block_size = spec_.block_size, .shares_tables = true});
-  const std::uint64_t weights = wanted.ok() ? wanted->weight_bytes : 0;
-  return fail(
-      error.code,
-      "{}: {}. Of the device's {}, {} were taken before (CUDA's own and other processes'); "
-      "this rank's weights are {}, the rest are buffers of passes. Free the device of other "
-      "processes, split the model over more GPUs (parallel.tensor_parallel_size, "
-      "parallel.pipeline_parallel_size), or lower engine.max_num_batched_tokens ({})",
-      place(), error.message, in_gib(before.total_bytes),
-      in_gib(before.total_bytes - before.free_bytes), in_gib(weights), spec_.max_batch_tokens);
+  error = with_memory_of_load(std::move(error), before, wanted.ok() ? wanted->weight_bytes : 0,
+                              spec_.max_batch_tokens);
+  return {error.code, fmt::format("{}: {}", place(), error.message)};
 }
 
 Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
-  const auto memory = ops_->memory();
-  if (error.code != ErrorCode::resource_exhausted || !memory) return error;
-  const auto blocks = static_cast<std::uint64_t>(kv_blocks);
-  return fail(
-      error.code,
-      "{}: {}. Of the device's {}, {} are free; the weights are {}, a KV cache of {} blocks "
-      "is {}. Lower engine.gpu_memory_utilization, or engine.kv_cache_blocks if it is set",
-      place(), error.message, in_gib(memory->total_bytes), in_gib(memory->free_bytes),
-      in_gib(model_->weight_bytes()), kv_blocks, in_gib(blocks * model_->kv_bytes_per_block()));
+  if (error.code != ErrorCode::resource_exhausted) return error;
+  error = with_memory_of_start(
+      std::move(error), ops_->memory().value_or(DeviceMemory{}), model_->weight_bytes(),
+      static_cast<std::uint64_t>(kv_blocks) * model_->kv_bytes_per_block());
+  return {error.code, fmt::format("{}: {}", place(), error.message)};
 }
 
 Result<int> Worker::own_device() const {

@@ -56,10 +56,10 @@ class Worker {
   std::string place() const;
   /// Tells the board how far the weights are.
   void tell(const LoadedWeights& loaded) const;
+  /// Device memory that start() takes besides the KV cache, about.
+  std::uint64_t later_bytes() const;
+  /// The error of a load or a start; where memory ran out, with this rank's place and what has it.
   /// `before`: the device's memory before this worker took any.
-  DeviceUse device_use(const DeviceMemory& before, const DeviceMemory& after,
-                       const WorkerReport& report) const;
-  /// The error of a load or a start; where memory ran out, with what has it and what to do.
   Error not_loaded(Error error, const Checkpoint& checkpoint, const DeviceMemory& before) const;
   Error not_started(Error error, std::int64_t kv_blocks) const;
   /// The KV cache and what runs steps over it.
