@@ -287,7 +287,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
   rows_ += static_cast<std::uint64_t>(pass_->rows());
-  if (model_->can_record() && drafter_ == nullptr) {
+  if (model_->can_record() && !expects_guesses_) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
   std::int64_t tokens = 0;
@@ -342,7 +342,7 @@ Result<void> ModelRunner::begin_choices(const Tensor& logits, Step& step) {
   rows_to_sample_.clear();
   for (const HeadRow& head : step.heads) rows_to_sample_.push_back(logits_row(head));
   step.chosen_on_device =
-      drafter_ == nullptr &&
+      !expects_guesses_ &&
       std::ranges::all_of(rows_to_sample_, [&](const auto& r) { return sampler_->on_device(r); }) &&
       std::ranges::all_of(step.sampled, [](const Sampled& s) { return s.drafts == 0; });
   // The logits of rows that only pad a pass come last.

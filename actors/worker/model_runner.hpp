@@ -45,8 +45,11 @@ class ModelRunner {
   static Result<ModelRunner> create(Model& model, Ops& ops, const ParallelContext& parallel,
                                     std::int64_t kv_blocks);
 
-  /// From now on results bring up to `most` guesses of `drafter`, which has its KV cache and
-  /// outlives the runner, for each sequence that was sampled. On the rank that answers only.
+  /// From now on a step waits for the tokens of the one before, and no pass is recorded: a draft
+  /// model reads what each brought. On all ranks of a job that has one, before the first step.
+  void expect_guesses() { expects_guesses_ = true; }
+  /// Results bring up to `most` guesses of `drafter`, which has its KV cache and outlives the
+  /// runner, for each sequence that was sampled. On the rank that answers only, which expects them.
   void guess_with(Drafter& drafter, std::int32_t most) {
     drafter_ = &drafter;
     most_drafts_ = most;
@@ -154,7 +157,8 @@ class ModelRunner {
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;
-  Drafter* drafter_ = nullptr;
+  bool expects_guesses_ = false;
+  Drafter* drafter_ = nullptr;  ///< of the rank that answers
   std::int32_t most_drafts_ = 0;
   SpanRecorder* recorder_ = nullptr;
   std::uint64_t rows_ = 0;

@@ -173,7 +173,9 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
   times.note("buffers");
-  if (model_->can_record() && spec_.draft_model_path.empty()) {
+  if (!spec_.draft_model_path.empty()) {
+    runner_->expect_guesses();
+  } else if (model_->can_record()) {
     TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
     uncounted_rows_ = runner_->rows();
     uncounted_expert_rows_ = model_->expert_load().rows;

@@ -1,52 +1,25 @@
 #include "actors/worker/warm_up.hpp"
 
-#include <memory>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/ops/cpu/cpu_ops.hpp"
-#include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/require.hpp"
+#include "tests/unit/actors/worker/runner_rank.hpp"
 
 namespace troupe {
 namespace {
 
 using testing::ElementsAreArray;
 
-constexpr std::int64_t blocks = 24;
-
-/// A model on one CPU rank and what runs steps over it.
-struct Rank {
-  std::unique_ptr<Ops> ops;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<ModelRunner> runner;
-
-  static Result<Rank> make() {
-    Rank rank;
-    TROUPE_TRY(rank.ops, make_cpu_ops({}));
-    const auto folder = golden::data_folder() / "qwen3moe-a";
-    TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
-    TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
-    const ModelLimits limits{.max_batch_tokens = 40, .max_head_rows = 20, .max_positions = 64};
-    TROUPE_TRY(rank.model, load_model(config, checkpoint, *rank.ops, {}, limits));
-    TROUPE_CHECK(rank.model->allocate_kv_cache(blocks));
-    TROUPE_TRY(ModelRunner runner, ModelRunner::create(*rank.model, *rank.ops, {}, blocks));
-    rank.runner = std::make_unique<ModelRunner>(std::move(runner));
-    return rank;
-  }
-  Result<StepResult> take(const StepPlan& plan) const {
-    TROUPE_CHECK(runner->begin(plan));
-    return runner->finish();
-  }
-};
-
 /// The greedy successors of a prompt.
-Result<std::vector<std::int32_t>> answer(const Rank& rank) {
+Result<std::vector<std::int32_t>> answer(const RunnerRank& rank) {
   const std::vector<std::int32_t> prompt{5, 17, 301, 44, 9};
   StepPlan plan;
-  NewSequence sequence{.id = 0, .tokens = prompt, .prompt_tokens = 5};
+  NewSequence sequence;
+  sequence.tokens = prompt;
+  sequence.prompt_tokens = 5;
   sequence.sampling.temperature = 0.0F;
   plan.started.push_back(sequence);
   plan.steps.push_back({.id = 0, .tokens = 5, .new_blocks = {0}, .sample = true});
@@ -62,9 +35,9 @@ Result<std::vector<std::int32_t>> answer(const Rank& rank) {
 }
 
 TEST(WarmUp, leaves_a_runner_that_answers_as_a_new_one) {
-  REQUIRE_OK(const Rank cold, Rank::make());
-  REQUIRE_OK(const Rank warm, Rank::make());
-  const Result<void> warmed = warm_up(*warm.runner, *warm.model, blocks);
+  REQUIRE_OK(const RunnerRank cold, RunnerRank::make_on_cpu());
+  REQUIRE_OK(const RunnerRank warm, RunnerRank::make_on_cpu());
+  const Result<void> warmed = warm_up(*warm.runner, *warm.model, RunnerRank::blocks);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
   EXPECT_EQ(warm.runner->begun(), 0U);
   // A prompt of 40, and two tokens each of 16, 8, 4, 2 and 1 sequences: no pass may have 24.
@@ -75,7 +48,7 @@ TEST(WarmUp, leaves_a_runner_that_answers_as_a_new_one) {
 }
 
 TEST(WarmUp, is_content_with_a_cache_of_one_block) {
-  REQUIRE_OK(const Rank rank, Rank::make());
+  REQUIRE_OK(const RunnerRank rank, RunnerRank::make_on_cpu());
   const Result<void> warmed = warm_up(*rank.runner, *rank.model, 1);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
   EXPECT_EQ(rank.runner->rows(), 16U + 2);
