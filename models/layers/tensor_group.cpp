@@ -15,10 +15,10 @@ Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_
                                         bool own_rows_are_all, Ops& ops) {
   TensorGroup group(collectives, sequence_parallel, ops.activation_dtype());
   group.hidden_ = hidden;
-  group.leaves_sums_ = collectives != nullptr && !group.sums_exactly() &&
-                       collectives->can_sum_and_norm(group.partial_dtype_, hidden);
+  group.leaves_sums_ =
+      collectives != nullptr && collectives->can_sum_and_norm(group.partial_dtype_, hidden);
   group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
-  if (group.sequence_parallel_ || !group.sums_exactly()) {
+  if (group.sequence_parallel_ || group.leaves_sums_ || !group.sums_exactly()) {
     TROUPE_TRY(group.scratch_, ops.allocate(group.partial_dtype_, {max_elements}));
   }
   return group;

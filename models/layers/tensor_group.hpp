@@ -90,6 +90,8 @@ class TensorGroup {
   const Tensor& left() const { return left_; }
   /// Completes `own` of the leave_sum before, if it left its sum. Errors: those of Collectives.
   Result<void> finish_sum(const Tensor& own);
+  /// Nobody wants the sum of the leave_sum before, if it left one.
+  void drop_sum() { left_ = Tensor(); }
 
   /// What a norm reads and writes.
   struct Norm {

@@ -141,7 +141,10 @@ Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& 
 Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hidden,
                                       const Tensor& logits) {
   if (is_last_stage()) {
-    if (batch.head_rows.empty()) return {};
+    if (batch.head_rows.empty()) {
+      tensor_->drop_sum();  // the next pass's first norm must not take it for its own
+      return {};
+    }
     return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits,
                           batch.divides_logits);
   }

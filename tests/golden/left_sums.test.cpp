@@ -1,0 +1,127 @@
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "tests/golden/support/forwarding_collectives.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/golden/support/require.hpp"
+#include "tests/golden/support/same_bits.hpp"
+
+// That a model's layers leave their sums to the next norm where the collectives sum, add and
+// normalise in one go, as those between GPUs do: here of host memory, so that bits must be equal.
+
+namespace troupe::golden {
+namespace {
+
+/// Passes of more rows are faster divided, says NormingCollectives.
+constexpr std::int64_t most_whole_rows = 4;
+
+class NormingCollectives final : public ForwardingCollectives {
+ public:
+  NormingCollectives(std::unique_ptr<Collectives> inner, std::unique_ptr<Ops> ops,
+                     std::int64_t hidden, std::atomic<int>& norms)
+      : ForwardingCollectives(std::move(inner)),
+        ops_(std::move(ops)),
+        hidden_(hidden),
+        norms_(norms) {}
+
+  bool can_sum_and_norm(DType dtype, std::int64_t width) const override {
+    return dtype == DType::f32 && width == hidden_;
+  }
+  bool divides_sums(std::size_t bytes) const override {
+    return bytes > static_cast<std::size_t>(most_whole_rows * hidden_) * sizeof(float);
+  }
+  Result<void> sum_and_norm(const SumAndNorm& call) override {
+    ++norms_;
+    const std::int64_t rows = call.partial[0];
+    std::vector<std::int64_t> shares;
+    for (int r = 0; r < size(); ++r) shares.push_back(ceil_slice(rows, {r, size()}).count);
+    const Slice own = call.divided ? ceil_slice(rows, {rank(), size()}) : Slice{0, rows};
+    if (call.residual[0] != own.count || call.normed[0] != rows) {
+      return fail(ErrorCode::invalid_argument, "a norm of {} rows: residual {}, normed {}", rows,
+                  call.residual.shape().to_string(), call.normed.shape().to_string());
+    }
+    const HostTensor sum(DType::f32, {own.count, hidden_});
+    TROUPE_CHECK(call.divided ? reduce_scatter_tree(call.partial, sum, shares)
+                              : all_reduce_tree(call.partial, sum));
+    const Tensor normed = call.normed.rows(own.begin, own.count);
+    if (own.count > 0 && call.begins) {
+      ops_->upload(sum, call.residual);
+      ops_->rms_norm(call.residual, call.weight, call.eps, normed);
+    } else if (own.count > 0) {
+      ops_->add_rms_norm(call.residual, sum, call.weight, call.eps, normed);
+    }
+    return call.divided ? all_gather(normed, call.normed, shares) : Result<void>();
+  }
+
+ private:
+  std::unique_ptr<Ops> ops_;
+  std::int64_t hidden_;
+  std::atomic<int>& norms_;
+};
+
+/// Passes with and without logits, of few rows and of many.
+Result<std::vector<float>> feed(Runner& runner, std::vector<std::int32_t> ids) {
+  ids.resize(27, 5);
+  Sequence sequence{ids};
+  std::vector<float> logits;
+  for (const auto& [rows, logit_rows] : std::vector<std::pair<std::int32_t, std::int32_t>>{
+           {3, 0}, {9, 0}, {2, 2}, {3, 0}, {7, 2}, {1, 1}, {1, 0}, {1, 1}}) {
+    const Share share{&sequence, rows, logit_rows};
+    TROUPE_TRY(const Tensor found, runner.pass({&share, 1}));
+    const auto values = found.span<float>();
+    logits.insert(logits.end(), values.begin(), values.end());
+  }
+  return logits;
+}
+
+struct Arrangement {
+  MeshShape shape;
+  int expert_parallel_size = 1;
+};
+
+void expect_bits_of_one_rank(const char* name, const Arrangement& arrangement) {
+  SCOPED_TRACE(name);
+  const auto golden = golden_model(name);
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  REQUIRE_OK(const auto config, ModelConfig::load(golden->checkpoint));
+  const RankBody body = [&](Runner& runner, int) { return feed(runner, prompts.front().ids); };
+  REQUIRE_OK(const auto expected, run_ranks(golden->checkpoint, DType::f32, {}, body));
+  std::atomic<int> norms = 0;
+  const MeshRanks ranks{.shape = arrangement.shape,
+                        .expert_parallel_size = arrangement.expert_parallel_size,
+                        .wrap = [&](std::unique_ptr<Collectives> inner) {
+                          return std::make_unique<NormingCollectives>(std::move(inner),
+                                                                      std::move(*make_cpu_ops({})),
+                                                                      config.hidden_size, norms);
+                        }};
+  REQUIRE_OK(const auto found, run_ranks(golden->checkpoint, DType::f32, ranks, body));
+  EXPECT_GT(norms, 0);
+  expect_same_bits(found.back(), expected.front(), "logits of the last rank");
+}
+
+TEST(LeftSums, are_those_of_one_rank) {
+  for (const char* name : {"fable-draft", "fable-moe", "qwen2-a", "deepseek3-a"}) {
+    expect_bits_of_one_rank(name, {.shape = {.tensor = 2}});
+  }
+}
+
+TEST(LeftSums, of_a_pass_without_logits_are_not_those_of_the_next) {
+  for (const char* name : {"fable-draft", "deepseek3-a"}) {
+    expect_bits_of_one_rank(name, {.shape = {.pipeline = 2, .tensor = 2}});
+  }
+}
+
+TEST(LeftSums, are_whole_where_experts_want_all_rows) {
+  for (const char* name : {"fable-moe", "deepseek3-a"}) {
+    expect_bits_of_one_rank(name, {.shape = {.tensor = 2}, .expert_parallel_size = 2});
+  }
+}
+
+}  // namespace
+}  // namespace troupe::golden
