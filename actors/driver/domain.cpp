@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "actors/driver/answers.hpp"
 #include "actors/driver/driver.hpp"
 #include "runtime/base/log.hpp"
 
@@ -15,12 +16,6 @@ constexpr auto spawn_timeout = std::chrono::seconds(30);
 /// Until a checkpoint is read; large ones on slow disks take long.
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
-
-/// The error with the name of the actor it came from in front.
-Error from_actor(std::string_view name, Error error) {
-  error.message = fmt::format("{}: {}", name, error.message);
-  return error;
-}
 
 /// Rows that a step can want logits of, but for those of prompts that are scored.
 std::int32_t max_head_rows(const EngineSpec& spec) {
@@ -111,6 +106,12 @@ Result<void> Domain::finish_spawn(const DownCallback& on_down) {
   return {};
 }
 
+std::vector<std::string> Domain::worker_names() const {
+  std::vector<std::string> names;
+  for (const auto& worker : workers_) names.emplace_back(worker.name());
+  return names;
+}
+
 void Domain::begin_announce() {
   loading_executor_.push_back(executor_.call<&Executor::load>());
   for (const auto& worker : workers_) {
@@ -132,12 +133,8 @@ GroupPeers Domain::peers_of(int rank, const std::vector<GroupAddresses>& all) co
 }
 
 Result<void> Domain::begin_load() {
-  std::vector<GroupAddresses> addresses;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    auto announced = announcing_workers_[i].get(start_timeout);
-    if (!announced.ok()) return from_actor(workers_[i].name(), std::move(announced).error());
-    addresses.push_back(*std::move(announced));
-  }
+  TROUPE_TRY(const std::vector<GroupAddresses> addresses,
+             take_answers<GroupAddresses>(announcing_workers_, worker_names(), start_timeout));
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int rank = first_rank() + static_cast<int>(i);
     loading_workers_.push_back(workers_[i].call<&Worker::load>(peers_of(rank, addresses)));
@@ -146,12 +143,8 @@ Result<void> Domain::begin_load() {
 }
 
 Result<std::vector<WorkerReport>> Domain::finish_load() {
-  std::vector<WorkerReport> reports;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    auto report = loading_workers_[i].get(load_timeout);
-    if (!report.ok()) return from_actor(workers_[i].name(), std::move(report).error());
-    reports.push_back(*report);
-  }
+  TROUPE_TRY(auto reports,
+             take_answers<WorkerReport>(loading_workers_, worker_names(), load_timeout));
   auto loaded = loading_executor_.front().get(load_timeout);
   if (!loaded.ok()) return from_actor(executor_.name(), std::move(loaded).error());
   return reports;
@@ -164,13 +157,13 @@ void Domain::begin_serve(std::int64_t kv_cache_blocks) {
 }
 
 Result<void> Domain::finish_serve(std::int64_t kv_cache_blocks) {
+  TROUPE_TRY(const std::vector<StepAddresses> started_at,
+             take_answers<StepAddresses>(starting_workers_, worker_names(), start_timeout));
   std::vector<StepAddresses> addresses(static_cast<std::size_t>(replicas()));
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    auto at = starting_workers_[i].get(start_timeout);
-    if (!at.ok()) return from_actor(workers_[i].name(), std::move(at).error());
+  for (std::size_t i = 0; i < started_at.size(); ++i) {
     StepAddresses& replica = addresses[i / static_cast<std::size_t>(workers_per_replica())];
-    if (!at->plans.empty()) replica.plans = at->plans;
-    if (!at->results.empty()) replica.results = at->results;
+    if (!started_at[i].plans.empty()) replica.plans = started_at[i].plans;
+    if (!started_at[i].results.empty()) replica.results = started_at[i].results;
   }
   auto started = executor_
                      .call<&Executor::start>(

@@ -59,6 +59,7 @@ class Domain {
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
   std::string executor_name() const;
+  std::vector<std::string> worker_names() const;
   WorkerSpec worker_spec(int rank, const ActorHandle<StartBoard>& board) const;
   GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
 
