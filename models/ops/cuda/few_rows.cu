@@ -16,7 +16,9 @@ constexpr int most_prefetched = 2048;  // columns of a row
 constexpr int multiprocessors = 132;   // of H100 and H200
 
 /// Blocks that a multiprocessor has at a time, by the registers that their weights take.
-constexpr int resident_blocks(int chunks) { return chunks > 8 ? 1 : chunks > 4 ? 2 : 3; }
+__host__ __device__ constexpr int resident_blocks(int chunks) {
+  return chunks > 8 ? 1 : chunks > 4 ? 2 : 3;
+}
 
 /// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp has
 /// `chunks` chunks of k at once, each of 1 KiB of weights that are under way.
