@@ -39,9 +39,11 @@ Result<void> ModelRunner::allocate() {
                                      sequences_.cache_groups()));
   pass_.emplace(std::move(pass));
   if (!is_last_stage()) return {};
-  const Shape shape{limits.max_head_rows, model_->config().vocab_size};
-  TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
-  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, tensor_, shape[0], shape[1]));
+  const std::int64_t vocab = model_->config().vocab_size;
+  // The first rank's share is the largest.
+  const std::int64_t most = ceil_slice(limits.max_head_rows, {0, shard().size}).count;
+  TROUPE_TRY(logits_, ops_->allocate(DType::f32, {most, vocab}));
+  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, tensor_, limits.max_head_rows, vocab));
   sampler_.emplace(std::move(sampler));
   return {};
 }
@@ -302,9 +304,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
   }
   Tensor logits;
   if (is_last_stage()) {
-    const ShardOf shard =
-        batch.divides_logits ? ShardOf{tensor_.host->rank(), tensor_.host->size()} : ShardOf{};
-    logits = logits_.view().rows(0, ceil_slice(pass_->head_rows(), shard).count);
+    logits = logits_.view().rows(0, ceil_slice(pass_->head_rows(), shard()).count);
   }
   {
     const SpanScope scope(recorder_, SpanKind::forward);

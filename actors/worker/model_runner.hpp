@@ -65,6 +65,8 @@ class ModelRunner {
   bool can_begin() const;
   /// Steps that are begun and not finished.
   std::size_t begun() const { return steps_.size(); }
+  /// The number of the first of these.
+  std::uint64_t first_begun() const { return steps_.front().result.step; }
   /// Begins one step; can_begin() must hold. Errors: corrupt_data for a plan that does not fit the
   /// state; those of the model and of the collectives. After an error the state is void.
   Result<void> begin(const StepPlan& plan);
@@ -116,6 +118,10 @@ class ModelRunner {
   };
 
   ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel, std::int64_t kv_blocks);
+  ShardOf shard() const {
+    return tensor_.host == nullptr ? ShardOf{}
+                                   : ShardOf{tensor_.host->rank(), tensor_.host->size()};
+  }
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> allocate();
@@ -171,7 +177,7 @@ class ModelRunner {
 
   std::optional<Pass> pass_;           ///< being filled
   std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
-  DeviceTensor logits_;                ///< [max_head_rows, vocab] f32
+  DeviceTensor logits_;                ///< [this rank's share of max_head_rows, vocab] f32
   std::optional<RowSampler> sampler_;  ///< on the last stage
   std::vector<LogitsRow> rows_to_sample_;
 };

@@ -1,5 +1,6 @@
 #include "actors/worker/worker.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "actors/worker/step_plane.hpp"
 #include "actors/worker/warm_up.hpp"
 #include "models/model/footprint.hpp"
+#include "parallel/sharding/sharding.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -113,8 +115,10 @@ void Worker::tell(const LoadedWeights& loaded) const {
 
 std::uint64_t Worker::later_bytes() const {
   const ModelLimits& limits = model_->limits();
-  const auto rows = static_cast<std::uint64_t>(limits.max_head_rows);
-  const std::uint64_t logits = rows * static_cast<std::uint64_t>(config_.vocab_size) * 4;
+  const ShardOf first{0, groups_->mesh().shape().tensor};
+  std::int64_t rows = ceil_slice(limits.max_head_rows, first).count;
+  if (drafter_) rows += limits.max_head_rows;
+  const auto logits = static_cast<std::uint64_t>(rows * config_.vocab_size) * size_of(DType::f32);
   return logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes;
 }
 
@@ -232,7 +236,8 @@ ProcessTelemetry Worker::telemetry(bool all) {
 
 ExpertRows Worker::expert_rows() const {
   ExpertLoad load = model_->expert_load();
-  for (std::size_t i = 0; i < uncounted_expert_rows_.size(); ++i) {
+  // There are none where the device has failed.
+  for (std::size_t i = 0; i < std::min(load.rows.size(), uncounted_expert_rows_.size()); ++i) {
     load.rows[i] -= uncounted_expert_rows_[i];
   }
   return {.first_layer = load.first_layer,
@@ -243,7 +248,7 @@ ExpertRows Worker::expert_rows() const {
 }
 
 Result<void> Worker::serve_step() {
-  if (runner_->begun() > 0 && (!runner_->can_begin() || runner_->is_ready())) return finish_step();
+  if (runner_->begun() > 0 && (!runner_->can_begin() || is_ready())) return finish_step();
   TROUPE_TRY(const std::optional<StepPlan> plan, next_plan());
   if (!plan) return {};
   if (plan->epoch != spec_.epoch) {
@@ -253,6 +258,11 @@ Result<void> Worker::serve_step() {
   const std::lock_guard lock(step_mutex_);
   step_ = plan->step;
   return runner_->begin(*plan);
+}
+
+bool Worker::is_ready() {
+  const std::lock_guard lock(step_mutex_);
+  return runner_->is_ready();
 }
 
 Result<std::optional<StepPlan>> Worker::next_plan() {
@@ -271,6 +281,7 @@ Result<std::optional<StepPlan>> Worker::next_plan() {
 }
 
 Result<void> Worker::finish_step() {
+  step_ = runner_->first_begun();
   Result<StepResult> result = [&] {
     const std::lock_guard lock(step_mutex_);
     return runner_->finish();

@@ -73,6 +73,7 @@ class Worker {
   /// None where none came in time.
   Result<std::optional<StepPlan>> next_plan();
   Result<void> finish_step();
+  bool is_ready();
   ExpertRows expert_rows() const;
 
   ActorContext& context_;
@@ -80,8 +81,8 @@ class Worker {
   ModelConfig config_;  ///< from announce() on
   SpanRecorder recorder_;
   std::int64_t since_ns_ = 0;    ///< when start() was done
-  std::uint64_t step_ = 0;       ///< that was begun last
-  std::timed_mutex step_mutex_;  ///< held while a step runs
+  std::uint64_t step_ = 0;       ///< that was begun or finished last
+  std::timed_mutex step_mutex_;  ///< held while the runner or its device is asked for something
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
