@@ -46,7 +46,9 @@ struct DecodeAttention::PartMemory {
         take(&sums, bytes(most_decode_group * most_head_dim * std::int64_t{sizeof(float)})));
     TROUPE_CHECK(take(&scales, bytes(most_decode_group * std::int64_t{sizeof(float2)})));
     TROUPE_CHECK(take(&finished, bytes(sizeof(unsigned))));
-    return check_call(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory");
+    TROUPE_CHECK(check_call(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory"));
+    // Streams that do not wait for the default one use it.
+    return check_call(cudaStreamSynchronize(nullptr), "memory");
   }
 };
 
@@ -154,8 +156,9 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
 DecodeAttention::~DecodeAttention() = default;
 
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return activation == DType::bf16 && stored == DType::bf16 && shape.window == 0 &&
-         shape.latent == 0 && (shape.head_dim == 64 || shape.head_dim == most_head_dim) &&
+  return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
+         shape.window == 0 && shape.latent == 0 &&
+         (shape.head_dim == 64 || shape.head_dim == most_head_dim) &&
          shape.heads / shape.kv_heads <= most_decode_group && shape.kv_heads <= most_kv_heads;
 }
 

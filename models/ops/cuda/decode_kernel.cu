@@ -230,6 +230,7 @@ __device__ void join_parts(const DecodePass& pass, const Work& work, float2* sca
 template <int dim, int warps, int stages, int blocks>
 __global__ void __launch_bounds__(warps * 32, blocks)
     attend_one_row(const __grid_constant__ DecodePass pass) {
+#if __CUDA_ARCH__ >= 900
   using Queue = PageQueue<dim, warps, stages>;
   constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8, threads = warps * 32;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
@@ -344,13 +345,15 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   if (!is_last) return;
   __threadfence();
   join_parts<dim>(pass, work, reinterpret_cast<float2*>(memory));
+#endif
 }
 
 template <int dim, int warps, int stages, int blocks>
 cudaError_t launch(const DecodePass& pass, cudaStream_t stream) {
   constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16));
   const auto kernel = attend_one_row<dim, warps, stages, blocks>;
-  static const cudaError_t allowed =
+  // Of this thread's device: another one's kernel has its own.
+  const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;
   const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.kv_heads)), warps * 32, bytes};
