@@ -3,6 +3,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "parallel/sharding/sharding.hpp"
+
 namespace troupe {
 
 namespace {
@@ -92,6 +94,17 @@ Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& su
   TROUPE_CHECK(check_rows("reduce-scatter", partial, rows_per_rank, size));
   return check_part("reduce-scatter", Tensor(sum.data(), partial.dtype(), sum.shape()), partial,
                     rows_per_rank[static_cast<std::size_t>(rank)]);
+}
+
+Result<void> check_sum_and_norm(const SumAndNorm& sum, int rank, int size) {
+  TROUPE_CHECK(check_device_all_reduce(sum.partial, sum.normed));
+  const std::int64_t rows = sum.partial[0], width = row_elements(sum.partial);
+  const std::int64_t own = sum.divided ? ceil_slice(rows, {rank, size}).count : rows;
+  if (sum.residual.elements() >= own * width && sum.weight.elements() == width) return {};
+  return fail(ErrorCode::invalid_argument,
+              "sum and norm: rank {} of {} adds {} to a residual stream of {}, by {} weights", rank,
+              size, sum.partial.shape().to_string(), sum.residual.shape().to_string(),
+              sum.weight.elements());
 }
 
 Result<void> check_all_gather(const Tensor& part, const Tensor& all,

@@ -9,20 +9,29 @@
 
 namespace troupe {
 
+Result<void> check_columns_to_rows(const Collectives& group, const Tensor& part,
+                                   const Tensor& whole) {
+  const std::int64_t own = ceil_slice(part[0], {group.rank(), group.size()}).count;
+  if (part.dtype() == whole.dtype() && whole[0] == own && whole[1] <= group.size() * part[1]) {
+    return {};
+  }
+  return fail(ErrorCode::invalid_argument, "columns to rows: {} {} of rank {} of {} into {} {}",
+              to_string(part.dtype()), part.shape().to_string(), group.rank(), group.size(),
+              to_string(whole.dtype()), whole.shape().to_string());
+}
+
 Result<Tensor> columns_to_parts(Collectives& group, const Tensor& part, const Tensor& whole,
                                 const Tensor& scratch) {
+  TROUPE_CHECK(check_columns_to_rows(group, part, whole));
   std::vector<std::int64_t> sent;
   for (int rank = 0; rank < group.size(); ++rank) {
     sent.push_back(ceil_slice(part[0], {rank, group.size()}).count);
   }
   const std::int64_t own = sent[static_cast<std::size_t>(group.rank())];
   const Shape parts{group.size() * own, part[1]};
-  if (part.dtype() != whole.dtype() || whole[0] != own || whole[1] > group.size() * part[1] ||
-      scratch.elements() < parts.elements()) {
-    return fail(ErrorCode::invalid_argument,
-                "columns to rows: {} of rank {} of {} into {}, by way of {} elements",
-                part.shape().to_string(), group.rank(), group.size(), whole.shape().to_string(),
-                scratch.elements());
+  if (scratch.elements() < parts.elements()) {
+    return fail(ErrorCode::invalid_argument, "columns to rows: {} by way of {} elements",
+                parts.to_string(), scratch.elements());
   }
   const Tensor received(scratch.data(), part.dtype(), parts);
   const std::vector<std::int64_t> taken(sent.size(), own);

@@ -125,7 +125,7 @@ bool NcclCollectives::divides_sums(std::size_t bytes) const {
 }
 
 Result<void> NcclCollectives::sum_and_norm(const SumAndNorm& sum) {
-  auto checked = check_device_all_reduce(sum.partial, sum.normed);
+  auto checked = check_sum_and_norm(sum, rank(), size());
   if (checked.ok() && !can_sum_and_norm(sum.partial.dtype(), sum.partial[1])) {
     checked = fail(ErrorCode::unsupported, "sum and norm: rows {} of {}",
                    sum.partial.shape().to_string(), to_string(sum.partial.dtype()));
@@ -139,7 +139,8 @@ Result<void> NcclCollectives::sum_and_norm(const SumAndNorm& sum) {
 Result<void> NcclCollectives::columns_to_rows(const Tensor& part, const Tensor& whole,
                                               const Tensor& scratch) {
   if (peers_ != nullptr && takes_peer_rows(part, whole)) {
-    TROUPE_CHECK(begin({}, {CollectiveCall::Kind::all_to_all, 0, row_bytes(part)}));
+    TROUPE_CHECK(begin(check_columns_to_rows(*this, part, whole),
+                       {CollectiveCall::Kind::all_to_all, 0, row_bytes(part)}));
     if (part.empty()) return {};
     return check(launch_peer_rows(peer_call(), part, whole, seat_.stream),
                  "the launch of columns to rows");

@@ -11,15 +11,16 @@
 namespace troupe {
 
 /// A region of each rank's GPU that the kernels of all ranks of a group reach over NVLink or PCIe,
-/// by default laid out as PeerRegions says. Ranks are threads of one process or processes of one node.
+/// by default laid out as PeerRegions says. Ranks are threads of one process or processes of one
+/// node.
 class PeerMemory {
  public:
   /// Called by all ranks of `host`, whose GPUs are their threads' devices. Null on all ranks where
   /// some GPU does not reach another's memory. Errors: those of Collectives; resource_exhausted;
   /// invalid_argument for more than max_peer_ranks ranks.
   ///
-  /// A region has `bytes`, of which the first `cleared` are zeros at first and all bits of the others
-  /// are set.
+  /// A region has `bytes`, of which the first `cleared` are zeros at first and all bits of the
+  /// others are set.
   static Result<std::unique_ptr<PeerMemory>> open(int device, Collectives& host,
                                                   std::size_t bytes = peer_region_bytes,
                                                   std::size_t cleared = peer_cleared_bytes);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/self_collectives.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -74,6 +75,24 @@ TEST(Collectives, arguments_that_do_not_fit_are_refused) {
   EXPECT_EQ(code_of(self.reduce_scatter_tree(four, four, Rows{-4})), refused);
   EXPECT_EQ(code_of(self.broadcast(four, 1)), refused);
   EXPECT_EQ(code_of(self.all_to_all(four, Rows{4}, three, Rows{3})), refused);
+  EXPECT_EQ(code_of(self.columns_to_rows(four, three, four)), refused);
+  EXPECT_EQ(code_of(self.columns_to_rows(four, wide, wide)), refused);
+  EXPECT_EQ(code_of(self.columns_to_rows(four, four, three)), refused);
+}
+
+TEST(Collectives, a_sum_and_norm_wants_its_rows_of_the_residual_stream_and_a_weight_a_column) {
+  const HostTensor rows(DType::bf16, {5, 8});
+  const HostTensor share(DType::bf16, {2, 8});
+  const HostTensor weight(DType::f32, {8});
+  SumAndNorm sum{.partial = rows, .residual = rows, .weight = weight, .normed = rows};
+  EXPECT_TRUE(check_sum_and_norm(sum, 2, 3).ok());
+  sum.residual = share;
+  EXPECT_EQ(code_of(check_sum_and_norm(sum, 2, 3)), ErrorCode::invalid_argument);
+  sum.divided = true;  // shares of 2, 2 and 1 rows
+  EXPECT_TRUE(check_sum_and_norm(sum, 0, 3).ok());
+  EXPECT_TRUE(check_sum_and_norm(sum, 2, 3).ok());
+  sum.weight = weight->rows(0, 7);
+  EXPECT_EQ(code_of(check_sum_and_norm(sum, 0, 3)), ErrorCode::invalid_argument);
 }
 
 // Seven rows over three ranks are 3, 3 and 1; eleven columns in parts of four leave one out.
