@@ -78,6 +78,10 @@ void CudaOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64
   Sorting sorting = sorting_of(ids, first_expert, batch);
   sorting.counts = counts.as<std::int64_t>();
   const std::int64_t parts = filled.elements();
+  if (parts > FilledRows::most_parts) {
+    check(cudaErrorInvalidValue, "permute_filled");
+    return;
+  }
   // How many rows count is known on the device alone.
   const std::int64_t likely = batch.likely_rows > 0 ? batch.likely_rows : ids[0];
   check(launch_cluster_early(sort_filled, sorting_grid(likely, sorting.experts), stream(), sorting,

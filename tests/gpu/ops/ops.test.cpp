@@ -120,7 +120,7 @@ TEST_P(BothDevices, store_and_attend) {
       const auto rows = static_cast<std::int64_t>(positions.size());
       const HostTensor at = integers(positions, {rows}), slot = integers(slots, {rows});
       const DeviceTensor gpu_at = exact(at), gpu_slot = exact(slot), gpu_tables = exact(tables);
-      const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
+      const AttentionBatch cpu_batch{at, slot, tables, spans, 16, {}};
       const DeviceTensor gpu_spans = exact(integers(numbers_of(spans), {std::ssize(spans), 4}));
       const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, gpu_spans};
       gpu_->plan_attention(shape, gpu_batch);
@@ -209,14 +209,14 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
     const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
                        gpu_out = room(GetParam(), out->shape());
     cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape,
-                          AttentionBatch{at, slot, tables, stored, c.block_size}, cpu_layer,
+                          AttentionBatch{at, slot, tables, stored, c.block_size, {}}, cpu_layer,
                           unused);
     gpu_->norm_rope_store(
         activation(qkv), {}, {}, 1e-6F, exact(rope), shape,
         AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
         gpu_unused);
     expect_equal(gpu_unused, unused, "rope");
-    const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size};
+    const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size, {}};
     const AttentionBatch gpu_batch{gpu_last_at, gpu_slot,     gpu_tables,
                                    asked,       c.block_size, gpu_asked};
     cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
@@ -273,7 +273,7 @@ TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
       const HostTensor narrow(DType::bf16, qkv->shape());
       convert(qkv, narrow);
       gpu_->upload(narrow, gpu_qkv);
-      const AttentionBatch cpu_batch{at, slot, tables, spans, 16};
+      const AttentionBatch cpu_batch{at, slot, tables, spans, 16, {}};
       const AttentionBatch gpu_batch{gpu_at, gpu_slots, gpu_tables, spans, 16, gpu_spans, true};
       gpu_->plan_attention(shape, gpu_batch);
       const auto attend = [&]() -> Result<void> {

@@ -114,7 +114,9 @@ TEST_F(GpuWeights, are_read_past_the_page_cache_where_they_are_not_in_it) {
   ASSERT_EQ(::fsync(stored->file), 0);
   ASSERT_EQ(::posix_fadvise(stored->file, 0, 0, POSIX_FADV_DONTNEED), 0);
   expect_loaded(**ops, DType::bf16, {matrix_of({{*stored, {0, rows}, {0, columns}}})});
-  if (stored->direct_file >= 0) EXPECT_GT(direct_bytes_, 0U);
+  if (stored->direct_file >= 0) {
+    EXPECT_GT(direct_bytes_, 0U);
+  }
 }
 
 TEST_F(GpuWeights, of_a_file_that_was_cut_short_are_an_error_that_names_it) {
