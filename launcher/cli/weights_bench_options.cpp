@@ -68,7 +68,7 @@ device, and a plain reading of the same files by as many threads.
   --set KEY=VALUE   a key of the YAML by its dotted name; may be given often
   --make FOLDER     first write a checkpoint of the model's shapes into FOLDER,
                     with random numbers, and read that: for a model of which
-                    there is only its config.json
+                    there is only its config.json. Not a model's own folder
   --repeat N        how often they are read (3)
   --cold            drop the files from the page cache before each reading
   --json FILE       all figures, for programs

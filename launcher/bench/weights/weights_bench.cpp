@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <variant>
 #include <vector>
@@ -179,6 +180,15 @@ ExitCode run_weights_bench(std::span<const std::string> arguments) {
   if (plan->engine.load_format == LoadFormat::dummy && options.make_folder.empty()) {
     return tell(fail(ErrorCode::invalid_argument,
                      "model.load_format is dummy, so there is nothing to read: give --make FOLDER"),
+                ExitCode::refused);
+  }
+  std::error_code unknown;
+  const std::filesystem::path folder = options.make_folder;
+  if (!folder.empty() && std::filesystem::exists(folder / "config.json", unknown)) {
+    return tell(fail(ErrorCode::invalid_argument,
+                     "--make {}: a config.json is there, so the weights of a model may be too, "
+                     "which would be replaced: give another folder",
+                     folder.string()),
                 ExitCode::refused);
   }
   const auto figures = measure(options, *plan);

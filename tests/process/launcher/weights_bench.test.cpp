@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,6 +34,18 @@ TEST(LauncherWeightsBench, refuses_to_read_weights_that_are_not_there) {
       {"bench", "weights", "--config", "cluster.yaml", "--set", "model.load_format=dummy"});
   EXPECT_EQ(ended.code, 2) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("--make"));
+}
+
+TEST(LauncherWeightsBench, leaves_the_weights_of_a_model_alone) {
+  const LauncherJob job;
+  const auto folder = job.folder() / "model";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << "{}";
+  const Ended ended = job.run_plain({"bench", "weights", "--config", "cluster.yaml", "--make",
+                                     "model", "--set", "model.load_format=dummy"});
+  EXPECT_EQ(ended.code, 2) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("--make model: a config.json is there"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
 }
 
 }  // namespace
