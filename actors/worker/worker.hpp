@@ -40,7 +40,8 @@ class Worker {
   /// Joins its groups and reads its slices of the checkpoint.
   Result<WorkerReport> load(const GroupPeers& peers);
 
-  /// Allocates the KV cache and begins to serve steps. Says what the executor must connect to.
+  /// Allocates the KV cache, warms a GPU up and begins to serve steps. Says what the executor must
+  /// connect to.
   Result<StepAddresses> start(std::int64_t kv_blocks);
 
   /// How it has spent its time. With `all`, spans and counts too, as they are when the step that

@@ -6,19 +6,16 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/cli/part_bench_options.hpp"
 
 namespace troupe {
 
 /// What `launcher bench collectives` times.
-struct CollectivesBenchOptions {
-  std::string config_path;
-  std::vector<Override> overrides;
+struct CollectivesBenchOptions : PartBenchOptions {
   /// Sizes of messages, ascending.
   std::vector<std::int64_t> bytes = {8,         64,      512,      4 << 10, 32 << 10,
                                      256 << 10, 2 << 20, 16 << 20, 64 << 20};
   double seconds = 0.05;  ///< about how long each size of a collective is timed for
-  std::string json_path;  ///< where all figures go too; empty: nowhere
 };
 
 /// Reads the arguments that follow `bench collectives`. Help and mistakes come back as with

@@ -3,65 +3,21 @@
 #include <algorithm>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
-#include "launcher/cli/known_options.hpp"
 
 namespace troupe {
-namespace {
-
-constexpr std::string_view help_command = "launcher bench ops --help";
-
-EarlyExit refuse(std::string_view message) {
-  return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
-}
-
-bool asks_for_help(std::span<const std::string> arguments) {
-  return std::ranges::any_of(
-      arguments, [](const std::string& given) { return given == "--help" || given == "-h"; });
-}
-
-}  // namespace
 
 std::variant<OpsBenchOptions, EarlyExit> parse_ops_bench_options(
     std::span<const std::string> arguments) {
-  if (asks_for_help(arguments)) {
-    return EarlyExit{ExitCode::all_answered, ops_bench_help_text(), false};
-  }
   OpsBenchOptions options;
-  std::vector<std::string> sets;
   CLI::App app;
-  app.set_help_flag();  // help is ours: it comes before any other complaint
-  app.allow_extras();   // so that the nearest option can be named
-  app.add_option("--config", options.config_path)->expected(1);
-  app.add_option("--set", sets)->allow_extra_args(false);
   app.add_option("--rows", options.rows)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--context", options.context)->check(CLI::Range(1, 1 << 24));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.001, 60.0));
-  app.add_option("--json", options.json_path)->expected(1);
-  std::vector<std::string> rest(arguments.begin(), arguments.end());
-  try {
-    std::ranges::reverse(rest);  // CLI11 takes a vector from its end
-    app.parse(std::move(rest));
-  } catch (const CLI::Error& error) {
-    return refuse(fmt::format("{}; try {}", error.what(), help_command));
-  }
-  if (const auto extras = app.remaining(); !extras.empty()) {
-    const std::string name = extras.front().substr(0, extras.front().find('='));
-    if (!name.starts_with('-')) {
-      return refuse(fmt::format("unexpected argument {}; try {}", name, help_command));
-    }
-    return refuse(about_unknown_option(name, option_names(app), help_command));
-  }
-  if (options.config_path.empty()) return refuse("which model? Give --config FILE, a cluster YAML");
-  for (const std::string& set : sets) {
-    auto parsed = parse_override(set);
-    if (!parsed) return refuse(parsed.error().message);
-    options.overrides.push_back(std::move(*parsed));
-  }
+  const PartBench bench{"launcher bench ops --help", ops_bench_help_text(), "model"};
+  if (auto early = parse_part_bench(app, bench, arguments, options)) return *std::move(early);
   std::ranges::sort(options.rows);
   const auto same = std::ranges::unique(options.rows);
   options.rows.erase(same.begin(), same.end());

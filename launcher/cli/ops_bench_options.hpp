@@ -6,18 +6,15 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/cli/part_bench_options.hpp"
 
 namespace troupe {
 
 /// What `launcher bench ops` times.
-struct OpsBenchOptions {
-  std::string config_path;
-  std::vector<Override> overrides;
+struct OpsBenchOptions : PartBenchOptions {
   std::vector<std::int64_t> rows = {1, 8, 64, 256, 4096};  ///< tokens of a pass, ascending
   std::int64_t context = 512;  ///< tokens of each sequence, the newest included
   double seconds = 0.05;       ///< about how long each operation is timed for
-  std::string json_path;       ///< where all figures go too; empty: nowhere
 };
 
 /// Reads the arguments that follow `bench ops`. Help and mistakes come back as with

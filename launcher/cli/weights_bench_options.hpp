@@ -6,18 +6,15 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/cli/part_bench_options.hpp"
 
 namespace troupe {
 
 /// What `launcher bench weights` reads.
-struct WeightsBenchOptions {
-  std::string config_path;
-  std::vector<Override> overrides;
+struct WeightsBenchOptions : PartBenchOptions {
   std::string make_folder;  ///< where a checkpoint of random numbers is written first; empty: none
   std::int64_t repeat = 3;
-  bool cold = false;      ///< files are dropped from the page cache before they are read
-  std::string json_path;  ///< where all figures go too; empty: nowhere
+  bool cold = false;  ///< files are dropped from the page cache before they are read
 };
 
 /// Reads the arguments that follow `bench weights`. Help and mistakes come back as with
