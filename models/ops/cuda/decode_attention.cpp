@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/decode_kernel.hpp"
 
 namespace troupe {
@@ -16,13 +17,6 @@ constexpr std::int64_t most_kv_heads = 128, most_head_dim = 128, most_blocks = 3
 /// A context of up to `whole_pages` is not cut, a longer one not finer than `least_pages`: putting
 /// parts together would cost more.
 constexpr std::int64_t whole_pages = 16, least_pages = 8;
-
-Result<void> check_call(cudaError_t error, const char* operation) {
-  if (error == cudaSuccess) return {};
-  return fail(
-      error == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal,
-      "{} for attention failed: {}", operation, cudaGetErrorString(error));
-}
 
 }  // namespace
 
@@ -40,15 +34,16 @@ struct DecodeAttention::PartMemory {
   Result<void> allocate(std::int64_t slots) {
     const auto bytes = [&](std::int64_t each) { return static_cast<std::size_t>(slots * each); };
     const auto take = [](auto** memory, std::size_t size) {
-      return check_call(cudaMalloc(reinterpret_cast<void**>(memory), size), "memory");
+      return cuda_done(cudaMalloc(reinterpret_cast<void**>(memory), size), "memory for attention");
     };
     TROUPE_CHECK(
         take(&sums, bytes(most_decode_group * most_head_dim * std::int64_t{sizeof(float)})));
     TROUPE_CHECK(take(&scales, bytes(most_decode_group * std::int64_t{sizeof(float2)})));
     TROUPE_CHECK(take(&finished, bytes(sizeof(unsigned))));
-    TROUPE_CHECK(check_call(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory"));
+    TROUPE_CHECK(
+        cuda_done(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory for attention"));
     // Streams that do not wait for the default one use it.
-    return check_call(cudaStreamSynchronize(nullptr), "memory");
+    return cuda_done(cudaStreamSynchronize(nullptr), "memory for attention");
   }
 };
 
@@ -142,10 +137,10 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
 Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
   std::unique_ptr<DecodeAttention> attention(new DecodeAttention());
   int device = 0;
-  TROUPE_CHECK(check_call(cudaGetDevice(&device), "device"));
-  TROUPE_CHECK(check_call(
+  TROUPE_CHECK(cuda_done(cudaGetDevice(&device), "a look at the device"));
+  TROUPE_CHECK(cuda_done(
       cudaDeviceGetAttribute(&attention->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
-      "device"));
+      "a look at the device"));
   attention->parts_ = std::make_unique<PartMemory>();
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
@@ -193,8 +188,8 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
                         .group = static_cast<int>(shape.heads / shape.kv_heads),
                         .pages_per_block = batch.block_size / decode_page,
                         .scale = shape.scale * log2_e};
-  return check_call(attend_rows(pass, plan->layout(), static_cast<int>(shape.head_dim), stream),
-                    "launch");
+  return cuda_done(attend_rows(pass, plan->layout(), static_cast<int>(shape.head_dim), stream),
+                   "the launch of attention");
 }
 
 }  // namespace troupe

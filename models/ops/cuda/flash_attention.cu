@@ -5,6 +5,7 @@
 
 #include <flashinfer/attention/scheduler.cuh>
 
+#include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
 #include "models/ops/cuda/flash_kernels.cuh"
 
@@ -30,13 +31,6 @@ class Layout {
  private:
   std::size_t next_ = 0;
 };
-
-Result<void> check(cudaError_t error, const char* operation) {
-  if (error == cudaSuccess) return {};
-  return fail(
-      error == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal,
-      "{} for attention failed: {}", operation, cudaGetErrorString(error));
-}
 
 }  // namespace
 
@@ -122,7 +116,7 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
       static_cast<std::uint32_t>(shape.kv_heads), head_dim, head_dim,
       static_cast<std::uint32_t>(batch.block_size), batch.recorded, sizeof(Element), -1, -1,
       batch.recorded, 0, batch.recorded ? 1 : 0, stream);
-  TROUPE_CHECK(check(planned, "plan"));
+  TROUPE_CHECK(cuda_done(planned, "the plan of attention"));
   // It has uploaded its own arrays, which lie behind those of the batch.
   return memory_->upload(rest_, stream);
 }
@@ -161,8 +155,8 @@ FlashAttention::~FlashAttention() = default;
 Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
   std::unique_ptr<FlashAttention> attention(new FlashAttention());
   attention->sums_ = std::make_unique<Memory>();
-  TROUPE_CHECK(
-      check(cudaMalloc(reinterpret_cast<void**>(&attention->sums_->data), sums_bytes), "memory"));
+  TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&attention->sums_->data), sums_bytes),
+                         "memory for attention"));
   return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
 }
 
@@ -197,7 +191,7 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
         shape.head_dim == 64
             ? flash::launch<64>(info.cta_tile_q, parameters, sums, scales, stream)
             : flash::launch<128>(info.cta_tile_q, parameters, sums, scales, stream);
-    return check(launched, "launch");
+    return cuda_done(launched, "the launch of attention");
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "attention: {}", error.what());
   }

@@ -2,25 +2,19 @@
 
 #include <utility>
 
+#include "models/ops/cuda/cuda_error.hpp"
+
 namespace troupe {
-namespace {
-
-Result<void> check(cudaError_t error, const char* operation) {
-  if (error == cudaSuccess) return {};
-  return fail(
-      error == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal,
-      "{} of a plan failed: {}", operation, cudaGetErrorString(error));
-}
-
-}  // namespace
 
 Result<std::unique_ptr<PlanMemory>> PlanMemory::create(std::size_t bytes) {
   std::unique_ptr<PlanMemory> memory(new PlanMemory(bytes));
-  TROUPE_CHECK(check(cudaMalloc(reinterpret_cast<void**>(&memory->device_), bytes), "memory"));
+  TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&memory->device_), bytes),
+                         "memory for a plan"));
   for (Copy& copy : memory->copies_) {
-    TROUPE_CHECK(
-        check(cudaMallocHost(reinterpret_cast<void**>(&copy.host), bytes), "page-locked memory"));
-    TROUPE_CHECK(check(cudaEventCreateWithFlags(&copy.uploaded, cudaEventDisableTiming), "event"));
+    TROUPE_CHECK(cuda_done(cudaMallocHost(reinterpret_cast<void**>(&copy.host), bytes),
+                           "page-locked memory for a plan"));
+    TROUPE_CHECK(cuda_done(cudaEventCreateWithFlags(&copy.uploaded, cudaEventDisableTiming),
+                           "an event of a plan"));
   }
   return Result<std::unique_ptr<PlanMemory>>(std::move(memory));
 }
@@ -35,15 +29,15 @@ PlanMemory::~PlanMemory() {
 
 Result<std::byte*> PlanMemory::next() {
   const Copy& copy = copies_[++turn_ % copies_.size()];
-  TROUPE_CHECK(check(cudaEventSynchronize(copy.uploaded), "upload"));
+  TROUPE_CHECK(cuda_done(cudaEventSynchronize(copy.uploaded), "the upload of a plan"));
   return copy.host;
 }
 
 Result<void> PlanMemory::upload(std::size_t bytes, cudaStream_t stream) {
   const Copy& copy = copies_[turn_ % copies_.size()];
-  TROUPE_CHECK(
-      check(cudaMemcpyAsync(device_, copy.host, bytes, cudaMemcpyHostToDevice, stream), "upload"));
-  return check(cudaEventRecord(copy.uploaded, stream), "event");
+  TROUPE_CHECK(cuda_done(cudaMemcpyAsync(device_, copy.host, bytes, cudaMemcpyHostToDevice, stream),
+                         "the upload of a plan"));
+  return cuda_done(cudaEventRecord(copy.uploaded, stream), "an event of a plan");
 }
 
 }  // namespace troupe
