@@ -76,10 +76,9 @@ void CudaOps::begin_load(const StoredMatrix& weight, const Tensor& device) {
 
 Result<LoadedWeights> CudaOps::finish_loading(
     const std::function<void(const LoadedWeights&)>& progress) {
+  const auto upload = std::move(upload_);  // whatever comes, it ends here: files and memory may go
   TROUPE_CHECK(synchronize());
-  if (upload_ == nullptr) return LoadedWeights{};
-  const auto upload = std::move(upload_);
-  return upload->finish(progress);
+  return upload == nullptr ? LoadedWeights{} : upload->finish(progress);
 }
 
 std::unique_ptr<Linear> CudaOps::share_table(const Tensor& table) {
