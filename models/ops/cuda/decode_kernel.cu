@@ -91,6 +91,28 @@ struct WarpSoftmax {
       multiply_add(sums[c][3], a.w, b.w, e.w, f.w, low, high);
     }
   }
+
+  /// To scales[head] and to the `dim` floats at sums_of(head), of each head of the group.
+  template <class SumsOf>
+  __device__ __forceinline__ void store(int group, float2 (&scales)[most_heads],
+                                        const SumsOf& sums_of) const {
+    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int head = 2 * fourth + i;
+      const float all = sum_of_column(total[i]);
+      if (head >= group) continue;
+      if (eighth == 0) scales[head] = {maximum[i], all};
+#pragma unroll
+      for (int c = 0; c < units; ++c) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          float* const to = sums_of(head) + 64 * c + 8 * eighth + 2 * w;
+          *reinterpret_cast<float2*>(to) = {sums[c][w][i], sums[c][w][2 + i]};
+        }
+      }
+    }
+  }
 };
 
 /// What the warps of a block, or the parts of a row, count for among all: maximum and total.
@@ -226,13 +248,56 @@ __device__ void join_parts(const DecodePass& pass, const Work& work, float2* sca
   }
 }
 
+/// Called by the whole block, of which each warp has its sums of head h at warp_sums(warp, h): the
+/// row's output, or a part of it.
+template <int dim, int warps, class WarpSums>
+__device__ __forceinline__ void join_warps(const DecodePass& pass, const Work& work, int group,
+                                           const float2 (&warp_scales)[warps][most_heads],
+                                           const WarpSums& warp_sums) {
+  constexpr int threads = warps * 32;
+  for (int i = threadIdx.x; i < group * dim / 4; i += threads) {
+    const int head = i / (dim / 4), element = i % (dim / 4) * 4;
+    float maximum = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, warp_scales[w][head].x);
+    WeightedSum all;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+      const float2 scale = warp_scales[w][head];
+      all.add(weight_of(scale, maximum), scale.y,
+              *reinterpret_cast<const float4*>(warp_sums(w, head) + element));
+    }
+    if (work.part.parts == 1) {
+      all.write(pass.out + (work.first_head + head) * dim + element);
+      continue;
+    }
+    const std::int64_t to = work.slot(pass, work.part.index) * most_heads + head;
+    __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
+    if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
+  }
+}
+
+/// Called by the whole block, which has written its part of a row: whether all parts are there.
+/// `is_last` is shared memory.
+__device__ __forceinline__ bool is_last_part(const DecodePass& pass, const Work& work,
+                                             bool& is_last) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const unsigned last = static_cast<unsigned>(work.part.parts - 1);
+    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
+  }
+  __syncthreads();
+  return is_last;
+}
+
 /// A block per part and KV head.
 template <int dim, int warps, int stages, int blocks>
 __global__ void __launch_bounds__(warps * 32, blocks)
     attend_one_row(const __grid_constant__ DecodePass pass) {
 #if __CUDA_ARCH__ >= 900
   using Queue = PageQueue<dim, warps, stages>;
-  constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8, threads = warps * 32;
+  constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
   static_assert(most_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
   extern __shared__ __align__(128) uint4 memory[];
@@ -297,52 +362,10 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   const auto warp_sums = [&](int of, int head) {
     return reinterpret_cast<float*>(warp_memory(of)) + head * row_floats;
   };
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int head = 2 * fourth + i;
-    const float total = sum_of_column(softmax.total[i]);
-    if (head >= group) continue;
-    if (eighth == 0) warp_scales[warp][head] = {softmax.maximum[i], total};
-#pragma unroll
-    for (int c = 0; c < units; ++c) {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        float* const to = warp_sums(warp, head) + 64 * c + 8 * eighth + 2 * w;
-        *reinterpret_cast<float2*>(to) = {softmax.sums[c][w][i], softmax.sums[c][w][2 + i]};
-      }
-    }
-  }
+  softmax.store(group, warp_scales[warp], [&](int head) { return warp_sums(warp, head); });
   __syncthreads();
-  for (int i = threadIdx.x; i < group * dim / 4; i += threads) {
-    const int head = i / (dim / 4), element = i % (dim / 4) * 4;
-    float maximum = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, warp_scales[w][head].x);
-    WeightedSum all;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) {
-      const float2 scale = warp_scales[w][head];
-      all.add(weight_of(scale, maximum), scale.y,
-              *reinterpret_cast<const float4*>(warp_sums(w, head) + element));
-    }
-    if (work.part.parts == 1) {
-      all.write(pass.out + (work.first_head + head) * dim + element);
-      continue;
-    }
-    const std::int64_t to = work.slot(pass, work.part.index) * most_heads + head;
-    __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
-    if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
-  }
-  if (work.part.parts == 1) return;
-
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned last = static_cast<unsigned>(work.part.parts - 1);
-    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
-  }
-  __syncthreads();
-  if (!is_last) return;
+  join_warps<dim, warps>(pass, work, group, warp_scales, warp_sums);
+  if (work.part.parts == 1 || !is_last_part(pass, work, is_last)) return;
   __threadfence();
   join_parts<dim>(pass, work, reinterpret_cast<float2*>(memory));
 #endif
