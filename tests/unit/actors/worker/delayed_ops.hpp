@@ -1,29 +1,81 @@
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "models/ops/cpu/cpu_ops_class.hpp"
 #include "models/sampler/sampler.hpp"
 
 namespace troupe {
 
+/// What RowEdits say, written down plainly.
+inline std::vector<float> edited(std::span<const float> logits, const RowEdits& edits,
+                                 const std::int32_t* tokens) {
+  std::vector<float> found(logits.begin(), logits.end());
+  constexpr float masked = -std::numeric_limits<float>::infinity();
+  const std::int32_t* next = tokens + edits.first;
+  const auto take = [&](std::int32_t count) {
+    return std::span(std::exchange(next, next + count), static_cast<std::size_t>(count));
+  };
+  const auto at = [&](std::int32_t id) -> float& { return found[static_cast<std::size_t>(id)]; };
+  const std::set<std::int32_t> allowed(next, next + edits.allowed);
+  take(edits.allowed);
+  for (std::int32_t id = 0; !allowed.empty() && id < std::ssize(found); ++id) {
+    if (!allowed.contains(id)) at(id) = masked;
+  }
+  for (const std::int32_t id : take(edits.masked)) at(id) = masked;
+  for (std::int32_t i = 0; i < edits.biased; ++i) {
+    const auto pair = take(2);
+    at(pair[0]) += std::bit_cast<float>(pair[1]);
+  }
+  std::map<std::int32_t, int> counts;
+  next = tokens + edits.history;
+  for (const std::int32_t id : take(edits.prompt)) counts[id] += 0;
+  for (const std::int32_t id : take(edits.output)) counts[id] += 1;
+  for (const auto& [id, count] : counts) {
+    at(id) = at(id) > 0 ? at(id) / edits.repetition_penalty : at(id) * edits.repetition_penalty;
+    if (count == 0) continue;
+    at(id) -= edits.frequency_penalty * static_cast<float>(count);
+    at(id) -= edits.presence_penalty;
+  }
+  return found;
+}
+
+inline void expect_lists_within(const RowEdits& edits, std::int64_t tokens) {
+  EXPECT_LE(edits.first + edits.allowed + edits.masked + 2 * edits.biased, tokens);
+  EXPECT_LE(edits.history + edits.prompt + edits.output, tokens);
+}
+
 struct DelayedOptions {
+  bool cuts = false;     ///< samples with top_k, top_p and min_p
+  bool scores = false;   ///< finds log-probabilities
+  bool edits = false;    ///< edits logits
   bool at_once = false;  ///< carries out everything when it is told
   bool records = false;  ///< can record passes
 };
 
 /// The CPU's Ops in a device's place: what is enqueued is carried out when somebody waits for it,
-/// and reads host memory only then. It chooses tokens, as long as nothing is edited.
+/// and reads host memory only then. It chooses tokens as far as its options say, and counts what
+/// leaves it.
 class DelayedOps final : public CpuOps {
  public:
   explicit DelayedOps(const DelayedOptions& options = {})
       : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), options_(options) {}
 
+  std::size_t enqueued() const { return enqueued_.size(); }
+  std::size_t downloaded_bytes() const { return downloaded_bytes_; }
   std::size_t chosen_taken() const { return chosen_taken_; }
   std::size_t replayed() const { return replayed_; }
 
@@ -57,7 +109,10 @@ class DelayedOps final : public CpuOps {
     enqueue([=, this] { CpuOps::upload(host, device); });
   }
   void download(const Tensor& device, const Tensor& host) override {
-    enqueue([=, this] { CpuOps::upload(device, host); });
+    enqueue([=, this] {
+      downloaded_bytes_ += device.bytes();
+      CpuOps::upload(device, host);
+    });
   }
   void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
              const Tensor& out) override {
@@ -126,21 +181,37 @@ class DelayedOps final : public CpuOps {
   }
 
   bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
-    return row.edits.tokens() == 0;
+    const bool is_cut = row.top_k != 0 || row.top_p != 1.0F || row.min_p != 0.0F;
+    return (options_.cuts || !is_cut) && (options_.edits || row.edits.tokens() == 0);
   }
-  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& /*edited*/,
+  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& tokens,
               const Tensor& ids) override {
+    bool edits_before = false;
+    for (const SampledRow& row : rows) {
+      const bool edits = row.edits.tokens() > 0;
+      EXPECT_TRUE(edits || !edits_before) << "rows with edits come last";
+      if (edits) expect_lists_within(row.edits, tokens.elements());
+      edits_before = edits;
+    }
     enqueue([=, this] {
       for (const SampledRow& row : rows) {
-        SamplingParams params;
-        params.temperature = row.temperature;
-        params.top_p = row.top_p;
-        params.min_p = row.min_p;
-        params.top_k = row.top_k;
-        params.seed = row.seed;
-        ids.as<std::int32_t>()[row.row] = troupe::sample(logits.rows(row.row, 1).span<float>(),
-                                                         params, row.position, row.choice, scratch_)
-                                              .id;
+        const auto row_logits = edited(logits.rows(row.row, 1).span<float>(), row.edits,
+                                       static_cast<const std::int32_t*>(tokens.data()));
+        ids.as<std::int32_t>()[row.row] = choose_masked(row_logits, row);
+      }
+    });
+  }
+
+  bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
+    return options_.scores && row.best <= RowScores::most_best;
+  }
+  void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
+             const Tensor& scores) override {
+    enqueue([=] {
+      for (const ScoredRow& row : rows) {
+        const std::int32_t id = row.id >= 0 ? row.id : ids.as<std::int32_t>()[row.row];
+        static_cast<RowScores*>(scores.data())[row.row] =
+            scores_of(logits.rows(row.row, 1).span<float>(), id, row.best);
       }
     });
   }
@@ -171,6 +242,52 @@ class DelayedOps final : public CpuOps {
     std::vector<SequenceSpan> sequences_;
   };
 
+  /// sample() takes masked logits from edits only: here they are edits again.
+  std::int32_t choose_masked(const std::vector<float>& logits, const SampledRow& row) {
+    SamplingParams params;
+    params.temperature = row.temperature;
+    params.top_p = row.top_p;
+    params.min_p = row.min_p;
+    params.top_k = row.top_k;
+    params.seed = row.seed;
+    std::vector<float> finite = logits;
+    for (std::int32_t id = 0; float& logit : finite) {
+      if (logit != -std::numeric_limits<float>::infinity()) params.allowed_token_ids.push_back(id);
+      if (logit == -std::numeric_limits<float>::infinity()) logit = 0.0F;
+      ++id;
+    }
+    if (params.allowed_token_ids.size() == finite.size()) params.allowed_token_ids.clear();
+    params.choice = row.choice;
+    const std::vector<std::int32_t> before(row.position, 0);
+    return troupe::sample(finite, params, TokenHistory{before, {}}, scratch_).id;
+  }
+
+  static RowScores scores_of(std::span<const float> logits, std::int32_t id, std::int32_t best) {
+    RowScores scores;
+    if (id < 0 || !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+      return scores;
+    }
+    scores.id = id;
+    scores.logit = logits[static_cast<std::size_t>(id)];
+    scores.max = *std::ranges::max_element(logits);
+    double sum = 0;
+    std::vector<std::int32_t> order;
+    for (std::int32_t i = 0; const float logit : logits) {
+      sum += std::exp(static_cast<double>(logit) - static_cast<double>(scores.max));
+      scores.rank += logit > scores.logit ? 1 : 0;
+      order.push_back(i++);
+    }
+    ++scores.rank;
+    scores.sum = static_cast<std::uint64_t>(sum * 0x1p44);
+    std::ranges::stable_sort(order, std::greater<>(),
+                             [&](std::int32_t i) { return logits[static_cast<std::size_t>(i)]; });
+    for (std::int32_t i = 0; i < best; ++i) {
+      scores.best_ids[i] = order[static_cast<std::size_t>(i)];
+      scores.best_logits[i] = logits[static_cast<std::size_t>(scores.best_ids[i])];
+    }
+    return scores;
+  }
+
   void enqueue(std::function<void()> operation) {
     if (recorded_ != nullptr) {
       recorded_->push_back(std::move(operation));
@@ -190,6 +307,7 @@ class DelayedOps final : public CpuOps {
   std::deque<std::function<void()>> enqueued_;
   Mark done_ = 0;
   std::vector<std::function<void()>>* recorded_ = nullptr;
+  std::size_t downloaded_bytes_ = 0;
   std::size_t chosen_taken_ = 0;
   std::size_t replayed_ = 0;
   SamplerScratch scratch_;

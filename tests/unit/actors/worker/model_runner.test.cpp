@@ -148,7 +148,7 @@ struct Outcome {
 /// Takes the plans ahead on a device that works by itself, and one by one on the CPU: the results
 /// must be the same.
 Result<Outcome> expect_same_ahead(const Plans& plans, std::int64_t max_head_rows,
-                                  const DelayedOptions& options = {}) {
+                                  const DelayedOptions& options = {.cuts = true}) {
   TROUPE_TRY(const RunnerRank plain, RunnerRank::make_on_cpu(max_head_rows));
   auto device = std::make_unique<DelayedOps>(options);
   const DelayedOps& ops = *device;
@@ -174,7 +174,7 @@ Plans two_answers(int steps) {
 }
 
 TEST(ModelRunner, begins_the_next_step_before_it_knows_the_tokens_of_the_last) {
-  auto device = std::make_unique<DelayedOps>();
+  auto device = std::make_unique<DelayedOps>(DelayedOptions{.cuts = true});
   REQUIRE_OK(const RunnerRank rank, RunnerRank::make(std::move(device)));
   const Plans plans = two_answers(2);
   ModelRunner& runner = *rank.runner;
@@ -195,6 +195,28 @@ TEST(ModelRunner, finds_the_same_tokens_ahead_as_one_by_one) {
   EXPECT_EQ(outcome.chosen_taken, 9U);
 }
 
+TEST(ModelRunner, penalizes_tokens_that_the_host_does_not_know_yet) {
+  SamplingParams penalized = greedy();
+  penalized.repetition_penalty = 3.0F;
+  SamplingParams also_biased = seeded(7);
+  also_biased.frequency_penalty = 2.0F;
+  also_biased.presence_penalty = 1.0F;
+  also_biased.logit_bias = {{5, 4.0F}, {36, 4.0F}};
+  Plans plans;
+  plans.next();
+  plans.start(0, 5, penalized);
+  plans.start(1, 3, also_biased);
+  plans.start(2, 3, greedy(), 50);
+  for (int step = 0; step < 9; ++step) {
+    plans.next();
+    for (SequenceId id = 0; id < 3; ++id) plans.decode(id);
+  }
+  REQUIRE_OK(const Outcome outcome,
+             expect_same_ahead(plans, few_head_rows, {.cuts = true, .edits = true}));
+  EXPECT_EQ(outcome.begun_ahead, 9U);
+  EXPECT_EQ(outcome.chosen_taken, 2 * 9U) << "for the inputs and for the histories";
+}
+
 TEST(ModelRunner, finds_the_same_tokens_in_passes_that_are_recorded) {
   Plans plans = two_answers(6);
   for (int step = 0; step < 4; ++step) {  // three rows are a pass of four
@@ -204,7 +226,8 @@ TEST(ModelRunner, finds_the_same_tokens_in_passes_that_are_recorded) {
     if (step == 0) plans.start(2, 1, seeded(11));
     if (step > 0) plans.decode(2);
   }
-  REQUIRE_OK(const Outcome outcome, expect_same_ahead(plans, few_head_rows, {.records = true}));
+  REQUIRE_OK(const Outcome outcome,
+             expect_same_ahead(plans, few_head_rows, {.cuts = true, .records = true}));
   EXPECT_EQ(outcome.begun_ahead, 10U);
   // The first pass of each length is run as any other is.
   EXPECT_EQ(outcome.replayed, 6U - 1 + 4 - 1);
@@ -212,8 +235,8 @@ TEST(ModelRunner, finds_the_same_tokens_in_passes_that_are_recorded) {
 
 TEST(ModelRunner, answers_the_same_on_a_device_that_was_warmed_up) {
   REQUIRE_OK(const RunnerRank plain, RunnerRank::make_on_cpu());
-  REQUIRE_OK(const RunnerRank warm,
-             RunnerRank::make(std::make_unique<DelayedOps>(DelayedOptions{.records = true})));
+  REQUIRE_OK(const RunnerRank warm, RunnerRank::make(std::make_unique<DelayedOps>(
+                                        DelayedOptions{.cuts = true, .records = true})));
   const Result<void> warmed = warm_up(*warm.runner, *warm.model, RunnerRank::blocks);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
   const Plans plans = two_answers(5);

@@ -1,196 +1,21 @@
 #include "actors/worker/row_sampler.hpp"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <deque>
-#include <functional>
+#include <chrono>
 #include <future>
 #include <limits>
-#include <map>
 #include <random>
-#include <set>
 #include <utility>
 
 #include <gtest/gtest.h>
 
-#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "models/ops/cpu/cpu_ops.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
+#include "tests/unit/actors/worker/delayed_ops.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::int64_t vocab = 300;
-
-/// What RowEdits say, written down plainly.
-std::vector<float> edited(std::span<const float> logits, const RowEdits& edits,
-                          const std::int32_t* tokens) {
-  std::vector<float> found(logits.begin(), logits.end());
-  constexpr float masked = -std::numeric_limits<float>::infinity();
-  const std::int32_t* next = tokens + edits.first;
-  const auto take = [&](std::int32_t count) {
-    return std::span(std::exchange(next, next + count), static_cast<std::size_t>(count));
-  };
-  const auto at = [&](std::int32_t id) -> float& { return found[static_cast<std::size_t>(id)]; };
-  const std::set<std::int32_t> allowed(next, next + edits.allowed);
-  take(edits.allowed);
-  for (std::int32_t id = 0; !allowed.empty() && id < std::ssize(found); ++id) {
-    if (!allowed.contains(id)) at(id) = masked;
-  }
-  for (const std::int32_t id : take(edits.masked)) at(id) = masked;
-  for (std::int32_t i = 0; i < edits.biased; ++i) {
-    const auto pair = take(2);
-    at(pair[0]) += std::bit_cast<float>(pair[1]);
-  }
-  std::map<std::int32_t, int> counts;
-  next = tokens + edits.history;
-  for (const std::int32_t id : take(edits.prompt)) counts[id] += 0;
-  for (const std::int32_t id : take(edits.output)) counts[id] += 1;
-  for (const auto& [id, count] : counts) {
-    at(id) = at(id) > 0 ? at(id) / edits.repetition_penalty : at(id) * edits.repetition_penalty;
-    if (count == 0) continue;
-    at(id) -= edits.frequency_penalty * static_cast<float>(count);
-    at(id) -= edits.presence_penalty;
-  }
-  return found;
-}
-
-void expect_lists_within(const RowEdits& edits, std::int64_t tokens) {
-  EXPECT_LE(edits.first + edits.allowed + edits.masked + 2 * edits.biased, tokens);
-  EXPECT_LE(edits.history + edits.prompt + edits.output, tokens);
-}
-
-struct LazyOptions {
-  bool scores = false;
-  bool edits = false;
-  bool at_once = false;  ///< carries out everything when it is told
-};
-
-/// The CPU's, but what samples or downloads is carried out when somebody waits for it, like a
-/// device's; it samples where nothing is cut, scores and edits if it is to, and counts what leaves
-/// it.
-class LazyOps final : public CpuOps {
- public:
-  explicit LazyOps(const LazyOptions& options = {})
-      : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), options_(options) {}
-
-  void download(const Tensor& device, const Tensor& host) override {
-    enqueue([this, device, host] {
-      downloaded_bytes_ += device.bytes();
-      CpuOps::upload(device, host);
-    });
-  }
-  Mark mark() override { return done_ + enqueued_.size(); }
-  Result<void> wait(Mark mark) override {
-    while (done_ < mark) carry_out_next();
-    return {};
-  }
-  Result<void> synchronize() override { return wait(mark()); }
-  bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
-    return row.top_k == 0 && row.top_p == 1.0F && row.min_p == 0.0F &&
-           (options_.edits || row.edits.tokens() == 0);
-  }
-  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& tokens,
-              const Tensor& ids) override {
-    bool edits_before = false;
-    for (const SampledRow& row : rows) {
-      const bool edits = row.edits.tokens() > 0;
-      EXPECT_TRUE(edits || !edits_before) << "rows with edits come last";
-      if (edits) expect_lists_within(row.edits, tokens.elements());
-      edits_before = edits;
-      enqueue([this, logits, row, tokens, ids] {
-        SamplingParams params;
-        params.temperature = row.temperature;
-        params.seed = row.seed;
-        const auto row_logits = edited(logits.rows(row.row, 1).span<float>(), row.edits,
-                                       static_cast<const std::int32_t*>(tokens.data()));
-        ids.as<std::int32_t>()[row.row] = choose_masked(row_logits, params, row);
-      });
-    }
-  }
-
-  bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
-    return options_.scores && row.best <= RowScores::most_best;
-  }
-  void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
-             const Tensor& scores) override {
-    for (const ScoredRow& row : rows) {
-      enqueue([=] {
-        const std::int32_t id = row.id >= 0 ? row.id : ids.as<std::int32_t>()[row.row];
-        static_cast<RowScores*>(scores.data())[row.row] =
-            scores_of(logits.rows(row.row, 1).span<float>(), id, row.best);
-      });
-    }
-  }
-
-  void upload(const Tensor& host, const Tensor& device) override {
-    enqueue([this, host, device] { CpuOps::upload(host, device); });
-  }
-  void take_chosen(const Tensor& chosen, const Tensor& ids) override {
-    enqueue([this, chosen, ids] { CpuOps::take_chosen(chosen, ids); });
-  }
-
-  std::size_t downloaded_bytes() const { return downloaded_bytes_; }
-  std::size_t enqueued() const { return enqueued_.size(); }
-
- private:
-  void enqueue(std::function<void()> operation) {
-    enqueued_.push_back(std::move(operation));
-    while (options_.at_once && !enqueued_.empty()) carry_out_next();
-  }
-  /// sample() takes masked logits from edits only: here they are edits again.
-  std::int32_t choose_masked(const std::vector<float>& logits, SamplingParams params,
-                             const SampledRow& row) {
-    std::vector<float> finite = logits;
-    for (std::int32_t id = 0; float& logit : finite) {
-      if (logit != -std::numeric_limits<float>::infinity()) params.allowed_token_ids.push_back(id);
-      if (logit == -std::numeric_limits<float>::infinity()) logit = 0.0F;
-      ++id;
-    }
-    if (params.allowed_token_ids.size() == finite.size()) params.allowed_token_ids.clear();
-    params.choice = row.choice;
-    const std::vector<std::int32_t> before(row.position, 0);
-    return troupe::sample(finite, params, TokenHistory{before, {}}, scratch_).id;
-  }
-
-  static RowScores scores_of(std::span<const float> logits, std::int32_t id, std::int32_t best) {
-    RowScores scores;
-    if (id < 0 || !std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
-      return scores;
-    }
-    scores.id = id;
-    scores.logit = logits[static_cast<std::size_t>(id)];
-    scores.max = *std::ranges::max_element(logits);
-    double sum = 0;
-    std::vector<std::int32_t> order;
-    for (std::int32_t i = 0; const float logit : logits) {
-      sum += std::exp(static_cast<double>(logit) - static_cast<double>(scores.max));
-      scores.rank += logit > scores.logit ? 1 : 0;
-      order.push_back(i++);
-    }
-    ++scores.rank;
-    scores.sum = static_cast<std::uint64_t>(sum * 0x1p44);
-    std::ranges::stable_sort(order, std::greater<>(),
-                             [&](std::int32_t i) { return logits[static_cast<std::size_t>(i)]; });
-    for (std::int32_t i = 0; i < best; ++i) {
-      scores.best_ids[i] = order[static_cast<std::size_t>(i)];
-      scores.best_logits[i] = logits[static_cast<std::size_t>(scores.best_ids[i])];
-    }
-    return scores;
-  }
-
-  void carry_out_next() {
-    enqueued_.front()();
-    enqueued_.pop_front();
-    ++done_;
-  }
-
-  std::deque<std::function<void()>> enqueued_;
-  Mark done_ = 0;
-  std::size_t downloaded_bytes_ = 0;
-  SamplerScratch scratch_;
-  LazyOptions options_;
-};
 
 HostTensor random_logits(std::int64_t rows, unsigned seed) {
   std::mt19937 random(seed);
@@ -263,7 +88,7 @@ TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_de
   const MixedRows wanted(13);
   auto host = make_cpu_ops({.threads = 1});
   ASSERT_TRUE(host.ok()) << host.error().message;
-  LazyOps device, scoring_device({.scores = true, .edits = true});
+  DelayedOps device, scoring_device({.scores = true, .edits = true});
   for (Ops* ops : {host->get(), static_cast<Ops*>(&device), static_cast<Ops*>(&scoring_device)}) {
     RowSampler sampler = make_sampler(*ops, 16);
     for (int pass = 0; pass < 3; ++pass) {
@@ -279,7 +104,7 @@ TEST(RowSampler, each_row_gets_what_the_sampler_chooses_on_the_host_or_on_the_de
 TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
   const HostTensor logits = random_logits(10, 2);
   MixedRows wanted(10);
-  LazyOps ops;
+  DelayedOps ops;
   RowSampler sampler = make_sampler(ops, 10);
   ASSERT_TRUE(sampler.on_device(wanted.rows[0]));
   ASSERT_FALSE(sampler.on_device(wanted.rows[1]));
@@ -297,7 +122,7 @@ TEST(RowSampler, logits_that_the_device_scores_do_not_leave_it_either) {
   const HostTensor logits = random_logits(10, 2);
   MixedRows wanted(10);
   wanted.sampling[2].logprobs = RowScores::most_best + 1;
-  LazyOps ops({.scores = true});
+  DelayedOps ops({.scores = true});
   RowSampler sampler = make_sampler(ops, 10);
   EXPECT_FALSE(sampler.on_device(wanted.rows[2])) << "too many alternatives";
   EXPECT_FALSE(sampler.on_device(wanted.rows[3])) << "a penalty";
@@ -338,7 +163,7 @@ TEST(RowSampler, rows_with_edits_are_chosen_on_the_device_from_their_history) {
          .scored = -1,
          .history = {std::span(wanted.tokens).first(3), std::span(wanted.tokens).last(3)}});
   }
-  LazyOps ops({.scores = true, .edits = true});
+  DelayedOps ops({.scores = true, .edits = true});
   RowSampler sampler = make_sampler(ops, 8);
   EXPECT_TRUE(sampler.on_device(wanted.rows[0]));
   EXPECT_FALSE(sampler.on_device(wanted.rows[5])) << "the host compares the history's end";
@@ -359,7 +184,7 @@ TEST(RowSampler, a_history_may_end_with_a_token_that_only_the_device_knows) {
   sampling[0].repetition_penalty = 30.0F;
   sampling[1].frequency_penalty = 2.0F;
   sampling[1].logit_bias = {{4, -2.5F}};
-  LazyOps ops({.scores = false, .edits = true});
+  DelayedOps ops({.scores = false, .edits = true});
   RowSampler sampler = make_sampler(ops, 2);
   // The likeliest token of the first row is penalized if it is what was chosen before.
   first.sampling[0].temperature = 0.0F;
@@ -397,7 +222,7 @@ TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
   }
   const MixedRows wanted(5);
   for (const bool scores : {false, true}) {
-    LazyOps ops({.scores = scores, .edits = scores});
+    DelayedOps ops({.scores = scores, .edits = scores});
     RowSampler sampler = make_sampler(ops, 5);
     ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
     const auto choices = sampler.finish();
@@ -409,7 +234,7 @@ TEST(RowSampler, rows_that_are_not_finite_fail_wherever_they_are_chosen) {
 TEST(RowSampler, a_choice_is_finished_without_waiting_for_the_next_one) {
   const HostTensor first_logits = random_logits(7, 4), second_logits = random_logits(9, 5);
   const MixedRows first(7), second(9);
-  LazyOps ops;
+  DelayedOps ops;
   RowSampler sampler = make_sampler(ops, 9);
   for (int round = 0; round < 2; ++round) {
     ASSERT_TRUE(sampler.begin(first_logits, first.rows, std::ssize(first.rows)).ok());
@@ -432,7 +257,7 @@ TEST(RowSampler, a_choice_is_finished_without_waiting_for_the_next_one) {
 TEST(RowSampler, logits_of_another_shape_are_refused) {
   const HostTensor logits = random_logits(3, 6);
   const MixedRows wanted(4);
-  LazyOps ops;
+  DelayedOps ops;
   RowSampler sampler = make_sampler(ops, 4);
   const auto begun = sampler.begin(logits, wanted.rows, std::ssize(wanted.rows));
   ASSERT_FALSE(begun.ok());
@@ -455,7 +280,7 @@ TEST(RowSampler, ranks_choose_from_their_shares_of_the_rows_and_all_know_every_c
         auto group = ShmCollectives::attach(*std::move(mapped), rank, ranks);
         EXPECT_TRUE(group.ok()) << group.error().message;
         (*group)->set_timeout(std::chrono::seconds(20));
-        LazyOps ops({.scores = scores, .edits = scores, .at_once = true});
+        DelayedOps ops({.scores = scores, .edits = scores, .at_once = true});
         RowSampler sampler = make_sampler(ops, padded, group->get());
         const Slice own = ceil_slice(padded, {rank, ranks});
         const auto begun = sampler.begin(logits->rows(own.begin, own.count), wanted.rows, padded);
