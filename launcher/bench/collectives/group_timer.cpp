@@ -222,7 +222,8 @@ Result<GroupFigures> time_group(const GroupTimes& times) {
     if (result.ok()) continue;
     if (worst == nullptr || worst->error().code == ErrorCode::cancelled) worst = &result;
   }
-  return worst == nullptr ? std::move(results.front()) : *worst;
+  if (worst != nullptr) return *worst;
+  return std::move(results.front());
 }
 
 Result<double> message_bytes_per_second(GroupTimes times) {

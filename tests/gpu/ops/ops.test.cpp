@@ -187,7 +187,8 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
     std::vector<std::int32_t> slots;
     for (const SequenceSpan& span : stored) {
       for (std::int32_t p = 0; p < span.rows; ++p) {
-        const auto entry = static_cast<std::size_t>(span.block_offset + p / c.block_size);
+        const auto entry =
+            static_cast<std::size_t>(std::int64_t{span.block_offset} + p / c.block_size);
         slots.push_back(table[entry] * c.block_size + p % c.block_size);
       }
     }
