@@ -98,7 +98,7 @@ std::optional<DeviceMemory> CudaOps::memory() {
 
 void CudaOps::check(const Result<void>& done) {
   if (done.ok() || error_) return;
-  error_ = fail(ErrorCode::internal, "device {}: {}", device_, done.error().message);
+  error_ = fail(done.error().code, "device {}: {}", device_, done.error().message);
 }
 
 Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {

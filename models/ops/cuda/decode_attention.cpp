@@ -51,7 +51,7 @@ struct DecodeAttention::PartMemory {
 class DecodeAttention::Plan {
  public:
   static Result<std::unique_ptr<Plan>> create() {
-    constexpr std::size_t bytes = std::size_t{1} << 20;
+    constexpr std::size_t bytes = std::size_t{4} << 20;  // of 131,072 parts
     TROUPE_TRY(auto memory, PlanMemory::create(bytes));
     return std::unique_ptr<Plan>(new Plan(std::move(memory)));
   }
