@@ -67,7 +67,8 @@ std::vector<KeySpec> engine_rows() {
            .default_value = "0.92",
            .doc = "the share of a GPU's memory for weights and KV cache",
            .reference =
-               "The share of each GPU's memory that weights, buffers of passes and KV cache together "
+               "The share of each GPU's memory that weights, buffers of passes and KV cache "
+               "together "
                "may take, with what others have taken of it: `engine.kv_cache_blocks: auto` leaves "
                "the rest free. No effect on CPUs.",
            .minimum = 0.01,
