@@ -4,21 +4,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <variant>
 #include <vector>
 
 #include "launcher/bench/collectives/group_timer.hpp"
+#include "launcher/bench/parts/part_bench.hpp"
 #include "launcher/cli/collectives_bench_options.hpp"
-#include "launcher/job/job_plan.hpp"
 
 namespace troupe {
 namespace {
-
-ExitCode tell(const Error& error, ExitCode code) {
-  std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
-  return code;
-}
 
 /// The groups of rank 0, with what models do in them.
 std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOptions& options) {
@@ -83,15 +77,6 @@ Result<CollectivesFigures> measure(const std::vector<GroupTimes>& groups) {
   return figures;
 }
 
-Result<void> write_json(const CollectivesFigures& figures, const std::string& path) {
-  if (path.empty()) return {};
-  std::ofstream file(path, std::ios::trunc);
-  file << to_json(figures).dump(2) << "\n";
-  file.close();
-  if (file) return {};
-  return fail(ErrorCode::io, "cannot write --json {}", path);
-}
-
 }  // namespace
 
 ExitCode run_collectives_bench(std::span<const std::string> arguments) {
@@ -101,9 +86,7 @@ ExitCode run_collectives_bench(std::span<const std::string> arguments) {
     return early->code;
   }
   const auto& options = std::get<CollectivesBenchOptions>(parsed);
-  auto config = load_config(options.config_path, options.overrides, Purpose::check);
-  if (!config.ok()) return tell(config.error(), ExitCode::refused);
-  const auto plan = plan_job(*std::move(config));
+  const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   const std::vector<GroupTimes> groups = groups_of(*plan, options);
   if (groups.empty()) {
@@ -114,10 +97,7 @@ ExitCode run_collectives_bench(std::span<const std::string> arguments) {
   }
   const auto figures = measure(groups);
   if (!figures.ok()) return tell(figures.error(), ExitCode::failed);
-  std::fputs(to_table(*figures).c_str(), stdout);
-  const auto written = write_json(*figures, options.json_path);
-  if (!written.ok()) return tell(written.error(), ExitCode::failed);
-  return ExitCode::all_answered;
+  return show_figures(to_table(*figures), to_json(*figures), options);
 }
 
 }  // namespace troupe

@@ -1,22 +1,16 @@
 #include "launcher/bench/ops/ops_bench.hpp"
 
 #include <cstdio>
-#include <fstream>
 #include <variant>
 
 #include "launcher/bench/ops/model_ops.hpp"
 #include "launcher/bench/ops/op_figures.hpp"
+#include "launcher/bench/parts/part_bench.hpp"
 #include "launcher/cli/ops_bench_options.hpp"
-#include "launcher/job/job_plan.hpp"
 #include "models/ops/device/device.hpp"
 
 namespace troupe {
 namespace {
-
-ExitCode tell(const Error& error, ExitCode code) {
-  std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
-  return code;
-}
 
 Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) {
   const EngineSpec& engine = plan.engine;
@@ -44,17 +38,6 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
   return figures;
 }
 
-Result<void> write_json(const OpsFigures& figures, const std::string& path) {
-  if (path.empty()) return {};
-  std::ofstream file(path, std::ios::trunc);
-  // Paths may hold bytes that are no text.
-  file << to_json(figures).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-       << "\n";
-  file.close();
-  if (file) return {};
-  return fail(ErrorCode::io, "cannot write --json {}", path);
-}
-
 }  // namespace
 
 ExitCode run_ops_bench(std::span<const std::string> arguments) {
@@ -64,16 +47,11 @@ ExitCode run_ops_bench(std::span<const std::string> arguments) {
     return early->code;
   }
   const auto& options = std::get<OpsBenchOptions>(parsed);
-  auto config = load_config(options.config_path, options.overrides, Purpose::check);
-  if (!config.ok()) return tell(config.error(), ExitCode::refused);
-  const auto plan = plan_job(*std::move(config));
+  const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   const auto figures = measure(options, *plan);
   if (!figures.ok()) return tell(figures.error(), ExitCode::failed);
-  std::fputs(to_table(*figures).c_str(), stdout);
-  const auto written = write_json(*figures, options.json_path);
-  if (!written.ok()) return tell(written.error(), ExitCode::failed);
-  return ExitCode::all_answered;
+  return show_figures(to_table(*figures), to_json(*figures), options);
 }
 
 }  // namespace troupe

@@ -3,15 +3,14 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/bench/parts/part_bench.hpp"
 #include "launcher/bench/weights/reading.hpp"
 #include "launcher/cli/weights_bench_options.hpp"
-#include "launcher/job/job_plan.hpp"
 #include "models/checkpoint/checkpoint_writer.hpp"
 #include "models/families/family.hpp"
 #include "models/model/model.hpp"
@@ -39,11 +38,6 @@ struct WeightsFigures {
   bool cold = false;
   std::vector<Loading> loadings = {};
 };
-
-ExitCode tell(const Error& error, ExitCode code) {
-  std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
-  return code;
-}
 
 /// A checkpoint of the model's shapes in `folder`, which is made.
 Result<void> make_checkpoint(const JobPlan& plan, const std::filesystem::path& folder) {
@@ -153,17 +147,6 @@ nlohmann::ordered_json to_json(const WeightsFigures& figures) {
   return json;
 }
 
-Result<void> write_json(const WeightsFigures& figures, const std::string& path) {
-  if (path.empty()) return {};
-  std::ofstream file(path, std::ios::trunc);
-  // Paths may hold bytes that are no text.
-  file << to_json(figures).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-       << "\n";
-  file.close();
-  if (file) return {};
-  return fail(ErrorCode::io, "cannot write --json {}", path);
-}
-
 }  // namespace
 
 ExitCode run_weights_bench(std::span<const std::string> arguments) {
@@ -173,9 +156,7 @@ ExitCode run_weights_bench(std::span<const std::string> arguments) {
     return early->code;
   }
   const auto& options = std::get<WeightsBenchOptions>(parsed);
-  auto config = load_config(options.config_path, options.overrides, Purpose::check);
-  if (!config.ok()) return tell(config.error(), ExitCode::refused);
-  const auto plan = plan_job(*std::move(config));
+  const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   if (plan->engine.load_format == LoadFormat::dummy && options.make_folder.empty()) {
     return tell(fail(ErrorCode::invalid_argument,
@@ -193,10 +174,7 @@ ExitCode run_weights_bench(std::span<const std::string> arguments) {
   }
   const auto figures = measure(options, *plan);
   if (!figures.ok()) return tell(figures.error(), ExitCode::failed);
-  std::fputs(to_table(*figures).c_str(), stdout);
-  const auto written = write_json(*figures, options.json_path);
-  if (!written.ok()) return tell(written.error(), ExitCode::failed);
-  return ExitCode::all_answered;
+  return show_figures(to_table(*figures), to_json(*figures), options);
 }
 
 }  // namespace troupe

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/cli/part_bench_options.hpp"
+#include "launcher/job/job_plan.hpp"
+#include "runtime/base/result.hpp"
+
+// What the benches of one part of the engine do alike: `launcher bench ops`, `collectives` and
+// `weights`.
+
+namespace troupe {
+
+/// Says `error` on stderr; returns `code`.
+ExitCode tell(const Error& error, ExitCode code);
+
+/// The job that --config and --set are of. Errors: those of load_config and plan_job.
+Result<JobPlan> plan_part_bench(const PartBenchOptions& options);
+
+/// Prints `table`, and writes `figures` to the file of --json if there is one. Says what fails.
+ExitCode show_figures(const std::string& table, const nlohmann::ordered_json& figures,
+                      const PartBenchOptions& options);
+
+}  // namespace troupe
