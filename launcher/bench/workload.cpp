@@ -50,13 +50,20 @@ std::uint64_t request_seed(std::uint64_t seed, std::size_t index) {
   return seed * 0x9e3779b97f4a7c15ULL + index;
 }
 
-Workload random_workload(const std::vector<Lengths>& lengths, std::uint64_t seed,
+std::string choices_of(const BenchOptions& options) {
+  if (options.temperature == 0.0F) return fmt::format("seed {}", options.seed);
+  return fmt::format("seed {}, temperature {}", options.seed, options.temperature);
+}
+
+Workload random_workload(const std::vector<Lengths>& lengths, const BenchOptions& options,
                          const WorkloadBounds& bounds) {
   Workload workload;
   for (const Lengths& length : lengths) {
-    workload.requests.push_back(random_request(length.prompt, length.output,
-                                               request_seed(seed, workload.requests.size()),
-                                               bounds.vocab_size));
+    const std::uint64_t seed = request_seed(options.seed, workload.requests.size());
+    Request request = random_request(length.prompt, length.output, seed, bounds.vocab_size);
+    request.temperature = options.temperature;
+    request.seed = seed;
+    workload.requests.push_back(std::move(request));
   }
   return workload;
 }
@@ -71,10 +78,9 @@ Result<Workload> random_lengths(const BenchOptions& options, const WorkloadBound
     length.prompt = random.within(options.input_len.shortest, options.input_len.longest);
     length.output = random.within(options.output_len.shortest, options.output_len.longest);
   }
-  Workload workload = random_workload(lengths, options.seed, bounds);
-  workload.description =
-      fmt::format("random, {} + {} tokens, seed {}", to_string(options.input_len),
-                  to_string(options.output_len), options.seed);
+  Workload workload = random_workload(lengths, options, bounds);
+  workload.description = fmt::format("random, {} + {} tokens, {}", to_string(options.input_len),
+                                     to_string(options.output_len), choices_of(options));
   return workload;
 }
 
@@ -88,8 +94,8 @@ Result<Workload> csv_lengths(const BenchOptions& options, const WorkloadBounds& 
     TROUPE_CHECK(
         check_length(fmt::format("{}:{}", options.workload, request.line), lengths.back(), bounds));
   }
-  Workload workload = random_workload(lengths, options.seed, bounds);
-  workload.description = fmt::format("lengths of {}, seed {}", options.workload, options.seed);
+  Workload workload = random_workload(lengths, options, bounds);
+  workload.description = fmt::format("lengths of {}, {}", options.workload, choices_of(options));
   return workload;
 }
 

@@ -84,6 +84,7 @@ void RawBenchOptions::declare(CLI::App& app) {
   app.add_option("--input-len", input_len_)->expected(1);
   app.add_option("--output-len", output_len_)->expected(1);
   app.add_option("--seed", seed_)->expected(1)->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", temperature_)->expected(1)->check(CLI::Range(0.0, 100.0));
   app.add_option("--workload", workload_)->expected(1);
   app.add_option("--json", json_)->expected(1);
   app.add_option("--repeat", repeat_)->expected(1)->check(CLI::Range(1, 1000));
@@ -104,6 +105,9 @@ Result<void> RawBenchOptions::judge_effects(Kind kind) const {
   const bool sweep = kind == Kind::sweep;
   if (!workload_.empty() && !input_len_.empty()) return no_effect("--input-len", "on --workload");
   if (!workload_.empty() && !output_len_.empty()) return no_effect("--output-len", "on --workload");
+  if (workload_.ends_with(".jsonl") && temperature_) {
+    return no_effect("--temperature", "on the requests of a .jsonl");
+  }
   if (starts && num_prompts_) return no_effect("--num-prompts", "on bench startup");
   if (starts && !output_len_.empty()) return no_effect("--output-len", "on bench startup");
   const std::string here = fmt::format("on bench {}", to_string(kind));
@@ -156,6 +160,7 @@ Result<BenchOptions> RawBenchOptions::judge(Kind kind) const {
   options.num_prompts = num_prompts_;
   options.repeat = repeat_.value_or(options.repeat);
   options.seed = seed_.value_or(0);
+  options.temperature = temperature_.value_or(0.0F);
   options.workload = workload_;
   options.json = json_;
   if (kind == Kind::sweep) {
@@ -200,12 +205,13 @@ Examples
 A model of which there is only its config.json:
   launcher bench throughput --config c.yaml --set model.load_format=dummy
 
-Random requests: token ids, greedy, and no end but the wanted length
+Random requests: token ids, and no end but the wanted length
   --num-prompts N     how many; default 64
   --input-len A[:B]   tokens of a prompt, from A to B; default 512, 16 in
                       startup
   --output-len C[:D]  tokens of an answer; default 128
   --seed S            other ids and lengths; default 0
+  --temperature T     how their tokens are chosen; default 0, greedy
 
 Requests of a file
   --workload FILE     .csv: a line "prompt_tokens,max_tokens" above random

@@ -49,6 +49,7 @@ struct BenchOptions {
   LengthRange input_len{512, 512};               ///< of random requests
   LengthRange output_len{128, 128};
   std::uint64_t seed = 0;
+  float temperature = 0.0F;   ///< of random requests
   std::string workload = {};  ///< a file of requests; empty: random ones
   std::string json = {};      ///< where the figures go too; empty: nowhere
   std::int64_t repeat = 3;    ///< starts; of sweep runs of each load
@@ -72,6 +73,7 @@ class RawBenchOptions {
  private:
   std::optional<std::int64_t> num_prompts_, repeat_;
   std::optional<std::uint64_t> seed_;
+  std::optional<float> temperature_;
   std::string input_len_, output_len_, workload_, json_;
   std::string rates_, at_once_, html_;
   std::optional<std::int64_t> warm_up_;

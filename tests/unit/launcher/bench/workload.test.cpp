@@ -49,6 +49,23 @@ TEST(Workload, random_requests_have_the_wanted_lengths_and_ids) {
   EXPECT_EQ(made->description, "random, 5 to 9 + 3 to 4 tokens, seed 7");
 }
 
+TEST(Workload,
+     random_requests_draw_their_tokens_at_the_wanted_temperature_with_seeds_of_their_own) {
+  const auto made = workload({.num_prompts = 3,
+                              .input_len = {5, 9},
+                              .output_len = {3, 4},
+                              .seed = 7,
+                              .temperature = 0.6F});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  std::set<std::uint64_t> seeds;
+  for (const Request& request : made->requests) {
+    EXPECT_EQ(request.temperature, 0.6F);
+    seeds.insert(request.seed);
+  }
+  EXPECT_EQ(seeds.size(), 3U);
+  EXPECT_EQ(made->description, "random, 5 to 9 + 3 to 4 tokens, seed 7, temperature 0.6");
+}
+
 TEST(Workload, depends_on_its_seed_alone) {
   BenchOptions options{.num_prompts = 3, .input_len = {20, 40}, .output_len = {1, 9}};
   const auto ids = [&](std::uint64_t seed) {
