@@ -299,6 +299,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
   TROUPE_TRY(ForwardBatch batch, pass_->upload());
   batch.domain_tokens = tokens;
   batch.divides_logits = tensor_.host != nullptr;
+  batch.alone = alone_;
   if (stages_ == 1 && pass_->awaits_tokens()) {
     ops_->take_chosen(sampler_->chosen(), batch.token_ids);
   }

@@ -55,6 +55,10 @@ class ModelRunner {
     most_drafts_ = most;
   }
 
+  bool is_in_pipeline() const { return stages_ > 1; }
+  /// Whether steps, of no sampled rows, run on this stage alone from now on (ForwardBatch::alone).
+  void run_alone(bool alone) { alone_ = alone; }
+
   /// From now on notes what it does in `recorder`, which outlives the runner.
   void record_spans(SpanRecorder& recorder) { recorder_ = &recorder; }
 
@@ -164,6 +168,7 @@ class ModelRunner {
   int stages_;
   std::int64_t kv_blocks_;
   bool expects_guesses_ = false;
+  bool alone_ = false;
   Drafter* drafter_ = nullptr;  ///< of the rank that answers
   std::int32_t most_drafts_ = 0;
   SpanRecorder* recorder_ = nullptr;

@@ -20,8 +20,8 @@ class Steps {
         block_size_(model.limits().block_size),
         groups_(static_cast<std::int64_t>(cache_groups(model.config()).size())) {}
 
-  /// `sequences` sequences of `tokens` tokens, which are sampled, in place of those before.
-  Result<void> start(std::int64_t sequences, std::int64_t tokens) {
+  /// `sequences` sequences of `tokens` tokens in place of those before, sampled if `sample`.
+  Result<void> start(std::int64_t sequences, std::int64_t tokens, bool sample = true) {
     const std::int64_t blocks = (tokens + block_size_ - 1) / block_size_;
     StepPlan plan = next_plan();
     for (std::int64_t i = 0; i < sequences; ++i) {
@@ -36,7 +36,7 @@ class Steps {
       SequenceStep step;
       step.id = static_cast<SequenceId>(i);
       step.tokens = static_cast<std::int32_t>(tokens);
-      step.sample = true;
+      step.sample = sample;
       for (std::int64_t b = 0; b < groups_ * blocks; ++b) {
         step.new_blocks.push_back(static_cast<std::int32_t>(i * blocks + b % blocks));
       }
@@ -93,6 +93,20 @@ class Steps {
   std::uint64_t step_ = 0;
 };
 
+/// Stages meet products of new sizes one after the other: what one measures, those after it wait
+/// for. So each meets those of prompts by itself first, at half of the rows each time.
+Result<void> measure_prompts(Steps& steps, ModelRunner& runner, const ModelLimits& limits,
+                             std::int64_t tokens, std::int64_t kv_blocks) {
+  const std::int64_t blocks = (tokens + limits.block_size - 1) / limits.block_size;
+  const std::int64_t most = std::min(limits.max_batch_tokens / tokens, kv_blocks / blocks);
+  runner.run_alone(true);
+  for (std::int64_t sequences = most; sequences > 1; sequences /= 2) {
+    TROUPE_CHECK(steps.start(sequences, tokens, false));
+  }
+  runner.run_alone(false);
+  return {};
+}
+
 }  // namespace
 
 Result<void> warm_up(ModelRunner& runner, const Model& model, std::int64_t kv_blocks) {
@@ -100,6 +114,9 @@ Result<void> warm_up(ModelRunner& runner, const Model& model, std::int64_t kv_bl
   Steps steps(runner, model);
   const std::int64_t prompt = std::min({prompt_tokens, limits.max_batch_tokens,
                                         limits.max_positions, kv_blocks * limits.block_size});
+  if (runner.is_in_pipeline()) {
+    TROUPE_CHECK(measure_prompts(steps, runner, limits, prompt, kv_blocks));
+  }
   TROUPE_CHECK(steps.start(1, prompt));
   const bool holds_two = limits.block_size > 1 && limits.max_positions > 1;
   const std::int64_t longest =

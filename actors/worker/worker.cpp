@@ -126,9 +126,12 @@ Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
                          const DeviceMemory& before) const {
   if (error.code != ErrorCode::resource_exhausted) return error;
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
-  const auto wanted = rank_footprint(
-      config_, checkpoint, groups_->mesh(), spec_.rank,
-      {.compute = dtype, .kv_dtype = dtype, .block_size = spec_.block_size, .shares_tables = true});
+  const auto wanted = rank_footprint(config_, checkpoint, groups_->mesh(), spec_.rank,
+                                     {.compute = dtype,
+                                      .kv_dtype = dtype,
+                                      .block_size = spec_.block_size,
+                                      .on_gpu = true,
+                                      .shares_tables = true});
   error = with_memory_of_load(std::move(error), before, wanted.ok() ? wanted->weight_bytes : 0,
                               spec_.max_batch_tokens);
   return {error.code, fmt::format("{}: {}", place(), error.message)};

@@ -31,9 +31,11 @@ std::vector<KeySpec> engine_rows() {
           {.key = "engine.max_num_batched_tokens",
            .type = integer,
            .default_value = "auto",
-           .doc = "the most tokens in one step; auto: 2048 on CPUs, 16384 on GPUs",
+           .doc = "the most tokens in one step; auto: 2048 on CPUs, 16384 on GPUs, "
+                  "8192 on those of a pipeline",
            .reference =
-               "The most tokens in one step. `auto`: 2048 on CPUs, 16384 on GPUs. At least "
+               "The most tokens in one step. `auto`: 2048 on CPUs, 16384 on GPUs, 8192 on those of "
+               "a pipeline, whose last stages wait for the first step to come through. At least "
                "`engine.max_num_seqs`.",
            .allows_auto = true,
            .minimum = 1,

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::int64_t cpu_batched_tokens = 2048;
 constexpr std::int64_t gpu_batched_tokens = 16384;
+constexpr std::int64_t gpu_stage_batched_tokens = 8192;
 
 /// The error with the YAML key that the person can change in front.
 Error about_key(std::string_view key, Error error) {
@@ -123,7 +124,9 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_batched_tokens =
       static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(
-          on_gpu ? gpu_batched_tokens : cpu_batched_tokens));
+          !on_gpu                             ? cpu_batched_tokens
+          : engine.pipeline_parallel_size > 1 ? gpu_stage_batched_tokens
+                                              : gpu_batched_tokens));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
   if (engine.max_num_batched_tokens < engine.max_num_seqs) {
     return fail(ErrorCode::invalid_argument,
@@ -166,6 +169,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const EngineSpec& engine) {
   const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
   const bool on_gpu = engine.device == DeviceKind::cuda;
+                                 .on_gpu = on_gpu,
   const FootprintOptions options{.compute = dtype,
                                  .kv_dtype = dtype,
                                  .block_size = engine.block_size,

@@ -57,7 +57,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto embedding, Embedding::create(context));
     embedding_.emplace(std::move(embedding));
   }
-  TROUPE_TRY(const std::vector<Slice> stages, stage_layers(config_, stages_));
+  TROUPE_TRY(const std::vector<Slice> stages,
+             stage_layers(config_, stages_, ops_.memory().has_value()));
   const Slice own = stages[static_cast<std::size_t>(stage_)];
   first_layer_ = own.begin;
   for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
@@ -149,7 +150,7 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                           batch.divides_logits);
   }
   TROUPE_CHECK(tensor_->finish_sum(hidden.update));
-  if (hidden.tokens() == 0) return {};
+  if (hidden.tokens() == 0 || batch.alone) return {};
   ops_.add(hidden.residual, hidden.update);
   return pipeline_->send(hidden.residual, stage_ + 1);
 }
@@ -166,6 +167,7 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
     return fail(ErrorCode::invalid_argument, "logits of {} rows; this model gives at most {}", rows,
                 limits_.max_head_rows);
   }
+  if (batch.alone) return {};
   if (kv_.empty()) {
     return fail(ErrorCode::invalid_argument, "forward before allocate_kv_cache");
   }

@@ -129,9 +129,9 @@ class WeightBytes {
 bool holds(const Slice& slice, std::int64_t i) { return i >= slice.begin && i < slice.end(); }
 
 /// Which layers and experts a rank holds; bytes are left zero.
-Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int rank) {
+Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int rank, bool on_gpu) {
   RankFootprint place;
-  TROUPE_TRY(const auto stages, stage_layers(config, mesh.shape().pipeline));
+  TROUPE_TRY(const auto stages, stage_layers(config, mesh.shape().pipeline, on_gpu));
   place.layers = stages[static_cast<std::size_t>(mesh.coordinates(rank).stage)];
   if (!config.moe) return place;
   TROUPE_CHECK(check_divides("expert_parallel_size", mesh.expert_parallel_size(), "the experts",
@@ -147,7 +147,7 @@ Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int 
 
 Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint& checkpoint,
                                      const Mesh& mesh, int rank, const FootprintOptions& options) {
-  TROUPE_TRY(RankFootprint footprint, place_of(config, mesh, rank));
+  TROUPE_TRY(RankFootprint footprint, place_of(config, mesh, rank, options.on_gpu));
   const MeshCoordinates at = mesh.coordinates(rank);
   const bool first = at.stage == 0;
   const bool last = at.stage == mesh.shape().pipeline - 1;

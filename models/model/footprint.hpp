@@ -19,6 +19,7 @@ struct FootprintOptions {
   DType kv_dtype = DType::f32;   ///< as ModelLimits
   std::int32_t block_size = 16;  ///< tokens of a KV block
   std::int64_t panel_rows = 1;   ///< a matrix's rows are held in multiples of it (cpu_panel_rows)
+  bool on_gpu = false;           ///< stages are balanced for GPUs
   bool shares_tables = false;    ///< a tied head has no copy of its own (Ops::share_table)
 };
 

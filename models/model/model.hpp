@@ -35,6 +35,8 @@ struct ForwardBatch {
   std::int64_t domain_tokens = 0;
   /// Each tensor rank wants the logits of its ceil_slice of head_rows alone.
   bool divides_logits = false;
+  /// In a pipeline: nothing comes from another stage or goes to one. What is computed is void.
+  bool alone = false;
 };
 
 /// How many rows (a token with one of its experts) each expert of this rank has computed: those of

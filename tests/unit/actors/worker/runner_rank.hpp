@@ -26,13 +26,14 @@ struct RunnerRank {
   static std::filesystem::path folder() { return golden::data_folder() / "qwen3moe-a"; }
 
   static Result<RunnerRank> make(std::unique_ptr<Ops> ops, std::int64_t max_head_rows = 20,
-                                 const ParallelContext& parallel = {}) {
+                                 const ParallelContext& parallel = {},
+                                 std::int64_t max_positions = 64) {
     RunnerRank rank;
     rank.ops = std::move(ops);
     TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder()));
     TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder()));
     const ModelLimits limits{
-        .max_batch_tokens = 40, .max_head_rows = max_head_rows, .max_positions = 64};
+        .max_batch_tokens = 40, .max_head_rows = max_head_rows, .max_positions = max_positions};
     TROUPE_TRY(rank.model, load_model(config, checkpoint, *rank.ops, parallel, limits));
     TROUPE_CHECK(
         rank.model->allocate_kv_cache(ModelRunner::blocks_to_allocate(*rank.model, blocks)));

@@ -1,10 +1,12 @@
 #include "actors/worker/warm_up.hpp"
 
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parallel/collectives/shm_collectives.hpp"
 #include "tests/golden/support/require.hpp"
 #include "tests/unit/actors/worker/runner_rank.hpp"
 
@@ -52,6 +54,31 @@ TEST(WarmUp, is_content_with_a_cache_of_one_block) {
   const Result<void> warmed = warm_up(*rank.runner, *rank.model, 1);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
   EXPECT_EQ(rank.runner->rows(), 16U + 2);
+}
+
+TEST(WarmUp, of_a_stage_takes_passes_of_many_prompts_alone_first) {
+  REQUIRE_OK(const Mesh mesh, Mesh::create({.pipeline = 2}));
+  REQUIRE_OK(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(2)));
+  std::vector<Result<std::uint64_t>> rows(2, fail(ErrorCode::internal, "not warmed up"));
+  const auto warm = [&](int rank) -> Result<std::uint64_t> {
+    TROUPE_TRY(UniqueFd fd, region.duplicate_fd());
+    TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
+    TROUPE_TRY(auto group, ShmCollectives::attach(std::move(mapped), rank, 2));
+    TROUPE_TRY(auto ops, make_cpu_ops({}));
+    ParallelContext parallel{.mesh = mesh, .rank = rank, .pipeline = group.get()};
+    TROUPE_TRY(const RunnerRank stage, RunnerRank::make(std::move(ops), 20, parallel, 8));
+    TROUPE_CHECK(warm_up(*stage.runner, *stage.model, RunnerRank::blocks));
+    return stage.runner->rows();
+  };
+  {
+    std::jthread first([&] { rows[0] = warm(0); });
+    rows[1] = warm(1);
+  }
+  for (const auto& stage : rows) {
+    ASSERT_TRUE(stage.ok()) << stage.error().message;
+    // 5 prompts of 8 and 2 of them; then together, as without a pipeline.
+    EXPECT_EQ(*stage, 5U * 8 + 2 * 8 + 8 + 2 * (16 + 8 + 4 + 2 + 1));
+  }
 }
 
 }  // namespace

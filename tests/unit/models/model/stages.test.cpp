@@ -71,6 +71,36 @@ TEST(Stages, count_latent_attention_by_its_ranks_and_shared_experts_by_their_siz
   EXPECT_EQ(layer_costs(config)[1], attention + 256 * (16 + 4 * 3 * 32 + 3 * 64));
 }
 
+TEST(Stages, count_on_a_gpu_what_is_read_for_a_sampled_token) {
+  ModelConfig config = dense_model(3, 4096);
+  const std::int64_t projections = 256 * 64 * (4 + 2 + 2 + 4);
+  const std::int64_t dense = 3 * 256 * 512;
+  const std::int64_t cached = 2 * 2 * 64 * 1536;
+  const std::int64_t read = 158 * ((projections + dense) / 128 + cached);
+  EXPECT_EQ(layer_costs(config, true)[1] - layer_costs(config)[1], read);
+  EXPECT_EQ(layer_costs(config, true)[2] - layer_costs(config, true)[1], 158 * 4096 * 256 / 128);
+  config.moe = MoeConfig{.experts = 16, .top_k = 4, .intermediate_size = 128, .dense_layers = {}};
+  const std::int64_t experts = 256 * (16 + 16 * 3 * 128);
+  EXPECT_EQ(layer_costs(config, true)[1] - layer_costs(config)[1],
+            158 * ((projections + experts) / 128 + cached));
+  config.windows = {0, 128, 0};
+  EXPECT_EQ(layer_costs(config, true)[1] - layer_costs(config)[1],
+            158 * ((projections + experts) / 128 + 2 * 2 * 64 * 128));
+}
+
+TEST(Stages, of_the_measured_models_are_even_on_gpus_where_experts_outweigh_the_head) {
+  REQUIRE_OK(const auto dense, ModelConfig::load(TROUPE_SOURCE_DIR "/configs/bench/qwen3-8b"));
+  REQUIRE_OK(const auto sparse,
+             ModelConfig::load(TROUPE_SOURCE_DIR "/configs/bench/qwen3-30b-a3b"));
+  for (const auto& [config, counts] :
+       {std::pair{dense, Counts{9, 9, 9, 9}}, std::pair{sparse, Counts{12, 12, 12, 12}}}) {
+    Counts found;
+    REQUIRE_OK(const auto slices, stage_layers(config, 4, true));
+    for (const Slice& slice : slices) found.push_back(slice.count);
+    EXPECT_EQ(found, counts);
+  }
+}
+
 TEST(Stages, of_a_small_vocabulary_share_layers_evenly_and_a_large_one_takes_some_from_the_last) {
   EXPECT_EQ(layers_of(dense_model(8, 1000), 2), (Counts{4, 4}));
   EXPECT_EQ(layers_of(dense_model(8, 32'000), 2), (Counts{6, 2}));
