@@ -3,6 +3,7 @@
 #include <bit>
 #include <utility>
 
+#include "models/ops/cuda/batch_rows.hpp"
 #include "models/ops/cuda/few_rows.hpp"
 #include "models/ops/cuda/product_advice.hpp"
 #include "models/ops/cuda/product_tuner.hpp"
@@ -12,8 +13,9 @@ namespace {
 
 cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-FewRowsProduct few_rows_product(const Tensor& weight, const Tensor& x, const Tensor& out,
-                                bool gated) {
+/// A product that our kernels take, FewRowsProduct or BatchRowsProduct.
+template <class Product>
+Product own_product(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated) {
   return {.weight = weight.data(),
           .x = x.data(),
           .out = out.data(),
@@ -24,11 +26,23 @@ FewRowsProduct few_rows_product(const Tensor& weight, const Tensor& x, const Ten
           .gated = gated};
 }
 
-Result<void> run(const FewRowsProduct& product, cudaStream_t stream) {
-  const cudaError_t error = multiply_few_rows(product, stream);
-  if (error == cudaSuccess) return {};
+/// Enqueues the product by that of our kernels that suits it; false if none does.
+Result<bool> multiply_by_own(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated,
+                             cudaStream_t stream) {
+  if (x.dtype() != DType::bf16) return false;
+  const auto few = own_product<FewRowsProduct>(weight, x, out, gated);
+  const auto batch = own_product<BatchRowsProduct>(weight, x, out, gated);
+  cudaError_t error = cudaSuccess;
+  if (few_rows_fit(few)) {
+    error = multiply_few_rows(few, stream);
+  } else if (batch_rows_suit(batch)) {
+    error = multiply_batch_rows(batch, best_tiling(batch), stream);
+  } else {
+    return false;
+  }
+  if (error == cudaSuccess) return true;
   return fail(ErrorCode::internal, "the product of {} rows with a matrix {} x {} failed: {}",
-              product.rows, product.n, product.k, cudaGetErrorString(error));
+              few.rows, few.n, few.k, cudaGetErrorString(error));
 }
 
 }  // namespace
@@ -44,11 +58,23 @@ ProductLayout::ProductLayout(const ProductKind& kind) {
   const cublasOperation_t transposed = CUBLAS_OP_T;
   cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                  sizeof transposed);
-  const auto n = static_cast<std::uint64_t>(kind.n), k = static_cast<std::uint64_t>(kind.k),
+  const auto n = static_cast<std::uint64_t>(kind.n),
+             k = static_cast<std::uint64_t>(kind.k / kind.segments),
              rows = static_cast<std::uint64_t>(kind.rows);
   cublasLtMatrixLayoutInit(&weight, cuda_type(kind.in), k, n, kind.k);
   cublasLtMatrixLayoutInit(&x, cuda_type(kind.in), k, rows, kind.k);
   cublasLtMatrixLayoutInit(&out, cuda_type(kind.out), n, rows, kind.n);
+  if (kind.segments == 1) return;
+  const auto repeat = [&](cublasLtMatrixLayoutOpaque_t& layout, std::int64_t offset) {
+    const std::int32_t count = kind.segments;
+    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                     sizeof count);
+    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
+                                     sizeof offset);
+  };
+  repeat(weight, kind.k / kind.segments);
+  repeat(x, kind.k / kind.segments);
+  repeat(out, kind.rows * kind.n);
 }
 
 CudaProducts::CudaProducts(DeviceTensor workspace) : workspace_(std::move(workspace)) {}
@@ -84,8 +110,8 @@ cublasStatus_t CudaProducts::multiply(const ProductKind& kind,
 
 Result<void> CudaProducts::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                                     cudaStream_t stream) {
-  const FewRowsProduct few = few_rows_product(weight, x, out, false);
-  if (x.dtype() == DType::bf16 && few_rows_fit(few)) return run(few, stream);
+  TROUPE_TRY(const bool is_done, multiply_by_own(weight, x, out, false, stream));
+  if (is_done) return {};
   const ProductKind kind{weight[0], weight[1], x[0], x.dtype(), out.dtype()};
   ProductKind bucket = kind;
   bucket.rows = rows_bucket(kind.rows);
@@ -107,12 +133,15 @@ Result<void> CudaProducts::multiply(const Tensor& weight, const Tensor& x, const
 }
 
 bool CudaProducts::multiplies_gated(const Tensor& weight, const Tensor& x) {
-  return x.dtype() == DType::bf16 && few_rows_fit(few_rows_product(weight, x, x, true));
+  return x.dtype() == DType::bf16 &&
+         (few_rows_fit(own_product<FewRowsProduct>(weight, x, x, true)) ||
+          batch_rows_suit(own_product<BatchRowsProduct>(weight, x, x, true)));
 }
 
 Result<void> CudaProducts::multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
                                           cudaStream_t stream) {
-  return run(few_rows_product(weight, x, out, true), stream);
+  TROUPE_CHECK(multiply_by_own(weight, x, out, true, stream));
+  return {};
 }
 
 }  // namespace troupe

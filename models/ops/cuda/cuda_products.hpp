@@ -20,6 +20,7 @@ std::int64_t rows_bucket(std::int64_t rows);
 struct ProductKind {
   std::int64_t n = 0, k = 0, rows = 0;
   DType in = DType::bf16, out = DType::bf16;
+  int segments = 1;  ///< equal parts of k, each a product of its own: out [segments, rows, n]
   auto operator<=>(const ProductKind&) const = default;
 };
 
@@ -42,7 +43,8 @@ class ProductAlgorithms {
                                              cudaStream_t stream) = 0;
 };
 
-/// Dense products: a few bf16 rows by multiply_few_rows, others by cuBLASLt. One thread at a time.
+/// Dense products: bf16 rows of decode batches by multiply_few_rows and multiply_batch_rows, others
+/// by cuBLASLt. One thread at a time.
 class CudaProducts {
  public:
   /// `workspace` is device memory that products on one stream may use. With `tunes`, bf16 products
@@ -58,7 +60,7 @@ class CudaProducts {
   Result<void> multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
 
-  /// Whether multiply_gated takes them: a few bf16 rows.
+  /// Whether multiply_gated takes them: bf16 rows of a decode batch.
   static bool multiplies_gated(const Tensor& weight, const Tensor& x);
   /// As multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) * up.
   Result<void> multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include <cuda.h>
+
 namespace troupe::cuda {
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* memory) {
@@ -32,9 +34,13 @@ __device__ __forceinline__ void show_to_products() {
 }
 
 /// Makes eight bytes of shared memory a barrier that counts the bytes copied to shared memory by
-/// copy_bulk: it opens each time as many have come as were expected. One thread calls all of these.
-__device__ __forceinline__ void open_barrier(std::uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+/// copy_bulk and copy_box: it opens each time as many have come as were expected by `arrivals`
+/// threads' expect_bytes, or as many threads have arrived. One thread calls this.
+__device__ __forceinline__ void open_barrier(std::uint32_t barrier, int arrivals = 1) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /// After open_barrier: copies may count on them.
 __device__ __forceinline__ void show_barriers() {
@@ -53,6 +59,15 @@ __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, st
       "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
+/// Copies a box of a tensor (tensor_map.hpp) that begins at these coordinates, the fastest first.
+__device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, int c0, int c1,
+                                         int c2, int c3, int c4, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier)
+      : "memory");
+}
 /// Waits, any thread, until the barrier has opened for the (2 n + odd)th time, counting from 0.
 __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint32_t odd) {
   asm volatile(
@@ -61,6 +76,17 @@ __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint3
       "@!there bra again%=;\n}\n" ::"r"(barrier),
       "r"(odd)
       : "memory");
+}
+
+/// Of a group of four warps: `count` registers a thread from here on, which all groups of the block
+/// had more of when they began, or fewer, together what the block has.
+template <int count>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
 /// Describes a tile in shared memory to `multiply_tiles`: rows of 64 bf16, the 16-byte units of row
@@ -94,8 +120,8 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
 #define TROUPE_SUMS_8(i) TROUPE_SUMS_4(i), TROUPE_SUMS_4((i) + 4)
 #define TROUPE_SUMS_16(i) TROUPE_SUMS_8(i), TROUPE_SUMS_8((i) + 8)
 #define TROUPE_SUMS_32(i) TROUPE_SUMS_16(i), TROUPE_SUMS_16((i) + 16)
-#define TROUPE_SUMS_128 \
-  TROUPE_SUMS_32(0), TROUPE_SUMS_32(32), TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
+#define TROUPE_SUMS_64 TROUPE_SUMS_32(0), TROUPE_SUMS_32(32)
+#define TROUPE_SUMS_128 TROUPE_SUMS_64, TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
 #define TROUPE_MULTIPLY(shape, registers, left, right, adds)                               \
   "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                                           \
   ", 0;\n"                                                                                 \
@@ -128,6 +154,40 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
                : "l"(left), "l"(right), "r"(adds));
 }
 __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[48]) {
+  asm volatile(TROUPE_MULTIPLY("m64n96k16",
+                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47",
+                               "%48", "%49", "%50")
+               : TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[64]) {
+  asm volatile(TROUPE_MULTIPLY("m64n128k16",
+                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                               "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",
+                               "%64", "%65", "%66")
+               : TROUPE_SUMS_64
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
+                                               float (&d)[96]) {
+  asm volatile(TROUPE_MULTIPLY("m64n192k16",
+                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                               "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+                               "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+                               "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95",
+                               "%96", "%97", "%98")
+               : TROUPE_SUMS_64, TROUPE_SUMS_32(64)
+               : "l"(left), "l"(right), "r"(adds));
+}
+__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
                                                float (&d)[128]) {
   asm volatile(
       TROUPE_MULTIPLY("m64n256k16",
@@ -147,6 +207,7 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
 
 #undef TROUPE_MULTIPLY
 #undef TROUPE_SUMS_128
+#undef TROUPE_SUMS_64
 #undef TROUPE_SUMS_32
 #undef TROUPE_SUMS_16
 #undef TROUPE_SUMS_8

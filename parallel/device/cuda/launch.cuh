@@ -33,23 +33,23 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// Launches a kernel that may start before the one before it has ended; its blocks are one cluster
-/// if `cluster`.
+/// Launches a kernel that may start before the one before it has ended; its blocks are clusters of
+/// this many.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_early_as(bool cluster, void (*kernel)(Parameters...), const Grid& grid,
+cudaError_t launch_early_as(dim3 cluster, void (*kernel)(Parameters...), const Grid& grid,
                             cudaStream_t stream, const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {grid.blocks.x, grid.blocks.y, grid.blocks.z};
+  attributes[1].val.clusterDim = {cluster.x, cluster.y, cluster.z};
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = dim3(grid.threads);
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = cluster ? 2 : 1;
+  config.numAttrs = cluster.x * cluster.y * cluster.z > 1 ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
@@ -57,14 +57,14 @@ cudaError_t launch_early_as(bool cluster, void (*kernel)(Parameters...), const G
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
                          const Arguments&... arguments) {
-  return launch_early_as(false, kernel, grid, stream, arguments...);
+  return launch_early_as(dim3(1), kernel, grid, stream, arguments...);
 }
 
 /// The same of one cluster of blocks.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_cluster_early(void (*kernel)(Parameters...), const Grid& grid,
                                  cudaStream_t stream, const Arguments&... arguments) {
-  return launch_early_as(true, kernel, grid, stream, arguments...);
+  return launch_early_as(grid.blocks, kernel, grid, stream, arguments...);
 }
 
 }  // namespace troupe::cuda

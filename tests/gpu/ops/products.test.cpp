@@ -46,6 +46,48 @@ TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
   }
 }
 
+TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
+  // One part of k and several, ends of n and k within tiles, all numbers of rows of a tile.
+  for (const auto& [n, k] :
+       {std::pair{64, 64}, {1024, 2048}, {1536, 1032}, {4104, 520}, {72, 4096}}) {
+    const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
+                     x = random({200, k});
+    auto gpu_weight = gpu_->prepare(weight, 1);
+    auto cpu_weight = cpu_->prepare(weight, 1);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    const DeviceTensor gpu_x = activation(x);
+    for (const std::int64_t rows : {9, 32, 33, 64, 65, 96, 97, 128, 129, 200}) {
+      const HostTensor expected(DType::f32, {rows, n});
+      cpu_->linear(**cpu_weight, x->rows(0, rows), expected);
+      const DeviceTensor out = room(DType::f32, {rows, n}), own = room(GetParam(), {rows, n});
+      gpu_->linear(**gpu_weight, gpu_x->rows(0, rows), out);
+      gpu_->linear(**gpu_weight, gpu_x->rows(0, rows), own);
+      const std::string what = fmt::format("{} rows of {} by {}", rows, k, n);
+      expect_equal(out, expected, what);
+      expect_equal(own, expected, what);
+    }
+  }
+}
+
+TEST_P(Products, of_decode_batches_are_gated_in_tiles_of_every_size) {
+  for (const auto& [inner, k] : {std::pair{48, 72}, {1000, 264}, {9608, 136}}) {
+    const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({256, k});
+    auto gpu_weight = gpu_->prepare(weight, 1);
+    auto cpu_weight = cpu_->prepare(weight, 1);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    const DeviceTensor gpu_x = activation(x);
+    for (const std::int64_t rows : {9, 40, 90, 128, 190, 256}) {
+      const HostTensor cpu_scratch(DType::f32, {rows, 2 * inner}),
+          expected(DType::f32, {rows, inner});
+      cpu_->linear_gate_up(**cpu_weight, x->rows(0, rows), cpu_scratch, expected);
+      const DeviceTensor scratch = room(GetParam(), {rows, 2 * inner}),
+                         out = room(GetParam(), {rows, inner});
+      gpu_->linear_gate_up(**gpu_weight, gpu_x->rows(0, rows), scratch, out);
+      expect_equal(out, expected, fmt::format("{} rows of {} by 2 x {}", rows, k, inner));
+    }
+  }
+}
+
 TEST_P(Products, are_gated_at_any_number_of_rows) {
   for (const auto& [inner, k] : {std::pair{64, 64}, {24, 704}, {23, 40}, {1000, 136}, {9, 15}}) {
     const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({70, k});

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "parallel/device/dtype.hpp"
+
+namespace troupe {
+
+/// Products of the rows of a decode batch, bf16, accumulated in fp32: few enough that the weights'
+/// bytes bound them, or nearly. All pointers are device memory, aligned to 16 bytes.
+struct BatchRowsProduct {
+  const void* weight = nullptr;   ///< [n, k] bf16
+  const void* x = nullptr;        ///< [rows, k] bf16
+  void* out = nullptr;            ///< [rows, n], with gated [rows, n / 2]
+  DType out_dtype = DType::bf16;  ///< bf16 or f32; gated: bf16
+  std::int64_t rows = 0, n = 0, k = 0;
+  bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
+};
+
+/// How a product is cut: `groups` times 64 rows of the weight a block (1 to 3), k between `parts`
+/// blocks of a cluster (1 to 8), whose sums are added in order.
+struct BatchRowsTiling {
+  int groups = 1, parts = 1;
+
+  bool operator==(const BatchRowsTiling&) const = default;
+};
+
+/// Whether multiply_batch_rows computes it: at most 256 rows, n and k multiples of 8 (gated: n of
+/// 16), and this build is for Hopper.
+bool batch_rows_fit(const BatchRowsProduct& product);
+
+/// The tiling that is likely fastest; a function of n and k alone.
+BatchRowsTiling best_tiling(const BatchRowsProduct& product);
+
+/// Whether multiply_batch_rows computes it, with best_tiling likely faster than cuBLASLt.
+bool batch_rows_suit(const BatchRowsProduct& product);
+
+/// Enqueues out = x . weight^T. An output row is a function of its own input row, the weight and
+/// the tiling, in bits. The kernel starts while the one before it ends, and reads its first weights
+/// meanwhile.
+cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling tiling,
+                                cudaStream_t stream);
+
+}  // namespace troupe
