@@ -63,6 +63,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<StartBoard>& board) c
           .device = spec_.device,
           .threads = spec_.threads_per_worker,
           .bf16 = spec_.bf16,
+          .deterministic = spec_.deterministic,
           .max_batch_tokens = spec_.max_num_batched_tokens,
           .max_head_rows = max_head_rows(spec_),
           .max_model_len = spec_.max_model_len,

@@ -61,7 +61,8 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                              .dtype = dtype,
                              .device = device,
                              .threads = spec_.threads,
-                             .cores_are_shared = threads > cores}));
+                             .cores_are_shared = threads > cores,
+                             .deterministic = spec_.deterministic}));
   times.note("device");
   const DeviceMemory before = ops_->memory().value_or(DeviceMemory{});
   if (spec_.device != DeviceKind::cpu) TROUPE_CHECK(groups_->join_devices(*ops_));
@@ -73,7 +74,8 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                            .max_positions = spec_.max_model_len,
                            .block_size = spec_.block_size,
                            .compute = dtype,
-                           .kv_dtype = dtype};
+                           .kv_dtype = dtype,
+                           .exact_sums = spec_.deterministic};
   auto model = load_model(config_, checkpoint, *ops_, groups_->context(), limits,
                           [this](const LoadedWeights& loaded) { tell(loaded); });
   if (!model.ok()) return not_loaded(std::move(model).error(), checkpoint, before);

@@ -25,8 +25,9 @@ struct WorkerSpec {
   bool sequence_parallel = false;
   std::string collectives = "shm";
   DeviceKind device = DeviceKind::cpu;
-  std::int32_t threads = 1;  ///< of its model's operations
-  bool bf16 = false;         ///< weights and KV cache in bf16; otherwise f32
+  std::int32_t threads = 1;    ///< of its model's operations
+  bool bf16 = false;           ///< weights and KV cache in bf16; otherwise f32
+  bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   std::int64_t max_batch_tokens = 2048;
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
@@ -40,8 +41,8 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
-            threads, bf16, max_batch_tokens, max_head_rows, max_model_len, block_size,
-            draft_model_path, draft_tokens, epoch, board);
+            threads, bf16, deterministic, max_batch_tokens, max_head_rows, max_model_len,
+            block_size, draft_model_path, draft_tokens, epoch, board);
   }
 };
 

@@ -32,7 +32,7 @@ std::vector<KeySpec> engine_rows() {
            .type = integer,
            .default_value = "auto",
            .doc = "the most tokens in one step; auto: 2048 on CPUs, 16384 on GPUs, "
-                  "8192 on those of a pipeline",
+                  "8192 in pipelines",
            .reference =
                "The most tokens in one step. `auto`: 2048 on CPUs, 16384 on GPUs, 8192 on those of "
                "a pipeline, whose last stages wait for the first step to come through. At least "
@@ -161,8 +161,10 @@ std::vector<KeySpec> engine_rows() {
            .default_value = "auto",
            .doc = "the same bytes whoever shares the batch; on CPUs always",
            .reference =
-               "The same bytes whoever shares the batch. On CPUs always so. On GPUs it is not: "
-               "there `true` is refused.",
+               "The same bytes whoever shares the batch, however prompts are cut into steps, and "
+               "at tensor sizes 1, 2 and 4. On CPUs always so. On GPUs `true` makes it so for "
+               "bfloat16, at a [cost](operations.md#the-same-bytes-on-gpus); models with experts "
+               "then need whole ones (`parallel.expert_parallel_size`).",
            .allows_auto = true,
            .this_version = {"auto", "true"}}),
   };

@@ -74,14 +74,8 @@ Result<DeviceKind> device_kind(const Config& config) {
               gpus.ok() ? "this machine has no GPU that this build runs on" : gpus.error().message);
 }
 
-/// Refuses what this version does not run on GPUs: answers that do not depend on the batch, and
-/// more workers than GPUs.
+/// Refuses more workers than GPUs.
 Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
-  if (config.engine.deterministic.value_or(false)) {
-    return fail(ErrorCode::unsupported,
-                "engine.deterministic: true is not in this version on GPUs: leave it at auto, or "
-                "set cluster.device: cpu");
-  }
   int gpus = 0;
   if (const auto listed = listed_gpus(); listed && config.cluster.device == "cuda") {
     gpus = *listed;
@@ -121,6 +115,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   engine.bf16 = config.model.dtype == "bfloat16" ||
                 (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
+  engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
+  if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.bf16));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_batched_tokens =
       static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(
@@ -169,11 +165,11 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const EngineSpec& engine) {
   const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
   const bool on_gpu = engine.device == DeviceKind::cuda;
-                                 .on_gpu = on_gpu,
   const FootprintOptions options{.compute = dtype,
                                  .kv_dtype = dtype,
                                  .block_size = engine.block_size,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
+                                 .on_gpu = on_gpu,
                                  .shares_tables = on_gpu};
   std::map<std::array<int, 4>, RankFootprint> known;
   std::vector<RankFootprint> ranks;

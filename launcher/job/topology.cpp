@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "models/layers/model_limits.hpp"
 #include "models/model/stages.hpp"
 #include "parallel/sharding/sharding.hpp"
 
@@ -88,6 +89,24 @@ Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
   TROUPE_CHECK(about(expert_key, config, check_experts(*mesh, model)));
   TROUPE_CHECK(check_devices(config, shape));
   return mesh;
+}
+
+Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, bool bf16) {
+  const int tensor = mesh.shape().tensor;
+  const auto refuse = [](const std::string& why) {
+    return fail(ErrorCode::unsupported,
+                "engine.deterministic: true on GPUs {}; or leave it at auto, or set "
+                "cluster.device: cpu",
+                why);
+  };
+  if (!bf16) return refuse("is for bfloat16: set model.dtype: bfloat16");
+  if (most_exact_segments % tensor != 0) {
+    return refuse(fmt::format("takes {} 1, 2 or 4, not {}", tensor_key, tensor));
+  }
+  if (model.moe && mesh.expert_place(0).split_count > 1) {
+    return refuse(fmt::format("takes whole experts: set {}: {}", expert_key, tensor));
+  }
+  return {};
 }
 
 }  // namespace troupe

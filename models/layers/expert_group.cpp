@@ -5,10 +5,14 @@
 namespace troupe {
 namespace {
 
-/// Whether the tensor group's ranks hold all experts between them, and sums are rounded anyway.
-bool sums_over_tensor_ranks(const Mesh& mesh, const Ops& ops) {
-  return mesh.replicas_per_domain() == 1 && mesh.shape().context == 1 &&
-         ops.activation_dtype() != DType::f32;
+/// Whether sums are rounded anyway, between experts and between ranks.
+bool rounds_sums(const ModelLimits& limits, const Ops& ops) {
+  return ops.activation_dtype() != DType::f32 && !limits.exact_sums;
+}
+
+/// Whether the tensor group's ranks hold all experts between them.
+bool tensor_ranks_have_all(const Mesh& mesh) {
+  return mesh.replicas_per_domain() == 1 && mesh.shape().context == 1;
 }
 
 }  // namespace
@@ -19,10 +23,11 @@ Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLi
   if (!config.moe) return group;
   const Mesh& mesh = parallel.mesh;
   group.share_ = expert_share(config.moe->experts, mesh, parallel.rank);
-  if (mesh.expert_parallel_size() == 1 || sums_over_tensor_ranks(mesh, ops)) return group;
+  const bool rounds = rounds_sums(limits, ops);
+  if (mesh.expert_parallel_size() == 1 || (rounds && tensor_ranks_have_all(mesh))) return group;
   const std::int64_t most_tokens =
       ceil_slice(limits.max_batch_tokens, {0, mesh.shape().tensor}).count;
-  if (group.share_.part.size == 1 && ops.activation_dtype() == DType::bf16) {
+  if (group.share_.part.size == 1 && rounds) {
     TROUPE_TRY(group.rows_, parallel.experts.device->open_row_exchange(
                                 {.most_rows = most_tokens,
                                  .width = config.hidden_size,

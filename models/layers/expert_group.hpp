@@ -17,8 +17,8 @@ namespace troupe {
 /// - All tensor ranks have all rows anyway, and hold all experts between them: each computes what
 ///   its experts add, and the sum over the ranks is that of any block (MoeBlock). This is so with
 ///   expert_parallel_size 1, and up to the tensor size where sums are rounded anyway.
-/// - Rows are exchanged by the devices' kernels, where those reach each other's memory
-///   (RowExchangeMoe, bf16).
+/// - Rows are exchanged by the devices' kernels, where those reach each other's memory and sums are
+///   rounded anyway (RowExchangeMoe, bf16).
 /// - Rows of pairs are exchanged by collectives, planned on the host, and added in one order at
 ///   every size (ExpertParallelMoe).
 class ExpertGroup {

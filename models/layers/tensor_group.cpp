@@ -12,13 +12,14 @@ TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType
 
 Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_parallel,
                                         std::int64_t max_elements, std::int64_t hidden,
-                                        bool own_rows_are_all, Ops& ops) {
-  TensorGroup group(collectives, sequence_parallel, ops.activation_dtype());
+                                        bool own_rows_are_all, DType partial_dtype, Ops& ops) {
+  TensorGroup group(collectives, sequence_parallel, partial_dtype);
   group.hidden_ = hidden;
   group.leaves_sums_ =
       collectives != nullptr && collectives->can_sum_and_norm(group.partial_dtype_, hidden);
   group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
-  if (group.sequence_parallel_ || group.leaves_sums_ || !group.sums_exactly()) {
+  const bool in_place = group.sums_exactly() && ops.activation_dtype() == partial_dtype;
+  if (group.sequence_parallel_ || group.leaves_sums_ || !in_place) {
     TROUPE_TRY(group.scratch_, ops.allocate(group.partial_dtype_, {max_elements}));
   }
   return group;

@@ -16,7 +16,8 @@ namespace troupe {
 /// partial sums are reduce-scattered to the rows' owners, and normalised rows are all-gathered
 /// before a block (Korthikanti et al. 2022, "Reducing Activation Recomputation", section 4.2.2).
 /// The bytes moved are the same; norms and residuals are divided. The sums' order is the tree's in
-/// both, so the bits are too. Partial sums are f32 where activations are, and bf16 where those are.
+/// both, so the bits are too. Partial sums are f32 where activations are, or where sums must be
+/// exact (ModelLimits::exact_sums), and else bf16.
 ///
 /// Where the collectives sum, add and normalise in one go, a block leaves its partial sums to the
 /// next norm (leave_sum, add_and_norm). In passes of many tokens that divides the residual stream
@@ -27,10 +28,11 @@ class TensorGroup {
   /// does.
   /// `max_elements` bounds the partial sums of one call, `hidden` is the width of the residual
   /// stream. `own_rows_are_all`: blocks want every rank to have all rows of the residual stream,
-  /// unless sequence parallelism was asked for. Errors: resource_exhausted.
+  /// unless sequence parallelism was asked for. `partial_dtype` is that of partial sums, f32 or
+  /// that of activations. Errors: resource_exhausted.
   static Result<TensorGroup> create(Collectives* collectives, bool sequence_parallel,
                                     std::int64_t max_elements, std::int64_t hidden,
-                                    bool own_rows_are_all, Ops& ops);
+                                    bool own_rows_are_all, DType partial_dtype, Ops& ops);
 
   int size() const { return collectives_ == nullptr ? 1 : collectives_->size(); }
   Collectives* collectives() const { return collectives_; }  ///< null on one rank
@@ -55,20 +57,22 @@ class TensorGroup {
 
   /// Lets `compute(partial)` write this rank's partial sums [tokens * rows_per_token, width], f32
   /// or activation dtype, and leaves the sums over the ranks, in tree order, of its own tokens'
-  /// rows in `own` [own tokens * rows_per_token, width]. On one rank the partial is the sum.
-  /// Errors: those of Collectives.
+  /// rows in `own` [own tokens * rows_per_token, width]. On one rank the partial is the sum. With
+  /// `one_has_each` all ranks but one have a zero for each element. Errors: those of Collectives.
   template <class Compute>
   Result<void> sum_to_owners(std::int64_t tokens, std::int64_t rows_per_token, const Tensor& own,
-                             Compute&& compute) {
+                             Compute&& compute, bool one_has_each = false) {
     if (collectives_ == nullptr) {
       compute(own);
       return {};
     }
     const Shape shape{tokens * rows_per_token, own[1]};
-    Tensor partial = collectives_->staging(partial_dtype_, shape);
+    // What is no sum of several ranks' numbers loses nothing in the dtype that it ends in.
+    const DType dtype = one_has_each ? own.dtype() : partial_dtype_;
+    Tensor partial = collectives_->staging(dtype, shape);
     if (partial.data() == nullptr) {
-      const bool in_place = !divides(tokens) && own.dtype() == partial_dtype_;
-      partial = in_place ? own : Tensor(scratch_->data(), partial_dtype_, shape);
+      const bool in_place = !divides(tokens) && own.dtype() == dtype;
+      partial = in_place ? own : Tensor(scratch_->data(), dtype, shape);
     }
     compute(partial);
     return sum(partial, rows_per_token, own);
@@ -76,11 +80,12 @@ class TensorGroup {
 
   /// As sum_to_owners of one row a token, but the sum may be left to the add_and_norm or finish_sum
   /// that comes next. Until then `own` is not complete, or not written at all. With `begins` the
-  /// sum is where the residual stream begins, of which `own` are the rows.
+  /// sum is where the residual stream begins, of which `own` are the rows; each element is one
+  /// rank's, and zero elsewhere.
   template <class Compute>
   Result<void> leave_sum(std::int64_t tokens, const Tensor& own, Compute&& compute,
                          bool begins = false) {
-    if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute);
+    if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute, begins);
     left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
     left_begins_ = begins;
     compute(left_);

@@ -83,8 +83,12 @@ Result<HostTensor> Weights::matrix(Parameter parameter, std::int64_t layer) cons
 Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   const WeightRule& found = rule(parameter);
   if (!is_row_parallel(found.shard)) return 1;
-  return segments_per_rank(checkpoint_name(found, layer, 0), segment_extent(found, config_),
-                           shard_of(parameter).size);
+  const std::int64_t extent = segment_extent(found, config_);
+  const int ranks = shard_of(parameter).size;
+  const std::string name = checkpoint_name(found, layer, 0);
+  // Experts that are split are summed otherwise than whole ones.
+  if (!exact_sums_ || is_expert(parameter)) return segments_per_rank(name, extent, ranks);
+  return segments_per_rank(name, extent, ranks, most_exact_segments);
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {

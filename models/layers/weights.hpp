@@ -6,6 +6,7 @@
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/layers/model_limits.hpp"
 #include "models/layers/parameters.hpp"
 #include "models/ops/ops.hpp"
 #include "models/ops/stored_matrix.hpp"
@@ -24,16 +25,18 @@ namespace troupe {
 /// and what Ops says when device memory runs out.
 class Weights {
  public:
-  /// The weights of `rank`, for which check_weights must have passed. `compute`: bf16 rounds all
-  /// matrices to bf16; f32 keeps them as stored.
+  /// The weights of `rank`, for which check_weights must have passed. `limits` say in what
+  /// precision they are wanted: bf16 rounds all matrices to bf16; f32 keeps them as stored.
   Weights(const ModelConfig& config, const Checkpoint& checkpoint,
-          std::span<const WeightRule> rules, const Mesh& mesh, int rank, DType compute, Ops& ops)
+          std::span<const WeightRule> rules, const Mesh& mesh, int rank, const ModelLimits& limits,
+          Ops& ops)
       : config_(config),
         checkpoint_(checkpoint),
         rules_(rules),
         shard_{mesh.coordinates(rank).tensor, mesh.shape().tensor},
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
-        compute_(compute),
+        compute_(limits.compute),
+        exact_sums_(limits.exact_sums),
         ops_(ops) {}
 
   using Stack = std::initializer_list<Parameter>;
@@ -73,6 +76,7 @@ class Weights {
   ShardOf shard_;
   ExpertShare experts_;
   DType compute_;
+  bool exact_sums_;
   Ops& ops_;
 };
 

@@ -19,12 +19,13 @@ struct ExpertWork {
   DType result = DType::f32;  ///< of these
 };
 
+/// `result` is the dtype of what they make, where no other thing says it.
 ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGroup& group,
-                       DType activation) {
+                       DType result) {
   const ExpertShare& share = group.share();
   if (const RowExchange* rows = group.rows()) {
     const std::int64_t pairs = rows->places() * moe.top_k;
-    return {rows->layout().most_rows, share.experts.count, pairs, 1, pairs, activation};
+    return {rows->layout().most_rows, share.experts.count, pairs, 1, pairs, result};
   }
   if (const ExpertExchange* pairs = group.pairs()) {
     const ExpertLayout& layout = pairs->layout();
@@ -32,7 +33,7 @@ ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGr
             layout.parts,       layout.most_tokens * moe.top_k, DType::f32};
   }
   const std::int64_t rows = tokens * moe.top_k;
-  return {tokens, share.experts.count, rows, share.part.size, rows, activation};
+  return {tokens, share.experts.count, rows, share.part.size, rows, result};
 }
 
 Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std::int64_t hidden,
@@ -124,14 +125,15 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
   const std::int64_t hidden = config.hidden_size;
+  const DType exact = limits.exact_sums ? DType::f32 : activation;
   const ExpertWork work =
-      config.moe ? expert_work(*config.moe, tokens, experts, activation) : ExpertWork();
+      config.moe ? expert_work(*config.moe, tokens, experts, exact) : ExpertWork();
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
   // Sums of partial sums that were rounded need no more digits than those.
-  const DType summed = shard.size > 1 ? activation : DType::f32;
+  const DType summed = shard.size > 1 ? exact : DType::f32;
   TROUPE_TRY(space.update, ops.allocate(summed, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));

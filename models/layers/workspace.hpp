@@ -46,8 +46,8 @@ struct Workspace {
                                   ShardOf shard, const ExpertGroup& experts, Ops& ops);
 
   DeviceTensor residual;  // [T, hidden] activation: the residual stream
-  /// What the last block adds to the residual stream. [T, hidden], f32 on one tensor rank, else
-  /// activation.
+  /// What the last block adds to the residual stream. [T, hidden], f32 on one tensor rank or where
+  /// sums are exact, else activation.
   DeviceTensor update;
   DeviceTensor normed;         // [T, hidden] activation: input of a block
   DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
@@ -69,8 +69,8 @@ struct Workspace {
   DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
-  /// Experts' output: [rows, hidden] activation; where rows of pairs are exchanged [X * k, hidden]
-  /// f32.
+  /// Experts' output: [rows, hidden] activation, or f32 where sums are exact; where rows of pairs
+  /// are exchanged [X * k, hidden] f32.
   DeviceTensor expert_rows;
   DeviceTensor shared_rows;  // [T, hidden] as update: output of the MLP that all tokens take
   ExchangeBuffers exchange;  // empty unless rows of pairs are exchanged

@@ -32,19 +32,19 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
                                  ShardOf shard, const LoadProgress& progress) {
   const Family& family = family_of(config_.architecture);
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
-                        limits_.compute, ops_);
+                        limits_, ops_);
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
+  const DType partial = limits_.exact_sums ? DType::f32 : ops_.activation_dtype();
   // Of sums that are rounded anyway a token has one row.
-  const bool sums_pairs =
-      config_.moe && !experts_.exchanges() && ops_.activation_dtype() == DType::f32;
+  const bool sums_pairs = config_.moe && !experts_.exchanges() && partial == DType::f32;
   const std::int64_t rows_per_token = sums_pairs ? config_.moe->top_k : 1;
   TROUPE_TRY(auto tensor,
              TensorGroup::create(shard.size > 1 ? parallel.tensor.device : nullptr,
                                  parallel.sequence_parallel,
                                  limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
-                                 config_.hidden_size, experts_.exchanges(), ops_));
+                                 config_.hidden_size, experts_.exchanges(), partial, ops_));
   tensor_.emplace(std::move(tensor));
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;

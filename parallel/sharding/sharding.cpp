@@ -8,8 +8,6 @@ namespace troupe {
 
 namespace {
 
-constexpr int most_segments = 8;
-
 Slice times(Slice slice, std::int64_t factor) {
   return {slice.begin * factor, slice.count * factor};
 }
@@ -126,15 +124,16 @@ Result<Slice> gate_up_rows(std::int64_t intermediate, ShardOf shard) {
   return even_slice("intermediate size", intermediate, shard);
 }
 
-int row_parallel_segments(std::int64_t extent) {
+int row_parallel_segments(std::int64_t extent, int most) {
   assert(extent > 0);
-  int segments = most_segments;
+  int segments = most;
   while (extent % segments != 0) segments /= 2;
   return segments;
 }
 
-Result<int> segments_per_rank(std::string_view what, std::int64_t extent, int tensor_size) {
-  const int segments = row_parallel_segments(extent);
+Result<int> segments_per_rank(std::string_view what, std::int64_t extent, int tensor_size,
+                              int most) {
+  const int segments = row_parallel_segments(extent, most);
   if (tensor_size >= 1 && segments % tensor_size == 0) return segments / tensor_size;
   return fail(ErrorCode::invalid_argument,
               "tensor size {} does not divide the {} segments of {} {}, which keep results the "

@@ -117,6 +117,13 @@ using namespace cuda;
 void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
   AttentionShape seeing_all = shape;  // layers with a window have no plan
   seeing_all.window = 0;
+  if (deterministic_) {
+    if (!batch.sequences.empty() && SteadyAttention::supports(seeing_all, dtype_, dtype_) &&
+        SteadyAttention::suits(batch)) {
+      check(steady_attention_->plan(seeing_all, batch, stream()));
+    }
+    return;
+  }
   if (batch.sequences.empty() || !flash_attention_ ||
       !FlashAttention::supports(seeing_all, dtype_, dtype_)) {
     return;
@@ -132,7 +139,13 @@ void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const Atte
                         const KvLayer& cache, const Tensor& out) {
   if (q.empty()) return;
   const DType stored = cache.keys.dtype();
-  if (DecodeAttention::supports(shape, stored, q.dtype()) && DecodeAttention::suits(batch)) {
+  if (deterministic_ && SteadyAttention::supports(shape, stored, q.dtype()) &&
+      SteadyAttention::suits(batch)) {
+    check(steady_attention_->attend(q, shape, batch, cache, out, stream()));
+    return;
+  }
+  if (!deterministic_ && DecodeAttention::supports(shape, stored, q.dtype()) &&
+      DecodeAttention::suits(batch)) {
     check(decode_attention_->attend(q, shape, batch, cache, out, stream()));
     return;
   }

@@ -170,7 +170,7 @@ void CudaOps::expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down
                        .experts = down.experts(),
                        .hidden = down.out_features(),
                        .inner = down.in_features()};
-  if (x.dtype() == DType::bf16 && few_experts_fit(few)) {
+  if (!deterministic_ && x.dtype() == DType::bf16 && few_experts_fit(few)) {
     check(run_few_experts(few, stream()), "expert_mlp");
     return;
   }

@@ -9,6 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
+constexpr std::int64_t segment_parts = 16 << 20;  // f32
 constexpr std::int64_t most_sampled_rows = 65536;
 
 struct CudaRecording final : Recording {
@@ -38,6 +39,10 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
     return fail(ErrorCode::invalid_argument, "the GPU computes in f32 or bf16, not in {}",
                 to_string(options.dtype));
   }
+  if (options.deterministic && options.dtype != DType::bf16) {
+    return fail(ErrorCode::unsupported, "deterministic products on GPUs are of bf16, not of {}",
+                to_string(options.dtype));
+  }
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices);
       error != cudaSuccess || options.device >= devices) {
@@ -53,22 +58,35 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   (void)ops->stream();  // makes the device this thread's
   ops->check(cudaStreamCreateWithFlags(&ops->stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   if (ops->error_) return *ops->error_;
-  TROUPE_TRY(DeviceTensor workspace, ops->allocate(DType::u8, {workspace_bytes}));
-  TROUPE_TRY(ops->products_, CudaProducts::create(std::move(workspace), options.tunes_products));
-  if (options.dtype == DType::bf16) {
-    TROUPE_TRY(ops->flash_attention_, FlashAttention::create());
-    TROUPE_TRY(ops->decode_attention_, DecodeAttention::create());
-  }
+  TROUPE_CHECK(ops->make_parts(options));
   TROUPE_TRY(ops->sampled_rows_,
              ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
   TROUPE_CHECK(ops->synchronize());
   return std::unique_ptr<Ops>(std::move(ops));
 }
 
+Result<void> CudaOps::make_parts(const CudaOpsOptions& options) {
+  TROUPE_TRY(DeviceTensor workspace, allocate(DType::u8, {workspace_bytes}));
+  if (options.deterministic) {
+    TROUPE_TRY(DeviceTensor parts, allocate(DType::f32, {segment_parts}));
+    TROUPE_TRY(steady_dense_, SteadyDense::create({std::move(workspace), std::move(parts)},
+                                                  options.tunes_products));
+    TROUPE_TRY(steady_attention_, SteadyAttention::create());
+    return {};
+  }
+  TROUPE_TRY(products_, CudaProducts::create(std::move(workspace), options.tunes_products));
+  if (options.dtype == DType::bf16) {
+    TROUPE_TRY(flash_attention_, FlashAttention::create());
+    TROUPE_TRY(decode_attention_, DecodeAttention::create());
+  }
+  return {};
+}
+
 CudaOps::~CudaOps() {
   upload_.reset();
   if (stream_ != nullptr) cudaStreamSynchronize(stream());
   products_.reset();
+  steady_dense_.reset();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -149,6 +167,7 @@ Result<void> CudaOps::synchronize() {
 }
 
 bool CudaOps::can_record(const AttentionShape& shape, DType stored) const {
+  if (deterministic_) return SteadyAttention::supports(shape, stored, dtype_);
   return flash_attention_ != nullptr && FlashAttention::supports(shape, stored, dtype_);
 }
 
@@ -195,15 +214,19 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t 
 
 void CudaOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
-  const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
-  check(products_->multiply(matrix, x, out, stream()));
+  const auto& linear = static_cast<const CudaLinear&>(weight);
+  if (deterministic_) {
+    check(steady_dense_->multiply(linear.weight(), linear.segments(), x, out, stream()));
+    return;
+  }
+  check(products_->multiply(linear.weight(), x, out, stream()));
 }
 
 void CudaOps::linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                              const Tensor& out) {
   if (x[0] == 0) return;
   const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
-  if (products_->multiplies_gated(matrix, x)) {
+  if (!deterministic_ && products_->multiplies_gated(matrix, x)) {
     check(products_->multiply_gated(matrix, x, out, stream()));
   } else {
     Ops::linear_gate_up(weight, x, scratch, out);

@@ -12,6 +12,10 @@ struct CudaOpsOptions {
   /// bf16 products take the algorithm that was measured to be fastest, which may be another one
   /// next time; else the one that cuBLASLt advises.
   bool tunes_products = true;
+  /// A row of any operation has the same bits whatever the batch and on every GPU of a kind; a
+  /// row-parallel product is the tree sum of its segments, of which all ranks together have at most
+  /// most_steady_segments. bf16 alone.
+  bool deterministic = false;
 };
 
 /// Ops on an NVIDIA GPU. Operations are enqueued on one stream; an Ops is used by one thread at a
@@ -19,8 +23,9 @@ struct CudaOpsOptions {
 ///
 /// Weights and activations have the dtype of the options: f32 products are exact fp32 (no TF32),
 /// bf16 ones are accumulated in fp32 on tensor cores. A row of experts' products is the same in
-/// bits whatever the batch; one of dense products may differ between batches of up to 8 rows, and
-/// those of the sizes that cuBLASLt is given an algorithm each (rows_bucket). allocate_kv wants a
+/// bits whatever the batch; unless `deterministic` asks for more, one of dense products may differ
+/// between batches of up to 8 rows, and those of the sizes that cuBLASLt is given an algorithm each
+/// (rows_bucket), and one of attention between passes of other lengths. allocate_kv wants a
 /// head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim], values
 /// the same.
 ///

@@ -11,6 +11,8 @@
 #include "models/ops/cuda/cuda_products.hpp"
 #include "models/ops/cuda/decode_attention.hpp"
 #include "models/ops/cuda/flash_attention.hpp"
+#include "models/ops/cuda/steady_attention.hpp"
+#include "models/ops/cuda/steady_dense.hpp"
 #include "models/ops/cuda/weight_upload.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
@@ -19,15 +21,18 @@ namespace troupe {
 /// A weight as it came, [n, k] row-major in the Ops' dtype.
 class CudaLinear final : public Linear {
  public:
-  explicit CudaLinear(DeviceTensor weight) : weight_(std::move(weight)) {}
+  explicit CudaLinear(DeviceTensor weight, int segments = 1)
+      : weight_(std::move(weight)), segments_(segments) {}
 
   std::int64_t out_features() const override { return weight_->shape()[0]; }
   std::int64_t in_features() const override { return weight_->shape()[1]; }
   std::size_t bytes() const override { return weight_->bytes(); }
   const Tensor& weight() const { return weight_.view(); }
+  int segments() const { return segments_; }  ///< of k: deterministic products add their sums
 
  private:
   DeviceTensor weight_;
+  int segments_;
 };
 
 /// Weights as they came, [experts, n, k] row-major.
@@ -147,8 +152,10 @@ class CudaOps final : public Ops {
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)
-      : device_(options.device), dtype_(options.dtype) {}
+      : device_(options.device), dtype_(options.dtype), deterministic_(options.deterministic) {}
 
+  /// Makes what computes products and attention.
+  Result<void> make_parts(const CudaOpsOptions& options);
   /// Notes the first failing operation.
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
@@ -162,11 +169,14 @@ class CudaOps final : public Ops {
 
   int device_;
   DType dtype_;
+  bool deterministic_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
-  std::unique_ptr<CudaProducts> products_;
+  std::unique_ptr<CudaProducts> products_;             ///< unless deterministic
   std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
   std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
+  std::unique_ptr<SteadyDense> steady_dense_;          ///< if deterministic, in place of those
+  std::unique_ptr<SteadyAttention> steady_attention_;  ///< likewise
   DeviceTensor sampled_rows_;                          ///< SampledRows of a pass, as bytes
   CudaMarks marks_;
   std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()

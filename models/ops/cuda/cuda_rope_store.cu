@@ -204,18 +204,17 @@ const float* floats_of(const Tensor& tensor) {
 constexpr std::int64_t few_tokens = 32;
 
 template <int pairs>
-auto* pairs_kernel(std::int64_t tokens) {
-  return tokens <= few_tokens ? norm_rope_store_pairs<pairs, 1>
-                              : norm_rope_store_pairs<pairs, heads_at_once>;
+auto* pairs_kernel(int heads) {
+  return heads == 1 ? norm_rope_store_pairs<pairs, 1> : norm_rope_store_pairs<pairs, heads_at_once>;
 }
 
 cudaError_t store_pairs(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
                         const Tensor& rope, const AttentionShape& shape,
                         const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out,
-                        cudaStream_t stream) {
+                        bool one_kernel, cudaStream_t stream) {
   const std::int64_t tokens = batch.positions[0];
-  const int heads = tokens <= few_tokens ? 1 : heads_at_once;
-  const auto kernel = shape.head_dim == 128 ? pairs_kernel<1>(tokens) : pairs_kernel<2>(tokens);
+  const int heads = tokens <= few_tokens && !one_kernel ? 1 : heads_at_once;
+  const auto kernel = shape.head_dim == 128 ? pairs_kernel<1>(heads) : pairs_kernel<2>(heads);
   const Grid grid{dim3(static_cast<unsigned>(tokens),
                        blocks_of(shape.heads + 2 * shape.kv_heads, store_warps * heads)),
                   warp * store_warps};
@@ -239,7 +238,8 @@ void CudaOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Ten
   if (tokens == 0) return;
   const bool in_pairs = shape.head_dim == 128 || shape.head_dim == 256;
   if (in_pairs && qkv.dtype() == DType::bf16 && cache.keys.dtype() == DType::bf16) {
-    check(store_pairs(qkv, q_norm, k_norm, eps, rope, shape, batch, cache, q_out, stream()),
+    check(store_pairs(qkv, q_norm, k_norm, eps, rope, shape, batch, cache, q_out, deterministic_,
+                      stream()),
           "norm_rope_store");
     return;
   }

@@ -210,7 +210,7 @@ void CudaOps::choose_experts(const Tensor& logits, const Tensor& bias, const Rou
   bool chosen = false;
   with_scores_a_lane(routing, [&](auto per_lane) {
     if constexpr (per_lane > 0) {
-      if (tokens < 1 || tokens > most_few_tokens) return;
+      if (tokens < 1 || tokens > most_few_tokens || deterministic_) return;
       const unsigned threads = static_cast<unsigned>(std::max(tokens, 8) * warp);
       check(launch_early(choose_for_few<per_lane>, {dim3(1), threads}, stream(), logits.as<float>(),
                          bias.empty() ? nullptr : bias.as<float>(), routing, tokens,
@@ -233,7 +233,7 @@ void CudaOps::route_tokens(const Linear& router, const Tensor& x, const Tensor& 
                       .tokens = x[0],
                       .hidden = x[1],
                       .routing = routing_of(options, weight[0])};
-  if (x.dtype() == DType::bf16 && few_router_fits(few)) {
+  if (!deterministic_ && x.dtype() == DType::bf16 && few_router_fits(few)) {
     check(run_few_router(few, few_choices(choices, batch, counts), stream()), "route_tokens");
     return;
   }

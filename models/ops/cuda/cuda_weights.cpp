@@ -1,9 +1,20 @@
+#include <algorithm>
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/steady_products.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
+
+namespace {
+
+/// A linear with a number of segments that deterministic products take.
+std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments) {
+  return std::make_unique<CudaLinear>(std::move(weight), std::min(segments, most_steady_segments));
+}
+
+}  // namespace
 
 Result<DeviceTensor> CudaOps::prepare_table(const Tensor& weight) {
   TROUPE_TRY(DeviceTensor table, allocate(dtype_, weight.shape()));
@@ -22,9 +33,9 @@ Result<void> CudaOps::upload_weight(const Tensor& weight, const Tensor& device) 
   return synchronize();
 }
 
-Result<std::unique_ptr<Linear>> CudaOps::prepare(const Tensor& weight, int /*segments*/) {
+Result<std::unique_ptr<Linear>> CudaOps::prepare(const Tensor& weight, int segments) {
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
-  return std::unique_ptr<Linear>(std::make_unique<CudaLinear>(std::move(table)));
+  return linear_of(std::move(table), segments);
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaOps::prepare_grouped(std::span<const Tensor> weights,
@@ -39,9 +50,9 @@ Result<std::unique_ptr<GroupedLinear>> CudaOps::prepare_grouped(std::span<const 
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
 }
 
-Result<std::unique_ptr<Linear>> CudaOps::load(const StoredMatrix& weight, int /*segments*/) {
+Result<std::unique_ptr<Linear>> CudaOps::load(const StoredMatrix& weight, int segments) {
   TROUPE_TRY(DeviceTensor table, load_table(weight));
-  return std::unique_ptr<Linear>(std::make_unique<CudaLinear>(std::move(table)));
+  return linear_of(std::move(table), segments);
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaOps::load_grouped(std::span<const StoredMatrix> weights,

@@ -1,4 +1,5 @@
 #include "models/ops/cuda/decode_kernel.hpp"
+#include "models/ops/cuda/decode_lanes.cuh"
 #include "models/ops/cuda/few_rows.cuh"
 #include "models/ops/cuda/hopper.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -9,30 +10,6 @@ namespace cuda {
 namespace {
 
 constexpr int page = decode_page, most_heads = most_decode_group;
-
-/// Of an 8 x 8 matrix of bf16, of which a lane has two neighbours of row lane / 4: its transpose.
-__device__ __forceinline__ std::uint32_t transposed(float left, float right) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
-  std::uint32_t value = *reinterpret_cast<const std::uint32_t*>(&pair);
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(value));
-  return value;
-}
-__device__ __forceinline__ float max_of_column(float value) {
-#pragma unroll
-  for (int lanes = 4; lanes < 32; lanes *= 2) {
-    value = fmaxf(value, __shfl_xor_sync(~0U, value, lanes));
-  }
-  return value;
-}
-__device__ __forceinline__ float sum_of_column(float value) {
-#pragma unroll
-  for (int lanes = 4; lanes < 32; lanes *= 2) value += __shfl_xor_sync(~0U, value, lanes);
-  return value;
-}
-__device__ __forceinline__ uint4 word_pairs(uint4 a, uint4 b, unsigned which) {
-  return {__byte_perm(a.x, b.x, which), __byte_perm(a.y, b.y, which), __byte_perm(a.z, b.z, which),
-          __byte_perm(a.w, b.w, which)};
-}
 
 /// The online softmax of a warp: of the query heads 2 (lane % 4) and the next, the scores' maximum
 /// and this lane's share of their total; of all heads, sums[c][w] has the elements

@@ -10,15 +10,18 @@ constexpr std::uint32_t alignment = 16;
 
 std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle,
                                                      const ProductKind& kind,
-                                                     std::size_t workspace_bytes, int most) {
+                                                     std::size_t workspace_bytes, int most,
+                                                     bool whole_k) {
   ProductLayout layout(kind);
   cublasLtMatmulPreferenceOpaque_t preference{};
   cublasLtMatmulPreferenceInit(&preference);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value);
   };
+  constexpr std::uint32_t in_fp32 =
+      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+      whole_k ? std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE} : in_fp32);
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -8,10 +8,11 @@
 namespace troupe {
 
 /// Up to `most` algorithms that cuBLASLt advises for a kind of product, the one it deems fastest
-/// first. Partial sums of a k that is split are added in fp32.
+/// first. Partial sums of a k that is split are added in fp32; with `whole_k` it is not split.
 std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle,
                                                      const ProductKind& kind,
-                                                     std::size_t workspace_bytes, int most);
+                                                     std::size_t workspace_bytes, int most,
+                                                     bool whole_k = false);
 
 /// Takes cuBLASLt's first advice, which is asked for once a kind.
 class ProductAdvice final : public ProductAlgorithms {

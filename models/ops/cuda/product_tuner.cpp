@@ -16,6 +16,7 @@
 
 #include "models/ops/cuda/product_advice.hpp"
 #include "models/ops/cuda/tuning_memory.hpp"
+#include "models/ops/cuda/tuning_run.hpp"
 
 namespace troupe {
 namespace {
@@ -24,64 +25,9 @@ constexpr int most_candidates = 8;
 constexpr int runs = 5;
 constexpr float enough_ms = 4.0F;  // of measured runs
 constexpr std::size_t most_operand_bytes = std::size_t{3} << 30;
-/// Written before a run, so that no run finds operands in the device's cache that the last one
-/// left.
-constexpr std::size_t flush_bytes = std::size_t{96} << 20;
 /// Others must be this much faster than the first advice: the same product takes a few percent more
 /// or less from one second to the next.
 constexpr float clearly_faster = 0.95F;
-
-/// Device memory in the order of a stream, which may be had while another stream is captured.
-class StreamMemory {
- public:
-  StreamMemory(std::size_t bytes, cudaStream_t stream) : stream_(stream) {
-    if (cudaMallocAsync(&memory_, bytes, stream) == cudaSuccess) return;
-    memory_ = nullptr;
-    cudaGetLastError();  // the caller sees that there is none
-  }
-  StreamMemory(const StreamMemory&) = delete;
-  StreamMemory& operator=(const StreamMemory&) = delete;
-  ~StreamMemory() {
-    if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
-  }
-  void* get() const { return memory_; }
-
- private:
-  cudaStream_t stream_;
-  void* memory_ = nullptr;
-};
-
-/// Two moments in a stream.
-class Stopwatch {
- public:
-  Stopwatch() {
-    cudaEventCreate(&begin_);
-    cudaEventCreate(&end_);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  void start(cudaStream_t stream) { cudaEventRecord(begin_, stream); }
-  float stop_ms(cudaStream_t stream) {
-    float ms = std::numeric_limits<float>::infinity();
-    cudaEventRecord(end_, stream);
-    if (cudaEventSynchronize(end_) == cudaSuccess) cudaEventElapsedTime(&ms, begin_, end_);
-    return ms;
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
-std::optional<DType> dtype_of_name(std::string_view name) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    if (to_string(dtype) == name) return dtype;
-  }
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -185,22 +131,25 @@ void ProductTuner::read_file() {
   }
 }
 
-// Lines are appended whole, so that processes may do it at the same time.
 void ProductTuner::note(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const {
   if (file_.empty()) return;
   std::string line = fmt::format("{} {} {} {} {}", kind.n, kind.k, kind.rows, to_string(kind.in),
                                  to_string(kind.out));
   for (const auto word : algorithm.data) line += fmt::format(" {:x}", word);
   line += "\n";
+  append_tuning(file_, line);
+}
+
+void append_tuning(const std::string& to, const std::string& line) {
   std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), ignored);
-  if (std::FILE* file = std::fopen(file_.c_str(), "ae"); file != nullptr) {
+  std::filesystem::create_directories(std::filesystem::path(to).parent_path(), ignored);
+  if (std::FILE* file = std::fopen(to.c_str(), "ae"); file != nullptr) {
     std::fwrite(line.data(), 1, line.size(), file);
     std::fclose(file);
   }
 }
 
-std::string tuning_file() {
+std::string tuning_file(std::string_view what) {
   std::string folder;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     folder = cache;
@@ -218,7 +167,7 @@ std::string tuning_file() {
   std::string name = properties.name;
   std::ranges::replace_if(
       name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
-  return fmt::format("{}/troupe/products-{}-cublaslt-{}.txt", folder, name, cublasLtGetVersion());
+  return fmt::format("{}/troupe/{}-{}-cublaslt-{}.txt", folder, what, name, cublasLtGetVersion());
 }
 
 }  // namespace troupe

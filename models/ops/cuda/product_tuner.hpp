@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/ops/cuda/cuda_products.hpp"
@@ -42,8 +43,10 @@ class ProductTuner final : public ProductAlgorithms {
 };
 
 /// Where ProductTuner keeps what it measured on the current device: in `troupe` in the user's cache
-/// folder ($XDG_CACHE_HOME or ~/.cache), named after the GPU and cuBLASLt's version. "" if the user
-/// has none.
-std::string tuning_file();
+/// folder ($XDG_CACHE_HOME or ~/.cache), named `what`, after the GPU and after cuBLASLt's version.
+/// "" if the user has none.
+std::string tuning_file(std::string_view what = "products");
+/// Appends a line, whole, so that processes may do it at the same time.
+void append_tuning(const std::string& to, const std::string& line);
 
 }  // namespace troupe

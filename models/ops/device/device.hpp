@@ -18,6 +18,7 @@ struct OpsOptions {
   int device = 0;            ///< of several GPUs
   int threads = 1;           ///< of a CPU's operations
   bool cores_are_shared = false;
+  bool deterministic = false;  ///< of GPUs, as CudaOpsOptions; CPUs' operations are anyway
 };
 
 /// Ops on a device of this machine. Errors: those of make_cpu_ops or make_cuda_ops; unsupported if

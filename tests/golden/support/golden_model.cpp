@@ -62,7 +62,8 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
 }
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
-                         const ParallelContext& parallel, std::unique_ptr<Ops> ops) {
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
+                         bool exact_sums) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
@@ -72,6 +73,7 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   limits.max_head_rows = 512;
   limits.compute = precision;
   limits.kv_dtype = precision;
+  limits.exact_sums = exact_sums;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner, Runner::create(*loaded.ops, *loaded.model, blocks));
   return loaded;

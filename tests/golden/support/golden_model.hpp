@@ -37,7 +37,9 @@ std::string missing_model_message(const std::string& name);
 std::filesystem::path data_folder();
 
 /// What load() runs models on: the CPU, unless a program has definitions of its own for these.
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0);
+/// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
+                                             bool deterministic = false);
 /// Most ranks that can run at the same time.
 int most_golden_ranks();
 /// The collectives for tensors of `ops`, of a rank whose others are `host`; null where those are
@@ -54,9 +56,10 @@ struct LoadedModel {
 /// `precision` f32 or bf16, of weights and KV cache alike.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
-/// The same on `ops`, which were made for `precision`.
+/// The same on `ops`, which were made for `precision`; with `exact_sums` as ModelLimits has it.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
-                         const ParallelContext& parallel, std::unique_ptr<Ops> ops);
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
+                         bool exact_sums = false);
 
 /// One prompt of a logits file.
 struct GoldenPrompt {

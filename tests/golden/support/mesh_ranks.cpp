@@ -51,7 +51,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
              }));
   const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
     const auto at = static_cast<std::size_t>(rank);
-    TROUPE_TRY(auto ops, make_golden_ops(precision, rank));
+    TROUPE_TRY(auto ops, make_golden_ops(precision, rank, ranks.deterministic));
     std::vector<std::unique_ptr<Collectives>> on_device;
     std::vector<RankGroup> groups;
     for (const auto* group : {&tensor, &pipeline, &experts}) {
@@ -70,7 +70,8 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                                    .tensor = groups[0],
                                    .pipeline = groups[1],
                                    .experts = groups[2]};
-    TROUPE_TRY(const LoadedModel loaded, load(folder, precision, parallel, std::move(ops)));
+    TROUPE_TRY(const LoadedModel loaded,
+               load(folder, precision, parallel, std::move(ops), ranks.deterministic));
     auto found = body(*loaded.runner, rank);
     // Nobody's memory goes while another still reads it.
     for (const auto& group : on_device) {

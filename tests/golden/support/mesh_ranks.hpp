@@ -16,6 +16,7 @@ struct MeshRanks {
   MeshShape shape;
   int expert_parallel_size = 1;
   bool sequence_parallel = false;
+  bool deterministic = false;  ///< of GPUs: bits depend on neither the batch nor the tensor size
   /// If set, takes the place of each rank's collectives, which it is given.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
 };

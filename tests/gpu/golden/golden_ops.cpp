@@ -6,8 +6,8 @@
 
 namespace troupe::golden {
 
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank) {
-  return make_cuda_ops({.device = rank, .dtype = precision});
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool deterministic) {
+  return make_cuda_ops({.device = rank, .dtype = precision, .deterministic = deterministic});
 }
 
 int most_golden_ranks() {

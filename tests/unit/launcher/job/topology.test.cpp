@@ -167,5 +167,31 @@ TEST(Topology, refuses_more_workers_than_the_node_takes) {
   EXPECT_EQ(refusal(config, moe_model()), "accepted");
 }
 
+TEST(Topology, deterministic_gpus_take_whole_experts_and_tensor_sizes_up_to_four) {
+  const auto refusal_of = [](const MeshShape& shape, int experts, const ModelConfig& model,
+                             bool bf16 = true) {
+    const auto mesh = Mesh::create(shape, experts);
+    EXPECT_TRUE(mesh.ok()) << mesh.error().message;
+    const auto checked = check_deterministic_gpus(*mesh, model, bf16);
+    return checked.ok() ? "accepted" : checked.error().message;
+  };
+  const std::string otherwise = "; or leave it at auto, or set cluster.device: cpu";
+  EXPECT_EQ(refusal_of({.tensor = 4}, 1, dense_model()), "accepted");
+  EXPECT_EQ(refusal_of({.data = 2, .pipeline = 2, .tensor = 2}, 1, dense_model()), "accepted");
+  EXPECT_EQ(refusal_of({.tensor = 4}, 4, moe_model()), "accepted");
+  EXPECT_EQ(refusal_of({.data = 2, .tensor = 2}, 4, moe_model()), "accepted");
+  EXPECT_EQ(
+      refusal_of({.tensor = 1}, 1, moe_model(), false),
+      "engine.deterministic: true on GPUs is for bfloat16: set model.dtype: bfloat16" + otherwise);
+  EXPECT_EQ(refusal_of({.tensor = 8}, 1, dense_model()),
+            "engine.deterministic: true on GPUs takes parallel.tensor_parallel_size 1, 2 or 4, "
+            "not 8" +
+                otherwise);
+  EXPECT_EQ(refusal_of({.tensor = 4}, 2, moe_model()),
+            "engine.deterministic: true on GPUs takes whole experts: set "
+            "parallel.expert_parallel_size: 4" +
+                otherwise);
+}
+
 }  // namespace
 }  // namespace troupe

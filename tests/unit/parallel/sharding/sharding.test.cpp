@@ -128,5 +128,15 @@ TEST(Sharding, segments_are_the_largest_power_of_two_up_to_eight) {
   EXPECT_FALSE(segments_per_rank("heads", 12, 3).ok());
 }
 
+TEST(Sharding, segments_are_no_more_than_asked_for) {
+  EXPECT_EQ(row_parallel_segments(768, 4), 4);
+  EXPECT_EQ(row_parallel_segments(6, 4), 2);
+  EXPECT_EQ(*segments_per_rank("heads", 16, 2, 4), 2);
+  EXPECT_EQ(*segments_per_rank("heads", 16, 4, 4), 1);
+  EXPECT_EQ(refusal(segments_per_rank("heads", 16, 8, 4)),
+            "tensor size 8 does not divide the 4 segments of heads 16, which keep results the same "
+            "at every tensor size");
+}
+
 }  // namespace
 }  // namespace troupe
