@@ -33,12 +33,15 @@ Result<void> Attention::forward(const Tensor& x, const AttentionBatch& batch, co
   const Tensor qkv = space_.qkv->rows(0, tokens);
   const Tensor query = space_.query->rows(0, tokens);
   const Tensor attended = space_.attended->rows(0, tokens);
-  ops_.linear(*qkv_, x, qkv);
+  TROUPE_CHECK(group_.by_parts(tokens, [&](Slice rows) {
+    ops_.linear(*qkv_, x.rows(rows.begin, rows.count), qkv.rows(rows.begin, rows.count));
+  }));
   if (!qkv_bias_->empty()) ops_.add_bias(qkv, qkv_bias_);
   ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
   ops_.attention(query, shape_, batch, cache, attended);
-  TROUPE_CHECK(group_.leave_sum(
-      tokens, out, [&](const Tensor& sums) { ops_.linear(*output_, attended, sums); }));
+  TROUPE_CHECK(group_.leave_sum_by_parts(tokens, out, [&](Slice rows, const Tensor& sums) {
+    ops_.linear(*output_, attended.rows(rows.begin, rows.count), sums);
+  }));
   if (output_bias_->empty()) return {};
   TROUPE_CHECK(group_.finish_sum(out));
   ops_.add_bias(out, output_bias_);

@@ -14,7 +14,7 @@ Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int6
 Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& batch,
                                    const Tensor& rope, const KvLayer& cache) const {
   const std::int64_t tokens = batch.positions[0];
-  const Tensor normed = space_.normed->rows(0, tokens);
+  const Tensor normed = group_.normed_rows(space_.normed, tokens);
   if (tokens == 0) return feed_forward_->forward(normed, hidden.update);
   TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {attention_norm_, norm_eps_, normed, true}));
   TROUPE_CHECK(attention_->forward(normed, batch, rope, cache, hidden.update));

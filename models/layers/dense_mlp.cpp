@@ -17,14 +17,14 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
-  return group_.leave_sum(tokens, out, [&](const Tensor& sums) {
+  return group_.leave_sum_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
     const std::int64_t at_once = ops_.rows_at_once();
-    for (std::int64_t begin = 0; begin < tokens; begin += at_once) {
-      const std::int64_t rows = std::min(at_once, tokens - begin);
+    for (std::int64_t done = 0; done < part.count; done += at_once) {
+      const std::int64_t rows = std::min(at_once, part.count - done);
       const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
       const Tensor activated = first_rows(space_.activated, rows, inner);
-      ops_.linear_gate_up(*gate_up_, x.rows(begin, rows), gate_up, activated);
-      ops_.linear(*down_, activated, sums.rows(begin, rows));
+      ops_.linear_gate_up(*gate_up_, x.rows(part.begin + done, rows), gate_up, activated);
+      ops_.linear(*down_, activated, sums.rows(done, rows));
     }
   });
 }

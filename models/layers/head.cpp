@@ -49,8 +49,9 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   const bool leaves = tokens_.left().data() != nullptr;
   if (tokens_.divides(tokens) || (leaves && count == tokens)) {
     // Other ranks hold some of the rows, or all are wanted.
-    const Tensor all = space_.normed->rows(0, tokens);
+    const Tensor all = tokens_.normed_rows(space_.normed, tokens);
     TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
+    TROUPE_CHECK(tokens_.await_rows());
     ops_.gather_rows(all, rows, normed);
     return {};
   }

@@ -40,6 +40,9 @@ bool TensorGroup::leaves(std::int64_t tokens) const {
 }
 
 Slice TensorGroup::own_tokens(std::int64_t tokens) const {
+  if (in_parts(tokens)) {  // not in a row
+    return {0, own_of(tokens, SideSums::parts - 1).end()};
+  }
   return divides(tokens) ? token_slice(tokens) : Slice{0, tokens};
 }
 
@@ -73,6 +76,46 @@ Result<void> TensorGroup::finish_sum(const Tensor& own) {
   return partial.data() == nullptr ? Result<void>() : sum(partial, 1, own);
 }
 
+Slice TensorGroup::own_of(std::int64_t tokens, int part) const {
+  const Slice rows = part_of(tokens, part);
+  return {rows.begin / size(), ceil_slice(rows.count, {collectives_->rank(), size()}).count};
+}
+
+Result<void> TensorGroup::await(int part) {
+  const bool unseen = std::exchange(unseen_[static_cast<std::size_t>(part)], false);
+  return unseen ? side_->await(part) : Result<void>();
+}
+
+Result<void> TensorGroup::await_rows() {
+  for (int part = 0; part < SideSums::parts; ++part) TROUPE_CHECK(await(part));
+  return {};
+}
+
+Result<void> TensorGroup::begin_parts(std::int64_t tokens) {
+  for (int part = 0; part < SideSums::parts; ++part) {
+    const Slice rows = part_of(tokens, part);
+    TROUPE_CHECK(side_->begin(part, left_.rows(rows.begin, rows.count)));
+  }
+  return {};
+}
+
+Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
+  const Tensor partial = std::exchange(left_, Tensor());
+  for (int part = 0; part < SideSums::parts; ++part) {
+    const Slice rows = part_of(norm.out[0], part);
+    const Slice own = own_of(norm.out[0], part);
+    TROUPE_CHECK(side_->norm(part, {.partial = partial.rows(rows.begin, rows.count),
+                                    .residual = hidden.residual.rows(own.begin, own.count),
+                                    .weight = norm.weight,
+                                    .eps = norm.eps,
+                                    .normed = norm.out.rows(rows.begin, rows.count),
+                                    .begins = left_begins_,
+                                    .divided = true}));
+    unseen_[static_cast<std::size_t>(part)] = true;
+  }
+  return {};
+}
+
 Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm) {
   const std::int64_t tokens = norm.out[0];
   if (left_.data() == nullptr) {
@@ -81,6 +124,7 @@ Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm
     return norm.of_all_rows ? gather_tokens(norm.out) : Result<void>();
   }
   hidden.has_update = false;
+  if (in_parts(tokens)) return norm_parts(hidden, norm);
   return collectives_->sum_and_norm({.partial = std::exchange(left_, Tensor()),
                                      .residual = hidden.residual,
                                      .weight = norm.weight,

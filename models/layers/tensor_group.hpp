@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <memory>
 #include <vector>
 
 #include "models/layers/hidden_state.hpp"
@@ -22,6 +24,10 @@ namespace troupe {
 /// Where the collectives sum, add and normalise in one go, a block leaves its partial sums to the
 /// next norm (leave_sum, add_and_norm). In passes of many tokens that divides the residual stream
 /// as sequence parallelism does, whether that was asked for or not.
+///
+/// With SideSums, passes of very many tokens are cut into parts besides: what a block reads or
+/// writes row by row it does part by part (by_parts, leave_sum_by_parts), and the sums of one part
+/// go on beside the products of the next.
 class TensorGroup {
  public:
   /// `collectives` of the device may be null on one rank; else they outlive the object, as `ops`
@@ -33,6 +39,10 @@ class TensorGroup {
   static Result<TensorGroup> create(Collectives* collectives, bool sequence_parallel,
                                     std::int64_t max_elements, std::int64_t hidden,
                                     bool own_rows_are_all, DType partial_dtype, Ops& ops);
+
+  /// Passes of very many tokens are cut into parts from now on. Not where residual streams are
+  /// anything but sums that are left and norms of these that all tokens have.
+  void sum_beside(std::unique_ptr<SideSums> side) { side_ = std::move(side); }
 
   int size() const { return collectives_ == nullptr ? 1 : collectives_->size(); }
   Collectives* collectives() const { return collectives_; }  ///< null on one rank
@@ -88,11 +98,51 @@ class TensorGroup {
     if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute, begins);
     left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
     left_begins_ = begins;
+    TROUPE_CHECK(await_rows());
     compute(left_);
-    return {};
+    return in_parts(tokens) ? begin_parts(tokens) : Result<void>();
   }
   /// The partial sums that were left to the next norm; their data is null if none were.
   const Tensor& left() const { return left_; }
+  /// As leave_sum, of a block that reads normalised rows: `compute(rows, partial)` writes the
+  /// partial sums of a Slice of the tokens, which may be all, once their normalised rows are there.
+  template <class Compute>
+  Result<void> leave_sum_by_parts(std::int64_t tokens, const Tensor& own, Compute&& compute) {
+    if (!in_parts(tokens)) {
+      return leave_sum(tokens, own, [&](const Tensor& sums) { compute(Slice{0, tokens}, sums); });
+    }
+    left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
+    left_begins_ = false;
+    for (int part = 0; part < SideSums::parts; ++part) {
+      const Slice rows = part_of(tokens, part);
+      TROUPE_CHECK(await(part));
+      const Tensor sums = left_.rows(rows.begin, rows.count);
+      compute(rows, sums);
+      TROUPE_CHECK(side_->begin(part, sums));
+    }
+    return {};
+  }
+  /// body(rows) of Slices of the tokens, which may be all, once their normalised rows are there.
+  template <class Body>
+  Result<void> by_parts(std::int64_t tokens, Body&& body) {
+    if (!in_parts(tokens)) {
+      body(Slice{0, tokens});
+      return {};
+    }
+    for (int part = 0; part < SideSums::parts; ++part) {
+      TROUPE_CHECK(await(part));
+      body(part_of(tokens, part));
+    }
+    return {};
+  }
+  /// Lets what comes next find all normalised rows.
+  Result<void> await_rows();
+  /// Where norms of a pass of `tokens` go that all ranks want: the first rows of `own`, or where
+  /// the ranks write each other's.
+  Tensor normed_rows(const Tensor& own, std::int64_t tokens) const {
+    return in_parts(tokens) ? side_->normed().rows(0, tokens) : own.rows(0, tokens);
+  }
+
   /// Completes `own` of the leave_sum before, if it left its sum. Errors: those of Collectives.
   Result<void> finish_sum(const Tensor& own);
   /// Nobody wants the sum of the leave_sum before, if it left one.
@@ -115,6 +165,18 @@ class TensorGroup {
   TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype);
   Result<void> sum(const Tensor& partial, std::int64_t rows_per_token, const Tensor& own);
   void count_rows(std::int64_t tokens, std::int64_t rows_per_token);
+  /// Whether a pass is cut into parts.
+  bool in_parts(std::int64_t tokens) const {
+    return side_ != nullptr && tokens >= side_->least_rows() && divides(tokens);
+  }
+  Slice part_of(std::int64_t tokens, int part) const {
+    return SideSums::part_of(tokens, part, size());
+  }
+  /// This rank's rows of a part in its own rows of the residual stream.
+  Slice own_of(std::int64_t tokens, int part) const;
+  Result<void> await(int part);
+  Result<void> begin_parts(std::int64_t tokens);
+  Result<void> norm_parts(HiddenState& hidden, const Norm& norm);
   /// Whether a pass's sums are left to norms.
   bool leaves(std::int64_t tokens) const;
   std::size_t partial_bytes(std::int64_t tokens) const {
@@ -130,6 +192,8 @@ class TensorGroup {
   DeviceTensor scratch_;  ///< for partial sums too large for staging that are not made in place
   Tensor left_;           ///< partial sums that the next norm sums
   bool left_begins_ = false;
+  std::unique_ptr<SideSums> side_;
+  std::array<bool, SideSums::parts> unseen_{};  ///< parts whose last norm was not awaited yet
   std::vector<std::int64_t> rows_per_rank_;
 };
 

@@ -31,8 +31,8 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
                                  ShardOf shard, const LoadProgress& progress) {
   const Family& family = family_of(config_.architecture);
-  const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank,
-                        limits_, ops_);
+  const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank, limits_,
+                        ops_);
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
@@ -45,6 +45,15 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
                                  parallel.sequence_parallel,
                                  limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
                                  config_.hidden_size, experts_.exchanges(), partial, ops_));
+  if (shard.size > 1 && sums_in_parts(parallel)) {
+    TROUPE_TRY(auto side,
+               parallel.tensor.device->open_side_sums(
+                   ops_.activation_dtype(), limits_.max_batch_tokens, config_.hidden_size));
+    // Streams that wait for other ranks cannot be recorded.
+    const bool records_parts =
+        side != nullptr && can_record() && limits_.max_head_rows >= side->least_rows();
+    if (!records_parts) tensor.sum_beside(std::move(side));
+  }
   tensor_.emplace(std::move(tensor));
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
@@ -73,6 +82,12 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   }
   TROUPE_TRY(loaded_, ops_.finish_loading(progress));
   return {};
+}
+
+bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
+  // Whose sums all become norms, without anything between.
+  return !config_.moe && !config_.latent && !config_.output_bias && !limits_.exact_sums &&
+         parallel.mesh.shape().pipeline == 1;
 }
 
 Result<void> DecoderModel::build_rope() {
@@ -135,7 +150,7 @@ AttentionBatch DecoderModel::attention_of(const ForwardBatch& batch, std::size_t
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
   if (stage_ == 0) return embedding_->forward(batch.token_ids, hidden.residual);
-  if (hidden.tokens() == 0) return {};
+  if (hidden.tokens() == 0 || batch.alone) return {};
   return pipeline_->receive(hidden.residual, stage_ - 1);
 }
 
@@ -150,8 +165,9 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                           batch.divides_logits);
   }
   TROUPE_CHECK(tensor_->finish_sum(hidden.update));
-  if (hidden.tokens() == 0 || batch.alone) return {};
+  if (hidden.tokens() == 0) return {};
   ops_.add(hidden.residual, hidden.update);
+  if (batch.alone) return {};
   return pipeline_->send(hidden.residual, stage_ + 1);
 }
 
@@ -167,7 +183,6 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
     return fail(ErrorCode::invalid_argument, "logits of {} rows; this model gives at most {}", rows,
                 limits_.max_head_rows);
   }
-  if (batch.alone) return {};
   if (kv_.empty()) {
     return fail(ErrorCode::invalid_argument, "forward before allocate_kv_cache");
   }

@@ -38,6 +38,7 @@ class DecoderModel final : public Model {
 
   Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard,
                      const LoadProgress& progress);
+  bool sums_in_parts(const ParallelContext& parallel) const;
   Result<void> build_rope();
   /// Enqueues the whole pass.
   Result<void> run(const ForwardBatch& batch, const Tensor& logits);

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "parallel/collectives/row_exchange.hpp"
+#include "parallel/collectives/side_sums.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -113,6 +114,15 @@ class Collectives {
   virtual Result<void> sum_and_norm(const SumAndNorm& sum) {
     (void)sum;
     return fail(ErrorCode::unsupported, "these collectives do not normalise sums");
+  }
+
+  /// A way for sums of passes of up to `most_rows` rows of `width` to be made beside other work, to
+  /// be used among the other calls; these collectives outlive it. All ranks call it. Null on all
+  /// where there is none.
+  virtual Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+                                                           std::int64_t width) {
+    (void)dtype, (void)most_rows, (void)width;
+    return std::unique_ptr<SideSums>();
   }
 
   /// Of a matrix whose columns are spread over the ranks, gives each rank whole rows. `part` [rows,

@@ -75,6 +75,8 @@ void NcclCollectives::stop() {
   if (ended_.exchange(true)) return;
   if (end_word_ != nullptr) *static_cast<volatile std::uint32_t*>(end_word_) = 1;
   if (nccl_) nccl_->end();
+  const std::lock_guard lock(side_mutex_);
+  if (side_marks_) side_marks_->release();
 }
 
 std::string NcclCollectives::describe() const {
@@ -341,6 +343,21 @@ Result<std::unique_ptr<RowExchange>> NcclCollectives::open_row_exchange(
                                      return begin({}, {CollectiveCall::Kind::all_to_all, 0, bytes});
                                    }));
   return std::unique_ptr<RowExchange>(std::move(opened));
+}
+
+Result<std::unique_ptr<SideSums>> NcclCollectives::open_side_sums(DType dtype,
+                                                                  std::int64_t most_rows,
+                                                                  std::int64_t width) {
+  if (dtype != DType::bf16 || peers_ == nullptr) return std::unique_ptr<SideSums>();
+  TROUPE_TRY(auto opened,
+             PeerSideSums::open(seat_.device, seat_.stream, host_, most_rows, width,
+                                [this](std::size_t bytes) {
+                                  return begin({}, {CollectiveCall::Kind::all_reduce, 0, bytes});
+                                }));
+  if (opened == nullptr) return std::unique_ptr<SideSums>();
+  const std::lock_guard lock(side_mutex_);
+  side_marks_ = opened->marks();
+  return std::unique_ptr<SideSums>(std::move(opened));
 }
 
 Result<void> NcclCollectives::send(const Tensor& tensor, int to) {

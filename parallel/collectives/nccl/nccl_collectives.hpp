@@ -12,6 +12,7 @@
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/collectives/nccl/nccl_communicator.hpp"
 #include "parallel/collectives/nccl/peer_memory.hpp"
+#include "parallel/collectives/nccl/peer_side_sums.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {
@@ -65,6 +66,8 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override;
   Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) override;
+  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+                                                   std::int64_t width) override;
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
   Result<void> send(const Tensor& tensor, int to) override;
   Result<void> receive(const Tensor& tensor, int from) override;
@@ -109,7 +112,9 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   std::unique_ptr<PeerMemory> peers_;  ///< null where GPUs do not reach each other's memory
   void* scratch_ = nullptr;            ///< device memory for what other ranks send to be summed
   std::uint32_t* end_word_ = nullptr;  ///< mapped host memory that our kernels look at
-  CollectiveCall last_;                ///< that was enqueued
+  std::mutex side_mutex_;
+  std::shared_ptr<PeerMarks> side_marks_;  ///< of the SideSums that were opened last
+  CollectiveCall last_;                    ///< that was enqueued
   std::atomic<bool> ended_ = false;
 };
 

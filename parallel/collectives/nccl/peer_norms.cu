@@ -90,7 +90,56 @@ cudaError_t launch_norm(const PeerCall& call, const SumAndNorm& sum, const Norme
   return cudaSuccess;
 }
 
+/// Rows that are here: a block has one at a time.
+template <int ranks>
+__global__ void __launch_bounds__(resident_threads)
+    norm_rows(const __grid_constant__ RankRows rows, std::int64_t count, bf16* normed,
+              Normed finish) {
+  finish.prepare();
+  const int row_words = finish.width / unit;
+  const bool there = threadIdx.x < row_words;
+  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) {
+    const std::int64_t word = row * row_words + threadIdx.x;
+    finish.fetch(word, there);
+    Row added{};
+    if (there) {
+      Row parts[ranks];
+#pragma unroll
+      for (int rank = 0; rank < ranks; ++rank) {
+        parts[rank] = reinterpret_cast<const Row*>(rows.of[rank])[word];
+      }
+      add_words<ranks, bf16, bf16, unit>(parts, added);
+    }
+    finish.finish(added, word, there);
+    if (there) reinterpret_cast<Row*>(normed)[word] = added;
+  }
+}
+
+Normed normed_of(const SumAndNorm& sum) {
+  return {.residual = static_cast<bf16*>(sum.residual.data()),
+          .weight = sum.weight.as<float>(),
+          .eps = sum.eps,
+          .width = static_cast<int>(sum.partial[1]),
+          .begins = sum.begins,
+          .weights = {},
+          .held = {}};
+}
+
 }  // namespace
+
+cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNorm& sum, Slice share,
+                                cudaStream_t stream) {
+  if (share.count == 0) return cudaSuccess;
+  const Normed finish = normed_of(sum);
+  auto* const normed = static_cast<bf16*>(sum.normed.data()) + share.begin * finish.width;
+  const cuda::Grid grid = grid_of(share.count * (finish.width / unit), finish.width / unit);
+  with_ranks(ranks, [&](auto count) {
+    if constexpr (count > 1) {
+      norm_rows<count><<<grid.blocks, grid.threads, 0, stream>>>(rows, share.count, normed, finish);
+    }
+  });
+  return cudaGetLastError();
+}
 
 bool takes_peer_norm(DType dtype, std::int64_t width) {
   return dtype == DType::bf16 && width % unit == 0 && width / unit <= resident_threads;
@@ -98,13 +147,7 @@ bool takes_peer_norm(DType dtype, std::int64_t width) {
 
 cudaError_t launch_peer_norm(const PeerCall& call, const SumAndNorm& sum, cudaStream_t stream) {
   if (sum.partial.empty()) return cudaSuccess;
-  const Normed normed{.residual = static_cast<bf16*>(sum.residual.data()),
-                      .weight = sum.weight.as<float>(),
-                      .eps = sum.eps,
-                      .width = static_cast<int>(sum.partial[1]),
-                      .begins = sum.begins,
-                      .weights = {},
-                      .held = {}};
+  const Normed normed = normed_of(sum);
   cudaError_t error = cudaSuccess;
   with_ranks(call.size, [&](auto ranks) {
     if constexpr (ranks > 1) error = launch_norm<ranks>(call, sum, normed, stream);

@@ -8,6 +8,7 @@
 
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/device/tensor.hpp"
+#include "parallel/sharding/sharding.hpp"
 
 namespace troupe {
 
@@ -55,6 +56,16 @@ cudaError_t launch_peer_sum(const PeerCall& call, const Tensor& partial, const T
 bool takes_peer_norm(DType dtype, std::int64_t width);
 /// Collectives::sum_and_norm.
 cudaError_t launch_peer_norm(const PeerCall& call, const SumAndNorm& sum, cudaStream_t stream);
+
+/// Rows of partial sums of each rank, in this rank's memory.
+struct RankRows {
+  const std::byte* of[max_peer_ranks] = {};
+};
+/// The sum of `rows` of `ranks` ranks is added to the residual stream and normalised, as
+/// launch_peer_norm does it; `share` are the rows of `sum` that they are. What `sum.partial` holds
+/// is not looked at, and sum.residual has the rows of `share` alone.
+cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNorm& sum, Slice share,
+                                cudaStream_t stream);
 
 /// Whether launch_peer_gather takes parts of these sizes: few bytes, and whole words of 4.
 bool takes_peer_gather(const Tensor& part, const Tensor& all, std::span<const std::size_t> bytes);

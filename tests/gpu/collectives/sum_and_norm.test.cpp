@@ -106,6 +106,94 @@ TEST_P(GpuSums, and_norms_in_one_go_have_the_bits_of_one_after_the_other) {
   });
 }
 
+/// Sums beside other work, of the rows of two passes in turn, against those of sum_and_norm.
+Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, unsigned seed) {
+  constexpr int passes = 2, rounds = 41;
+  const int own = rank.device->rank(), ranks = rank.device->size();
+  const std::int64_t width = side.normed()[1];
+  const Shape shape{rows, width};
+  TROUPE_TRY(const DeviceTensor weight, rank.upload(random_values(DType::f32, {width}, seed)));
+  const HostTensor numbers(DType::i32, {rows});
+  for (std::int64_t i = 0; i < rows; ++i) {
+    numbers->as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  }
+  TROUPE_TRY(const DeviceTensor order, rank.upload(numbers));
+  std::vector<DeviceTensor> given;
+  std::vector<HostTensor> norms, sums;
+  TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor stream, rank.ops->allocate(DType::bf16, shape));
+  for (unsigned pass = 0; pass < passes; ++pass) {
+    TROUPE_TRY(DeviceTensor partial,
+               rank.upload(random_values(DType::bf16, shape,
+                                         seed + 10 * pass + 100 * static_cast<unsigned>(own))));
+    TROUPE_CHECK(rank.device->sum_and_norm({.partial = partial,
+                                            .residual = stream,
+                                            .weight = weight,
+                                            .eps = 1e-6F,
+                                            .normed = normed,
+                                            .begins = pass == 0}));
+    given.push_back(std::move(partial));
+    TROUPE_TRY(HostTensor norm, rank.download(normed));
+    norms.push_back(std::move(norm));
+    TROUPE_TRY(HostTensor sum, rank.download(stream));
+    sums.push_back(std::move(sum));
+  }
+  TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, shape));
+  const Tensor found = side.normed().rows(0, rows);
+  for (int round = 0; round < rounds; ++round) {
+    const auto pass = static_cast<std::size_t>(round % passes);
+    for (int part = 0; part < SideSums::parts; ++part) {
+      const Slice of = SideSums::part_of(rows, part, ranks);
+      const Tensor begun = partial->rows(of.begin, of.count);
+      rank.ops->gather_rows(given[pass], order->rows(of.begin, of.count), begun);
+      TROUPE_CHECK(side.begin(part, begun));
+      if (round % 5 == 3) TROUPE_CHECK(side.begin(part, begun));
+    }
+    for (int part = 0; part < SideSums::parts; ++part) {
+      const Slice of = SideSums::part_of(rows, part, ranks);
+      const Slice share = ceil_slice(of.count, {own, ranks});
+      TROUPE_CHECK(side.norm(part, {.partial = partial->rows(of.begin, of.count),
+                                    .residual = residual->rows(of.begin / ranks, share.count),
+                                    .weight = weight,
+                                    .eps = 1e-6F,
+                                    .normed = found.rows(of.begin, of.count),
+                                    .begins = pass == 0,
+                                    .divided = true}));
+    }
+    for (int part = 0; part < SideSums::parts; ++part) TROUPE_CHECK(side.await(part));
+    rank.ops->gather_rows(found, order, normed);
+    if (round + passes < rounds) continue;
+    const std::string what = fmt::format("rank {}: {} rows, round {}", own, rows, round);
+    TROUPE_TRY(const HostTensor last, rank.download(normed));
+    TROUPE_CHECK(expect_same_bytes(last, norms[pass], what));
+    TROUPE_TRY(const HostTensor kept, rank.download(residual));
+    for (int part = 0; part < SideSums::parts; ++part) {
+      const Slice of = SideSums::part_of(rows, part, ranks);
+      const Slice share = ceil_slice(of.count, {own, ranks});
+      if (share.count == 0) continue;
+      TROUPE_CHECK(expect_same_bytes(kept->rows(of.begin / ranks, share.count),
+                                     sums[pass]->rows(of.begin + share.begin, share.count),
+                                     fmt::format("{}, residual of part {}", what, part)));
+    }
+  }
+  return {};
+}
+
+TEST_P(GpuSums, beside_other_work_have_the_same_bits) {
+  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+    for (const std::int64_t width : {1000, 4096}) {
+      TROUPE_TRY(const auto side, rank.device->open_side_sums(DType::bf16, 8192, width));
+      if (side == nullptr) return fail(ErrorCode::internal, "there are none");
+      for (const std::int64_t rows : {1, 9, 4096, 8191}) {
+        TROUPE_CHECK(expect_side_sums(rank, *side, rows, static_cast<unsigned>(rows + width)));
+      }
+      TROUPE_CHECK(rank.host->barrier());  // the others' memory goes with theirs
+    }
+    return {};
+  });
+}
+
 // What a word is when nobody has written it is a NaN: one that is sent stays a NaN.
 TEST_P(GpuSums, of_numbers_that_are_none_are_none_and_end) {
   run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
