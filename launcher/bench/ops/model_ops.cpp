@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "models/layers/model_limits.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -172,20 +173,21 @@ std::int64_t ModelOps::sparse_layers() const {
 std::vector<ModelOps::Matrix> ModelOps::matrices() const {
   const std::int64_t hidden = model_.hidden_size, layers = model_.layers, dim = model_.head_dim;
   const std::int64_t ranks = options_.tensor_ranks, dense = layers - sparse_layers();
+  const auto segments = static_cast<int>(options_.deterministic ? most_exact_segments / ranks : 1);
   std::vector<Matrix> all;
   if (!model_.latent) {
     all.push_back({"qkv", (heads_ + 2 * kv_heads_) * dim, hidden, layers, activation_});
-    all.push_back({"attention out", hidden, heads_ * dim, layers, DType::f32});
+    all.push_back({"attention out", hidden, heads_ * dim, layers, DType::f32, segments});
   }
   if (dense > 0) {
     const std::int64_t inner = model_.intermediate_size / ranks;
     all.push_back({"gate and up", 2 * inner, hidden, dense, activation_});
-    all.push_back({"down", hidden, inner, dense, DType::f32});
+    all.push_back({"down", hidden, inner, dense, DType::f32, segments});
   }
   if (model_.moe) {
     if (const std::int64_t shared = model_.moe->shared_intermediate_size / ranks; shared > 0) {
       all.push_back({"shared gate, up", 2 * shared, hidden, sparse_layers(), activation_});
-      all.push_back({"shared down", hidden, shared, sparse_layers(), DType::f32});
+      all.push_back({"shared down", hidden, shared, sparse_layers(), DType::f32, segments});
     }
   }
   all.push_back({"head", model_.vocab_size / ranks, hidden, 1, DType::f32});
@@ -196,7 +198,7 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
   const HostTensor weight = random_weight({matrix.n, matrix.k});
   std::vector<std::unique_ptr<Linear>> copies(turns(static_cast<double>(weight->bytes())));
   for (auto& copy : copies) {
-    TROUPE_TRY(copy, ops_.prepare(weight, 1));
+    TROUPE_TRY(copy, ops_.prepare(weight, matrix.segments));
   }
   // Only rows that are sampled reach the head: a sequence's last.
   const auto rows_of = [&](std::int64_t rows) {

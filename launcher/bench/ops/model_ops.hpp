@@ -16,7 +16,8 @@ struct ModelOpsOptions {
   std::int32_t block_size = 16;
   DType dtype = DType::f32;  ///< of weights and KV
   bool on_gpu = false;
-  int threads = 1;  ///< of a CPU
+  bool deterministic = false;  ///< as EngineSpec: row-parallel matrices are computed in segments
+  int threads = 1;             ///< of a CPU
   double seconds = 0.05;
 };
 
@@ -35,6 +36,7 @@ class ModelOps {
     std::string op;
     std::int64_t n = 0, k = 0, count = 0;
     DType out = DType::f32;
+    int segments = 1;  ///< of k
   };
 
   Result<void> measure_ceilings(Ceilings& ceilings);

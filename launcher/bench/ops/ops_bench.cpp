@@ -15,12 +15,13 @@ namespace {
 Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) {
   const EngineSpec& engine = plan.engine;
   const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
-  TROUPE_TRY(
-      const auto ops,
-      make_ops({.kind = engine.device, .dtype = dtype, .threads = engine.threads_per_worker}));
+  TROUPE_TRY(const auto ops, make_ops({.kind = engine.device,
+                                       .dtype = dtype,
+                                       .threads = engine.threads_per_worker,
+                                       .deterministic = engine.deterministic}));
   OpsFigures figures{.model = engine.model_path,
                      .device = engine.device == DeviceKind::cuda
-                                   ? "one GPU"
+                                   ? engine.deterministic ? "one GPU, deterministic" : "one GPU"
                                    : fmt::format("threads of a CPU: {}", engine.threads_per_worker),
                      .dtype = std::string(to_string(dtype)),
                      .tensor_parallel_size = engine.tensor_parallel_size,
@@ -32,6 +33,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                   .block_size = engine.block_size,
                   .dtype = dtype,
                   .on_gpu = engine.device == DeviceKind::cuda,
+                  .deterministic = engine.deterministic,
                   .threads = engine.threads_per_worker,
                   .seconds = options.seconds});
   TROUPE_CHECK(bench.measure(figures));
