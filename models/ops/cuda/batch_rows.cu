@@ -177,7 +177,6 @@ __global__ void __launch_bounds__(T::threads, 1)
     show_barriers();
   }
   __syncthreads();
-  let_next_kernel_start();
   const int parts = gridDim.x, part = blockIdx.x;
   const int first = product.k_steps * part / parts;
   const int steps = product.k_steps * (part + 1) / parts - first;
@@ -187,6 +186,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       copy_tiles<T>(product, first, steps, stages_at, shared_address(full), shared_address(empty));
     }
     __syncwarp();
+    let_next_kernel_start();
     if (parts == 1) return;
     meet_in_cluster();
     meet_in_cluster();
@@ -195,6 +195,9 @@ __global__ void __launch_bounds__(T::threads, 1)
   if constexpr (T::exchanges_registers) take_registers<160>();
   float sums[T::pieces][T::sums];
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
+  // Not before: blocks of the next kernel would crowd on multiprocessors that have none of this
+  // one.
+  let_next_kernel_start();
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
@@ -299,11 +302,9 @@ BatchRowsTiling best_tiling(const BatchRowsProduct& product) {
 bool batch_rows_suit(const BatchRowsProduct& product) {
   if (!batch_rows_fit(product)) return false;
   const BatchRowsTiling tiling = best_tiling(product);
-  if (tiling.groups > 1) {
-    // Tiles of two waves, such as a head's, are for libraries; what gates saves a kernel.
-    return product.gated && blocks_of(product.n, 3 * group_rows) <= multiprocessors;
-  }
-  return product.rows <= (tiling.parts > 1 ? 128 : 96);
+  // Tiles of two waves, such as a head's, are for libraries.
+  if (tiling.groups > 1 && blocks_of(product.n, 3 * group_rows) > multiprocessors) return false;
+  return product.rows <= (tiling == BatchRowsTiling{1, 1} ? 96 : 128);
 }
 
 cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling tiling,

@@ -4,6 +4,7 @@
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/device_code.hpp"
+#include "models/ops/cuda/small_copy.hpp"
 
 namespace troupe {
 namespace {
@@ -149,13 +150,13 @@ Result<DeviceTensor> CudaOps::allocate_unset(DType dtype, const Shape& shape) {
 
 void CudaOps::upload(const Tensor& host, const Tensor& device) {
   if (host.empty()) return;
-  check(cudaMemcpyAsync(device.data(), host.data(), host.bytes(), cudaMemcpyHostToDevice, stream()),
+  check(copy_small(device.data(), host.data(), host.bytes(), cudaMemcpyHostToDevice, stream()),
         "upload");
 }
 
 void CudaOps::download(const Tensor& device, const Tensor& host) {
   if (host.empty()) return;
-  check(cudaMemcpyAsync(host.data(), device.data(), host.bytes(), cudaMemcpyDeviceToHost, stream()),
+  check(copy_small(host.data(), device.data(), host.bytes(), cudaMemcpyDeviceToHost, stream()),
         "download");
 }
 

@@ -169,6 +169,7 @@ __global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t
 }
 
 __global__ void take_chosen_ids(const std::int32_t* chosen, std::int64_t count, std::int32_t* ids) {
+  begin_early_kernel();
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count && ids[i] < 0) ids[i] = max(chosen[-1 - ids[i]], 0);
 }
@@ -322,9 +323,9 @@ void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
 
 void CudaOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
   if (ids.empty()) return;
-  take_chosen_ids<<<blocks_of(ids.elements(), row_threads), row_threads, 0, stream()>>>(
-      chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>());
-  check_launch("take_chosen");
+  check(launch_early(take_chosen_ids, {blocks_of(ids.elements(), row_threads), row_threads},
+                     stream(), chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>()),
+        "take_chosen");
 }
 
 void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {

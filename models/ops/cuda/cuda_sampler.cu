@@ -12,6 +12,8 @@
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/row_edits.cuh"
 #include "models/ops/cuda/row_parts.cuh"
+#include "models/ops/cuda/small_copy.hpp"
+#include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
@@ -146,6 +148,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
     choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
                   const SampledRow* rows, const std::int32_t* tokens, std::int32_t* ids) {
   extern __shared__ __align__(16) unsigned char memory[];
+  begin_early_kernel();
   RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
   Choice choice{rows[blockIdx.x / row_parts], 0.0F, 0.0F};
   const SampledRow& row = choice.row;
@@ -192,10 +195,10 @@ cudaError_t launch_choice(const Tensor& logits, const SampledRow* rows, std::siz
   const RowLaunch launch(logits[1], count, bytes_of_token(edited));
   const cudaError_t allowed = launch.allow(choose_tokens<edited>);
   if (allowed != cudaSuccess) return allowed;
-  choose_tokens<edited><<<launch.blocks, part_threads, launch.shared, stream>>>(
-      logits.as<float>(), launch.vocab, launch.chunk, rows,
-      static_cast<const std::int32_t*>(tokens.data()), ids.as<std::int32_t>());
-  return cudaPeekAtLastError();
+  return launch_early(choose_tokens<edited>,
+                      {dim3(launch.blocks), part_threads, static_cast<std::size_t>(launch.shared)},
+                      stream, logits.as<float>(), launch.vocab, launch.chunk, rows,
+                      static_cast<const std::int32_t*>(tokens.data()), ids.as<std::int32_t>());
 }
 
 }  // namespace
@@ -213,8 +216,8 @@ void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, con
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "sample: {} rows at once", rows.size()));
   }
-  check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
-                        cudaMemcpyHostToDevice, stream()),
+  check(copy_small(sampled_rows_->data(), rows.data(), rows.size_bytes(), cudaMemcpyHostToDevice,
+                   stream()),
         "upload of rows to sample");
   // A block with marks for edits has a multiprocessor to itself.
   const auto first =

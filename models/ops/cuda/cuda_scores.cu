@@ -2,6 +2,7 @@
 // the best in the same order. Each row by a cluster of blocks that holds it in shared memory.
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/row_parts.cuh"
+#include "models/ops/cuda/small_copy.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -86,8 +87,8 @@ void CudaOps::score(const Tensor& logits, std::span<const ScoredRow> rows, const
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "score: {} rows at once", rows.size()));
   }
-  check(cudaMemcpyAsync(sampled_rows_->data(), rows.data(), rows.size_bytes(),
-                        cudaMemcpyHostToDevice, stream()),
+  check(copy_small(sampled_rows_->data(), rows.data(), rows.size_bytes(), cudaMemcpyHostToDevice,
+                   stream()),
         "upload of rows to score");
   const cuda::RowLaunch launch(logits[1], rows.size(), sizeof(float));
   check(launch.allow(cuda::score_tokens), "score");

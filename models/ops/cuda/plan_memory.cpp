@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/ops/cuda/cuda_error.hpp"
+#include "models/ops/cuda/small_copy.hpp"
 
 namespace troupe {
 
@@ -35,7 +36,7 @@ Result<std::byte*> PlanMemory::next() {
 
 Result<void> PlanMemory::upload(std::size_t bytes, cudaStream_t stream) {
   const Copy& copy = copies_[turn_ % copies_.size()];
-  TROUPE_CHECK(cuda_done(cudaMemcpyAsync(device_, copy.host, bytes, cudaMemcpyHostToDevice, stream),
+  TROUPE_CHECK(cuda_done(copy_small(device_, copy.host, bytes, cudaMemcpyHostToDevice, stream),
                          "the upload of a plan"));
   return cuda_done(cudaEventRecord(copy.uploaded, stream), "an event of a plan");
 }

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+
+#include <cuda_runtime.h>
+
+namespace troupe {
+
+/// Enqueues a copy between device memory and the host's. A small one from or to page-locked memory
+/// is a kernel's, which reads or writes it over the bus: copy engines take some five microseconds
+/// before and after each copy between kernels.
+cudaError_t copy_small(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                       cudaStream_t stream);
+
+}  // namespace troupe
