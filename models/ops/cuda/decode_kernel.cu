@@ -100,13 +100,14 @@ __device__ __forceinline__ float weight_of(float2 scale, float maximum) {
 /// A block's part of a row for one KV head.
 struct Work {
   DecodePart part;
-  int kv_head, pages;
+  int kv_head, pages, pages_per_block;
   std::int64_t first_head;
 
   __device__ Work(const DecodePass& pass, int block)
       : part(pass.parts[block / pass.kv_heads]),
         kv_head(block % pass.kv_heads),
         pages((part.positions + page - 1) / page),
+        pages_per_block(pass.pages_per_block),
         first_head((std::int64_t{part.row} * pass.kv_heads + kv_head) * pass.group) {}
 
   __device__ std::int64_t slot(const DecodePass& pass, int of) const {
@@ -115,9 +116,10 @@ struct Work {
   __device__ int positions_of(int page_of_part) const {
     return min(part.positions - page_of_part * page, page);
   }
-  /// Whether the page has the row's own key, which the kernel before this one writes.
-  __device__ bool is_newest(int page_of_part) const {
-    return part.index + 1 == part.parts && page_of_part + 1 == pages;
+  /// Whether the kernel before this one may write keys of the page: the row's own, or those of a
+  /// row that fills a block in this pass which this row shares, the last before its own.
+  __device__ bool may_be_new(int page_of_part) const {
+    return page_of_part + 1 + pages_per_block >= pages;
   }
 };
 
@@ -282,7 +284,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   __shared__ float2 warp_scales[warps][most_heads];
   __shared__ bool is_last;
   let_next_kernel_start();
-  // The plan, the tables and all keys but the newest have been there since before this pass.
+  // The plan, the tables and all keys but the last have been there since before this pass.
   const Work work(pass, blockIdx.x);
   if (work.pages == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane / 4, fourth = lane % 4;
@@ -290,7 +292,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   const auto warp_memory = [&](int of) { return memory + of * stages * 2 * Queue::units; };
   Queue queue(pass, work, warp_memory(warp), barriers[warp]);
   int requested = 0;
-  while (requested < min(stages, queue.size()) && !work.is_newest(queue.page_of(requested))) {
+  while (requested < min(stages, queue.size()) && !work.may_be_new(queue.page_of(requested))) {
     queue.request(requested++);
   }
   wait_for_kernels_before();

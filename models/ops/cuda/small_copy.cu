@@ -11,21 +11,23 @@ namespace {
 constexpr std::size_t most_bytes = 128 << 10;
 constexpr int threads = 256;
 
-/// A thread per unit of 16 bytes; the last one copies the bytes behind them. What is `there` is not
-/// written by the kernels before.
+/// A thread per unit of 16 bytes; one more copies the bytes behind them. What is `there` is not
+/// written by the kernels before. Does not let the next kernel start: some read plans and tables
+/// before they wait.
 __global__ void __launch_bounds__(threads)
     copy_units(uint4* to, const uint4* from, unsigned bytes, bool there) {
-  let_next_kernel_start();
   const unsigned unit = blockIdx.x * threads + threadIdx.x, units = bytes / sizeof(uint4);
   uint4 value{};
   if (there && unit < units) value = from[unit];
   wait_for_kernels_before();
   if (!there && unit < units) value = from[unit];
   if (unit < units) to[unit] = value;
-  if (unit != units) return;
-  for (unsigned i = units * sizeof(uint4); i < bytes; ++i) {
-    reinterpret_cast<char*>(to)[i] = reinterpret_cast<const char*>(from)[i];
+  if (unit == units) {
+    for (unsigned i = units * sizeof(uint4); i < bytes; ++i) {
+      reinterpret_cast<char*>(to)[i] = reinterpret_cast<const char*>(from)[i];
+    }
   }
+  __threadfence();
 }
 
 bool is_page_locked(const void* host) {
