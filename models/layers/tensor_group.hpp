@@ -43,6 +43,8 @@ class TensorGroup {
   /// Passes of very many tokens are cut into parts from now on. Not where residual streams are
   /// anything but sums that are left and norms of these that all tokens have.
   void sum_beside(std::unique_ptr<SideSums> side) { side_ = std::move(side); }
+  /// Whether passes may be cut: not those that are recorded, where no stream waits for ranks.
+  void allow_parts(bool allowed) { allows_parts_ = allowed; }
 
   int size() const { return collectives_ == nullptr ? 1 : collectives_->size(); }
   Collectives* collectives() const { return collectives_; }  ///< null on one rank
@@ -167,7 +169,7 @@ class TensorGroup {
   void count_rows(std::int64_t tokens, std::int64_t rows_per_token);
   /// Whether a pass is cut into parts.
   bool in_parts(std::int64_t tokens) const {
-    return side_ != nullptr && tokens >= side_->least_rows() && divides(tokens);
+    return side_ != nullptr && allows_parts_ && tokens >= side_->least_rows() && divides(tokens);
   }
   Slice part_of(std::int64_t tokens, int part) const {
     return SideSums::part_of(tokens, part, size());
@@ -193,6 +195,7 @@ class TensorGroup {
   Tensor left_;           ///< partial sums that the next norm sums
   bool left_begins_ = false;
   std::unique_ptr<SideSums> side_;
+  bool allows_parts_ = true;
   std::array<bool, SideSums::parts> unseen_{};  ///< parts whose last norm was not awaited yet
   std::vector<std::int64_t> rows_per_rank_;
 };

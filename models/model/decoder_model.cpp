@@ -49,10 +49,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto side,
                parallel.tensor.device->open_side_sums(
                    ops_.activation_dtype(), limits_.max_batch_tokens, config_.hidden_size));
-    // Streams that wait for other ranks cannot be recorded.
-    const bool records_parts =
-        side != nullptr && can_record() && limits_.max_head_rows >= side->least_rows();
-    if (!records_parts) tensor.sum_beside(std::move(side));
+    tensor.sum_beside(std::move(side));
   }
   tensor_.emplace(std::move(tensor));
   pipeline_ = parallel.pipeline.device;
@@ -85,7 +82,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
 }
 
 bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
-  // Whose sums all become norms, without anything between.
+  // Whose sums all become norms, without anything between. Experts would be read once a part.
   return !config_.moe && !config_.latent && !config_.output_bias && !limits_.exact_sums &&
          parallel.mesh.shape().pipeline == 1;
 }
@@ -133,6 +130,7 @@ std::int64_t DecoderModel::likely_rows(const ForwardBatch& batch) const {
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
   const std::int64_t tokens = batch.token_ids.elements();
   if (experts_.rows() != nullptr) experts_.rows()->expect(likely_rows(batch));
+  tensor_->allow_parts(!batch.recorded);
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));

@@ -36,6 +36,7 @@ class SideSums {
 
   /// Passes of fewer rows are faster without.
   std::int64_t least_rows() const { return least_rows_; }
+  void set_least_rows(std::int64_t rows) { least_rows_ = rows; }
 
   /// Sends this rank's partial sums [rows of the part, width], which what is enqueued so far has
   /// written, to the rows' owners. They must stay until the part is awaited.

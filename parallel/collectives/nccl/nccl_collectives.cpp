@@ -74,9 +74,11 @@ void NcclCollectives::abort() {
 void NcclCollectives::stop() {
   if (ended_.exchange(true)) return;
   if (end_word_ != nullptr) *static_cast<volatile std::uint32_t*>(end_word_) = 1;
-  if (nccl_) nccl_->end();
-  const std::lock_guard lock(side_mutex_);
-  if (side_marks_) side_marks_->release();
+  {
+    const std::lock_guard lock(side_mutex_);
+    if (side_marks_) side_marks_->release();
+  }
+  if (nccl_) nccl_->end();  // waits for what is on the device
 }
 
 std::string NcclCollectives::describe() const {

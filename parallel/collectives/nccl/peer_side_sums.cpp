@@ -16,7 +16,8 @@ constexpr std::size_t mark_bytes = 4u << 10;
 constexpr std::int64_t least_rows_of_parts = std::int64_t{SideSums::parts} * 1024;
 /// Above all counts in the order that waits compare in.
 constexpr int released_byte = 0x3F;
-constexpr auto end_time = std::chrono::seconds(2);
+constexpr auto end_time = std::chrono::seconds(3);
+constexpr auto write_interval = std::chrono::milliseconds(5);
 
 /// Operations of a stream on a word of memory; null where the driver has none.
 struct MarkOperations {
@@ -60,16 +61,37 @@ Result<void> enqueued(CUresult error, std::string_view what) {
 
 }  // namespace
 
-void PeerMarks::release() {
+Result<std::shared_ptr<PeerMarks>> PeerMarks::make(int device, std::byte* marks,
+                                                   std::size_t bytes) {
+  std::shared_ptr<PeerMarks> made(new PeerMarks(device, marks, bytes));
+  TROUPE_CHECK(
+      enqueued(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking), "a stream"));
+  return made;
+}
+
+PeerMarks::~PeerMarks() {
+  forget();
+  if (writer_.joinable()) writer_.join();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+bool PeerMarks::write() {
   const std::lock_guard lock(mutex_);
-  if (marks_ == nullptr) return;
-  cudaStream_t stream = nullptr;
-  if (cudaSetDevice(device_) != cudaSuccess ||
-      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) {
-    return;
-  }
-  cudaMemsetAsync(marks_, released_byte, bytes_, stream);
-  cudaStreamDestroy(stream);  // once that is done
+  if (marks_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return false;
+  return cudaMemsetAsync(marks_, released_byte, bytes_, stream_) == cudaSuccess;
+}
+
+void PeerMarks::release() {
+  if (!write()) return;
+  const std::lock_guard lock(mutex_);
+  if (writer_.joinable()) return;
+  // Other ranks may write marks of theirs over these until they have ended, too.
+  writer_ = std::jthread([this] {
+    const auto until = std::chrono::steady_clock::now() + end_time;
+    while (std::chrono::steady_clock::now() < until && write()) {
+      std::this_thread::sleep_for(write_interval);
+    }
+  });
 }
 
 void PeerMarks::forget() {
@@ -93,8 +115,7 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
                                                          Collectives& host, std::int64_t most_rows,
                                                          std::int64_t width, Begin begin) {
   const int ranks = host.size();
-  if (ranks < 2 || most_rows < least_rows_of_parts || !takes_peer_norm(DType::bf16, width) ||
-      !mark_operations().are_there()) {
+  if (ranks < 2 || !takes_peer_norm(DType::bf16, width) || !mark_operations().are_there()) {
     return std::unique_ptr<PeerSideSums>();
   }
   // The last part takes what the others, in whole rows of each rank, leave.
@@ -110,7 +131,7 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
   std::byte* const own = memory->regions().of[host.rank()];
   made->normed_ = Tensor(own + mark_bytes + boxes_bytes, DType::bf16, {most_rows, width});
   made->memory_ = std::move(memory);
-  made->marks_ = std::make_shared<PeerMarks>(device, own, mark_bytes);
+  TROUPE_TRY(made->marks_, PeerMarks::make(device, own, mark_bytes));
   TROUPE_CHECK(made->create_streams());
   return made;
 }
@@ -130,8 +151,7 @@ Result<void> PeerSideSums::create_streams() {
 
 PeerSideSums::~PeerSideSums() {
   cudaSetDevice(device_);
-  // Where a group has ended early, streams still wait for marks, also for some that are written
-  // over those of release().
+  // Where a group has ended early, streams still wait for marks.
   const auto until = std::chrono::steady_clock::now() + end_time;
   const auto is_busy = [&] {
     bool busy = cudaStreamQuery(stream_) == cudaErrorNotReady;
@@ -140,9 +160,9 @@ PeerSideSums::~PeerSideSums() {
     }
     return busy;
   };
+  if (marks_ && is_busy()) marks_->release();
   while (is_busy() && std::chrono::steady_clock::now() < until) {
-    marks_->release();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(write_interval);
   }
   if (marks_) marks_->forget();
   for (Part& part : parts_) {

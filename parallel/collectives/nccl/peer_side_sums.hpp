@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include <cuda_runtime.h>
 
@@ -15,22 +16,30 @@
 
 namespace troupe {
 
-/// Ends waits of streams for marks that other ranks write. From any thread.
+/// Ends waits of streams for marks that other ranks write.
 class PeerMarks {
  public:
-  PeerMarks(int device, std::byte* marks, std::size_t bytes)
-      : device_(device), marks_(marks), bytes_(bytes) {}
+  /// Error: internal, if CUDA has no stream.
+  static Result<std::shared_ptr<PeerMarks>> make(int device, std::byte* marks, std::size_t bytes);
+  ~PeerMarks();
 
-  /// All waits so far end, and those to come until other ranks write marks of their own.
+  /// Ends all waits, those to come too, for some seconds from now. From any thread.
   void release();
   /// The marks' memory goes.
   void forget();
 
  private:
+  PeerMarks(int device, std::byte* marks, std::size_t bytes)
+      : device_(device), marks_(marks), bytes_(bytes) {}
+  /// Writes marks that end all waits. False where there are none any more.
+  bool write();
+
   std::mutex mutex_;
   int device_;
+  cudaStream_t stream_ = nullptr;
   std::byte* marks_;
   std::size_t bytes_;
+  std::jthread writer_;
 };
 
 /// SideSums of bf16 between GPUs that reach each other's memory: copy engines carry the rows, so

@@ -42,6 +42,10 @@ class ForwardingCollectives : public Collectives {
   bool aborted() const override { return inner_->aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
 
+ protected:
+  Collectives& inner() { return *inner_; }
+  const Collectives& inner() const { return *inner_; }
+
  private:
   std::unique_ptr<Collectives> inner_;
 };

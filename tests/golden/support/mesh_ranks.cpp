@@ -61,6 +61,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
       TROUPE_TRY(auto joined, join_golden_ranks(*ops, *host));
       if (joined == nullptr) continue;
       TROUPE_CHECK(joined->barrier());
+      if (ranks.wrap_device) joined = ranks.wrap_device(std::move(joined));
       groups.back().device = joined.get();
       on_device.push_back(std::move(joined));
     }

@@ -19,6 +19,8 @@ struct MeshRanks {
   bool deterministic = false;  ///< of GPUs: bits depend on neither the batch nor the tensor size
   /// If set, takes the place of each rank's collectives, which it is given.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
+  /// The same of those for its device's memory, where they are others.
+  std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap_device = {};
 };
 
 using RankBody = std::function<Result<std::vector<float>>(Runner& runner, int rank)>;

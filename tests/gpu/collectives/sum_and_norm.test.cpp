@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <limits>
 #include <random>
 
@@ -300,6 +301,46 @@ TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
       }
     }
     return {};
+  });
+}
+
+/// Sums of which the other ranks have no part; ends when the group does.
+Result<void> expect_side_sum_to_end(GpuRank& rank, SideSums& side, std::latch& waits) {
+  const std::int64_t width = side.normed()[1];
+  TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, {1, width}));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, {1, width}));
+  TROUPE_TRY(const DeviceTensor weight, rank.ops->allocate(DType::f32, {width}));
+  Result<void> ended = side.begin(0, partial);
+  if (ended.ok()) {
+    ended = side.norm(0, {.partial = partial,
+                          .residual = residual,
+                          .weight = weight,
+                          .eps = 1e-6F,
+                          .normed = side.normed().rows(0, 1),
+                          .divided = true});
+  }
+  if (ended.ok()) ended = side.await(0);
+  waits.count_down();
+  if (ended.ok()) ended = rank.ops->synchronize();
+  if (ended.ok()) return fail(ErrorCode::internal, "the sum ended well");
+  return ended.error().code == ErrorCode::cancelled ? Result<void>() : ended;
+}
+
+TEST_P(GpuSums, beside_other_work_end_by_an_abort_of_another_rank) {
+  const int ranks = GetParam();
+  std::latch waits(1), all_ended(ranks);
+  run_gpu_ranks(ranks, [&](GpuRank& rank) -> Result<void> {
+    TROUPE_TRY(const auto side, rank.device->open_side_sums(DType::bf16, 64, 1024));
+    if (side == nullptr) return fail(ErrorCode::internal, "there are none");
+    Result<void> ended;
+    if (rank.device->rank() == 0) {
+      ended = expect_side_sum_to_end(rank, *side, waits);
+    } else {
+      waits.wait();
+      if (rank.device->rank() == 1) rank.device->abort();
+    }
+    all_ended.arrive_and_wait();  // what rank 0 sends has a place until then
+    return ended;
   });
 }
 
