@@ -1,5 +1,9 @@
+// The experts of a few tokens: each chosen expert's matrices go through shared memory once.
+#include <algorithm>
+
 #include "models/ops/cuda/few_experts.hpp"
-#include "models/ops/cuda/few_rows.cuh"
+#include "models/ops/cuda/tensor_map.hpp"
+#include "models/ops/cuda/weight_slabs.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
@@ -7,196 +11,276 @@ namespace cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * 32;
-constexpr int tile_columns = 16;  // rows of a matrix that one instruction multiplies
-constexpr int tile_rows = 8;      // rows of x
-constexpr int most_tokens = 8;    // no expert has more rows
+constexpr int most_tokens = most_rows_of_x;  // no expert has more rows
 constexpr int most_pairs = 64;
+constexpr int multiprocessors = 132;  // of H100 and H200
 
-/// Grid: tiles of 8 gates with their ups, then sorted rows: the first of an expert does the work
-/// for all of its rows, the others have none.
-template <int chunks>
-__global__ void __launch_bounds__(threads, 2) gate_few_rows(FewExperts call) {
-  constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
-  __shared__ float parts[warps][tile_columns][tile_rows];
-  __shared__ int expert, rows;
-  if (threadIdx.x == 0) rows = 0;
-  __syncthreads();
-  wait_for_kernels_before();
-  // So late, so that the next kernel finds what was there before this one.
-  let_next_kernel_start();
-  const int first_row = blockIdx.y;
-  for (int e = threadIdx.x; e < call.experts; e += threads) {
-    const int begin = call.offsets[e], end = call.offsets[e + 1];
-    if (begin == first_row && end > begin) {
-      expert = e;
-      rows = end - begin;
-    }
-  }
-  __syncthreads();
-  if (rows == 0) return;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
-  const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
-  constexpr int columns = tile_columns / 2;
-  const int column = min(static_cast<int>(blockIdx.x) * columns + own, inner - 1);
-  const bf16* upper =
-      static_cast<const bf16*>(call.gate_up) + (std::int64_t{expert} * 2 * inner + column) * hidden;
-  const bf16* lower = upper + std::int64_t{inner} * hidden;
-  const int in_chunk = lane % 4 * 8;
-  int at = warp * warp_k + in_chunk;
-  FewWeights<chunks> weights;
-  weights.read(upper, lower, at, hidden);
-  const bf16* row = nullptr;
-  if (own < rows) {
-    const std::int64_t token = call.source[first_row + own] / call.top_k;
-    row = static_cast<const bf16*>(call.x) + token * hidden;
-  }
-  float sums[4] = {};
-  while (true) {
-    weights.multiply(row, at, hidden, sums);
-    at += step_k;
-    if (at - in_chunk >= hidden) break;
-    weights.read(upper, lower, at, hidden);
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    parts[warp][own][lane % 4 * 2 + i] = sums[i];
-    parts[warp][own + columns][lane % 4 * 2 + i] = sums[2 + i];
-  }
-  __syncthreads();
-  if (threadIdx.x >= tile_rows * columns) return;
-  const int to_row = threadIdx.x / columns, to_column = threadIdx.x % columns;
-  const int inner_column = blockIdx.x * columns + to_column;
-  if (to_row >= rows || inner_column >= inner) return;
-  const auto sum_of = [&](int of) {
-    float sum = parts[0][of][to_row];
-#pragma unroll
-    for (int w = 1; w < warps; ++w) sum += parts[w][of][to_row];
-    return sum;
-  };
-  const float gate = sum_of(to_column);
-  const float value = gate / (1.0F + __expf(-gate)) * sum_of(to_column + columns);
-  store(
-      static_cast<bf16*>(call.activated) + std::int64_t{first_row + to_row} * inner + inner_column,
-      value);
-}
+/// One slab of a row of 2,048 is a warp's whole part of it.
+constexpr int gate_stages = 1, gate_blocks = 2;  // on a multiprocessor
+using GateSlabs = SlabQueue<256, gate_stages>;
+/// The slabs of an expert's row of 768 are all on their way at once.
+constexpr int down_stages = 3;
+using DownSlabs = SlabQueue<256, down_stages>;
 
-/// What a block keeps of a pass's choices. Rows are sorted ones.
+/// What a block keeps of a pass's choices. Rows are those of `activated`: sorted ones, or with one
+/// token its choices in their order.
 struct Plan {
   int expert_at[most_pairs];    // whose first row this is, or -1
   int rows_at[most_pairs];      // that it has then
   int first_of[most_pairs];     // the first row of a row's expert
   int row_of_pair[most_pairs];  // or -1: the expert is elsewhere
+  int firsts[most_pairs];       // the rows that are an expert's first
+  int active;                   // experts that have rows
   float weights[most_pairs];
+
+  /// By all threads; ends with a barrier.
+  __device__ void make(const FewExperts& call) {
+    if (call.tokens > 1) {
+      make_of_tokens(call);
+    } else if (threadIdx.x < 32) {
+      make_of_token(call);
+    }
+    __syncthreads();
+  }
+
+ private:
+  /// Of one token: each choice is a row, and nothing needs to be sorted. By a warp.
+  __device__ void make_of_token(const FewExperts& call) {
+    for (int pair = threadIdx.x; pair < most_pairs; pair += 32) {
+      const bool chosen = pair < call.top_k;
+      const std::int64_t expert = chosen ? call.ids[pair] - call.first_expert : -1;
+      const bool here = expert >= 0 && expert < call.experts;
+      expert_at[pair] = here ? static_cast<int>(expert) : -1;
+      rows_at[pair] = 1;
+      first_of[pair] = pair;
+      row_of_pair[pair] = here ? pair : -1;
+      if (chosen) weights[pair] = call.weights[pair];
+    }
+    __syncwarp();
+    list_firsts();
+  }
+  /// By a warp.
+  __device__ void list_firsts() {
+    int listed = 0;
+    for (int row = threadIdx.x; row < most_pairs; row += 32) {
+      const bool first = expert_at[row] >= 0;
+      const unsigned all = __ballot_sync(~0U, first), before = all & ((1U << threadIdx.x) - 1);
+      if (first) firsts[listed + __popc(before)] = row;
+      listed += __popc(all);
+    }
+    if (threadIdx.x == 0) active = listed;
+  }
+  /// By all threads.
+  __device__ void make_of_tokens(const FewExperts& call) {
+    const int pairs = static_cast<int>(call.tokens * call.top_k);
+    const int own = threadIdx.x;
+    // What is read comes at once.
+    const int valid = call.offsets[call.experts];
+    const int begin = own < call.experts ? call.offsets[own] : 0;
+    const int end = own < call.experts ? call.offsets[own + 1] : 0;
+    const int pair = own < pairs ? call.source[own] : 0;
+    if (own < pairs) weights[own] = call.weights[own];
+    if (own < most_pairs) {
+      expert_at[own] = -1;
+      row_of_pair[own] = -1;
+    }
+    __syncthreads();
+    const auto note = [&](int expert, int from, int to) {
+      if (from == to) return;
+      expert_at[from] = expert;
+      rows_at[from] = to - from;
+      for (int row = from; row < to; ++row) first_of[row] = from;
+    };
+    note(own, begin, end);
+    for (int e = own + threads; e < call.experts; e += threads) {
+      note(e, call.offsets[e], call.offsets[e + 1]);
+    }
+    if (own < valid) row_of_pair[pair] = own;
+    __syncthreads();
+    if (own < 32) list_firsts();
+  }
 };
 
-/// By all threads; ends with a barrier. Returns how many rows there are.
-__device__ int make_plan(const FewExperts& call, Plan& plan) {
-  const int pairs = static_cast<int>(call.tokens * call.top_k);
-  const int own = threadIdx.x;
-  // What is read comes at once.
-  const int valid = call.offsets[call.experts];
-  const int begin = own < call.experts ? call.offsets[own] : 0;
-  const int end = own < call.experts ? call.offsets[own + 1] : 0;
-  const int pair = own < pairs ? call.source[own] : 0;
-  if (own < pairs) plan.weights[own] = call.weights[own];
-  if (own < most_pairs) {
-    plan.expert_at[own] = -1;
-    plan.row_of_pair[own] = -1;
-  }
-  __syncthreads();
-  const auto note = [&](int expert, int from, int to) {
-    if (from == to) return;
-    plan.expert_at[from] = expert;
-    plan.rows_at[from] = to - from;
-    for (int row = from; row < to; ++row) plan.first_of[row] = from;
+/// Blocks take every gridDim.x-th tile of 8 gates with their ups, of all chosen experts.
+__global__ void __launch_bounds__(threads, gate_blocks)
+    gate_few_rows(const __grid_constant__ CUtensorMap gate_up,
+                  const __grid_constant__ FewExperts call) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ std::uint64_t barriers[warps][gate_stages];
+  __shared__ TileSums<warps> sums;
+  __shared__ Plan plan;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  GateSlabs queue(memory + warp * GateSlabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * GateSlabs::bytes);
+  sums.open();
+  wait_for_kernels_before();
+  // So late, so that the next kernel finds what was there before this one.
+  let_next_kernel_start();
+  plan.make(call);
+  constexpr int columns = slab_rows / 2;
+  const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
+  const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
+  const int column_tiles = inner / columns, tiles = column_tiles * plan.active;
+  const int slabs = (hidden + GateSlabs::columns - 1) / GateSlabs::columns;
+  if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
+
+  const auto first_row = [&](int tile) { return plan.firsts[tile / column_tiles]; };
+  const auto tile_of_all = [&](int tile) {
+    return plan.expert_at[first_row(tile)] * 2 * column_tiles + tile % column_tiles;
   };
-  note(own, begin, end);
-  for (int e = own + threads; e < call.experts; e += threads) {
-    note(e, call.offsets[e], call.offsets[e + 1]);
+  int next_tile = blockIdx.x, next_slab = warp, next_of_all = tile_of_all(blockIdx.x);
+  const auto request = [&] {
+    if (next_tile >= tiles) return;
+    queue.request(gate_up, next_slab * GateSlabs::columns, next_of_all);
+    next_slab += warps;
+    if (next_slab < slabs) return;
+    next_slab = warp;
+    next_tile += gridDim.x;
+    if (next_tile < tiles) next_of_all = tile_of_all(next_tile);
+  };
+#pragma unroll
+  for (int i = 0; i < gate_stages; ++i) request();
+
+  const auto row_of = [&](int tile) -> const bf16* {
+    if (tile >= tiles) return nullptr;
+    const int first = first_row(tile);
+    if (own >= plan.rows_at[first]) return nullptr;
+    const int token = tokens == 1 ? 0 : call.source[first + own] / top_k;
+    return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
+  };
+  const bf16* row = row_of(blockIdx.x);
+  uint4 now[GateSlabs::x_units], next[GateSlabs::x_units];
+  read_x(row, warp * GateSlabs::columns, hidden, now);
+  int done = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
+    float even[4] = {}, odd[4] = {};
+    const bf16* const row_after = row_of(tile + gridDim.x);
+    for (int slab = warp; slab < slabs; slab += warps) {
+      const bool more = slab + warps < slabs;
+      read_x(more ? row : row_after, (more ? slab + warps : warp) * GateSlabs::columns, hidden,
+             next);
+      queue.wait();
+      queue.multiply(now, hidden - slab * GateSlabs::columns, even, odd);
+      queue.release();
+      request();
+#pragma unroll
+      for (int i = 0; i < GateSlabs::x_units; ++i) now[i] = next[i];
+    }
+    row = row_after;
+    sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
+      const int first = first_row(tile), rows = plan.rows_at[first];
+      for (int i = lane; i < columns * rows; i += 32) {
+        const int in_tile = i % columns, of = i / columns;
+        const float gate = sum(in_tile, of);
+        bf16* const to = static_cast<bf16*>(call.activated) + std::int64_t{first + of} * inner;
+        store(to + tile % column_tiles * columns + in_tile,
+              gate / (1.0F + __expf(-gate)) * sum(in_tile + columns, of));
+      }
+    });
   }
-  if (own < valid) plan.row_of_pair[pair] = own;
-  __syncthreads();
-  return valid;
+#endif
 }
 
-/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert, by its first row; two loads
-/// of weights take turns. Launched behind gate_few_rows alone: what that kernel waited for is there
-/// when this one begins, so weights are on their way before the gates are through.
+/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched behind
+/// gate_few_rows alone: what that kernel waited for is there when this one begins, so weights are
+/// on their way before the gates are through.
 template <class Out>
-__global__ void __launch_bounds__(threads, 1) add_few_rows(FewExperts call, Out* out) {
-  constexpr int chunks = 8, step_k = chunk * chunks;
-  __shared__ float parts[most_pairs][tile_columns][tile_rows];  // by an expert's first row
+__global__ void __launch_bounds__(threads, 1)
+    add_few_rows(const __grid_constant__ CUtensorMap down, const __grid_constant__ FewExperts call,
+                 Out* out) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ std::uint64_t barriers[warps][down_stages];
   __shared__ Plan plan;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  DownSlabs queue(memory + warp * DownSlabs::bytes, barriers[warp]);
+  // [pairs][16][tokens], by an expert's first row.
+  auto* const parts = reinterpret_cast<float*>(memory + warps * DownSlabs::bytes);
   let_next_kernel_start();
-  const int valid = make_plan(call, plan);
-  const int lane = threadIdx.x % 32, own = lane / 4, in_chunk = lane % 4 * 8;
+  plan.make(call);
+  const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
-  const int begin = blockIdx.x * tile_columns;
-  const int upper_row = min(begin + own, hidden - 1), lower_row = min(begin + own + 8, hidden - 1);
-  struct Place {
-    int row, k;
+  const int slabs = (inner + DownSlabs::columns - 1) / DownSlabs::columns;
+  const auto tile_of_all = [&](int rank) {
+    return plan.expert_at[plan.firsts[rank]] * (hidden / slab_rows) + static_cast<int>(blockIdx.x);
   };
-  const auto find = [&](int row) {
-    while (row < valid && plan.expert_at[row] < 0) row += warps;
-    return row;
+  int next_rank = warp, next_slab = 0;
+  const auto request = [&] {
+    if (next_rank >= plan.active) return;
+    queue.request(down, next_slab * DownSlabs::columns, tile_of_all(next_rank));
+    if (++next_slab < slabs) return;
+    next_slab = 0;
+    next_rank += warps;
   };
-  const auto advance = [&](Place& place) {
-    place.k += step_k;
-    if (place.k >= inner) place = {find(place.row + warps), 0};
-  };
-  const auto read = [&](FewWeights<chunks>& weights, const Place& place) {
-    if (place.row >= valid) return;
-    const auto* matrix = static_cast<const bf16*>(call.down) +
-                         std::int64_t{plan.expert_at[place.row]} * hidden * inner;
-    weights.read(matrix + std::int64_t{upper_row} * inner, matrix + std::int64_t{lower_row} * inner,
-                 place.k + in_chunk, inner);
-  };
-  FewWeights<chunks> weights[2];
-  Place now{find(threadIdx.x / 32), 0}, next = now;
 #pragma unroll
-  for (auto& turn : weights) {
-    read(turn, next);
-    if (next.row < valid) advance(next);
-  }
+  for (int i = 0; i < down_stages; ++i) request();
+
+  const auto row_of = [&](int rank) -> const bf16* {
+    if (rank >= plan.active) return nullptr;
+    const int first = plan.firsts[rank];
+    if (own >= plan.rows_at[first]) return nullptr;
+    return static_cast<const bf16*>(call.activated) + std::int64_t{first + own} * inner;
+  };
   wait_for_kernels_before();
-  float sums[4] = {};
-  while (now.row < valid) {
+  const bf16* row = row_of(warp);
+  uint4 now[DownSlabs::x_units], next[DownSlabs::x_units];
+  read_x(row, 0, inner, now);
+  for (int rank = warp; rank < plan.active; rank += warps) {
+    float even[4] = {}, odd[4] = {};
+    const bf16* const row_after = row_of(rank + warps);
+    for (int slab = 0; slab < slabs; ++slab) {
+      const bool more = slab + 1 < slabs;
+      read_x(more ? row : row_after, more ? (slab + 1) * DownSlabs::columns : 0, inner, next);
+      queue.wait();
+      queue.multiply(now, inner - slab * DownSlabs::columns, even, odd);
+      queue.release();
+      request();
 #pragma unroll
-    for (auto& turn : weights) {
-      if (now.row >= valid) break;
-      const bf16* x = nullptr;
-      if (own < plan.rows_at[now.row]) {
-        x = static_cast<const bf16*>(call.activated) + std::int64_t{now.row + own} * inner;
-      }
-      turn.multiply(x, now.k + in_chunk, inner, sums);
-      read(turn, next);
-      if (next.row < valid) advance(next);
-      const int row = now.row;
-      advance(now);
-      if (now.k != 0) continue;
+      for (int i = 0; i < DownSlabs::x_units; ++i) now[i] = next[i];
+    }
+    row = row_after;
+    float* const to = parts + plan.firsts[rank] * slab_rows * tokens;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        parts[row][own][lane % 4 * 2 + i] = sums[i];
-        parts[row][own + 8][lane % 4 * 2 + i] = sums[2 + i];
-      }
-#pragma unroll
-      for (float& sum : sums) sum = 0.0F;
+    for (int i = 0; i < 2; ++i) {
+      const int of = lane % 4 * 2 + i;
+      if (of >= tokens) break;
+      to[own * tokens + of] = even[i] + odd[i];
+      to[(own + 8) * tokens + of] = even[2 + i] + odd[2 + i];
     }
   }
   __syncthreads();
-  const int token = threadIdx.x / tile_columns, column = threadIdx.x % tile_columns;
-  if (token >= call.tokens || begin + column >= hidden) return;
+  const int token = threadIdx.x / slab_rows, column = threadIdx.x % slab_rows;
+  if (token >= tokens) return;
   float sum = 0.0F;
   bool first = true;
-  for (int pair = token * call.top_k; pair < (token + 1) * call.top_k; ++pair) {
-    const int row = plan.row_of_pair[pair];
-    if (row < 0) continue;
-    const int of_expert = plan.first_of[row];
-    const float value = parts[of_expert][column][row - of_expert];
+  for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
+    const int of = plan.row_of_pair[pair];
+    if (of < 0) continue;
+    const int of_expert = plan.first_of[of];
+    const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
     sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
     first = false;
   }
-  store(out + std::int64_t{token} * hidden + begin + column, sum);
+  store(out + std::int64_t{token} * hidden + blockIdx.x * slab_rows + column, sum);
+#endif
+}
+
+/// Tiles of 8 rows, and 8 more that are `other` rows on; a tile begins `step` rows after the last.
+bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::int64_t step,
+               std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return make_tensor_map({.data = matrices,
+                          .sizes = {size(k), 8, 2, size(tiles), 1},
+                          .strides = {size(k), size(other * k), size(step * k), size(step * k)},
+                          .box = {columns, 8, 2, 1, 1},
+                          .swizzled = false},
+                         map);
+}
+
+cudaError_t allow(const void* kernel, int shared) {
+  // Of this thread's device: another one's kernel has its own.
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
 }
 
 }  // namespace
@@ -206,19 +290,38 @@ using namespace cuda;
 
 bool few_experts_fit(const FewExperts& call) {
   return TROUPE_HOPPER != 0 && call.tokens <= most_tokens &&
-         call.tokens * call.top_k <= most_pairs && call.hidden % 8 == 0 && call.inner % 8 == 0;
+         call.tokens * call.top_k <= most_pairs && call.hidden % slab_rows == 0 &&
+         call.inner % 8 == 0;
 }
 
 cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream) {
-  const dim3 gate_grid(blocks_of(call.inner, tile_columns / 2),
-                       static_cast<unsigned>(call.tokens * call.top_k));
-  const auto gate = call.hidden >= 8 * chunk * warps ? gate_few_rows<8> : gate_few_rows<4>;
-  cudaError_t error = launch_early(gate, {gate_grid, threads}, stream, call);
+  CUtensorMap gate_up, down;
+  if (!map_tiles(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
+                 GateSlabs::columns, gate_up) ||
+      !map_tiles(call.down, call.inner, 8, slab_rows, call.experts * call.hidden / slab_rows,
+                 DownSlabs::columns, down)) {
+    return cudaErrorNotSupported;
+  }
+  const std::int64_t pairs = call.tokens * call.top_k;
+  const int gate_bytes = warps * GateSlabs::bytes + TileSums<warps>::bytes(call.tokens);
+  cudaError_t error = allow(reinterpret_cast<const void*>(gate_few_rows), gate_bytes);
+  if (error != cudaSuccess) return error;
+  const unsigned gate_grid = std::min(blocks_of(pairs * call.inner, slab_rows / 2),
+                                      static_cast<unsigned>(gate_blocks * multiprocessors));
+  error =
+      launch_early(gate_few_rows, {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)},
+                   stream, gate_up, call);
+  if (error != cudaSuccess) return error;
+  const auto down_bytes =
+      static_cast<int>(warps * DownSlabs::bytes + pairs * slab_rows * call.tokens * sizeof(float));
   with_type(call.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
+    error = allow(reinterpret_cast<const void*>(add_few_rows<Out>), down_bytes);
     if (error != cudaSuccess) return;
-    error = launch_early(add_few_rows<Out>, {dim3(blocks_of(call.hidden, tile_columns)), threads},
-                         stream, call, static_cast<Out*>(call.out));
+    error = launch_early(
+        add_few_rows<Out>,
+        {dim3(blocks_of(call.hidden, slab_rows)), threads, static_cast<std::size_t>(down_bytes)},
+        stream, down, call, static_cast<Out*>(call.out));
   });
   return error;
 }

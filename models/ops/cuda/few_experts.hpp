@@ -17,20 +17,21 @@ struct FewExperts {
   void* activated = nullptr;              ///< [tokens * top_k, inner] bf16: scratch
   void* out = nullptr;                    ///< [tokens, hidden]
   DType out_dtype = DType::f32;           ///< bf16 or f32
+  const std::int32_t* ids = nullptr;      ///< [tokens, top_k] choices
   const float* weights = nullptr;         ///< [tokens, top_k]
   const std::int32_t* offsets = nullptr;  ///< [experts + 1]
   const std::int32_t* source = nullptr;   ///< [tokens * top_k]
+  std::int64_t first_expert = 0;          ///< of those that are here
   std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
 };
 
-/// Whether run_few_experts computes it: at most 8 tokens with 64 choices, hidden and inner
-/// multiples of 8, and this build is for Hopper.
+/// Whether run_few_experts computes it: at most 8 tokens with 64 choices, hidden a multiple of 16
+/// and inner of 8, and this build is for Hopper.
 bool few_experts_fit(const FewExperts& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
 /// weighted sum in the order of choice. A token's row is a function of its own input and choices,
-/// in bits: eight chains over hidden, then one over inner for each expert, none rounded before the
-/// sum.
+/// in bits: chains over hidden, then over inner for each expert, none rounded before the sum.
 cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream);
 
 }  // namespace troupe

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <type_traits>
 
 #include "models/ops/cuda/few_rows.cuh"
 #include "models/ops/cuda/few_rows.hpp"
+#include "models/ops/cuda/weight_slabs.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -20,8 +22,9 @@ __host__ __device__ constexpr int resident_blocks(int chunks) {
   return chunks > 8 ? 1 : chunks > 4 ? 2 : 3;
 }
 
-/// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp has
-/// `chunks` chunks of k at once, each of 1 KiB of weights that are under way.
+/// For small matrices, of which all is on its way to registers soon after the kernel starts. Grid:
+/// tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp has `chunks`
+/// chunks of k at once, each of 1 KiB of weights that are under way.
 template <int chunks, bool gated, class Out>
 __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k, Out* out) {
@@ -91,6 +94,101 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
   store(out + std::int64_t{to_row} * width + begin + column, value);
 }
 
+using Slabs = SlabQueue<128, 3>;
+constexpr int streams = 2;  // blocks on a multiprocessor: what they have under way fills it
+
+/// For large matrices, at the speed of the memory: blocks take every gridDim.x-th tile, and a warp
+/// every eighth slab of a tile. The first slabs are requested before what x comes from is done; a
+/// lane has the next slab's x while it multiplies one.
+template <bool gated, class Out>
+__global__ void __launch_bounds__(threads, streams)
+    stream_rows(const bf16* weight, const bf16* x, int rows, int n, int k, Out* out) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ std::uint64_t barriers[warps][Slabs::bytes / Slabs::slab_bytes];
+  __shared__ TileSums<warps> sums;
+  let_next_kernel_start();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  constexpr int columns = gated ? tile_columns / 2 : tile_columns;
+  const int width = gated ? n / 2 : n;
+  const int tiles = (width + columns - 1) / columns;
+  const int slabs = (k + Slabs::columns - 1) / Slabs::columns;
+  Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
+
+  const auto weight_row = [&](int tile) {
+    const int in_tile = lane % tile_columns;
+    const int column = min(tile * columns + in_tile % columns, width - 1);
+    return weight + std::int64_t{in_tile < columns ? column : width + column} * k;
+  };
+  int next_tile = warp < slabs ? static_cast<int>(blockIdx.x) : tiles, next_slab = warp;
+  const bf16* row = weight_row(blockIdx.x);
+  const auto request = [&] {
+    if (next_tile >= tiles) return;
+    queue.request(row + next_slab * Slabs::columns, k - next_slab * Slabs::columns);
+    next_slab += warps;
+    if (next_slab < slabs) return;
+    next_slab = warp;
+    next_tile += gridDim.x;
+    row = weight_row(min(next_tile, tiles - 1));
+  };
+#pragma unroll
+  for (int i = 0; i < Slabs::bytes / Slabs::slab_bytes; ++i) request();
+  sums.open();
+  __syncthreads();
+  wait_for_kernels_before();
+  if (warp >= slabs) return;
+
+  const bf16* const x_row = own < rows ? x + own * std::int64_t{k} : nullptr;
+  uint4 now[Slabs::x_units], next[Slabs::x_units];
+  read_x(x_row, warp * Slabs::columns, k, now);
+  int done = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
+    float even[4] = {}, odd[4] = {};
+    for (int slab = warp; slab < slabs; slab += warps) {
+      read_x(x_row, (slab + warps < slabs ? slab + warps : warp) * Slabs::columns, k, next);
+      queue.wait();
+      queue.multiply(now, k - slab * Slabs::columns, even, odd);
+      queue.release();
+      request();
+#pragma unroll
+      for (int i = 0; i < Slabs::x_units; ++i) now[i] = next[i];
+    }
+    sums.add(parts, rows, done, min(warps, slabs), even, odd, [&](const auto& sum) {
+      for (int i = lane; i < columns * rows; i += 32) {
+        const int in_tile = i % columns, of = i / columns, column = tile * columns + in_tile;
+        if (column >= width) continue;
+        float value = sum(in_tile, of);
+        if constexpr (gated) value = value / (1.0F + __expf(-value)) * sum(in_tile + columns, of);
+        store(out + std::int64_t{of} * width + column, value);
+      }
+    });
+  }
+#endif
+}
+
+/// Whether stream_rows is the faster one, as measured in passes of single rows.
+bool streams_faster(const FewRowsProduct& product) {
+  constexpr std::int64_t large = 1 << 24, odd_large = 1 << 23, step = 2048;
+  return product.n * product.k >= (product.k % step == 0 ? large : odd_large);
+}
+
+template <bool gated, class Out>
+cudaError_t stream_product(const FewRowsProduct& product, Out* out, cudaStream_t stream) {
+  auto* const kernel = stream_rows<gated, Out>;
+  const int shared = warps * Slabs::bytes + TileSums<warps>::bytes(product.rows);
+  // Of this thread's device: another one's kernel has its own.
+  const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (allowed != cudaSuccess) return allowed;
+  const unsigned blocks = std::min(blocks_of(product.n, tile_columns),
+                                   static_cast<unsigned>(streams * multiprocessors));
+  return launch_early(kernel, {dim3(blocks), threads, static_cast<std::size_t>(shared)}, stream,
+                      static_cast<const bf16*>(product.weight), static_cast<const bf16*>(product.x),
+                      static_cast<int>(product.rows), static_cast<int>(product.n),
+                      static_cast<int>(product.k), out);
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -111,6 +209,11 @@ cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream
   with_type(product.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
     auto* out = static_cast<Out*>(product.out);
+    if (streams_faster(product)) {
+      error = product.gated ? stream_product<true>(product, out, stream)
+                            : stream_product<false>(product, out, stream);
+      return;
+    }
     const auto with_chunks = [&]<int chunks>(std::integral_constant<int, chunks>) {
       return product.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
                            : run(multiply_rows<chunks, false, Out>, out, tile_columns);

@@ -25,9 +25,9 @@ struct FewRowsProduct {
 bool few_rows_fit(const FewRowsProduct& product);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in
-/// bits: eight chains over k, of columns [c i, c i + c) for each i of one remainder by 8 (c is 512,
-/// 256 or 128, by n and k), whose sums are added in order. The kernel starts while the one
-/// before it ends, and reads its first weights meanwhile.
+/// bits: chains over columns of k, whose number and order are a function of n and k alone, and
+/// whose sums are added in order. The kernel starts while the one before it ends, and reads its
+/// first weights meanwhile.
 cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream);
 
 }  // namespace troupe

@@ -31,7 +31,8 @@ bool make_tensor_map(const TiledTensor& tensor, CUtensorMap& map) {
   constexpr std::array<std::uint32_t, 5> every_element{1, 1, 1, 1, 1};
   return encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(tensor.data),
                 tensor.sizes.data(), stride_bytes.data(), tensor.box.data(), every_element.data(),
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE,
+                tensor.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

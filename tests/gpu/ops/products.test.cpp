@@ -19,6 +19,7 @@ TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
                              {152, 12288},
                              {2300, 4096},
                              {4500, 4096},
+                             {8200, 1032},
                              {40, 3072}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({12, k});
@@ -89,8 +90,10 @@ TEST_P(Products, of_decode_batches_are_gated_in_tiles_of_every_size) {
 }
 
 TEST_P(Products, are_gated_at_any_number_of_rows) {
-  for (const auto& [inner, k] : {std::pair{64, 64}, {24, 704}, {23, 40}, {1000, 136}, {9, 15}}) {
-    const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({70, k});
+  for (const auto& [inner, k] :
+       {std::pair{64, 64}, {24, 704}, {23, 40}, {1000, 136}, {9, 15}, {4100, 1032}}) {
+    const HostTensor weight = random({2 * inner, k}, 1.0F / std::sqrt(static_cast<float>(k))),
+                     x = random({70, k});
     auto gpu_weight = gpu_->prepare(weight, 1);
     auto cpu_weight = cpu_->prepare(weight, 1);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
