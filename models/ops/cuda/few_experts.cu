@@ -34,7 +34,7 @@ struct Plan {
   float weights[most_pairs];
 
   /// By all threads; ends with a barrier.
-  __device__ void make(const FewExperts& call) {
+  [[maybe_unused]] __device__ void make(const FewExperts& call) {
     if (call.tokens > 1) {
       make_of_tokens(call);
     } else if (threadIdx.x < 32) {
