@@ -22,6 +22,7 @@ using GateSlabs = SlabQueue<256, gate_stages>;
 constexpr int down_stages = 3;
 using DownSlabs = SlabQueue<256, down_stages>;
 
+#if __CUDA_ARCH__ >= 900
 /// What a block keeps of a pass's choices. Rows are those of `activated`: sorted ones, or with one
 /// token its choices in their order.
 struct Plan {
@@ -34,7 +35,7 @@ struct Plan {
   float weights[most_pairs];
 
   /// By all threads; ends with a barrier.
-  [[maybe_unused]] __device__ void make(const FewExperts& call) {
+  __device__ void make(const FewExperts& call) {
     if (call.tokens > 1) {
       make_of_tokens(call);
     } else if (threadIdx.x < 32) {
@@ -100,6 +101,7 @@ struct Plan {
     if (own < 32) list_firsts();
   }
 };
+#endif
 
 /// Blocks take every gridDim.x-th tile of 8 gates with their ups, of all chosen experts.
 __global__ void __launch_bounds__(threads, gate_blocks)
