@@ -122,7 +122,6 @@ __device__ void copy_tiles(const Product& product, int first, int steps, std::ui
 template <class T>
 __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
                                std::uint32_t empty, float (&sums)[T::pieces][T::sums]) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const int group = __shfl_sync(~0U, threadIdx.x / group_threads, 0);
 #pragma unroll
   for (int piece = 0; piece < T::pieces; ++piece) {
@@ -160,13 +159,13 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
   wait_for_products<0>();
 #pragma unroll
   for (int piece = 0; piece < T::pieces; ++piece) pin(sums[piece]);
-#endif
 }
 
 /// Grid: parts of k, a cluster of them for each tile of the weight's rows.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     multiply_batch(const __grid_constant__ Product product) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ std::uint64_t full[T::stages], empty[T::stages];
   const std::uint32_t begin = shared_address(shared);
@@ -227,6 +226,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     store_quad(product, quad, at, sum);
   }
   meet_in_cluster();  // none ends while others read its sums
+#endif
 }
 
 template <class T>
