@@ -141,6 +141,17 @@ cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNor
   return cudaGetLastError();
 }
 
+cudaError_t load_norm_of_rows(int ranks) {
+  cudaError_t error = cudaSuccess;
+  with_ranks(ranks, [&](auto count) {
+    if constexpr (count > 1) {
+      cudaFuncAttributes unused{};
+      error = cudaFuncGetAttributes(&unused, norm_rows<count>);
+    }
+  });
+  return error;
+}
+
 bool takes_peer_norm(DType dtype, std::int64_t width) {
   return dtype == DType::bf16 && width % unit == 0 && width / unit <= resident_threads;
 }

@@ -133,6 +133,8 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
   made->memory_ = std::move(memory);
   TROUPE_TRY(made->marks_, PeerMarks::make(device, own, mark_bytes));
   TROUPE_CHECK(made->create_streams());
+  // Later, behind waits for marks, its loading could wait for them.
+  TROUPE_CHECK(enqueued(load_norm_of_rows(ranks), "the loading of the kernel"));
   return made;
 }
 
@@ -160,8 +162,8 @@ PeerSideSums::~PeerSideSums() {
     }
     return busy;
   };
-  if (marks_ && is_busy()) marks_->release();
   while (is_busy() && std::chrono::steady_clock::now() < until) {
+    if (marks_) marks_->release();
     std::this_thread::sleep_for(write_interval);
   }
   if (marks_) marks_->forget();

@@ -66,6 +66,8 @@ struct RankRows {
 /// is not looked at, and sum.residual has the rows of `share` alone.
 cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNorm& sum, Slice share,
                                 cudaStream_t stream);
+/// Has this thread's device load the kernel of launch_norm_of_rows, if it has not yet.
+cudaError_t load_norm_of_rows(int ranks);
 
 /// Whether launch_peer_gather takes parts of these sizes: few bytes, and whole words of 4.
 bool takes_peer_gather(const Tensor& part, const Tensor& all, std::span<const std::size_t> bytes);
