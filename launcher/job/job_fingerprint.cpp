@@ -83,6 +83,10 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
       {"job.seed", fmt::format("{}", config.job.seed)},
       {"the form of answers", fmt::format("{}", answer_format_version)},
   };
+  // Without it answers of GPUs may differ anyway; CPUs have bits of their own.
+  if (plan.engine.deterministic) {
+    fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});
+  }
   return fingerprint;
 }
 

@@ -28,17 +28,23 @@ class JobFingerprint : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  Fingerprint fingerprint(const std::vector<Override>& overrides = {}) const {
+  JobPlan plan(const std::vector<Override>& overrides = {}) const {
     const std::string yaml = fmt::format(
         "model: {{path: {0}/fable-moe}}\njob: {{input: {0}/in.jsonl, output: {0}/out.jsonl}}\n",
         folder_.string());
     auto config = parse_config(yaml, "c.yaml", overrides, Purpose::run);
     EXPECT_TRUE(config.ok()) << config.error().message;
-    const auto plan = plan_job(*std::move(config));
+    auto plan = plan_job(*std::move(config));
     EXPECT_TRUE(plan.ok()) << plan.error().message;
-    auto made = job_fingerprint(*plan);
+    return *std::move(plan);
+  }
+  static Fingerprint fingerprint_of(const JobPlan& plan) {
+    auto made = job_fingerprint(plan);
     EXPECT_TRUE(made.ok()) << made.error().message;
     return *std::move(made);
+  }
+  Fingerprint fingerprint(const std::vector<Override>& overrides = {}) const {
+    return fingerprint_of(plan(overrides));
   }
   void append(const std::string& name, std::string_view text) const {
     std::ofstream(folder_ / name, std::ios::app) << text;
@@ -69,6 +75,17 @@ TEST_F(JobFingerprint, differs_in_what_changes_answers) {
   for (const auto& [change, sentence] : table) {
     EXPECT_THAT(differences(one, fingerprint({change})), ElementsAre(sentence)) << change.key;
   }
+}
+
+TEST_F(JobFingerprint, of_deterministic_gpus_is_none_of_others) {
+  JobPlan gpus = plan();
+  const Fingerprint others = fingerprint_of(gpus);
+  gpus.engine.deterministic = true;
+  const Fingerprint deterministic = fingerprint_of(gpus);
+  EXPECT_THAT(differences(others, deterministic),
+              ElementsAre("engine.deterministic on GPUs was nothing, is true"));
+  EXPECT_THAT(differences(deterministic, others),
+              ElementsAre("engine.deterministic on GPUs was true, is nothing"));
 }
 
 TEST_F(JobFingerprint, differs_when_a_file_has_changed) {
