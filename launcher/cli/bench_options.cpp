@@ -105,8 +105,8 @@ Result<void> RawBenchOptions::judge_effects(Kind kind) const {
   const bool sweep = kind == Kind::sweep;
   if (!workload_.empty() && !input_len_.empty()) return no_effect("--input-len", "on --workload");
   if (!workload_.empty() && !output_len_.empty()) return no_effect("--output-len", "on --workload");
-  if (workload_.ends_with(".jsonl") && temperature_) {
-    return no_effect("--temperature", "on the requests of a .jsonl");
+  if (!workload_.empty() && !workload_.ends_with(".csv") && temperature_) {
+    return no_effect("--temperature", "on the requests of a batch file");
   }
   if (starts && num_prompts_) return no_effect("--num-prompts", "on bench startup");
   if (starts && !output_len_.empty()) return no_effect("--output-len", "on bench startup");
@@ -161,6 +161,9 @@ Result<BenchOptions> RawBenchOptions::judge(Kind kind) const {
   options.repeat = repeat_.value_or(options.repeat);
   options.seed = seed_.value_or(0);
   options.temperature = temperature_.value_or(0.0F);
+  if (std::isnan(options.temperature)) {
+    return fail(ErrorCode::invalid_argument, "--temperature: expected 0 to 100, found nan");
+  }
   options.workload = workload_;
   options.json = json_;
   if (kind == Kind::sweep) {

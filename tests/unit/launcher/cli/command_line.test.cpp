@@ -123,6 +123,7 @@ TEST(CommandLine, reads_a_bench) {
   EXPECT_EQ(line.bench.output_len, (LengthRange{4, 4}));
   EXPECT_EQ(line.bench.seed, 11U);
   EXPECT_EQ(line.bench.json, "f.json");
+  EXPECT_EQ(line.bench.temperature, 0.0F);
   const CommandLine starts = parsed({"bench", "startup", "--config", "c.yaml", "--repeat", "2"});
   EXPECT_EQ(starts.bench.kind, BenchOptions::Kind::startup);
   EXPECT_EQ(starts.bench.repeat, 2);
@@ -186,6 +187,10 @@ TEST(CommandLine, says_what_to_do_about_a_mistake_in_a_bench) {
       {{"startup", "--config", "c", "--num-prompts", "2"}, "--num-prompts has no effect"},
       {{"latency", "--config", "c", "--workload", "w", "--input-len", "2"},
        "--input-len has no effect on --workload"},
+      {{"latency", "--config", "c", "--temperature", "nan"},
+       "--temperature: expected 0 to 100, found nan"},
+      {{"latency", "--config", "c", "--workload", "w.jsonl", "--temperature", "1"},
+       "--temperature has no effect on the requests of a batch file"},
       {{"latency", "--config", "c", "--output", "o"}, "--output is not for bench"},
       {{"latency", "--config", "c", "--rates", "1"}, "--rates has no effect on bench latency"},
       {{"startup", "--config", "c", "--html", "x"}, "--html has no effect on bench startup"},
