@@ -22,12 +22,12 @@ struct CudaOpsOptions {
 /// time, of any threads.
 ///
 /// Weights and activations have the dtype of the options: f32 products are exact fp32 (no TF32),
-/// bf16 ones are accumulated in fp32 on tensor cores. A row of experts' products is the same in
-/// bits whatever the batch; unless `deterministic` asks for more, one of dense products may differ
-/// between batches of up to 8 rows, and those of the sizes that cuBLASLt is given an algorithm each
-/// (rows_bucket), and one of attention between passes of other lengths. allocate_kv wants a
-/// head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim], values
-/// the same.
+/// bf16 ones are accumulated in fp32 on tensor cores. Unless `deterministic` asks for more, a row's
+/// bits may differ: of dense products between batches of up to 8 rows, more that batch_rows_suit,
+/// and those of the sizes that cuBLASLt is given an algorithm each (rows_bucket); of experts
+/// between up to 8 tokens and more; of attention between passes of other lengths. allocate_kv wants
+/// a head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim],
+/// values the same.
 ///
 /// A failing operation is told by the next synchronize(), with its name and the device.
 ///

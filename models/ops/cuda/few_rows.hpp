@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// Products of a few rows, bf16, accumulated in fp32: bound by the weights' bytes, which go from
-/// device memory to the tensor cores' registers. All pointers are device memory, aligned to 16
-/// bytes.
+/// Products of a few rows, bf16, accumulated in fp32: bound by the weights' bytes. Those of small
+/// matrices go from device memory to the tensor cores' registers, those of large ones through
+/// shared memory. All pointers are device memory, aligned to 16 bytes.
 struct FewRowsProduct {
   const void* weight = nullptr;   ///< [n, k] bf16
   const void* x = nullptr;        ///< [rows, k] bf16

@@ -207,9 +207,9 @@ template <class T, class Out>
 cudaError_t launch_tiles(const SteadyProduct& wanted, cudaStream_t stream) {
   auto* const kernel = multiply_tile<T, Out>;
   // Of this thread's device: another one's kernel has its own.
-  cudaError_t error =
+  const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes);
-  if (error != cudaSuccess) return error;
+  if (allowed != cudaSuccess) return allowed;
   const Product product{static_cast<const bf16*>(wanted.weight),
                         static_cast<const bf16*>(wanted.x),
                         static_cast<int>(wanted.rows),
@@ -217,19 +217,9 @@ cudaError_t launch_tiles(const SteadyProduct& wanted, cudaStream_t stream) {
                         static_cast<int>(wanted.k),
                         static_cast<int>(wanted.k / wanted.segments)};
   const auto segments = static_cast<unsigned>(wanted.segments);
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {segments, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(segments, blocks_of(wanted.rows, T::rows), blocks_of(wanted.n, T::columns));
-  config.blockDim = dim3(T::threads);
-  config.dynamicSmemBytes = T::shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = segments > 1 ? 2 : 1;
-  return cudaLaunchKernelEx(&config, kernel, product, static_cast<Out*>(wanted.out));
+  const dim3 blocks(segments, blocks_of(wanted.rows, T::rows), blocks_of(wanted.n, T::columns));
+  return launch_early_as(dim3(segments), kernel, {blocks, T::threads, T::shared_bytes}, stream,
+                         product, static_cast<Out*>(wanted.out));
 }
 
 /// Tiles of 64 columns where those of 128 would leave multiprocessors without work.

@@ -6,15 +6,17 @@
 
 namespace troupe::cuda {
 
-/// Waits until the kernels before this one are done and what they wrote is seen. Every kernel that
-/// launch_early starts calls it before it reads what others write, or writes.
+/// Waits until the kernels before this one are done and what they wrote is seen. A thread that
+/// launch_early starts touches what those may still write or read only behind it, its own call or
+/// another's that it has waited for. Some thread of each such kernel calls it: what follows counts
+/// on this kernel to end after those before it.
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 /// Lets the next kernel start, if it is launched to do so early, as soon as all blocks of this one
-/// have begun.
+/// have called this, any thread, or ended.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
