@@ -31,7 +31,8 @@ bool few_experts_fit(const FewExperts& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
 /// weighted sum in the order of choice. A token's row is a function of its own input and choices,
-/// in bits: chains over hidden, then over inner for each expert, none rounded before the sum.
+/// in bits: chains over hidden, whose silu(gate) * up is rounded to bf16, then over inner for each
+/// expert, none rounded before the sum.
 cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream);
 
 }  // namespace troupe
