@@ -13,7 +13,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int most_rows = 256;
+constexpr int most_rows = 128;
 constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
 constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
@@ -28,17 +28,12 @@ constexpr int most_parts = 4;
 template <int groups_, int rows_>
 struct Tiling {
   static constexpr int groups = groups_, rows = rows_;
-  static constexpr int consumers = groups * group_threads;
-  // Where all threads have 128 registers, too few for the sums, whole groups exchange theirs.
-  static constexpr bool exchanges_registers = groups == 3 && rows > 128;
-  static constexpr int threads = consumers + (exchanges_registers ? group_threads : 32);
+  static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
   static constexpr int stages = std::min(most_stages, (most_shared - alignment) / stage_bytes);
-  // Instructions of 256 rows want more registers than a thread of four groups begins with.
-  static constexpr int pieces = rows > 192 ? 2 : 1;
-  static constexpr int sums = rows / 2 / pieces;  // of a piece, that a thread has
-  static constexpr int quads = rows / 8;          // of all
+  static constexpr int sums = rows / 2;  // that a thread has
+  static constexpr int quads = rows / 8;
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
 };
 
@@ -121,13 +116,10 @@ __device__ void copy_tiles(const Product& product, int first, int steps, std::ui
 /// This group's sums over the block's part of k.
 template <class T>
 __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
-                               std::uint32_t empty, float (&sums)[T::pieces][T::sums]) {
+                               std::uint32_t empty, float (&sums)[T::sums]) {
   const int group = __shfl_sync(~0U, threadIdx.x / group_threads, 0);
 #pragma unroll
-  for (int piece = 0; piece < T::pieces; ++piece) {
-#pragma unroll
-    for (float& sum : sums[piece]) sum = 0.0F;
-  }
+  for (float& sum : sums) sum = 0.0F;
   int stage = 0, before = 0;
   std::uint32_t odd = 0;
   for (int step = 0; step < steps; ++step) {
@@ -135,17 +127,10 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
     const std::uint32_t at = stages_at + stage * T::stage_bytes;
     const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
     const std::uint64_t right = tile_descriptor(at + T::weight_bytes);
-#pragma unroll
-    for (int piece = 0; piece < T::pieces; ++piece) pin(sums[piece]);
+    pin(sums);
     open_products();
 #pragma unroll
-    for (int i = 0; i < tile_k / 16; ++i) {
-#pragma unroll
-      for (int piece = 0; piece < T::pieces; ++piece) {
-        constexpr std::uint64_t piece_bytes = T::rows / T::pieces * row_bytes;
-        multiply_tiles(left + 2 * i, right + 2 * i + piece * piece_bytes / 16, 1, sums[piece]);
-      }
-    }
+    for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
     close_products();
     // The products of the step before have ended, so its stage may be written to.
     wait_for_products<1>();
@@ -157,8 +142,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
     }
   }
   wait_for_products<0>();
-#pragma unroll
-  for (int piece = 0; piece < T::pieces; ++piece) pin(sums[piece]);
+  pin(sums);
 }
 
 /// Grid: parts of k, a cluster of them for each tile of the weight's rows.
@@ -180,28 +164,24 @@ __global__ void __launch_bounds__(T::threads, 1)
   const int first = product.k_steps * part / parts;
   const int steps = product.k_steps * (part + 1) / parts - first;
   if (threadIdx.x >= T::consumers) {
-    if constexpr (T::exchanges_registers) give_registers<32>();
     if (threadIdx.x == T::consumers) {
       copy_tiles<T>(product, first, steps, stages_at, shared_address(full), shared_address(empty));
     }
     __syncwarp();
+    // Not before its copies are asked for: blocks of the next kernel would crowd on multiprocessors
+    // that have none of this one.
     let_next_kernel_start();
     if (parts == 1) return;
     meet_in_cluster();
     meet_in_cluster();
     return;
   }
-  if constexpr (T::exchanges_registers) take_registers<160>();
-  float sums[T::pieces][T::sums];
+  float sums[T::sums];
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
-  // Not before: blocks of the next kernel would crowd on multiprocessors that have none of this
-  // one.
-  let_next_kernel_start();
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
-    const float* const four = &sums[4 * quad / T::sums][4 * quad % T::sums];
-    return float4{four[0], four[1], four[2], four[3]};
+    return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
   };
   if (parts == 1) {
 #pragma unroll
@@ -257,8 +237,9 @@ cudaError_t launch(const BatchRowsProduct& wanted, int parts, cudaStream_t strea
                                                     : Output::bf16;
   auto* const kernel = multiply_batch<T>;
   constexpr std::size_t shared = alignment + std::size_t{T::stages} * T::stage_bytes;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(shared));
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  if (allowed != cudaSuccess) return allowed;
   const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
   return launch_early_as(dim3(static_cast<unsigned>(parts)), kernel,
                          {dim3(static_cast<unsigned>(parts), tiles), T::threads, shared}, stream,
@@ -271,9 +252,7 @@ void with_rows(std::int64_t rows, Body&& body) {
   if (rows <= 32) return body(Tiling<groups, 32>{});
   if (rows <= 64) return body(Tiling<groups, 64>{});
   if (rows <= 96) return body(Tiling<groups, 96>{});
-  if (rows <= 128) return body(Tiling<groups, 128>{});
-  if (rows <= 192) return body(Tiling<groups, 192>{});
-  return body(Tiling<groups, 256>{});
+  return body(Tiling<groups, 128>{});
 }
 
 }  // namespace
@@ -302,8 +281,10 @@ BatchRowsTiling best_tiling(const BatchRowsProduct& product) {
 bool batch_rows_suit(const BatchRowsProduct& product) {
   if (!batch_rows_fit(product)) return false;
   const BatchRowsTiling tiling = best_tiling(product);
-  // Tiles of two waves, such as a head's, are for libraries.
-  if (tiling.groups > 1 && blocks_of(product.n, 3 * group_rows) > multiprocessors) return false;
+  // Tiles of two waves, such as a head's, are for libraries; two blocks of few rows fit on a
+  // multiprocessor.
+  const unsigned tiles = blocks_of(product.n, tiling.groups * group_rows);
+  if (tiles > multiprocessors) return tiling.groups == 1 && product.rows <= 32;
   return product.rows <= (tiling == BatchRowsTiling{1, 1} ? 96 : 128);
 }
 
@@ -314,7 +295,6 @@ cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling
     error = launch<decltype(type)>(product, tiling.parts, stream);
   };
   if (tiling.groups == 1) with_rows<1>(product.rows, run);
-  if (tiling.groups == 2) with_rows<2>(product.rows, run);
   if (tiling.groups == 3) with_rows<3>(product.rows, run);
   return error;
 }

@@ -19,15 +19,15 @@ struct BatchRowsProduct {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// How a product is cut: `groups` times 64 rows of the weight a block (1 to 3), k between `parts`
-/// blocks of a cluster (1 to 8), whose sums are added in order.
+/// How a product is cut: `groups` times 64 rows of the weight a block (1 or 3), k between `parts`
+/// blocks of a cluster (1 to 4), whose sums are added in order.
 struct BatchRowsTiling {
   int groups = 1, parts = 1;
 
   bool operator==(const BatchRowsTiling&) const = default;
 };
 
-/// Whether multiply_batch_rows computes it: at most 256 rows, n and k multiples of 8 (gated: n of
+/// Whether multiply_batch_rows computes it: at most 128 rows, n and k multiples of 8 (gated: n of
 /// 16), and this build is for Hopper.
 bool batch_rows_fit(const BatchRowsProduct& product);
 

@@ -177,9 +177,11 @@ template <bool gated, class Out>
 cudaError_t stream_product(const FewRowsProduct& product, Out* out, cudaStream_t stream) {
   auto* const kernel = stream_rows<gated, Out>;
   const int shared = warps * Slabs::bytes + TileSums<warps>::bytes(product.rows);
-  // Of this thread's device: another one's kernel has its own.
+  // Of this thread's device: another one's kernel has its own. The same for all rows, as recorded
+  // passes have kernels of several.
   const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           warps * Slabs::bytes + TileSums<warps>::bytes(tile_rows));
   if (allowed != cudaSuccess) return allowed;
   const unsigned blocks = std::min(blocks_of(product.n, tile_columns),
                                    static_cast<unsigned>(streams * multiprocessors));

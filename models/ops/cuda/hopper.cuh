@@ -78,17 +78,6 @@ __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint3
       : "memory");
 }
 
-/// Of a group of four warps: `count` registers a thread from here on, which all groups of the block
-/// had more of when they began, or fewer, together what the block has.
-template <int count>
-__device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
-}
-template <int count>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
-}
-
 /// Describes a tile in shared memory to `multiply_tiles`: rows of 64 bf16, the 16-byte units of row
 /// r exchanged by unit ^ (r % 8), so that no two rows of eight meet in one bank. `address` is that
 /// of the tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns on.
@@ -172,19 +161,6 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
                                "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",
                                "%64", "%65", "%66")
                : TROUPE_SUMS_64
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[96]) {
-  asm volatile(TROUPE_MULTIPLY("m64n192k16",
-                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                               "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-                               "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-                               "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95",
-                               "%96", "%97", "%98")
-               : TROUPE_SUMS_64, TROUPE_SUMS_32(64)
                : "l"(left), "l"(right), "r"(adds));
 }
 __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,

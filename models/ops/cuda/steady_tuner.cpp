@@ -20,9 +20,25 @@ constexpr int most_candidates = 12;
 constexpr int runs = 4;
 constexpr float enough_ms = 4.0F;  // of measured runs
 constexpr std::size_t most_operand_bytes = std::size_t{4} << 30;
+/// Of 10,000 elements that are rounded to bf16 another order of adding changes about one (k of
+/// 1,024): fewer than these would let such an algorithm pass.
+constexpr std::int64_t least_compared = std::int64_t{1} << 18;
+constexpr std::int64_t most_rounds = 512;
+constexpr std::size_t round_bytes = 16;  // by which the rows of the next round begin later
 
 std::size_t out_bytes(const ProductKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.n) * size_of(kind.out);
+}
+
+/// Bytes of random numbers that rows of all rounds are taken from.
+std::size_t noise_bytes(const ProductKind& kind) {
+  return static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) +
+         static_cast<std::size_t>(most_rounds) * round_bytes;
+}
+
+/// How often products of a kind are compared.
+std::int64_t rounds_of(const ProductKind& kind) {
+  return std::clamp<std::int64_t>(least_compared / (kind.rows * kind.n), 1, most_rounds);
 }
 
 /// The fewest rows whose bucket is `bucket`.
@@ -46,7 +62,7 @@ class SteadyTuner::Trial {
   Trial(const SteadyTuner& tuner, const ProductKind& kind, const void* weight)
       : tuner_(tuner),
         weight_(weight),
-        x_(static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in), tuner.stream_),
+        x_(noise_bytes(kind), tuner.stream_),
         expected_(out_bytes(kind), tuner.stream_),
         found_(out_bytes(kind), tuner.stream_),
         parts_(kind.segments > 1 ? parts_bytes(kind) : 16, tuner.stream_),
@@ -54,8 +70,7 @@ class SteadyTuner::Trial {
         workspace_(tuner.workspace_bytes_, tuner.stream_),
         differ_(sizeof(unsigned), tuner.stream_) {
     if (!has_memory()) return;
-    fill_with_noise(x_.get(), static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in),
-                    tuner.stream_);
+    fill_with_noise(x_.get(), noise_bytes(kind), tuner.stream_);
     cudaMemsetAsync(flush_.get(), 0, flush_bytes, tuner.stream_);
   }
 
@@ -68,11 +83,14 @@ class SteadyTuner::Trial {
            differ_.get() != nullptr;
   }
 
-  /// By multiply_steadily, or an algorithm.
-  bool run(const ProductKind& kind, const cublasLtMatmulAlgo_t* algorithm) const {
+  /// By multiply_steadily, or an algorithm; of other rows each round.
+  bool run(const ProductKind& kind, const cublasLtMatmulAlgo_t* algorithm,
+           std::int64_t round = 0) const {
+    const void* const x =
+        static_cast<const std::byte*>(x_.get()) + static_cast<std::size_t>(round) * round_bytes;
     if (algorithm == nullptr) {
       const SteadyProduct own{.weight = weight_,
-                              .x = x_.get(),
+                              .x = x,
                               .out = expected_.get(),
                               .out_dtype = kind.out,
                               .rows = kind.rows,
@@ -85,7 +103,7 @@ class SteadyTuner::Trial {
     void* const out = kind.segments > 1 ? parts_.get() : found_.get();
     const float one = 1.0F, zero = 0.0F;
     const cublasStatus_t status =
-        cublasLtMatmul(tuner_.handle_, &layout.operation, &one, weight_, &layout.weight, x_.get(),
+        cublasLtMatmul(tuner_.handle_, &layout.operation, &one, weight_, &layout.weight, x,
                        &layout.x, &zero, out, &layout.out, out, &layout.out, algorithm,
                        workspace_.get(), tuner_.workspace_bytes_, tuner_.stream_);
     if (status != CUBLAS_STATUS_SUCCESS) return false;
@@ -96,19 +114,12 @@ class SteadyTuner::Trial {
 
   /// Leaves those algorithms that give the bits of multiply_steadily.
   void keep_agreeing(const ProductKind& kind, std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
-    const bool there = run(kind, nullptr);
-    std::erase_if(algorithms, [&](const cublasLtMatmulAlgo_t& algorithm) {
-      const std::size_t bytes = out_bytes(kind) / sizeof(unsigned) * sizeof(unsigned);
-      unsigned differ = 1;
-      cudaMemsetAsync(differ_.get(), 0, sizeof differ, tuner_.stream_);
-      cudaMemsetAsync(found_.get(), 0xff, bytes, tuner_.stream_);
-      if (!there || !run(kind, &algorithm)) return true;
-      compare_bits(expected_.get(), found_.get(), bytes, static_cast<unsigned*>(differ_.get()),
-                   tuner_.stream_);
-      cudaMemcpyAsync(&differ, differ_.get(), sizeof differ, cudaMemcpyDeviceToHost,
-                      tuner_.stream_);
-      return cudaStreamSynchronize(tuner_.stream_) != cudaSuccess || differ != 0;
-    });
+    for (std::int64_t round = 0; round < rounds_of(kind) && !algorithms.empty(); ++round) {
+      const bool there = run(kind, nullptr, round);
+      std::erase_if(algorithms, [&](const cublasLtMatmulAlgo_t& algorithm) {
+        return !there || !agrees(kind, algorithm, round);
+      });
+    }
   }
 
   float fastest_ms(const ProductKind& kind, const cublasLtMatmulAlgo_t* algorithm) {
@@ -128,6 +139,20 @@ class SteadyTuner::Trial {
   }
 
  private:
+  /// Whether it gives the bits that multiply_steadily gave in this round.
+  bool agrees(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+              std::int64_t round) const {
+    const std::size_t bytes = out_bytes(kind) / sizeof(unsigned) * sizeof(unsigned);
+    unsigned differ = 1;
+    cudaMemsetAsync(differ_.get(), 0, sizeof differ, tuner_.stream_);
+    cudaMemsetAsync(found_.get(), 0xff, bytes, tuner_.stream_);
+    if (!run(kind, &algorithm, round)) return false;
+    compare_bits(expected_.get(), found_.get(), bytes, static_cast<unsigned*>(differ_.get()),
+                 tuner_.stream_);
+    cudaMemcpyAsync(&differ, differ_.get(), sizeof differ, cudaMemcpyDeviceToHost, tuner_.stream_);
+    return cudaStreamSynchronize(tuner_.stream_) == cudaSuccess && differ == 0;
+  }
+
   const SteadyTuner& tuner_;
   const void* weight_;
   StreamMemory x_, expected_, found_, parts_, flush_, workspace_, differ_;
