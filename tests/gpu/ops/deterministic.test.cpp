@@ -1,5 +1,6 @@
 // Operations that must give a row the same bits whatever it is in a batch with.
-#include <cstring>
+#include <bit>
+#include <cstdint>
 
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ class Deterministic : public BothDevices {
       const float* const a = found->rows(row, 1).as<float>();
       const float* const b = expected->rows(begin + row, 1).as<float>();
       for (std::int64_t i = 0; i < width; ++i) {
-        ASSERT_EQ(std::memcmp(a + i, b + i, sizeof(float)), 0)
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(a[i]), std::bit_cast<std::uint32_t>(b[i]))
             << what << ", row " << begin + row << ", element " << i << ": " << a[i] << " for "
             << b[i];
       }

@@ -7,6 +7,7 @@
 
 #include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -118,7 +119,10 @@ TEST_F(LauncherBench, sweeps_over_loads_and_plots_them) {
       EXPECT_GT(point["tpot_ms"]["p99"], 0.0) << point;
       EXPECT_GE(point["end_to_end_ms"]["p99"], point["end_to_end_ms"]["p50"]) << point;
       EXPECT_GT(point["mfu"], 0.0) << point;
-      EXPECT_LT(point["mfu"], 1.0) << point;
+      // The ceiling's loop is instrumented by sanitizers, products of libraries are not.
+      if (test::time_scale == 1) {
+        EXPECT_LT(point["mfu"], 1.0) << point;
+      }
       EXPECT_GT(point["memory_bandwidth_share"], 0.0) << point;
     }
     EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
