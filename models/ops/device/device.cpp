@@ -68,9 +68,8 @@ Result<int> count_gpus() {
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
   if (options.kind == DeviceKind::cuda) {
     TROUPE_TRY(const CudaLibrary* library, cuda_library());
-    return library->make_ops({.device = options.device,
-                              .dtype = options.dtype,
-                              .deterministic = options.deterministic});
+    return library->make_ops(
+        {.device = options.device, .dtype = options.dtype, .deterministic = options.deterministic});
   }
   return make_cpu_ops({.threads = options.threads,
                        .dtype = options.dtype,
