@@ -2,6 +2,7 @@
 #include "models/ops/cuda/decode_lanes.cuh"
 #include "models/ops/cuda/few_rows.cuh"
 #include "models/ops/cuda/hopper.cuh"
+#include "models/ops/cuda/page_queue.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -113,6 +114,8 @@ struct Work {
   __device__ std::int64_t slot(const DecodePass& pass, int of) const {
     return std::int64_t{part.slot + of} * pass.kv_heads + kv_head;
   }
+  __device__ int first_page() const { return part.first_page; }
+  __device__ std::int32_t table() const { return part.table; }
   __device__ int positions_of(int page_of_part) const {
     return min(part.positions - page_of_part * page, page);
   }
@@ -121,66 +124,6 @@ struct Work {
   __device__ bool may_be_new(int page_of_part) const {
     return page_of_part + 1 + pages_per_block >= pages;
   }
-};
-
-/// A warp's pages, every `warps`-th of a part, on their way to shared memory: the keys of a page,
-/// then its values.
-template <int dim, int warps, int stages>
-class PageQueue {
- public:
-  static constexpr int units = page * dim / 8;  // of 16 bytes, in keys or in values
-
-  __device__ PageQueue(const DecodePass& pass, const Work& work, uint4* memory,
-                       std::uint64_t* barriers)
-      : pass_(pass),
-        work_(work),
-        memory_(memory),
-        barriers_(shared_address(barriers)),
-        lane_(threadIdx.x % 32),
-        warp_(threadIdx.x / 32),
-        size_(work.pages > warp_ ? (work.pages - warp_ + warps - 1) / warps : 0) {
-    if (lane_ == 0) {
-      for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
-      show_barriers();
-    }
-    __syncwarp();
-  }
-  __device__ int size() const { return size_; }
-  __device__ int page_of(int turn) const { return warp_ + turn * warps; }
-
-  /// Begins to copy the page of `turn`. Turns are requested in order, each once.
-  __device__ void request(int turn) {
-    if (turn >= size_) return;
-    const int pages_per_block = pass_.pages_per_block;
-    if (turn % 32 == 0 && turn + lane_ < size_) {
-      const int in_row = work_.part.first_page + page_of(turn + lane_);
-      blocks_ = pass_.tables[work_.part.table + in_row / pages_per_block];
-    }
-    const std::int64_t block = __shfl_sync(~0U, blocks_, turn % 32);
-    if (lane_ != 0) return;
-    const int in_block = (work_.part.first_page + page_of(turn)) % pages_per_block;
-    const std::int64_t at =
-        ((block * pass_.kv_heads + work_.kv_head) * pages_per_block + in_block) * page * dim;
-    const std::uint32_t bytes = work_.positions_of(page_of(turn)) * dim * sizeof(bf16);
-    const std::uint32_t barrier = barriers_ + turn % stages * 8;
-    expect_bytes(barrier, 2 * bytes);
-    copy_bulk(shared_address(keys(turn)), pass_.keys + at, bytes, barrier);
-    copy_bulk(shared_address(values(turn)), pass_.values + at, bytes, barrier);
-  }
-  /// Waits until the page of `turn` is there.
-  __device__ void wait(int turn) const {
-    wait_for_bytes(barriers_ + turn % stages * 8, turn / stages % 2);
-  }
-  __device__ uint4* keys(int turn) const { return memory_ + turn % stages * 2 * units; }
-  __device__ uint4* values(int turn) const { return keys(turn) + units; }
-
- private:
-  const DecodePass& pass_;
-  const Work& work_;
-  uint4* memory_;
-  std::uint32_t barriers_;
-  int lane_, warp_, size_;
-  std::int32_t blocks_ = 0;  // of the lane's turn among 32
 };
 
 /// Four elements of what warps or parts come to, each by its weight.
@@ -275,7 +218,7 @@ template <int dim, int warps, int stages, int blocks>
 __global__ void __launch_bounds__(warps * 32, blocks)
     attend_one_row(const __grid_constant__ DecodePass pass) {
 #if __CUDA_ARCH__ >= 900
-  using Queue = PageQueue<dim, warps, stages>;
+  using Queue = PageQueue<dim, page, warps, stages, DecodePass, Work>;
   constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
   static_assert(most_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
