@@ -48,11 +48,7 @@ const cublasLtMatmulAlgo_t* ProductTuner::choose(const ProductKind& kind, const 
   if (candidates.empty()) return nullptr;
   std::size_t best = 0;
   if (candidates.size() > 1 && stream_ != nullptr) {
-    // Other work on the device would be measured too. A stream that is captured cannot be waited
-    // for.
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    cudaStreamIsCapturing(stream, &capturing);
-    if (capturing == cudaStreamCaptureStatusNone) cudaStreamSynchronize(stream);
+    let_work_end(stream);
     if (const auto measured = fastest(kind, weight, candidates)) {
       best = *measured;
       note(kind, candidates[best]);
@@ -121,12 +117,7 @@ void ProductTuner::read_file() {
     if (!words || !in_dtype || !out_dtype || kind.n < 1 || kind.k < 1 || kind.rows < 1) continue;
     kind.in = *in_dtype;
     kind.out = *out_dtype;
-    ProductLayout layout(kind);
-    cublasLtMatmulHeuristicResult_t checked{};
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(handle_, &layout.operation, &layout.weight, &layout.x, &layout.out,
-                                &layout.out, &algorithm, &checked);
-    if (status != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > workspace_bytes_) continue;
+    if (!is_usable(handle_, kind, algorithm, workspace_bytes_)) continue;
     chosen_.insert_or_assign(kind, algorithm);
   }
 }

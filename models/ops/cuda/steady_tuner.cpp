@@ -173,11 +173,7 @@ const cublasLtMatmulAlgo_t* SteadyTuner::choose(const ProductKind& kind, const v
                                                 cudaStream_t stream) {
   auto found = chosen_.find(kind);
   if (found == chosen_.end()) {
-    // Other work on the device would be measured too. A stream that is captured cannot be waited
-    // for.
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    cudaStreamIsCapturing(stream, &capturing);
-    if (capturing == cudaStreamCaptureStatusNone) cudaStreamSynchronize(stream);
+    let_work_end(stream);
     found = chosen_.emplace(kind, fastest(kind, weight)).first;
     cudaStreamSynchronize(stream_);  // gives its memory back
   }
@@ -230,12 +226,7 @@ void SteadyTuner::read_file() {
       chosen_.insert_or_assign(kind, std::nullopt);
       continue;
     }
-    ProductLayout layout(segments_of(kind));
-    cublasLtMatmulHeuristicResult_t checked{};
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(handle_, &layout.operation, &layout.weight, &layout.x, &layout.out,
-                                &layout.out, &algorithm, &checked);
-    if (status != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > workspace_bytes_) continue;
+    if (!is_usable(handle_, segments_of(kind), algorithm, workspace_bytes_)) continue;
     chosen_.insert_or_assign(kind, algorithm);
   }
 }

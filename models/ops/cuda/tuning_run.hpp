@@ -5,8 +5,10 @@
 #include <optional>
 #include <string_view>
 
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/cuda_products.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
@@ -58,6 +60,25 @@ class Stopwatch {
  private:
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
+
+/// Waits for what is on `stream`, which would be measured too; not for one that is captured, which
+/// cannot be waited for.
+inline void let_work_end(cudaStream_t stream) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream, &capturing);
+  if (capturing == cudaStreamCaptureStatusNone) cudaStreamSynchronize(stream);
+}
+
+/// Whether an algorithm that was read from a file can compute products of this kind.
+inline bool is_usable(cublasLtHandle_t handle, const ProductKind& kind,
+                      const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) {
+  ProductLayout layout(kind);
+  cublasLtMatmulHeuristicResult_t checked{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle, &layout.operation, &layout.weight, &layout.x, &layout.out,
+                              &layout.out, &algorithm, &checked);
+  return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= workspace_bytes;
+}
 
 inline std::optional<DType> dtype_of_name(std::string_view name) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
