@@ -77,12 +77,13 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   // A row has a block for each KV head.
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(std::int64_t{multiprocessors} * layout_.blocks / shape.kv_heads, 1);
-  entries_ = rows + rows_at_once;
-  const std::size_t bytes = static_cast<std::size_t>(entries_) * sizeof(DecodePart);
+  const std::int64_t entries = rows + rows_at_once;
+  const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(DecodePart);
   if (bytes > memory_->bytes()) {
     return fail(ErrorCode::resource_exhausted, "attention of {} rows wants a plan of {} bytes",
                 rows, bytes);
   }
+  entries_ = entries;
   const auto pages_of = [&](std::int32_t row) -> std::int64_t {
     return batch.sequences[static_cast<std::size_t>(row)].first_position / decode_page + 1;
   };

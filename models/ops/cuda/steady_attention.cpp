@@ -110,12 +110,13 @@ Result<void> SteadyAttention::Plan::make(const AttentionShape& shape, const Atte
   const std::int64_t at_once =
       std::max<std::int64_t>(std::int64_t{multiprocessors} * steady_blocks / shape.kv_heads, 1);
   const auto groups = static_cast<std::int64_t>(groups_.size());
-  entries_ = groups + at_once;
-  const std::size_t bytes = static_cast<std::size_t>(entries_) * sizeof(SteadyItem);
+  const std::int64_t entries = groups + at_once;
+  const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(SteadyItem);
   if (bytes > memory_->bytes()) {
     return fail(ErrorCode::resource_exhausted, "attention of {} groups wants a plan of {} bytes",
                 groups, bytes);
   }
+  entries_ = entries;
   std::int64_t all_parts = 0;
   for (const Group& group : groups_) all_parts += group.parts();
   // No item is longer than what each block would get if all got the same, as far as there is memory

@@ -45,6 +45,8 @@ struct Work {
   __device__ std::int64_t slot(const SteadyPass& pass, int part) const {
     return std::int64_t{item.slot + part} * pass.kv_heads + kv_head;
   }
+  /// Columns that are queries of the item's rows.
+  __device__ int used(const SteadyPass& pass) const { return item.rows * pass.group; }
   /// Where column c's head of its row is, in heads of q and of the output.
   __device__ std::int64_t head(const SteadyPass& pass, int column) const {
     const std::int64_t row = item.row + column / pass.group;
@@ -213,14 +215,106 @@ __device__ void join_parts(const SteadyPass& pass, const Work& work) {
   }
 }
 
+/// The columns of an item as a lane multiplies them: 16 bytes of each chunk of the query that is
+/// column lane / 4 of a tile, zeros behind the last, and of columns 2 (lane % 4) and the next the
+/// last position that they see.
+template <int dim, int tiles>
+struct Columns {
+  static constexpr int chunks = dim / 32;
+
+  uint4 query[tiles][chunks];
+  int limit[tiles][2];
+
+  __device__ __forceinline__ void read(const SteadyPass& pass, const Work& work) {
+    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      const int column = t * tile_columns + eighth;
+#pragma unroll
+      for (int j = 0; j < chunks; ++j) {
+        const bf16* const from = pass.q + work.head(pass, column) * dim + (fourth + 4 * j) * 8;
+        query[t][j] = column < work.used(pass) ? *reinterpret_cast<const uint4*>(from) : uint4{};
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        limit[t][i] =
+            min(work.item.position + (t * tile_columns + 2 * fourth + i) / pass.group, work.last);
+      }
+    }
+  }
+};
+
+/// Adds the page of `turn`, in whose place the one `stages` turns later is requested.
+template <int dim, int tiles, class Queue>
+__device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& work, float scale,
+                                         const Columns<dim, tiles>& of,
+                                         StrandSoftmax<dim> (&softmax)[tiles]) {
+  constexpr int units = dim / 64, row_units = dim / 8;
+  const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+  // Rows behind the last position hold anything: the last one stands for them, at weight 0.
+  const int in_item = queue.page_of(turn), there = work.positions_of(in_item);
+  const int first_position = (work.first_page() + in_item) * page;
+  const auto row = [&](const uint4* first, int position) {
+    return first + min(position, there - 1) * row_units;
+  };
+  const uint4* const top = row(queue.keys(turn), eighth) + fourth;
+  const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
+  queue.wait(turn);
+  float scores[tiles][4] = {};
+#pragma unroll
+  for (int j = 0; j < of.chunks; ++j) {
+    const uint4 a = top[4 * j], b = bottom[4 * j];
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      multiply_add(scores[t], a.x, b.x, a.y, b.y, of.query[t][j].x, of.query[t][j].y);
+      multiply_add(scores[t], a.z, b.z, a.w, b.w, of.query[t][j].z, of.query[t][j].w);
+    }
+  }
+  uint4 values[4][units];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4* const from = row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
+#pragma unroll
+    for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
+  }
+  __syncwarp();  // all have read the page: the next may take its place
+  queue.request(turn + stages);
+#pragma unroll
+  for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int position = first_position + eighth + 8 * (i / 2);
+      scores[t][i] = position <= of.limit[t][i % 2] ? __fmul_rn(scores[t][i], scale) : -INFINITY;
+    }
+    softmax[t].add_scores(scores[t]);
+    softmax[t].add_values(scores[t], values);
+  }
+}
+
+/// Four elements of a column, from the four strands of a part.
+template <int columns>
+__device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][columns],
+                                              const float* staged, int pitch, int column,
+                                              int element) {
+  float maximum = -INFINITY;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, scales[w][column].x);
+  Sum sum;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    const float* const from = staged + (w * columns + column) * pitch + element;
+    sum.add_below(maximum, scales[w][column], *reinterpret_cast<const float4*>(from));
+  }
+  return sum;
+}
+
 /// A block per item and KV head.
 template <int dim, int tiles>
 __global__ void __launch_bounds__(threads, steady_blocks)
     attend_rows_steadily(const __grid_constant__ SteadyPass pass) {
 #if __CUDA_ARCH__ >= 900
   using Queue = PageQueue<dim, page, warps, stages, SteadyPass, Work>;
-  constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8, quads = dim / 4;
-  constexpr int columns = tiles * tile_columns, pitch = dim + 8;
+  constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
   constexpr int each = columns * quads / threads;  // elements by fours that a thread joins
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ std::uint64_t barriers[warps][stages];
@@ -230,30 +324,14 @@ __global__ void __launch_bounds__(threads, steady_blocks)
   // The plan has been there since before this pass; pages may be another sequence's new ones.
   const Work work(pass, blockIdx.x);
   if (work.item.rows == 0) return;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane / 4, fourth = lane % 4;
-  const int used = work.item.rows * pass.group;  // columns
+  const int warp = threadIdx.x / 32, used = work.used(pass);
   auto* const staged = reinterpret_cast<float*>(memory + warps * stages * 2 * Queue::units);
   Queue queue(pass, work, memory + warp * stages * 2 * Queue::units, barriers[warp]);
   wait_for_kernels_before();
 #pragma unroll
   for (int turn = 0; turn < stages; ++turn) queue.request(turn);
-
-  uint4 query[tiles][chunks];
-  int limit[tiles][2];  // the last position that a column of this lane's scores sees
-#pragma unroll
-  for (int t = 0; t < tiles; ++t) {
-    const int column = t * tile_columns + eighth;
-#pragma unroll
-    for (int j = 0; j < chunks; ++j) {
-      const bf16* const from = pass.q + work.head(pass, column) * dim + (fourth + 4 * j) * 8;
-      query[t][j] = column < used ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      limit[t][i] =
-          min(work.item.position + (t * tile_columns + 2 * fourth + i) / pass.group, work.last);
-    }
-  }
+  Columns<dim, tiles> of;
+  of.read(pass, work);
 
   Sum joined[each];
   for (int part = 0; part < work.item.parts; ++part) {
@@ -262,46 +340,7 @@ __global__ void __launch_bounds__(threads, steady_blocks)
     for (int t = 0; t < tiles; ++t) softmax[t].clear();
     const int end = min(queue.size(), (part + 1) * part_turns);
     for (int turn = part * part_turns; turn < end; ++turn) {
-      // Rows behind the last position hold anything: the last one stands for them, at weight 0.
-      const int in_item = queue.page_of(turn), there = work.positions_of(in_item);
-      const int first_position = (work.first_page() + in_item) * page;
-      const auto row = [&](const uint4* first, int position) {
-        return first + min(position, there - 1) * row_units;
-      };
-      const uint4* const top = row(queue.keys(turn), eighth) + fourth;
-      const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
-      queue.wait(turn);
-      float scores[tiles][4] = {};
-#pragma unroll
-      for (int j = 0; j < chunks; ++j) {
-        const uint4 a = top[4 * j], b = bottom[4 * j];
-#pragma unroll
-        for (int t = 0; t < tiles; ++t) {
-          multiply_add(scores[t], a.x, b.x, a.y, b.y, query[t][j].x, query[t][j].y);
-          multiply_add(scores[t], a.z, b.z, a.w, b.w, query[t][j].z, query[t][j].w);
-        }
-      }
-      uint4 values[4][units];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint4* const from =
-            row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
-#pragma unroll
-        for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
-      }
-      __syncwarp();  // all have read the page: the next may take its place
-      queue.request(turn + stages);
-#pragma unroll
-      for (int t = 0; t < tiles; ++t) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int position = first_position + eighth + 8 * (i / 2);
-          scores[t][i] =
-              position <= limit[t][i % 2] ? __fmul_rn(scores[t][i], pass.scale) : -INFINITY;
-        }
-        softmax[t].add_scores(scores[t]);
-        softmax[t].add_values(scores[t], values);
-      }
+      add_page(queue, turn, work, pass.scale, of, softmax);
     }
     __syncthreads();  // the strands of the part before have been joined
 #pragma unroll
@@ -316,16 +355,7 @@ __global__ void __launch_bounds__(threads, steady_blocks)
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
       // A row does not see the parts behind it.
       if (column >= used || first_position > work.item.position + column / pass.group) continue;
-      float maximum = -INFINITY;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, scales[w][column].x);
-      Sum sum;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) {
-        sum.add_below(
-            maximum, scales[w][column],
-            *reinterpret_cast<const float4*>(staged + (w * columns + column) * pitch + element));
-      }
+      const Sum sum = sum_of_strands(scales, staged, pitch, column, element);
       if (work.item.items == 1) {
         joined[e].add_part(sum);
         continue;
