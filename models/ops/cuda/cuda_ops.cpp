@@ -4,6 +4,7 @@
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
 #include "models/ops/cuda/device_code.hpp"
+#include "models/ops/cuda/row_summary.hpp"
 #include "models/ops/cuda/small_copy.hpp"
 
 namespace troupe {
@@ -62,6 +63,10 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   TROUPE_CHECK(ops->make_parts(options));
   TROUPE_TRY(ops->sampled_rows_,
              ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
+  TROUPE_TRY(ops->row_summaries_, ops->allocate(DType::u8, {sizeof(cuda::SummaryMemory)}));
+  ops->check(cudaDeviceGetAttribute(&ops->multiprocessors_, cudaDevAttrMultiProcessorCount,
+                                    options.device),
+             "multiprocessors of the device");
   TROUPE_CHECK(ops->synchronize());
   return std::unique_ptr<Ops>(std::move(ops));
 }

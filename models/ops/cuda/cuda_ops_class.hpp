@@ -178,6 +178,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<SteadyDense> steady_dense_;          ///< if deterministic, in place of those
   std::unique_ptr<SteadyAttention> steady_attention_;  ///< likewise
   DeviceTensor sampled_rows_;                          ///< SampledRows of a pass, as bytes
+  DeviceTensor row_summaries_;                         ///< of their logits: a SummaryMemory
+  int multiprocessors_ = 0;
   CudaMarks marks_;
   std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()
   std::optional<Error> error_;

@@ -1,5 +1,8 @@
-// Choice of tokens as models/sampler/sampler.cpp makes it, the same token for the same logits: each
-// row by a cluster of blocks that holds it in shared memory.
+// Choice of tokens as models/sampler/sampler.cpp makes it, the same token for the same logits.
+//
+// Most are found from one reading of the logits (row_summary.cuh, summary_choice.cuh). A row for
+// which that does not tell, or whose logits change first, is then read by a cluster of blocks that
+// holds it in shared memory.
 //
 // Where top_k cuts, its candidates are found first: a value that k or a few more of 512 groups'
 // bests reach is a bound that little more than k logits reach. The few are listed, and one block
@@ -13,67 +16,26 @@
 #include "models/ops/cuda/row_edits.cuh"
 #include "models/ops/cuda/row_parts.cuh"
 #include "models/ops/cuda/small_copy.hpp"
+#include "models/ops/cuda/summary_choice.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-/// A row's parameters beside what its logits say.
-struct Choice {
-  SampledRow row;
-  float max;
-  float scale;
+/// By part 0: chooses from its list of weights, of which top_p leaves what reaches `limit`.
+__device__ void choose_from_list(TokenList& list, int listed, const Choice& choice,
+                                 std::uint64_t limit, std::int32_t* chosen) {
+  cut_list(list, listed, [&](std::uint64_t) { return Limits{limit, limit}; });
+  draw_from_list(list, listed, choice, chosen);
+}
 
-  __device__ std::uint64_t target(std::uint64_t total) const {
-    return __umul64hi(random_bits(row.seed, row.position, row.choice), total);
-  }
-};
-
-/// By part 0: chooses from its list of logits, or of weights, of which top_p leaves what reaches
-/// `limit`; 0: of what is listed.
-__device__ void choose_from_list(PartMemory& memory, int listed, const Choice& choice,
-                                 bool are_weights, std::uint64_t limit, std::int32_t* chosen) {
-  const int own = threadIdx.x;
-  const bool here = own < listed;
-  const std::int32_t id = here ? memory.list_ids[own] : -1;
-  float weight = here ? memory.list_values[own] : 0.0F;
-  if (here && !are_weights) {
-    int larger = 0;
-#pragma unroll 4
-    for (int i = 0; i < listed; ++i) larger += memory.list_values[i] > weight ? 1 : 0;
-    weight = weight_of(weight, choice.max, choice.scale);
-    if (larger >= choice.row.top_k || weight < choice.row.min_p) weight = 0.0F;
-  }
-  __syncthreads();
-  if (here) {
-    memory.list_values[own] = weight;
-    memory.list_wholes[own] = whole(weight);
-  }
-  __syncthreads();
-  if (choice.row.top_p < 1.0F) {
-    std::uint64_t before = 0, total = 0;
-#pragma unroll 4
-    for (int i = 0; here && i < listed; ++i) {
-      const float other = memory.list_values[i];
-      const std::uint64_t added = memory.list_wholes[i];
-      before += other > weight || (other == weight && memory.list_ids[i] < id) ? added : 0;
-      total += added;
-    }
-    if (before >= (limit != 0 ? limit : limit_of(choice.row.top_p, total))) weight = 0.0F;
-    __syncthreads();
-    if (here) memory.list_wholes[own] = whole(weight);
-    __syncthreads();
-  }
-  std::uint64_t before = 0, total = 0;
-#pragma unroll 4
-  for (int i = 0; here && i < listed; ++i) {
-    const std::uint64_t added = memory.list_wholes[i];
-    before += memory.list_ids[i] < id ? added : 0;
-    total += added;
-  }
-  const std::uint64_t target = choice.target(total);
-  if (here && before <= target && target < before + memory.list_wholes[own]) *chosen = id;
+/// By part 0: chooses from its list of logits.
+__device__ void choose_from_list(TokenList& list, int listed, const Choice& choice,
+                                 std::int32_t* chosen) {
+  weigh_list(list, listed, choice);
+  if (choice.row.top_p < 1.0F) cut_list(list, listed, LimitOfList{choice.row.top_p});
+  draw_from_list(list, listed, choice, chosen);
 }
 
 /// Chooses from weights of which top_p leaves some; the weights are the part's values, and their
@@ -88,7 +50,7 @@ __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::in
       part.list([&](float weight, std::int32_t) { return key(weight) >> 21 >= leading.bin; });
   if (listed <= most_listed) {
     if (part.is_first()) {
-      choose_from_list(part.memory(), static_cast<int>(listed), choice, true, limit, chosen);
+      choose_from_list(part.memory().list, static_cast<int>(listed), choice, limit, chosen);
     }
     return;
   }
@@ -143,27 +105,24 @@ constexpr int bytes_of_token(bool edited) {
   return static_cast<int>(sizeof(float)) + (edited ? TokenMarks::of_token : 0);
 }
 
+/// The token of a row in the shared memory of a cluster.
 template <bool edited>
-__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, edited ? 1 : 2)
-    choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
-                  const SampledRow* rows, const std::int32_t* tokens, std::int32_t* ids) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  begin_early_kernel();
-  RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
-  Choice choice{rows[blockIdx.x / row_parts], 0.0F, 0.0F};
-  const SampledRow& row = choice.row;
+__device__ void choose_token(RowPart& part, unsigned char* marks, const float* logits,
+                             std::int32_t vocab, const SampledRow& row, const std::int32_t* tokens,
+                             std::int32_t* ids) {
+  Choice choice{row, 0.0F, 0.0F};
   const float* const own = logits + std::int64_t{row.row} * vocab;
   std::int32_t* const chosen = ids + row.row;
-  const bool greedy = row.temperature < greedy_below;
+  const bool greedy = is_greedy(row);
   const bool cut_top_k = !greedy && row.top_k > 0 && row.top_k < vocab;
-  const bool few = cut_top_k && row.top_k <= most_listed / 2;
+  const bool few = cut_top_k && row.top_k <= most_listed_top_k;
 
   const bool aligned = vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
   const bool changes = edited && has_edits(row.edits);
   Best best = part.load(own, aligned, few && !changes);
   bool failed = best.bad != 0;
   if (changes && !failed) {
-    edit(part, row.edits, tokens, memory + part_overhead + chunk * sizeof(float));
+    edit(part, row.edits, tokens, marks);
     best = part.find_best();
     failed = !isfinite(best.logit);  // all is masked, or a penalty made it overflow
   }
@@ -179,7 +138,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
         part.list([&](float logit, std::int32_t) { return logit >= bound; });
     if (listed <= most_listed) {
       if (part.is_first()) {
-        choose_from_list(part.memory(), static_cast<int>(listed), choice, false, 0, chosen);
+        choose_from_list(part.memory().list, static_cast<int>(listed), choice, chosen);
       }
       return;
     }
@@ -188,17 +147,105 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
   choose_from_all(part, choice, floor, chosen);
 }
 
+/// Each row by a cluster.
 template <bool edited>
-cudaError_t launch_choice(const Tensor& logits, const SampledRow* rows, std::size_t count,
-                          const Tensor& tokens, const Tensor& ids, cudaStream_t stream) {
+__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, edited ? 1 : 2)
+    choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
+                  const SampledRow* rows, const std::int32_t* tokens, std::int32_t* ids) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  begin_early_kernel();
+  RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
+  choose_token<edited>(part, memory + part_overhead + chunk * sizeof(float), logits, vocab,
+                       rows[blockIdx.x / row_parts], tokens, ids);
+}
+
+/// Rows that are pending, each by a cluster that takes one after the other.
+__global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, 2)
+    choose_pending_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
+                          const SampledRow* rows, PendingRows* pending, std::int32_t* ids) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  begin_early_kernel();
+  const std::uint32_t count = pending->count;
+  for (std::uint32_t i = blockIdx.x / row_parts; i < count;) {
+    RowPart part(*reinterpret_cast<PartMemory*>(memory), vocab, chunk);
+    choose_token<false>(part, nullptr, logits, vocab, rows[pending->rows[i]], nullptr, ids);
+    i = part.tell([&] { return gridDim.x / row_parts + atomicAdd(&pending->taken, 1U); });
+  }
+}
+
+/// What a call of sample() works with.
+struct Sampling {
+  const Tensor& logits;
+  const Tensor& edited;
+  const Tensor& ids;
+  cudaStream_t stream;
+};
+
+/// `rows`, on the device.
+template <bool edited>
+cudaError_t launch_choice(const Sampling& sampling, const SampledRow* rows, std::size_t count) {
   if (count == 0) return cudaSuccess;
-  const RowLaunch launch(logits[1], count, bytes_of_token(edited));
+  const RowLaunch launch(sampling.logits[1], count, bytes_of_token(edited));
   const cudaError_t allowed = launch.allow(choose_tokens<edited>);
   if (allowed != cudaSuccess) return allowed;
   return launch_early(choose_tokens<edited>,
                       {dim3(launch.blocks), part_threads, static_cast<std::size_t>(launch.shared)},
-                      stream, logits.as<float>(), launch.vocab, launch.chunk, rows,
-                      static_cast<const std::int32_t*>(tokens.data()), ids.as<std::int32_t>());
+                      sampling.stream, sampling.logits.as<float>(), launch.vocab, launch.chunk,
+                      rows, static_cast<const std::int32_t*>(sampling.edited.data()),
+                      sampling.ids.as<std::int32_t>());
+}
+
+/// Those of `rows` that are pending, at most `count`.
+cudaError_t launch_pending(const Sampling& sampling, const SampledRow* rows, std::size_t count,
+                           PendingRows* pending) {
+  constexpr std::size_t most_clusters = 32;  // not many more run at once; most often none has work
+  const RowLaunch launch(sampling.logits[1], std::min(count, most_clusters), bytes_of_token(false));
+  const cudaError_t allowed = launch.allow(choose_pending_tokens);
+  if (allowed != cudaSuccess) return allowed;
+  return launch_early(choose_pending_tokens,
+                      {dim3(launch.blocks), part_threads, static_cast<std::size_t>(launch.shared)},
+                      sampling.stream, sampling.logits.as<float>(), launch.vocab, launch.chunk,
+                      rows, pending, sampling.ids.as<std::int32_t>());
+}
+
+/// Chooses most tokens from one reading of the rows.
+template <bool aligned>
+cudaError_t launch_summaries(const Sampling& sampling, const SampledRow* rows, std::size_t count,
+                             SummaryMemory* memory, unsigned most_blocks) {
+  const auto vocab = static_cast<std::int32_t>(sampling.logits[1]);
+  const float* const logits = sampling.logits.as<float>();
+  const auto groups = static_cast<unsigned>(count) * static_cast<unsigned>(groups_of(vocab));
+  const unsigned blocks = std::min(most_blocks, (groups + summary_warps - 1) / summary_warps);
+  const cudaError_t launched =
+      launch_early(summarize_rows<aligned>, {dim3(blocks), summary_threads}, sampling.stream,
+                   logits, vocab, rows, static_cast<int>(count), memory);
+  if (launched != cudaSuccess) return launched;
+  return launch_early(choose_from_summaries<aligned>,
+                      {dim3(static_cast<unsigned>(count)), choice_threads}, sampling.stream, logits,
+                      vocab, rows, memory, sampling.ids.as<std::int32_t>());
+}
+
+/// Rows without edits.
+cudaError_t launch_plain(const Sampling& sampling, std::span<const SampledRow> rows,
+                         const SampledRow* on_device, SummaryMemory* memory, unsigned most_blocks) {
+  const std::int64_t vocab = sampling.logits[1];
+  if (vocab > most_groups * group_tokens || std::ranges::none_of(rows, is_summarized)) {
+    return launch_choice<false>(sampling, on_device, rows.size());
+  }
+  const bool aligned =
+      vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(sampling.logits.data()) % 16 == 0;
+  for (std::size_t done = 0; done < rows.size(); done += most_summarized) {
+    const auto some = rows.subspan(done).first(std::min(rows.size() - done, most_summarized));
+    const auto launch = aligned ? launch_summaries<true> : launch_summaries<false>;
+    const cudaError_t launched =
+        launch(sampling, on_device + done, some.size(), memory, most_blocks);
+    if (launched != cudaSuccess) return launched;
+    if (std::ranges::all_of(some, is_greedy)) continue;
+    const cudaError_t rest =
+        launch_pending(sampling, on_device + done, some.size(), &memory->pending);
+    if (rest != cudaSuccess) return rest;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -224,9 +271,12 @@ void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, con
       std::ranges::find_if(rows, [](const SampledRow& row) { return cuda::has_edits(row.edits); });
   const auto plain = static_cast<std::size_t>(first - rows.begin());
   const auto* const on_device = static_cast<const SampledRow*>(sampled_rows_->data());
-  check(cuda::launch_choice<false>(logits, on_device, plain, edited, ids, stream()), "sample");
-  check(cuda::launch_choice<true>(logits, on_device + plain, rows.size() - plain, edited, ids,
-                                  stream()),
+  const cuda::Sampling sampling{logits, edited, ids, stream()};
+  check(cuda::launch_plain(sampling, rows.first(plain), on_device,
+                           static_cast<cuda::SummaryMemory*>(row_summaries_->data()),
+                           static_cast<unsigned>(multiprocessors_ * cuda::summary_blocks)),
+        "sample");
+  check(cuda::launch_choice<true>(sampling, on_device + plain, rows.size() - plain),
         "sample with edits");
 }
 

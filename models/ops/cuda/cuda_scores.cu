@@ -9,16 +9,16 @@ namespace cuda {
 namespace {
 
 /// By part 0: writes the `wanted` best of its list, best first.
-__device__ void write_best(const PartMemory& memory, int listed, int wanted, RowScores& scores) {
+__device__ void write_best(const TokenList& list, int listed, int wanted, RowScores& scores) {
   const int own = static_cast<int>(threadIdx.x);
   if (own >= listed) return;
-  const float logit = memory.list_values[own];
-  const std::int32_t id = memory.list_ids[own];
+  const float logit = list.values[own];
+  const std::int32_t id = list.ids[own];
   int place = 0;
 #pragma unroll 4
   for (int i = 0; i < listed; ++i) {
-    const float other = memory.list_values[i];
-    place += other > logit || (other == logit && memory.list_ids[i] < id) ? 1 : 0;
+    const float other = list.values[i];
+    place += other > logit || (other == logit && list.ids[i] < id) ? 1 : 0;
   }
   if (place >= wanted) return;
   scores.best_ids[place] = id;
@@ -71,7 +71,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
   }
   if (wanted <= 0) return;
   const std::uint32_t listed = list_best(part, static_cast<std::uint32_t>(wanted), best.logit);
-  if (part.is_first()) write_best(part.memory(), static_cast<int>(listed), wanted, scores);
+  if (part.is_first()) write_best(part.memory().list, static_cast<int>(listed), wanted, scores);
 }
 
 }  // namespace

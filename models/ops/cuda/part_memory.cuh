@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/ops/cuda/token_list.cuh"
+
 namespace troupe::cuda {
 
 constexpr int row_parts = 8;  // blocks of a cluster
@@ -14,7 +16,7 @@ constexpr int part_groups = part_threads / group_lanes;
 constexpr int row_groups = part_groups * row_parts;
 static_assert(row_groups == part_threads, "each thread looks at one group's best");
 constexpr int bins = 2048;
-constexpr int most_listed = part_threads;
+static_assert(most_listed == part_threads, "a block looks at a list a thread each");
 
 /// The largest logit of some, the lowest id that has it, and whether any is not finite.
 struct Best {
@@ -49,18 +51,17 @@ struct PartMemory {
   std::uint64_t warp_sums[part_warps];
   std::uint64_t bin_sums[part_warps];
   std::uint64_t part_sums[2][row_parts];  // by all parts
-  std::uint64_t list_wholes[most_listed];
-  Crossing found;        // by this part
-  Crossing told;         // by part 0
-  std::int32_t told_id;  // by the part that found it
+  TokenList list;                         // part 0's, by all parts
+  Crossing found;                         // by this part
+  Crossing told;                          // by part 0
+  std::int32_t told_id;                   // by the part that found it
+  std::uint32_t told_next;                // by part 0
   Best warp_best[part_warps];
   Best part_best[2][row_parts];  // by all parts
   std::uint32_t part_counts[2][row_parts];
   std::uint32_t low[bins], high[bins];  // a histogram: sums of digits' low 12 bits and the others
   float group_best[row_groups];         // by all parts
-  float list_values[most_listed];       // the list is part 0's, by all parts
-  std::int32_t list_ids[most_listed];
-  std::uint32_t listed;  // entries of part 0's list
+  std::uint32_t listed;                 // entries of part 0's list
   std::uint32_t own_listed;
   alignas(16) float values[4];  // the part of the row, as long as it is
 };

@@ -135,6 +135,17 @@ class RowPart {
     return memory_.told_id;
   }
 
+  /// What part 0's first thread finds. All parts are done with the row when it returns.
+  template <class Find>
+  __device__ std::uint32_t tell(Find&& find) {
+    if (rank_ == 0 && threadIdx.x == 0) {
+      const std::uint32_t found = find();
+      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.told_next) = found;
+    }
+    barrier();
+    return memory_.told_next;
+  }
+
   /// Puts the values for which keep(value, id) holds into part 0's list, in any order; how many
   /// there are. If more than most_listed, the list is void.
   template <class Keep>
@@ -144,8 +155,8 @@ class RowPart {
       if (atomicAdd(&memory_.own_listed, 1U) >= most_listed) return;
       const std::uint32_t at = atomicAdd(in_part(0, &memory_.listed), 1U);
       if (at >= most_listed) return;
-      *in_part(0, &memory_.list_values[at]) = value;
-      *in_part(0, &memory_.list_ids[at]) = begin_ + i;
+      *in_part(0, &memory_.list.values[at]) = value;
+      *in_part(0, &memory_.list.ids[at]) = begin_ + i;
     });
     __syncthreads();
     if (threadIdx.x < row_parts) {
@@ -220,22 +231,10 @@ class RowPart {
     return narrow(leading, k, 0, key, [](float) { return 1U; });
   }
 
-  /// A value that at least `k` logits reach, and seldom many more, if `best` is the largest: the
-  /// bests of `k` groups do, or of a few more.
+  /// A value that at least `k` logits reach, and seldom many more, if `best` is the largest, and
+  /// load() or find_best() has told the bests of groups.
   __device__ float bound_of_best(std::uint32_t k, float best) {
-    const std::uint32_t own = ordered(memory_.group_best[threadIdx.x]);
-    std::uint32_t low = ordered(-3.402823466e38F), high = ordered(best);
-    while (low < high) {
-      const std::uint32_t middle = high - (high - low) / 2;
-      const auto reaching = static_cast<std::uint32_t>(__syncthreads_count(own >= middle));
-      if (reaching < k) {
-        high = middle - 1;
-      } else {
-        low = middle;
-        if (reaching <= k + k / 4) break;
-      }
-    }
-    return from_ordered(low);
+    return cuda::bound_of_best(memory_.group_best[threadIdx.x], k, best);
   }
 
  private:

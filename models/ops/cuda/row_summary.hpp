@@ -1,0 +1,31 @@
+// What a GPU notes of rows of logits whose tokens are to be chosen (row_summary.cuh).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::cuda {
+
+constexpr int group_tokens = 256;
+constexpr int most_groups = 1024;             // of a row: 2^18 tokens
+constexpr std::size_t most_summarized = 512;  // rows at once
+
+/// Of a group of logits.
+struct GroupSummary {
+  float max;  // NaN if a logit is not finite
+  float sum;  // of e^((logit - max) / temperature)
+};
+
+/// Rows whose tokens need all weights to the last bit.
+struct PendingRows {
+  std::uint32_t count;
+  std::uint32_t taken;                 // beside the first that each cluster takes
+  std::int32_t rows[most_summarized];  // which of those to sample
+};
+
+struct SummaryMemory {
+  PendingRows pending;
+  alignas(16) GroupSummary groups[most_summarized * most_groups];
+};
+
+}  // namespace troupe::cuda
