@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops.hpp"
@@ -91,6 +92,9 @@ void run() {
   }
   const DeviceTensor edited = checked(ops->allocate(DType::i32, histories->shape()));
   ops->upload(histories, edited);
+  // Rows go to the device as a worker sends them.
+  const DeviceTensor page_locked = checked(
+      ops->allocate_host(DType::u8, {most_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
   struct Setting {
     const char* name;
     SampledRow row;
@@ -114,8 +118,10 @@ void run() {
   for (const Setting& setting : settings) {
     std::printf("%-28s", setting.name);
     for (const std::int64_t rows : counts) {
-      std::vector<SampledRow> wanted(static_cast<std::size_t>(rows), setting.row);
+      const std::span<SampledRow> wanted(static_cast<SampledRow*>(page_locked->data()),
+                                         static_cast<std::size_t>(rows));
       for (std::size_t i = 0; i < wanted.size(); ++i) {
+        wanted[i] = setting.row;
         wanted[i].row = static_cast<std::int32_t>(i);
         wanted[i].seed = i;
         wanted[i].edits.history = static_cast<std::int32_t>(i) * history;

@@ -72,11 +72,7 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
                          .min_p = params_.back().min_p,
                          .top_k = params_.back().top_k});
     }
-    expected_ = on_all_threads<std::int32_t>([&](std::size_t i, SamplerScratch& scratch) {
-      return sample(row_of(static_cast<std::int64_t>(i)), params_[i], chosen_[i].position,
-                    params_[i].choice, scratch)
-          .id;
-    });
+    expected_ = hosts_tokens();
     device_logits_ = room(DType::f32, {rows_, vocab_});
     gpu_->upload(logits_, device_logits_);
     ids_ = room(DType::i32, {rows_});
@@ -101,6 +97,13 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
     }
     for (auto& thread : running) thread.get();
     return values;
+  }
+  std::vector<std::int32_t> hosts_tokens() {
+    return on_all_threads<std::int32_t>([&](std::size_t i, SamplerScratch& scratch) {
+      return sample(row_of(static_cast<std::int64_t>(i)), params_[i], chosen_[i].position,
+                    params_[i].choice, scratch)
+          .id;
+    });
   }
   void sample_on_device(const Tensor& edited = {}) {
     for (const SampledRow& row : chosen_) ASSERT_TRUE(gpu_->can_sample(row, vocab_));
@@ -181,7 +184,7 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
   }
 
   std::int64_t vocab_ = GetParam();
-  std::int64_t rows_ = vocab_ > 100000 ? 120 : 400;
+  std::int64_t rows_ = vocab_ > 100000 ? 120 : vocab_ > 100 ? 400 : 1300;
   std::mt19937 random_{static_cast<std::uint32_t>(vocab_)};
   std::unique_ptr<Ops> gpu_;
   HostTensor logits_{DType::f32, {rows_, vocab_}};
@@ -201,6 +204,26 @@ TEST_P(GpuSampler, chooses_what_the_host_chooses) {
   std::ranges::shuffle(chosen_, random_);
   sample_on_device();
   expect_the_hosts_tokens();
+}
+
+TEST_P(GpuSampler, draws_from_all_tokens_and_from_a_nucleus_what_the_host_draws) {
+  constexpr float top_ps[] = {0.95F, 0.5F, 0.999F};
+  for (int draw = 0; draw < 6; ++draw) {
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+      SamplingParams& params = params_[i];
+      params.top_k = 0;
+      params.min_p = 0.0F;
+      if (params.temperature == 0.0F) params.temperature = 0.6F;
+      chosen_[i].top_k = params.top_k;
+      chosen_[i].min_p = params.min_p;
+      chosen_[i].top_p = params.top_p = draw % 2 == 0 ? 1.0F : top_ps[i % 3];
+      chosen_[i].temperature = params.temperature;
+      chosen_[i].position = random_();
+    }
+    expected_ = hosts_tokens();
+    sample_on_device();
+    expect_the_hosts_tokens();
+  }
 }
 
 TEST_P(GpuSampler, edits_logits_as_the_host_does) {
