@@ -11,7 +11,6 @@
 // weights to 2^-44 and the additions of groups, in doubles, are lost in the rest of `most_off`.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "models/ops/cuda/row_summary.hpp"
