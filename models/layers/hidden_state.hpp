@@ -9,7 +9,7 @@ namespace troupe {
 /// that this rank owns (TensorGroup::own_tokens).
 struct HiddenState {
   Tensor residual;          ///< [tokens, hidden] activation
-  Tensor update;            ///< [tokens, hidden] f32 or activation: to be added to residual
+  Tensor update;            ///< [tokens, hidden] activation or f32: to be added to residual
   bool has_update = false;  ///< false only before the first block
 
   std::int64_t tokens() const { return residual[0]; }

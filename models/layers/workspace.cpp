@@ -132,15 +132,13 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
-  // Sums of partial sums that were rounded need no more digits than those.
-  const DType summed = shard.size > 1 ? exact : DType::f32;
-  TROUPE_TRY(space.update, ops.allocate(summed, {tokens, hidden}));
+  TROUPE_TRY(space.update, ops.allocate(exact, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
   TROUPE_TRY(space.gate_up, ops.allocate(activation, {2 * inner}));
   TROUPE_TRY(space.activated, ops.allocate(activation, {inner}));
   TROUPE_TRY(space.head_residual, ops.allocate(activation, {rows, hidden}));
-  TROUPE_TRY(space.head_update, ops.allocate(summed, {rows, hidden}));
+  TROUPE_TRY(space.head_update, ops.allocate(exact, {rows, hidden}));
   TROUPE_TRY(space.head_normed, ops.allocate(activation, {rows, hidden}));
   if (shard.size > 1) {
     const std::int64_t vocab = ceil_slice(config.vocab_size, {0, shard.size}).count;
@@ -149,7 +147,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
-    TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
+    TROUPE_TRY(space.shared_rows, ops.allocate(exact, {tokens, hidden}));
   }
   if (const ExpertExchange* pairs = experts.pairs()) {
     TROUPE_CHECK(allocate_exchange(pairs->layout(), hidden, ops, space.exchange));

@@ -46,8 +46,8 @@ struct Workspace {
                                   ShardOf shard, const ExpertGroup& experts, Ops& ops);
 
   DeviceTensor residual;  // [T, hidden] activation: the residual stream
-  /// What the last block adds to the residual stream. [T, hidden], f32 on one tensor rank or where
-  /// sums are exact, else activation.
+  /// What the last block adds to the residual stream. [T, hidden] activation, or f32 where sums are
+  /// exact.
   DeviceTensor update;
   DeviceTensor normed;         // [T, hidden] activation: input of a block
   DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
