@@ -1,25 +1,12 @@
 // The sum of what a token's experts made.
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/row_units.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
-
-template <class X>
-__device__ __forceinline__ void load_unit(const X* from, float (&value)[1]) {
-  value[0] = load(from);
-}
-__device__ __forceinline__ void load_unit(const float* from, float (&values)[4]) {
-  *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(from);
-}
-__device__ __forceinline__ void load_unit(const bf16* from, float (&values)[4]) {
-  const uint2 four = *reinterpret_cast<const uint2*>(from);
-  const float2 low = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(four.x));
-  const float2 high = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(four.y));
-  values[0] = low.x, values[1] = low.y, values[2] = high.x, values[3] = high.y;
-}
 
 /// Which choices are added: all, or those of local experts.
 struct Added {
@@ -33,51 +20,81 @@ struct Added {
   }
 };
 
-/// Grid: tokens, and parts of their width; `unit` columns a thread.
-template <int unit, class X, class Out>
+template <class X>
+__device__ __forceinline__ void load_columns(const X* from, float (&value)[1]) {
+  value[0] = load(from);
+}
+template <class X>
+__device__ __forceinline__ void load_columns(const X* from, float (&values)[unit]) {
+  load_unit(from, values);
+}
+template <class Out>
+__device__ __forceinline__ void store_columns(Out* to, const float (&value)[1]) {
+  store(to, value[0]);
+}
+template <class Out>
+__device__ __forceinline__ void store_columns(Out* to, const float (&values)[unit]) {
+  store_unit(to, values);
+}
+
+constexpr int at_once = 8;  // choices whose rows a thread asks for before it has one
+
+/// Grid: tokens, and parts of their width; `columns` of a thread.
+template <int columns, class X, class Out>
 __global__ void combine_rows(const X* x, const float* weights, Added added, int top_k,
                              std::int64_t width, Out* out) {
   begin_early_kernel();
   const std::int64_t token = blockIdx.x;
-  const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * unit;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * columns;
   if (column >= width) return;
   const X* from = x + token * top_k * width + column;
-  float sums[unit] = {};
+  float sums[columns] = {};
   bool first = true;
-  for (int c = 0; c < top_k; ++c) {
-    if (!added.has(token * top_k + c)) continue;
-    const float weight = weights[token * top_k + c];
-    float values[unit];
-    load_unit(from + c * width, values);
+  for (int begin = 0; begin < top_k; begin += at_once) {
+    bool is_added[at_once];
+    float weight[at_once], values[at_once][columns];
 #pragma unroll
-    for (int i = 0; i < unit; ++i) {
-      sums[i] = first ? values[i] * weight : fmaf(values[i], weight, sums[i]);
+    for (int i = 0; i < at_once; ++i) {
+      const bool there = begin + i < top_k;
+      const std::int64_t pair = token * top_k + begin + i;
+      is_added[i] = there && added.has(pair);
+      weight[i] = there ? weights[pair] : 0.0F;
     }
-    first = false;
-  }
 #pragma unroll
-  for (int i = 0; i < unit; ++i) store(out + token * width + column + i, sums[i]);
+    for (int i = 0; i < at_once; ++i) {
+      if (is_added[i]) load_columns(from + (begin + i) * width, values[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (!is_added[i]) continue;
+#pragma unroll
+      for (int c = 0; c < columns; ++c) {
+        sums[c] = first ? values[i][c] * weight[i] : fmaf(values[i][c], weight[i], sums[c]);
+      }
+      first = false;
+    }
+  }
+  store_columns(out + token * width + column, sums);
 }
 
 cudaError_t launch_combine(const Tensor& x, const Tensor& weights, const Added& added,
                            const Tensor& out, cudaStream_t stream) {
+  const auto is_aligned = [](const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.data()) % 16 == 0;
+  };
+  const bool in_units = out[1] % unit == 0 && is_aligned(x) && is_aligned(out);
   cudaError_t error = cudaSuccess;
   with_type(x.dtype(), [&](auto* from) {
     with_type(out.dtype(), [&](auto* to) {
       using X = element<decltype(from)>;
       using Out = element<decltype(to)>;
-      const auto run = [&](auto* kernel, std::int64_t unit) {
-        constexpr unsigned threads = 128;
-        const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * threads));
-        error = launch_early(kernel, {grid, threads}, stream, static_cast<const X*>(x.data()),
-                             weights.as<float>(), added, weights[1], out[1],
-                             static_cast<Out*>(out.data()));
-      };
-      if (out[1] % 4 == 0) {
-        run(combine_rows<4, X, Out>, 4);
-      } else {
-        run(combine_rows<1, X, Out>, 1);
-      }
+      constexpr unsigned threads = 128;
+      const dim3 grid(static_cast<unsigned>(out[0]),
+                      blocks_of(out[1], (in_units ? unit : 1) * threads));
+      error = launch_early(in_units ? combine_rows<unit, X, Out> : combine_rows<1, X, Out>,
+                           {grid, threads}, stream, static_cast<const X*>(x.data()),
+                           weights.as<float>(), added, weights[1], out[1],
+                           static_cast<Out*>(out.data()));
     });
   });
   return error;

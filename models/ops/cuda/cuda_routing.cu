@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/cuda_sorting.hpp"
 #include "models/ops/cuda/few_router.hpp"
 #include "models/ops/cuda/routing.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -219,7 +220,9 @@ void CudaOps::choose_experts(const Tensor& logits, const Tensor& bias, const Rou
       chosen = true;
     }
   });
-  if (!chosen) Ops::choose_experts(logits, bias, options, choices, batch, counts);
+  if (chosen) return;
+  route(logits, bias, options, choices.ids, choices.weights);
+  check(sort_pairs(choices.ids, choices.first_expert, batch, counts, stream()), "choose_experts");
 }
 
 void CudaOps::route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,

@@ -1,7 +1,9 @@
 // Sorting a pass's pairs by expert.
 #include <algorithm>
+#include <optional>
 
 #include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/cuda_sorting.hpp"
 #include "models/ops/cuda/sort_pairs.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -21,6 +23,13 @@ __global__ void __launch_bounds__(sort_threads) sort_all(Sorting sorting, std::i
   begin_early_kernel();
   extern __shared__ std::int32_t places[];
   sort_in_cluster(sorting, AllRows{rows}, places);
+}
+
+__global__ void __launch_bounds__(batch_warps* warp)
+    sort_batch(Sorting sorting, int tokens, int turns) {
+  begin_early_kernel();
+  extern __shared__ std::uint32_t memory[];
+  sort_batch_in_cluster(sorting, tokens, turns, memory);
 }
 
 __global__ void __launch_bounds__(sort_threads)
@@ -51,6 +60,19 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
           static_cast<std::size_t>(integers) * sizeof(std::int32_t)};
 }
 
+/// That of sort_batch; none for other GPUs, more tokens or so many experts that it has no room.
+std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
+  const std::int64_t turns = blocks_of(tokens, batch_warps * most_blocks);
+  const std::int64_t bytes =
+      ((turns + 3) * experts + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
+  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > most_turns || top_k > most_pair_lanes ||
+      bytes > most_shared) {
+    return std::nullopt;
+  }
+  return Grid{dim3(blocks_of(tokens, batch_warps * turns)),
+              static_cast<unsigned>(batch_warps * warp), static_cast<std::size_t>(bytes)};
+}
+
 Sorting sorting_of(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
   return {.ids = ids.as<std::int32_t>(),
           .top_k = static_cast<int>(ids[1]),
@@ -66,11 +88,21 @@ Sorting sorting_of(const Tensor& ids, std::int64_t first_expert, const ExpertBat
 
 using namespace cuda;
 
+cudaError_t sort_pairs(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch,
+                       const Tensor& counts, cudaStream_t stream) {
+  Sorting sorting = sorting_of(ids, first_expert, batch);
+  sorting.counts = counts.empty() ? nullptr : counts.as<std::int64_t>();
+  const std::int64_t tokens = ids[0];
+  if (const auto grid = batch_grid(tokens, ids[1], sorting.experts)) {
+    return launch_cluster_early(sort_batch, *grid, stream, sorting, tokens,
+                                blocks_of(tokens, batch_warps * most_blocks));
+  }
+  return launch_cluster_early(sort_all, sorting_grid(tokens, sorting.experts), stream, sorting,
+                              tokens);
+}
+
 void CudaOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
-  const Sorting sorting = sorting_of(ids, first_expert, batch);
-  check(launch_cluster_early(sort_all, sorting_grid(ids[0], sorting.experts), stream(), sorting,
-                             ids[0]),
-        "permute");
+  check(sort_pairs(ids, first_expert, batch, {}, stream()), "permute");
 }
 
 void CudaOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,

@@ -175,4 +175,75 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   }
 }
 
+constexpr int batch_warps = 32;      // of a block, a token each
+constexpr int most_turns = 4;        // of a warp
+constexpr int most_pair_lanes = 32;  // choices of a token, a lane each
+
+/// sort_in_cluster for the tokens of a decode batch: at most most_turns * batch_warps a block of
+/// batch_warps warps, and most_pair_lanes choices. Bits tell which of a block's tokens have an
+/// expert; those of the tokens before one are its pair's place among the block's. Each id is read
+/// once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets [experts +
+/// 1].
+__device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens, int turns,
+                                             std::uint32_t* memory) {
+  const int experts = sorting.experts, top_k = sorting.top_k;
+  const int own = threadIdx.x / 32, lane = threadIdx.x % 32;
+  std::uint32_t* const bits = memory;
+  auto* const counts = reinterpret_cast<std::int32_t*>(bits + turns * experts);
+  std::int32_t *const places = counts + experts, *const offsets = places + experts;
+  const auto pair_of = [&](int turn) {
+    const int token = (static_cast<int>(blockIdx.x) * turns + turn) * batch_warps + own;
+    return turn < turns && token < tokens && lane < top_k ? token * top_k + lane : -1;
+  };
+  std::int64_t found[most_turns];
+#pragma unroll
+  for (int turn = 0; turn < most_turns; ++turn) {
+    const int pair = pair_of(turn);
+    found[turn] = pair >= 0 ? sorting.ids[pair] - sorting.first_expert : -1;
+  }
+  for (int i = threadIdx.x; i < turns * experts; i += blockDim.x) bits[i] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int turn = 0; turn < most_turns; ++turn) {
+    if (found[turn] >= experts) found[turn] = -1;
+    if (found[turn] >= 0) atomicOr(&bits[turn * experts + found[turn]], 1U << own);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
+    std::int32_t count = 0;
+    for (int turn = 0; turn < turns; ++turn) count += __popc(bits[turn * experts + e]);
+    counts[e] = count;
+  }
+  meet_in_cluster();  // and all threads of the block
+  for (int e = threadIdx.x; e < experts; e += blockDim.x) {
+    std::int32_t before = 0, all = 0;
+    for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
+      const std::int32_t count = *in_block(&counts[e], block);
+      if (block < static_cast<int>(blockIdx.x)) before += count;
+      all += count;
+    }
+    places[e] = before;
+    offsets[e] = all;
+    if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += all;
+  }
+  arrive_in_cluster();  // others' counts are read no more
+  __syncthreads();
+  if (own == 0) sum_up(offsets, experts, offsets);
+  __syncthreads();
+  if (blockIdx.x == 0) {
+    for (int e = threadIdx.x; e <= experts; e += blockDim.x) sorting.offsets[e] = offsets[e];
+  }
+#pragma unroll
+  for (int turn = 0; turn < most_turns; ++turn) {
+    const auto expert = static_cast<int>(found[turn]);
+    if (expert < 0) continue;
+    std::int32_t place = offsets[expert] + places[expert];
+    for (int t = 0; t < turn; ++t) place += __popc(bits[t * experts + expert]);
+    place += __popc(bits[turn * experts + expert] & ((1U << own) - 1U));
+    sorting.source[place] = pair_of(turn);
+  }
+  __syncwarp();
+  wait_for_cluster();
+}
+
 }  // namespace troupe::cuda

@@ -185,7 +185,8 @@ TEST_P(Experts, route_whatever_the_number_of_experts) {
 }
 
 TEST_P(Experts, combine_rows_of_any_width) {
-  for (const auto& [tokens, top_k, width] : {std::tuple{1, 8, 2048}, {300, 3, 515}, {7, 1, 4}}) {
+  for (const auto& [tokens, top_k, width] :
+       {std::tuple{1, 8, 2048}, {300, 3, 515}, {7, 1, 4}, {256, 8, 2048}, {5, 19, 1032}}) {
     const HostTensor x = random({tokens * top_k, width}), weights = random({tokens, top_k}),
                      expected(DType::f32, {tokens, width});
     cpu_->combine(x, weights, expected);
@@ -237,7 +238,9 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
                         Case{5, 2, 7, 3, 4, 64, 8}, Case{8, 1, 1, 0, 1, 40, 344},
                         Case{3, 4, 64, 60, 1, 128, 64}, Case{8, 8, 16, 8, 8, 2048, 192},
                         Case{9, 8, 32, 8, 8, 256, 64}, Case{32, 8, 64, 0, 64, 64, 32},
-                        Case{33, 4, 300, 100, 100, 72, 40}, Case{200, 6, 16, 4, 8, 136, 80}}) {
+                        Case{33, 4, 300, 100, 100, 72, 40}, Case{200, 6, 16, 4, 8, 136, 80},
+                        Case{256, 8, 128, 0, 128, 64, 16}, Case{257, 8, 128, 32, 32, 64, 16},
+                        Case{1000, 2, 200, 0, 200, 64, 16}, Case{1025, 8, 64, 0, 64, 64, 16}}) {
     const std::string what = fmt::format("{} tokens x {} of {}, {} from {}, {} x {}", c.tokens,
                                          c.top_k, c.experts, c.local, c.first, c.hidden, c.inner);
     const RouterOptions options{.top_k = c.top_k, .normalize = true};
