@@ -99,9 +99,22 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
   const int all = shape.heads + 2 * shape.kv_heads;
   const int first = head_of_warp() * heads;
   const std::int64_t token = blockIdx.x;
-  begin_early_kernel();
-  if (first >= all) return;
   const auto own = [](int i) { return (i * warp + lane()) * 2; };
+  let_next_kernel_start();
+  // What no kernel writes comes while those before end.
+  float2 q_weight[2][pairs], k_weight[2][pairs];
+  const auto read = [&](const float* from, float2(&weight)[2][pairs]) {
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      weight[0][i] = *reinterpret_cast<const float2*>(from + own(i));
+      weight[1][i] = *reinterpret_cast<const float2*>(from + half + own(i));
+    }
+  };
+  const bool norms = q_norm != nullptr;
+  if (norms) read(q_norm, q_weight);
+  if (norms) read(k_norm, k_weight);
+  wait_for_kernels_before();
+  if (first >= all) return;
   Pair x[heads][2][pairs];
 #pragma unroll
   for (int h = 0; h < heads; ++h) {
@@ -138,13 +151,12 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
       squares +=
           low[i].x * low[i].x + low[i].y * low[i].y + high[i].x * high[i].x + high[i].y * high[i].y;
     }
-    const float* weight = is_value ? nullptr : is_query ? q_norm : k_norm;
-    if (weight != nullptr) {
+    if (norms && !is_value) {
       const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(dim) + shape.eps);
 #pragma unroll
       for (int i = 0; i < pairs; ++i) {
-        const float2 a = *reinterpret_cast<const float2*>(weight + own(i)),
-                     b = *reinterpret_cast<const float2*>(weight + half + own(i));
+        const float2 a = is_query ? q_weight[0][i] : k_weight[0][i],
+                     b = is_query ? q_weight[1][i] : k_weight[1][i];
         low[i] = {low[i].x * scale * a.x, low[i].y * scale * a.y};
         high[i] = {high[i].x * scale * b.x, high[i].y * scale * b.y};
       }

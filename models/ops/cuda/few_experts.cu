@@ -152,22 +152,17 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
   };
   const bf16* row = row_of(blockIdx.x);
-  uint4 now[GateSlabs::x_units], next[GateSlabs::x_units];
-  read_x(row, warp * GateSlabs::columns, hidden, now);
+  uint4 x[GateSlabs::x_units];  // comes while the slab does
   int done = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
     float even[4] = {}, odd[4] = {};
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
-      const bool more = slab + warps < slabs;
-      read_x(more ? row : row_after, (more ? slab + warps : warp) * GateSlabs::columns, hidden,
-             next);
+      read_x(row, slab * GateSlabs::columns, hidden, x);
       queue.wait();
-      queue.multiply(now, hidden - slab * GateSlabs::columns, even, odd);
+      queue.multiply(x, hidden - slab * GateSlabs::columns, even, odd);
       queue.release();
       request();
-#pragma unroll
-      for (int i = 0; i < GateSlabs::x_units; ++i) now[i] = next[i];
     }
     row = row_after;
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
