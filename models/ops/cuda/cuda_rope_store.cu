@@ -110,9 +110,8 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
       weight[1][i] = *reinterpret_cast<const float2*>(from + half + own(i));
     }
   };
-  const bool norms = q_norm != nullptr;
-  if (norms) read(q_norm, q_weight);
-  if (norms) read(k_norm, k_weight);
+  if (q_norm != nullptr) read(q_norm, q_weight);
+  if (k_norm != nullptr) read(k_norm, k_weight);
   wait_for_kernels_before();
   if (first >= all) return;
   Pair x[heads][2][pairs];
@@ -151,7 +150,7 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
       squares +=
           low[i].x * low[i].x + low[i].y * low[i].y + high[i].x * high[i].x + high[i].y * high[i].y;
     }
-    if (norms && !is_value) {
+    if (!is_value && (is_query ? q_norm : k_norm) != nullptr) {
       const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(dim) + shape.eps);
 #pragma unroll
       for (int i = 0; i < pairs; ++i) {
