@@ -23,6 +23,17 @@ __device__ __forceinline__ void meet_in_cluster() {
   wait_for_cluster();
 }
 
+/// Which block of its cluster this is.
+__device__ __forceinline__ int block_of_cluster() {
+#if __CUDA_ARCH__ >= 900
+  int block;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
+  return block;
+#else
+  return 0;
+#endif
+}
+
 /// A place in shared memory, as it is in another block of the cluster, which must have begun.
 template <class T>
 __device__ __forceinline__ T* in_block(T* own, int block) {

@@ -1,9 +1,11 @@
-// Products of experts by groups of four warps on Hopper's tensor cores (wgmma), fed by copies in
-// the background. Few rows an expert are bound by its weights' bytes, which this streams through
-// shared memory once; many rows by the tensor cores.
+// Products of experts with few rows by groups of four warps on Hopper's tensor cores (wgmma), fed
+// by copies in the background: bound by the weights' bytes, which this streams through shared
+// memory once. The weights' rows are the left matrix of a tile, so that few rows waste little.
 #include <algorithm>
 
+#include "models/ops/cuda/expert_clusters.hpp"
 #include "models/ops/cuda/expert_products.hpp"
+#include "models/ops/cuda/expert_tiles.cuh"
 #include "models/ops/cuda/hopper.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -12,35 +14,26 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int threads = 256;      // two groups of four warps
-constexpr int group_rows = 64;    // of the left matrix, by one group
-constexpr int left_rows = 128;    // by both
-constexpr int tile_k = 64;        // 128 bytes, which the swizzle is made for
-constexpr int row_bytes = 128;    // of a tile in shared memory
-constexpr int units = 8;          // of 16 bytes in such a row
-constexpr int rows_at_once = 32;  // that the threads copy a unit each of
+constexpr int threads = 256;       // two groups of four warps
+constexpr int blocks = 2;          // on a multiprocessor
+constexpr int group_columns = 64;  // by one group
+constexpr int tile_k = 64;         // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;     // of a tile in shared memory
+constexpr int units = 8;           // of 16 bytes in such a row
+constexpr int rows_at_once = 32;   // that the threads copy a unit each of
 constexpr int unit_elements = 8;
 constexpr int alignment = 1024;  // of a tile, for the swizzle
-constexpr int most_experts = 1024;
 
-/// `right_rows` of the right matrix meet the 128 of the left. The left one is the rows if
-/// `rows_left`, else the weights, so that few rows waste little. `stages` of tile_k columns are in
-/// shared memory, `blocks` blocks on a multiprocessor.
-template <int right_rows_, bool rows_left_, int stages_, int blocks_>
+/// `rows` of x meet 128 of the weights. `stages` of tile_k columns are in shared memory.
+template <int rows_, int stages_>
 struct Tiling {
-  static constexpr int right_rows = right_rows_, stages = stages_, blocks = blocks_;
-  static constexpr bool rows_left = rows_left_;
-  static constexpr int rows = rows_left ? left_rows : right_rows;
-  static constexpr int columns = rows_left ? right_rows : left_rows;
-  static constexpr int left_bytes = left_rows * row_bytes;
-  static constexpr int stage_bytes = left_bytes + right_rows * row_bytes;
-  static constexpr int rows_at = rows_left ? 0 : left_bytes;  // in a stage
-  static constexpr int columns_at = rows_left ? left_bytes : 0;
+  static constexpr int rows = rows_, stages = stages_;
+  static constexpr int columns = 128;
+  static constexpr int columns_bytes = columns * row_bytes;
+  static constexpr int stage_bytes = columns_bytes + rows * row_bytes;
 };
-using Rows16 = Tiling<16, false, 6, 2>;
-using Rows32 = Tiling<32, false, 5, 2>;
-using Rows64 = Tiling<64, false, 4, 2>;
-using Rows128 = Tiling<256, true, 4, 1>;
+using Rows16 = Tiling<16, 6>;
+using Rows32 = Tiling<32, 5>;
 
 struct Product {
   const bf16* weights;
@@ -53,8 +46,7 @@ struct Product {
 
 template <class T>
 std::size_t shared_bytes(std::int64_t experts) {
-  return alignment + T::stages * T::stage_bytes +
-         2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
+  return alignment + T::stages * T::stage_bytes + tile_table_bytes(experts);
 }
 
 struct Tile {
@@ -64,55 +56,13 @@ struct Tile {
   int column;  // of tiles
 };
 
-/// Where each expert's tiles begin, counted through all; in shared memory.
-struct TileTable {
-  const std::int32_t* offsets;
-  const std::int32_t* first;  // [experts + 1] tiles of rows
-  int experts, column_tiles;
-
-  template <class T>
-  __device__ Tile find(int number) const {
-    const int row_tile = number / column_tiles;
-    int low = 0, high = experts - 1;  // the last whose first tile is at or before row_tile
-    while (low < high) {
-      const int middle = (low + high + 1) / 2;
-      if (first[middle] <= row_tile) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    const int row = offsets[low] + (row_tile - first[low]) * T::rows;
-    return {low, row, min(T::rows, offsets[low + 1] - row), number - row_tile * column_tiles};
-  }
-  __device__ int tiles() const { return first[experts] * column_tiles; }
-};
-
-/// Counts the tiles of all experts; by all threads. `memory`: 2 * (experts + 1) integers.
 template <class T>
-__device__ TileTable make_table(const Product& product, int column_tiles, std::int32_t* memory) {
-  const int experts = static_cast<int>(product.experts);
-  std::int32_t* offsets = memory;
-  std::int32_t* first = memory + experts + 1;
-  for (int e = threadIdx.x; e <= experts; e += threads) offsets[e] = product.offsets[e];
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    std::int32_t before = 0;
-    for (int begin = 0; begin < experts; begin += 32) {
-      const int e = begin + static_cast<int>(threadIdx.x);
-      const int tiles = e < experts ? (offsets[e + 1] - offsets[e] + T::rows - 1) / T::rows : 0;
-      int sum = tiles;
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(~0U, sum, distance);
-        if (threadIdx.x >= distance) sum += other;
-      }
-      if (e < experts) first[e] = before + sum - tiles;
-      before += __shfl_sync(~0U, sum, 31);
-    }
-    if (threadIdx.x == 0) first[experts] = before;
-  }
-  __syncthreads();
-  return {offsets, first, experts, column_tiles};
+__device__ Tile find_tile(const TileTable& table, int column_tiles, int number) {
+  const int expert = table.expert_of(number);
+  const int in_expert = number - table.first[expert], row_tile = in_expert / column_tiles;
+  const int row = table.offsets[expert] + row_tile * T::rows;
+  return {expert, row, min(T::rows, table.offsets[expert + 1] - row),
+          in_expert - row_tile * column_tiles};
 }
 
 /// The row of the matrix that row `i` of the columns' tile is. Gated tiles have gates and their ups
@@ -121,7 +71,7 @@ template <class T, bool gated>
 __device__ std::uint32_t matrix_row(const Product& product, int column_tile, int i) {
   if constexpr (!gated) return column_tile * T::columns + i;
   const std::uint32_t inner = product.n / 2;
-  constexpr int half = T::columns / 2, run = T::rows_left ? half : 8;
+  constexpr int half = T::columns / 2, run = 8;
   const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
   if (column >= inner) return product.n;
   return i % (2 * run) < run ? column : inner + column;
@@ -163,15 +113,15 @@ class Copies {
 #pragma unroll
     for (int i = 0; i < column_copies; ++i) {
       const bool there = in_k && column_[i] != none;
-      copy_async(to + T::columns_at + i * rows_at_once * row_bytes,
+      copy_async(to + i * rows_at_once * row_bytes,
                  there ? weights_ + column_[i] + k : product_.weights, there);
     }
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
       if (T::rows < rows_at_once && row_ >= T::rows) break;
       const bool there = in_k && x_[i] != nullptr;
-      copy_async(to + T::rows_at + i * rows_at_once * row_bytes, there ? x_[i] + k : product_.x,
-                 there);
+      copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes,
+                 there ? x_[i] + k : product_.x, there);
     }
   }
 
@@ -188,61 +138,27 @@ class Copies {
   const bf16* x_[row_copies];
 };
 
-__device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf(-gate)); }
-__device__ __forceinline__ void store_pair(float* to, float a, float b) {
-  *reinterpret_cast<float2*>(to) = make_float2(a, b);
-}
-__device__ __forceinline__ void store_pair(bf16* to, float a, float b) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(a, b);
-}
-
-/// Writes this thread's sums, whose places multiply_tiles says.
+/// Writes this thread's sums, whose places multiply_tiles says; `first` is its warp's first column.
 template <class T, bool gated, class Out>
-__device__ void store_sums(const Product& product, const Tile& tile, int left_row,
-                           const float (&sums)[T::right_rows / 2], Out* out) {
-  const int lane = threadIdx.x % 32, first = lane % 4 * 2;
+__device__ void store_sums(const Product& product, const Tile& tile, int first,
+                           const float (&sums)[T::rows / 2], Out* out) {
+  const int lane = threadIdx.x % 32;
   const int width = static_cast<int>(gated ? product.n / 2 : product.n);
-  const auto line = [&](int row) {
-    const int sorted = tile.row + row;
-    return out + std::size_t(product.scatter ? product.source[sorted] : sorted) * width;
-  };
-  if constexpr (T::rows_left) {
-    constexpr int columns = gated ? T::columns / 2 : T::columns;
+  const int column = gated ? tile.column * (T::columns / 2) + first / 2 + lane / 4
+                           : tile.column * T::columns + first + lane / 4;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = left_row + lane / 4 + 8 * half;
-      if (row >= tile.rows) continue;
-      Out* to = line(row);
+  for (int j = 0; j < T::rows / 8; ++j) {
 #pragma unroll
-      for (int j = 0; j < columns / 8; ++j) {
-        const int column = tile.column * columns + 8 * j + first;
-        if (column >= width) break;
-        const int at = 4 * j + 2 * half;
-        if constexpr (gated) {
-          constexpr int ups = T::right_rows / 4;
-          store_pair(to + column, silu(sums[at]) * sums[at + ups],
-                     silu(sums[at + 1]) * sums[at + 1 + ups]);
-        } else {
-          store_pair(to + column, sums[at], sums[at + 1]);
-        }
-      }
-    }
-  } else {
-    const int column = gated ? tile.column * (T::columns / 2) + left_row / 2 + lane / 4
-                             : tile.column * T::columns + left_row + lane / 4;
-#pragma unroll
-    for (int j = 0; j < T::rows / 8; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = 8 * j + first + i;
-        if (row >= tile.rows) break;
-        Out* to = line(row);
-        if constexpr (gated) {
-          if (column < width) store(to + column, silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
-        } else {
-          if (column < width) store(to + column, sums[4 * j + i]);
-          if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);
-        }
+    for (int i = 0; i < 2; ++i) {
+      const int row = 8 * j + lane % 4 * 2 + i;
+      if (row >= tile.rows) break;
+      const int sorted = tile.row + row;
+      Out* to = out + std::size_t(product.scatter ? product.source[sorted] : sorted) * width;
+      if constexpr (gated) {
+        if (column < width) store(to + column, expert_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
+      } else {
+        if (column < width) store(to + column, sums[4 * j + i]);
+        if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);
       }
     }
   }
@@ -252,7 +168,7 @@ __device__ void store_sums(const Product& product, const Tile& tile, int left_ro
 /// over the ends of tiles; a stage is written to again when the products of the step after its own
 /// have begun, and those of its own have ended.
 template <class T, bool gated, class Out>
-__global__ void __launch_bounds__(threads, T::blocks)
+__global__ void __launch_bounds__(threads, blocks)
     multiply_tiles_of_experts(const Product product, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   begin_early_kernel();
@@ -263,20 +179,23 @@ __global__ void __launch_bounds__(threads, T::blocks)
       reinterpret_cast<std::int32_t*>(shared + (stages_at - begin) + T::stages * T::stage_bytes);
   const int columns = gated ? T::columns / 2 : T::columns;
   const int width = static_cast<int>(gated ? product.n / 2 : product.n);
-  const TileTable table = make_table<T>(product, (width + columns - 1) / columns, memory);
+  const int column_tiles = (width + columns - 1) / columns;
+  const TileTable table =
+      make_tile_table(product.offsets, static_cast<int>(product.experts), memory,
+                      [=](int rows) { return (rows + T::rows - 1) / T::rows * column_tiles; });
   const int tiles = table.tiles();
   const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
 
   Copies<T, gated> copies(product, stages_at);
   int next_tile = blockIdx.x, next_step = 0;
-  if (next_tile < tiles) copies.open(table.find<T>(next_tile));
+  if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
   const auto copy_next = [&](int stage) {
     if (next_tile < tiles) {
       copies.copy(next_step * tile_k, stage);
       if (++next_step == k_steps) {
         next_step = 0;
         next_tile += gridDim.x;
-        if (next_tile < tiles) copies.open(table.find<T>(next_tile));
+        if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
       }
     }
     close_copies();
@@ -285,28 +204,24 @@ __global__ void __launch_bounds__(threads, T::blocks)
   for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
 
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
-  const int left_row = warp * 16;
   int stage = 0, next_stage = T::stages - 2;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
-    const Tile tile = table.find<T>(number);
-    const bool works = !T::rows_left || group * group_rows < tile.rows;
-    float sums[T::right_rows / 2];
+    const Tile tile = find_tile<T>(table, column_tiles, number);
+    float sums[T::rows / 2];
 #pragma unroll
     for (float& sum : sums) sum = 0.0F;
     for (int step = 0; step < k_steps; ++step) {
       wait_for_copies<T::stages - 3>();
       show_to_products();
       __syncthreads();
-      if (works) {
-        const std::uint32_t at = stages_at + stage * T::stage_bytes;
-        const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
-        const std::uint64_t right = tile_descriptor(at + T::left_bytes);
-        pin(sums);
-        open_products();
+      const std::uint32_t at = stages_at + stage * T::stage_bytes;
+      const std::uint64_t left = tile_descriptor(at + group * group_columns * row_bytes);
+      const std::uint64_t right = tile_descriptor(at + T::columns_bytes);
+      pin(sums);
+      open_products();
 #pragma unroll
-        for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
-        close_products();
-      }
+      for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+      close_products();
       copy_next(next_stage);
       wait_for_products<1>();
       stage = stage + 1 == T::stages ? 0 : stage + 1;
@@ -314,25 +229,10 @@ __global__ void __launch_bounds__(threads, T::blocks)
     }
     wait_for_products<0>();
     pin(sums);
-    if (works) store_sums<T, gated>(product, tile, left_row, sums, out);
+    store_sums<T, gated>(product, tile, warp * 16, sums, out);
   }
   wait_for_copies<0>();
 #endif
-}
-
-/// Calls body with the tiling's type and whether the product is gated, in types.
-template <class Body>
-void with_tiling(ExpertTiling tiling, Body&& body) {
-  switch (tiling) {
-    case ExpertTiling::rows_16:
-      return body(Rows16{});
-    case ExpertTiling::rows_32:
-      return body(Rows32{});
-    case ExpertTiling::rows_64:
-      return body(Rows64{});
-    case ExpertTiling::rows_128:
-      return body(Rows128{});
-  }
 }
 
 template <class T, bool gated, class Out>
@@ -358,10 +258,17 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
   const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
   const std::int64_t most_tiles = row_tiles * ((width + columns - 1) / columns);
-  const auto grid = static_cast<unsigned>(
-      std::min<std::int64_t>(most_tiles, std::int64_t{processors} * T::blocks));
+  const auto grid =
+      static_cast<unsigned>(std::min<std::int64_t>(most_tiles, std::int64_t{processors} * blocks));
   return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
                       static_cast<Out*>(wanted.out));
+}
+
+template <class T>
+cudaError_t launch_tiling(const ExpertProduct& product, cudaStream_t stream) {
+  if (product.gated) return launch<T, true, bf16>(product, stream);
+  if (product.out_dtype == DType::bf16) return launch<T, false, bf16>(product, stream);
+  return launch<T, false, float>(product, stream);
 }
 
 }  // namespace
@@ -370,11 +277,11 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
 using namespace cuda;
 
 ExpertTiling best_tiling(const ExpertProduct& product) {
-  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768.
+  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768, quarters of these, and 8 of
+  // 6,144 x 2,048 and 2,048 x 3,072.
   const std::int64_t rows = product.pairs / std::max<std::int64_t>(product.experts, 1);
   if (rows <= 8) return ExpertTiling::rows_16;
-  if (rows <= 20) return ExpertTiling::rows_32;
-  return rows <= 56 ? ExpertTiling::rows_64 : ExpertTiling::rows_128;
+  return rows <= 24 ? ExpertTiling::rows_32 : ExpertTiling::rows_256;
 }
 
 bool expert_product_fits(const ExpertProduct& product) {
@@ -385,18 +292,15 @@ bool expert_product_fits(const ExpertProduct& product) {
 
 cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
                              cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  with_tiling(tiling, [&](auto type) {
-    using T = decltype(type);
-    if (product.gated) {
-      error = launch<T, true, bf16>(product, stream);
-    } else if (product.out_dtype == DType::bf16) {
-      error = launch<T, false, bf16>(product, stream);
-    } else {
-      error = launch<T, false, float>(product, stream);
-    }
-  });
-  return error;
+  switch (tiling) {
+    case ExpertTiling::rows_16:
+      return launch_tiling<Rows16>(product, stream);
+    case ExpertTiling::rows_32:
+      return launch_tiling<Rows32>(product, stream);
+    case ExpertTiling::rows_256:
+      return multiply_experts_in_clusters(product, stream);
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace troupe

@@ -28,6 +28,22 @@ template <int groups>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
+/// Stores four matrices of 8 x 8 elements of 16 bits, of which each lane has two neighbours in row
+/// lane / 4: lane 8 m + r says where row r of matrix m goes. By a warp.
+__device__ __forceinline__ void store_matrices(std::uint32_t to, const std::uint32_t (&pairs)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
+/// 16 bytes of shared memory.
+__device__ __forceinline__ uint4 load_unit(std::uint32_t from) {
+  uint4 unit;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w)
+               : "r"(from)
+               : "memory");
+  return unit;
+}
 /// What this thread wrote to shared memory is seen by products that start after a barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -41,6 +57,19 @@ __device__ __forceinline__ void open_barrier(std::uint32_t barrier, int arrivals
 }
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+/// As arrive, at another block's barrier: the one at this place in `block` of the cluster.
+__device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint32_t block) {
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+/// Arrives when this thread's copies of copy_async so far have come.
+__device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 /// After open_barrier: copies may count on them.
 __device__ __forceinline__ void show_barriers() {
@@ -67,6 +96,28 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier)
       : "memory");
+}
+/// As copy_box, to the same place in each block of the cluster that `blocks` has a bit for, and to
+/// the barrier at this place there.
+__device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap* map, int c0,
+                                                   int c1, int c2, int c3, int c4,
+                                                   std::uint32_t barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+      "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+/// Leaves all but so many of each thread's registers to other groups of the block; by a group of
+/// four warps.
+template <int registers>
+__device__ __forceinline__ void leave_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+/// Takes so many of those that others have left, when they have; by a group of four warps.
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 /// Waits, any thread, until the barrier has opened for the (2 n + odd)th time, counting from 0.
 __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint32_t odd) {

@@ -1,0 +1,71 @@
+// What the kernels of experts' products share: the tiles of all experts, and the gate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::cuda {
+
+constexpr int most_experts = 1024;
+
+constexpr std::size_t tile_table_bytes(std::int64_t experts) {
+  return 2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
+}
+
+/// Where each expert's tiles begin, counted through all; in shared memory.
+struct TileTable {
+  const std::int32_t* offsets;  // [experts + 1] sorted rows
+  const std::int32_t* first;    // [experts + 1] tiles
+  int experts;
+
+  __device__ int tiles() const { return first[experts]; }
+  __device__ int rows_of(int expert) const { return offsets[expert + 1] - offsets[expert]; }
+  /// The last expert whose first tile is at or before this one.
+  __device__ int expert_of(int tile) const {
+    int low = 0, high = experts - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first[middle] <= tile) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+
+/// Counts the tiles of all experts, tiles_of(rows) each; by all threads of a block. `memory`:
+/// tile_table_bytes.
+template <class TilesOf>
+__device__ TileTable make_tile_table(const std::int32_t* all_offsets, int experts,
+                                     std::int32_t* memory, TilesOf&& tiles_of) {
+  std::int32_t* offsets = memory;
+  std::int32_t* first = memory + experts + 1;
+  for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = all_offsets[e];
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    std::int32_t before = 0;
+    for (int begin = 0; begin < experts; begin += 32) {
+      const int e = begin + static_cast<int>(threadIdx.x);
+      const int tiles = e < experts ? tiles_of(offsets[e + 1] - offsets[e]) : 0;
+      int sum = tiles;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(~0U, sum, distance);
+        if (threadIdx.x >= distance) sum += other;
+      }
+      if (e < experts) first[e] = before + sum - tiles;
+      before += __shfl_sync(~0U, sum, 31);
+    }
+    if (threadIdx.x == 0) first[experts] = before;
+  }
+  __syncthreads();
+  return {offsets, first, experts};
+}
+
+/// All kernels round a gate alike, whatever the tiling.
+__device__ __forceinline__ float expert_silu(float gate) {
+  return __fdividef(gate, 1.0F + __expf(-gate));
+}
+
+}  // namespace troupe::cuda
