@@ -157,6 +157,7 @@ struct TileSums {
     before = __shfl_sync(~0U, before, 0);
     if (before + 1 != (turn + 1) * of) return;
     __threadfence_block();
+    __syncwarp();  // what the first lane has seen, all have
     finish([&](int weight_row, int row) {
       const float* const first = of_tile + weight_row * rows + row;
       float sum = *first;
