@@ -1,7 +1,7 @@
 // Products of experts with many rows on Hopper's tensor cores (wgmma), by clusters of two blocks.
-// In each, a group of four warps fetches tiles to shared memory, two groups multiply and write 64
-// rows each. Weights come by the copy engine, to both blocks at once where they share them; rows by
-// threads, as they lie apart.
+// In each block a group of four warps fetches tiles to shared memory, and two groups multiply and
+// write 64 rows each. Weights come by the copy engine, to both blocks at once where they share
+// them; rows by threads, as they lie apart.
 #include "models/ops/cuda/cluster.cuh"
 #include "models/ops/cuda/expert_clusters.hpp"
 #include "models/ops/cuda/expert_tiles.cuh"
@@ -23,11 +23,6 @@ constexpr int group_rows = 64;
 constexpr int tile_rows = 2 * group_rows;
 constexpr int tile_columns = 256;  // of the matrix, gates and their ups
 constexpr int box_columns = tile_columns / 2;
-constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
-constexpr int row_bytes = 128;  // of a tile in shared memory
-constexpr int units = 8;        // of 16 bytes in such a row
-constexpr int unit_elements = 8;
-constexpr int alignment = 1024;  // of a tile, for the swizzle
 constexpr int rows_bytes = tile_rows * row_bytes;
 constexpr int box_bytes = box_columns * row_bytes;
 constexpr int stage_bytes = rows_bytes + 2 * box_bytes;
@@ -55,7 +50,8 @@ struct Tile {
   bool shared;  // the columns, by both blocks
 };
 
-/// Tiles of all rows that two blocks share; the rest is at most tile_rows.
+/// How many tiles of an expert's rows two blocks share, the last maybe not full; the rest is at
+/// most tile_rows.
 __device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * tile_rows); }
 
 __device__ TileTable make_table(const Product& product, std::int32_t* memory) {

@@ -17,12 +17,7 @@ namespace {
 constexpr int threads = 256;       // two groups of four warps
 constexpr int blocks = 2;          // on a multiprocessor
 constexpr int group_columns = 64;  // by one group
-constexpr int tile_k = 64;         // 128 bytes, which the swizzle is made for
-constexpr int row_bytes = 128;     // of a tile in shared memory
-constexpr int units = 8;           // of 16 bytes in such a row
 constexpr int rows_at_once = 32;   // that the threads copy a unit each of
-constexpr int unit_elements = 8;
-constexpr int alignment = 1024;  // of a tile, for the swizzle
 
 /// `rows` of x meet 128 of the weights. `stages` of tile_k columns are in shared memory.
 template <int rows_, int stages_>

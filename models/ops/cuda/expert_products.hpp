@@ -34,7 +34,8 @@ enum class ExpertTiling : std::uint8_t {
 ExpertTiling best_tiling(const ExpertProduct& product);
 
 /// Whether these kernels compute the product: k and n (with gated n / 2) are multiples of 8, an
-/// expert's matrix has less than 2^32 elements, this build is for Hopper.
+/// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, this build is for
+/// Hopper. It does not depend on `pairs`.
 bool expert_product_fits(const ExpertProduct& product);
 
 /// Enqueues the product on the current device: one launch of as many blocks as fit at once, which

@@ -1,4 +1,5 @@
-// What the kernels of experts' products share: the tiles of all experts, and the gate.
+// What the kernels of experts' products share: the layout of a tile in shared memory, where the
+// tiles of all experts are, and the gate.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,12 @@
 
 namespace troupe::cuda {
 
-constexpr int most_experts = 1024;
+constexpr int tile_k = 64;          // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;      // of a tile in shared memory
+constexpr int units = 8;            // of 16 bytes in such a row
+constexpr int unit_elements = 8;    // of bf16
+constexpr int alignment = 1024;     // of a tile, for the swizzle
+constexpr int most_experts = 1024;  // whose tables have room in shared memory
 
 constexpr std::size_t tile_table_bytes(std::int64_t experts) {
   return 2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
@@ -63,7 +69,7 @@ __device__ TileTable make_tile_table(const std::int32_t* all_offsets, int expert
   return {offsets, first, experts};
 }
 
-/// All kernels round a gate alike, whatever the tiling.
+/// silu, in the same bits whatever the tiling.
 __device__ __forceinline__ float expert_silu(float gate) {
   return __fdividef(gate, 1.0F + __expf(-gate));
 }

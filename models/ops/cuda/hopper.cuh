@@ -44,14 +44,15 @@ __device__ __forceinline__ uint4 load_unit(std::uint32_t from) {
                : "memory");
   return unit;
 }
-/// What this thread wrote to shared memory is seen by products that start after a barrier.
+/// What this thread wrote to shared memory, or has waited for until others had, is seen by products
+/// that it starts from now on, or others after a barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Makes eight bytes of shared memory a barrier that counts the bytes copied to shared memory by
-/// copy_bulk and copy_box: it opens each time as many have come as were expected by `arrivals`
-/// threads' expect_bytes, or as many threads have arrived. One thread calls this.
+/// Makes eight bytes of shared memory a barrier: it opens each time `arrivals` threads have
+/// arrived, in whichever way, and copy_bulk and copy_box have brought as many bytes as those of
+/// them that called expect_bytes said. One thread calls this.
 __device__ __forceinline__ void open_barrier(std::uint32_t barrier, int arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -67,7 +68,7 @@ __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint
       "r"(block)
       : "memory");
 }
-/// Arrives when this thread's copies of copy_async so far have come.
+/// Arrives when what this thread has asked copy_async for so far has come.
 __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -75,6 +76,7 @@ __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
 __device__ __forceinline__ void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+/// Arrives, and has the barrier wait for so many bytes besides.
 __device__ __forceinline__ void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
