@@ -234,17 +234,22 @@ __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& m
   const float top_p = choice.row.top_p;
   const auto limit = [&](double total) { return limit_of(top_p, __double2ull_rn(total * 0x1p44)); };
   const Limits limits{limit(sum * (1.0 - most_off)), limit(sum * (1.0 + most_off))};
-  // Of tokens below some share of what is dropped there are too few to matter, most often.
-  float share = (1.0F - top_p) * static_cast<float>(sum);
+  // Of tokens below some share of what is dropped there are too few to matter, most often. Shares
+  // are below 1: the largest logit is listed.
+  float share = fminf((1.0F - top_p) * static_cast<float>(sum), 15.0F);
   for (int tries = 0; tries < 3; ++tries) {
     share *= 1.0F / 16;
     if (share < 1e-12F) return false;
-    const float bound = fminf(choice.max + choice.row.temperature * logf(share), choice.max);
+    const float bound = choice.max + choice.row.temperature * logf(share);
     const std::uint32_t listed = row.list(bound);
     if (listed > most_listed) return false;
     const int count = static_cast<int>(listed);
     weigh_list(memory.list, count, choice);
-    if (!cut_list(memory.list, count, [&](std::uint64_t) { return limits; })) continue;
+    // Logits on either side of the bound may weigh the same, or the lower one more by the error of
+    // weights: a list that has one of them does not tell which goes first.
+    const float most_of_others = weight_of(bound, choice.max, choice.scale) * (1.0F + 1e-6F);
+    const auto limits_of = [&](std::uint64_t) { return limits; };
+    if (!cut_list(memory.list, count, limits_of, most_of_others)) continue;
     draw_from_list(memory.list, count, choice, chosen);
     return true;
   }

@@ -54,10 +54,11 @@ __device__ inline void weigh_list(TokenList& list, int listed, const Choice& cho
   __syncthreads();
 }
 
-/// Drops what top_p drops of a list of weights; limits_of(their sum) are the row's.
-/// Whether it is certain what stays, of tokens that are not listed too: those are less likely.
+/// Drops what top_p drops of a list of weights; limits_of(their sum) are the row's. Whether it is
+/// certain what stays, of tokens that are not listed too: they weigh `most_of_others` at most.
 template <class LimitsOf>
-__device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of) {
+__device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of,
+                         float most_of_others = 0.0F) {
   const int own = static_cast<int>(threadIdx.x);
   const bool here = own < listed;
   const float weight = here ? list.values[own] : 0.0F;
@@ -70,7 +71,7 @@ __device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of) {
     const float other = list.values[i];
     const std::uint64_t added = list.wholes[i];
     before += other > weight || (other == weight && list.ids[i] < id) ? added : 0;
-    total += added;
+    total += other > most_of_others ? added : 0;
   }
   bool stays = true, certain = true;
   if (here) {

@@ -17,9 +17,10 @@
 namespace troupe {
 namespace {
 
-constexpr int kinds = 10;
+constexpr int kinds = 11;
 
-/// Logits of one kind: random, tied, extreme, sorted, peaked or not finite.
+/// Logits of one kind: random, tied, extreme, sorted, peaked, not finite or apart by less than what
+/// their weights show.
 void fill(std::span<float> logits, int kind, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0F, 3.0F);
   float place = 0.0F;
@@ -34,6 +35,7 @@ void fill(std::span<float> logits, int kind, std::mt19937& random) {
     if (kind == 6 && random() % 5000 == 0) logit += 20.0F;
     if (kind == 7) logit *= 0.02F;
     if (kind == 8) logit = static_cast<float>(random() % 3) - 50.0F;
+    if (kind == 10) logit *= 1e-9F;
   }
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity};
@@ -207,7 +209,7 @@ TEST_P(GpuSampler, chooses_what_the_host_chooses) {
 }
 
 TEST_P(GpuSampler, draws_from_all_tokens_and_from_a_nucleus_what_the_host_draws) {
-  constexpr float top_ps[] = {0.95F, 0.5F, 0.999F};
+  constexpr float top_ps[] = {0.95F, 0.5F, 0.999F, 1e-6F};
   for (int draw = 0; draw < 6; ++draw) {
     for (std::size_t i = 0; i < params_.size(); ++i) {
       SamplingParams& params = params_[i];
@@ -216,7 +218,7 @@ TEST_P(GpuSampler, draws_from_all_tokens_and_from_a_nucleus_what_the_host_draws)
       if (params.temperature == 0.0F) params.temperature = 0.6F;
       chosen_[i].top_k = params.top_k;
       chosen_[i].min_p = params.min_p;
-      chosen_[i].top_p = params.top_p = draw % 2 == 0 ? 1.0F : top_ps[i % 3];
+      chosen_[i].top_p = params.top_p = draw % 2 == 0 ? 1.0F : top_ps[i % 4];
       chosen_[i].temperature = params.temperature;
       chosen_[i].position = random_();
     }
