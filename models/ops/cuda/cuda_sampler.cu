@@ -4,9 +4,9 @@
 // which that does not tell, or whose logits change first, is then read by a cluster of blocks that
 // holds it in shared memory.
 //
-// Where top_k cuts, its candidates are found first: a value that k or a few more of 512 groups'
-// bests reach is a bound that little more than k logits reach. The few are listed, and one block
-// weighs them pair by pair, in no order. Where top_p alone cuts, a histogram of the weights'
+// There, where top_k cuts, its candidates are found first: a value that k or a few more of 512
+// groups' bests reach is a bound that little more than k logits reach. The few are listed, and one
+// block weighs them pair by pair, in no order. Where top_p alone cuts, a histogram of the weights'
 // leading bits shows where its limit is crossed; what lies above is few enough for the list of most
 // models. Otherwise, and where more is equal than the list holds, keys are narrowed to the last
 // bit.

@@ -7,8 +7,15 @@
 // powers of two, 12u for the additions in a group and 7u|x_i| for the roundings of the exponents,
 // whose slope is off by 4u. The mean of |x_i|, weighed by W_i, is at most ln(tokens) - ln(sum of
 // W): entropy is at most ln(tokens). So a sum of weights over any of 2^18 tokens is off by less
-// than the share 20u + 3e-7 + 10u * 12.5 = 9e-6 of the sum over all; sampler.cpp's rounding of
-// weights to 2^-44 and the additions of groups, in doubles, are lost in the rest of `most_off`.
+// than the share 20u + 3e-7 + 10u * 12.5 = 9e-6 of the sum S over all.
+//
+// A draw compares a sum over the first tokens with r S, r in [0, 1) the random number: the first
+// tokens' errors count 1 - r times, the others' r times. In the one group where it falls, weights
+// of single tokens are one power of two, off by 4u and 7u|x_i|, and added in doubles. There the
+// first tokens' errors are the new ones less r times those of the sum, at most 24u + 3e-7 +
+// 10u|x_i| together, as what the slope and sampler.cpp are off is the same in both: all are less
+// than 9.3e-6. sampler.cpp's rounding of weights to 2^-44 and the additions of groups, in doubles,
+// are lost in the rest of `most_off`.
 #pragma once
 
 #include <cstdint>
