@@ -87,6 +87,21 @@ __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const f
 /// Heads whose elements a warp has under way at once.
 constexpr int heads_at_once = 4;
 
+/// The first of a lane's i-th two neighbours in half of a head.
+__device__ __forceinline__ int own_pair(int i) { return (i * warp + lane()) * 2; }
+
+/// This lane's numbers of either half of a head.
+template <int pairs>
+__device__ __forceinline__ void read_halves(const float* from, float2 (&low)[pairs],
+                                            float2 (&high)[pairs]) {
+  constexpr int half = 2 * warp * pairs;
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) {
+    low[i] = *reinterpret_cast<const float2*>(from + own_pair(i));
+    high[i] = *reinterpret_cast<const float2*>(from + half + own_pair(i));
+  }
+}
+
 /// norm_rope_store_heads for bf16 and heads of 128 * pairs elements: a lane has `pairs` pairs of
 /// neighbours in either half of a head. A warp has `heads` heads in a row of one token.
 template <int pairs, int heads>
@@ -99,19 +114,11 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
   const int all = shape.heads + 2 * shape.kv_heads;
   const int first = head_of_warp() * heads;
   const std::int64_t token = blockIdx.x;
-  const auto own = [](int i) { return (i * warp + lane()) * 2; };
   let_next_kernel_start();
   // What no kernel writes comes while those before end.
   float2 q_weight[2][pairs], k_weight[2][pairs];
-  const auto read = [&](const float* from, float2(&weight)[2][pairs]) {
-#pragma unroll
-    for (int i = 0; i < pairs; ++i) {
-      weight[0][i] = *reinterpret_cast<const float2*>(from + own(i));
-      weight[1][i] = *reinterpret_cast<const float2*>(from + half + own(i));
-    }
-  };
-  if (q_norm != nullptr) read(q_norm, q_weight);
-  if (k_norm != nullptr) read(k_norm, k_weight);
+  if (q_norm != nullptr) read_halves(q_norm, q_weight[0], q_weight[1]);
+  if (k_norm != nullptr) read_halves(k_norm, k_weight[0], k_weight[1]);
   wait_for_kernels_before();
   if (first >= all) return;
   Pair x[heads][2][pairs];
@@ -120,17 +127,12 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
     const bf16* from = qkv + (token * all + min(first + h, all - 1)) * dim;
 #pragma unroll
     for (int i = 0; i < pairs; ++i) {
-      x[h][0][i] = *reinterpret_cast<const Pair*>(from + own(i));
-      x[h][1][i] = *reinterpret_cast<const Pair*>(from + half + own(i));
+      x[h][0][i] = *reinterpret_cast<const Pair*>(from + own_pair(i));
+      x[h][1][i] = *reinterpret_cast<const Pair*>(from + half + own_pair(i));
     }
   }
-  const float* angles = rope + std::int64_t{positions[token]} * dim;
   float2 cosine[pairs], sine[pairs];
-#pragma unroll
-  for (int i = 0; i < pairs; ++i) {
-    cosine[i] = *reinterpret_cast<const float2*>(angles + own(i));
-    sine[i] = *reinterpret_cast<const float2*>(angles + half + own(i));
-  }
+  read_halves(rope + std::int64_t{positions[token]} * dim, cosine, sine);
   const std::int32_t slot = slots[token];
 #pragma unroll
   for (int h = 0; h < heads; ++h) {
@@ -164,9 +166,9 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
     for (int i = 0; i < pairs; ++i) {
       const float2 c = is_value ? float2{1.0F, 1.0F} : cosine[i];
       const float2 s = is_value ? float2{0.0F, 0.0F} : sine[i];
-      *reinterpret_cast<Pair*>(to + own(i)) =
+      *reinterpret_cast<Pair*>(to + own_pair(i)) =
           __floats2bfloat162_rn(low[i].x * c.x - high[i].x * s.x, low[i].y * c.y - high[i].y * s.y);
-      *reinterpret_cast<Pair*>(to + half + own(i)) =
+      *reinterpret_cast<Pair*>(to + half + own_pair(i)) =
           __floats2bfloat162_rn(high[i].x * c.x + low[i].x * s.x, high[i].y * c.y + low[i].y * s.y);
     }
   }
