@@ -16,7 +16,7 @@ constexpr std::int64_t warp = 32;
 constexpr std::int64_t most_shared = 48 << 10;  // bytes that every device has
 constexpr std::int64_t least_warps = 4;         // what is done for each expert is theirs too
 constexpr std::int64_t least_tokens = 64;       // of a warp, before other blocks have some
-/// Blocks that a cluster may have everywhere; other GPUs have none.
+/// Blocks that a cluster may have on every Hopper; GPUs before it have no clusters.
 constexpr std::int64_t most_blocks = TROUPE_HOPPER != 0 ? 8 : 1;
 
 __global__ void __launch_bounds__(sort_threads) sort_all(Sorting sorting, std::int64_t rows) {
@@ -60,9 +60,14 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
           static_cast<std::size_t>(integers) * sizeof(std::int32_t)};
 }
 
+/// Of the warps of sort_batch.
+std::int64_t batch_turns(std::int64_t tokens) {
+  return blocks_of(tokens, batch_warps * most_blocks);
+}
+
 /// That of sort_batch; none for other GPUs, more tokens or so many experts that it has no room.
 std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
-  const std::int64_t turns = blocks_of(tokens, batch_warps * most_blocks);
+  const std::int64_t turns = batch_turns(tokens);
   const std::int64_t bytes =
       ((turns + 3) * experts + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
   if (TROUPE_HOPPER == 0 || tokens < 1 || turns > most_turns || top_k > most_pair_lanes ||
@@ -94,8 +99,7 @@ cudaError_t sort_pairs(const Tensor& ids, std::int64_t first_expert, const Exper
   sorting.counts = counts.empty() ? nullptr : counts.as<std::int64_t>();
   const std::int64_t tokens = ids[0];
   if (const auto grid = batch_grid(tokens, ids[1], sorting.experts)) {
-    return launch_cluster_early(sort_batch, *grid, stream, sorting, tokens,
-                                blocks_of(tokens, batch_warps * most_blocks));
+    return launch_cluster_early(sort_batch, *grid, stream, sorting, tokens, batch_turns(tokens));
   }
   return launch_cluster_early(sort_all, sorting_grid(tokens, sorting.experts), stream, sorting,
                               tokens);

@@ -69,17 +69,61 @@ struct Sorting {
   std::int32_t* offsets;
   std::int32_t* source;
   std::int64_t* counts;  ///< to which the experts' rows are added; may be null
+
+  /// The local expert of the pair at `place` of the ids; less than 0: none, or not `there`.
+  __device__ int local_expert(std::int64_t place, bool there) const {
+    const std::int64_t expert = there ? ids[place] - first_expert : -1;
+    return expert < experts ? static_cast<int>(expert) : -1;
+  }
 };
+
+constexpr int ids_at_once = 8;  // that a thread reads: one would wait for memory as long as all
+
+/// Writes a warp's pairs, those of tokens [begin, end), to their places: a lane has a token, whose
+/// experts are all different, and bits tell which lanes before it have an expert too. `first`
+/// [experts]: where the warp's pairs of an expert begin; `bits` [experts]: zeros.
+template <class Rows>
+__device__ void place_pairs(const Sorting& sorting, const Rows& rows, std::int64_t begin,
+                            std::int64_t end, std::int32_t* first, std::uint32_t* bits) {
+  constexpr int warp = 32;
+  const int experts = sorting.experts, top_k = sorting.top_k, lane = threadIdx.x % warp;
+  for (std::int64_t token = begin + lane; token - lane < end; token += warp) {
+    const bool there = token < end;
+    const std::int64_t pair = there ? rows.place(token) * top_k : 0;
+    const auto for_each = [&](const auto& body) {
+      for (int c = 0; c < top_k; c += ids_at_once) {
+        int found[ids_at_once];
+#pragma unroll
+        for (int i = 0; i < ids_at_once; ++i) {
+          found[i] = sorting.local_expert(pair + c + i, there && c + i < top_k);
+        }
+#pragma unroll
+        for (int i = 0; i < ids_at_once; ++i) {
+          if (found[i] >= 0) body(found[i], static_cast<std::int32_t>(pair + c + i));
+        }
+      }
+    };
+    for_each([&](int expert, std::int32_t) { atomicOr(&bits[expert], 1U << lane); });
+    __syncwarp();
+    for_each([&](int expert, std::int32_t at) {
+      sorting.source[first[expert] + __popc(bits[expert] & ((1U << lane) - 1U))] = at;
+    });
+    __syncwarp();
+    for (int e = lane; e < experts; e += warp) {
+      first[e] += __popc(bits[e]);
+      bits[e] = 0;
+    }
+    __syncwarp();
+  }
+}
 
 /// By all threads of a cluster's blocks, of whole warps: keeps the order of an expert's pairs. Each
 /// warp counts the experts of its share of the tokens, which gives places to each warp's first
-/// rows; then a lane has a token, whose experts are all different, and bits tell which lanes before
-/// it have an expert too. `places`: shared memory for places and bits [warps, experts], totals
-/// [experts], offsets [experts + 1].
+/// rows. `places`: shared memory for places and bits [warps, experts], totals [experts], offsets
+/// [experts + 1].
 template <class Rows>
 __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::int32_t* places) {
   constexpr int warp = 32;
-  constexpr int ids_at_once = 8;  // that a thread reads: one would wait for memory as long as all
   const int experts = sorting.experts, top_k = sorting.top_k;
   const int warps = blockDim.x / warp, own = threadIdx.x / warp, lane = threadIdx.x % warp;
   auto* bits = reinterpret_cast<std::uint32_t*>(places) + warps * experts + own * experts;
@@ -93,10 +137,6 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   const std::int64_t share = (tokens + all_warps * warp - 1) / (all_warps * warp) * warp;
   const std::int64_t begin = min((blockIdx.x * warps + own) * share, tokens);
   const std::int64_t end = min(begin + share, tokens);
-  const auto local = [&](std::int64_t place, bool there) {
-    const std::int64_t expert = there ? sorting.ids[place] - sorting.first_expert : -1;
-    return expert < experts ? static_cast<int>(expert) : -1;
-  };
   const auto place_of = [&](std::int64_t pair) {
     if constexpr (Rows::in_place) {
       return pair;
@@ -109,7 +149,7 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
     int found[ids_at_once];
 #pragma unroll
     for (int i = 0; i < ids_at_once; ++i) {
-      found[i] = local(place_of(pair + i * warp), pair + i * warp < end * top_k);
+      found[i] = sorting.local_expert(place_of(pair + i * warp), pair + i * warp < end * top_k);
     }
 #pragma unroll
     for (const int expert : found) {
@@ -146,44 +186,18 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
     for (int e = threadIdx.x; e <= experts; e += blockDim.x) sorting.offsets[e] = first[e];
   }
   __syncthreads();
-  for (std::int64_t token = begin + lane; token - lane < end; token += warp) {
-    const bool there = token < end;
-    const std::int64_t pair = there ? rows.place(token) * top_k : 0;
-    const auto for_each = [&](const auto& body) {
-      for (int c = 0; c < top_k; c += ids_at_once) {
-        int found[ids_at_once];
-#pragma unroll
-        for (int i = 0; i < ids_at_once; ++i)
-          found[i] = local(pair + c + i, there && c + i < top_k);
-#pragma unroll
-        for (int i = 0; i < ids_at_once; ++i) {
-          if (found[i] >= 0) body(found[i], static_cast<std::int32_t>(pair + c + i));
-        }
-      }
-    };
-    for_each([&](int expert, std::int32_t) { atomicOr(&bits[expert], 1U << lane); });
-    __syncwarp();
-    for_each([&](int expert, std::int32_t at) {
-      sorting.source[mine[expert] + __popc(bits[expert] & ((1U << lane) - 1U))] = at;
-    });
-    __syncwarp();
-    for (int e = lane; e < experts; e += warp) {
-      mine[e] += __popc(bits[e]);
-      bits[e] = 0;
-    }
-    __syncwarp();
-  }
+  place_pairs(sorting, rows, begin, end, mine, bits);
 }
 
 constexpr int batch_warps = 32;      // of a block, a token each
 constexpr int most_turns = 4;        // of a warp
 constexpr int most_pair_lanes = 32;  // choices of a token, a lane each
 
-/// sort_in_cluster for the tokens of a decode batch: at most most_turns * batch_warps a block of
-/// batch_warps warps, and most_pair_lanes choices. Bits tell which of a block's tokens have an
-/// expert; those of the tokens before one are its pair's place among the block's. Each id is read
-/// once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets [experts +
-/// 1].
+/// sort_in_cluster for a decode batch: at most most_turns * batch_warps tokens of each block, which
+/// has batch_warps warps, with at most most_pair_lanes choices. Bits tell which of a block's tokens
+/// have an expert; how many before one have it is its pair's place among the block's. Each id is
+/// read once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets [experts
+/// + 1].
 __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens, int turns,
                                              std::uint32_t* memory) {
   const int experts = sorting.experts, top_k = sorting.top_k;
