@@ -93,9 +93,9 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   TROUPE_TRY(const DeviceTensor activated, random(activation_, {most_pairs, inner}));
   TROUPE_TRY(const DeviceTensor scratch, ops_.allocate(activation_, {most_pairs, 2 * inner}));
   TROUPE_TRY(const DeviceTensor gated, ops_.allocate(activation_, {most_pairs, inner}));
-  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(activation_, {most_pairs, hidden}));
+  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(summed_, {most_pairs, hidden}));
   TROUPE_TRY(const DeviceTensor weights, random(DType::f32, {most, top_k}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(DType::f32, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor out, ops_.allocate(summed_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, top_k}));
   TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {experts + 1}));
   TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most_pairs}));
@@ -139,21 +139,21 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
                            gated->rows(0, pairs));
     }));
     OpFigure lower = figure("experts' down", *down);
-    lower.bytes += bytes_of({pairs, inner}, activation_) + bytes_of({pairs, hidden}, activation_);
+    lower.bytes += bytes_of({pairs, inner}, activation_) + bytes_of({pairs, hidden}, summed_);
     TROUPE_CHECK(add(figures, std::move(lower), [&](std::size_t) {
       ops_.grouped_linear(*down, activated->rows(0, pairs), batch, top_k, false, true,
                           expert_rows->rows(0, pairs));
     }));
-    TROUPE_CHECK(add(
-        figures,
-        {.op = "combine",
-         .shape = fmt::format("{} x {}", top_k, hidden),
-         .rows = rows,
-         .count = sparse_layers(),
-         .bytes = bytes_of({pairs, hidden}, activation_) + bytes_of({rows, hidden}, DType::f32)},
-        [&](std::size_t) {
-          ops_.combine(expert_rows->rows(0, pairs), weights->rows(0, rows), out->rows(0, rows));
-        }));
+    TROUPE_CHECK(
+        add(figures,
+            {.op = "combine",
+             .shape = fmt::format("{} x {}", top_k, hidden),
+             .rows = rows,
+             .count = sparse_layers(),
+             .bytes = bytes_of({pairs, hidden}, summed_) + bytes_of({rows, hidden}, summed_)},
+            [&](std::size_t) {
+              ops_.combine(expert_rows->rows(0, pairs), weights->rows(0, rows), out->rows(0, rows));
+            }));
   }
   return {};
 }

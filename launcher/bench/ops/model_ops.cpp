@@ -29,6 +29,7 @@ ModelOps::ModelOps(Ops& ops, const ModelConfig& model, const ModelOpsOptions& op
       options_(options),
       timer_(ops, options.on_gpu, options.seconds),
       activation_(ops.activation_dtype()),
+      summed_(options.deterministic ? DType::f32 : activation_),
       heads_(std::max<std::int64_t>(1, model.heads / options.tensor_ranks)),
       kv_heads_(std::max<std::int64_t>(1, model.kv_heads / options.tensor_ranks)) {}
 
@@ -116,7 +117,7 @@ Result<void> ModelOps::measure_row_ops(OpsFigures& figures) {
   TROUPE_TRY(const DeviceTensor table, ops_.prepare_table(table_weight));
   TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most}));
   TROUPE_TRY(const DeviceTensor residual, random(activation_, {most, hidden}));
-  TROUPE_TRY(const DeviceTensor update, random(DType::f32, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor update, random(summed_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor weight, random(DType::f32, {hidden}));
   HostTensor numbers(DType::i32, {most});
@@ -135,7 +136,7 @@ Result<void> ModelOps::measure_row_ops(OpsFigures& figures) {
   }
   for (const std::int64_t rows : figures.rows) {
     const double row_bytes = bytes_of({rows, hidden}, activation_);
-    const double update_bytes = bytes_of({rows, hidden}, DType::f32);
+    const double update_bytes = bytes_of({rows, hidden}, summed_);
     TROUPE_CHECK(add(figures,
                      {.op = "add_rms_norm",
                       .shape = width,
@@ -177,17 +178,17 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
   std::vector<Matrix> all;
   if (!model_.latent) {
     all.push_back({"qkv", (heads_ + 2 * kv_heads_) * dim, hidden, layers, activation_});
-    all.push_back({"attention out", hidden, heads_ * dim, layers, DType::f32, segments});
+    all.push_back({"attention out", hidden, heads_ * dim, layers, summed_, segments});
   }
   if (dense > 0) {
     const std::int64_t inner = model_.intermediate_size / ranks;
     all.push_back({"gate and up", 2 * inner, hidden, dense, activation_});
-    all.push_back({"down", hidden, inner, dense, DType::f32, segments});
+    all.push_back({"down", hidden, inner, dense, summed_, segments});
   }
   if (model_.moe) {
     if (const std::int64_t shared = model_.moe->shared_intermediate_size / ranks; shared > 0) {
       all.push_back({"shared gate, up", 2 * shared, hidden, sparse_layers(), activation_});
-      all.push_back({"shared down", hidden, shared, sparse_layers(), DType::f32, segments});
+      all.push_back({"shared down", hidden, shared, sparse_layers(), summed_, segments});
     }
   }
   all.push_back({"head", model_.vocab_size / ranks, hidden, 1, DType::f32});

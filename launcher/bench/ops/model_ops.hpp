@@ -65,6 +65,7 @@ class ModelOps {
   ModelOpsOptions options_;
   OpTimer timer_;
   DType activation_;
+  DType summed_;                   ///< of what blocks add to the residual stream, as in Workspace
   std::int64_t heads_, kv_heads_;  // of one rank
 };
 
