@@ -179,6 +179,25 @@ __global__ void __launch_bounds__(threads, gate_blocks)
 #endif
 }
 
+#if __CUDA_ARCH__ >= 900
+/// A column of what a token's experts made of it, by their weights, in the order of choice. `parts`
+/// [pairs][16][tokens], by an expert's first row.
+__device__ __forceinline__ float weighted_sum(const Plan& plan, const float* parts, int tokens,
+                                              int top_k, int token, int column) {
+  float sum = 0.0F;
+  bool first = true;
+  for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
+    const int of = plan.row_of_pair[pair];
+    if (of < 0) continue;
+    const int of_expert = plan.first_of[of];
+    const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
+    sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
+    first = false;
+  }
+  return sum;
+}
+#endif
+
 /// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched behind
 /// gate_few_rows alone: what that kernel waited for is there when this one begins, so weights are
 /// on their way before the gates are through.
@@ -192,7 +211,6 @@ __global__ void __launch_bounds__(threads, 1)
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
   DownSlabs queue(memory + warp * DownSlabs::bytes, barriers[warp]);
-  // [pairs][16][tokens], by an expert's first row.
   auto* const parts = reinterpret_cast<float*>(memory + warps * DownSlabs::bytes);
   let_next_kernel_start();
   plan.make(call);
@@ -249,16 +267,7 @@ __global__ void __launch_bounds__(threads, 1)
   __syncthreads();
   const int token = threadIdx.x / slab_rows, column = threadIdx.x % slab_rows;
   if (token >= tokens) return;
-  float sum = 0.0F;
-  bool first = true;
-  for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
-    const int of = plan.row_of_pair[pair];
-    if (of < 0) continue;
-    const int of_expert = plan.first_of[of];
-    const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
-    sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
-    first = false;
-  }
+  const float sum = weighted_sum(plan, parts, tokens, top_k, token, column);
   store(out + std::int64_t{token} * hidden + blockIdx.x * slab_rows + column, sum);
 #endif
 }
