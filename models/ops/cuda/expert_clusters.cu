@@ -18,6 +18,7 @@ constexpr int group_threads = 128;
 constexpr int multiplying = 2 * group_threads;
 constexpr int threads = multiplying + group_threads;
 constexpr int fetching_registers = 56, multiplying_registers = 224;  // of a thread
+static_assert((fetching_registers + 2 * multiplying_registers) * group_threads <= 1 << 16);
 constexpr int cluster_blocks = 2;
 constexpr int group_rows = 64;
 constexpr int tile_rows = 2 * group_rows;
@@ -45,7 +46,7 @@ struct Product {
 struct Tile {
   int expert;
   int row;      // the first, sorted
-  int rows;     // at most tile_rows; 0 or less: none
+  int rows;     // 1 to tile_rows
   int column;   // of tiles; column_tiles: none
   bool shared;  // the columns, by both blocks
 };
@@ -216,7 +217,7 @@ __device__ void store_rows(const Product& product, const Tile& tile, int first, 
       const int row = i + lane / units;
       const int column = begin + chunk * chunk_columns + lane % units * unit_elements;
       const std::size_t to = __shfl_sync(~0U, to_row, row);
-      const uint4 unit = load_unit(passing + row * row_bytes + ((lane ^ row) % units * 16));
+      const uint4 unit = load_shared(passing + row * row_bytes + ((lane ^ row) % units * 16));
       if (first + row < tile.rows && column < product.width) {
         *reinterpret_cast<uint4*>(out + to * product.width + column) = unit;
       }

@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_matrices(std::uint32_t to, const std::uint
                : "memory");
 }
 /// 16 bytes of shared memory.
-__device__ __forceinline__ uint4 load_unit(std::uint32_t from) {
+__device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
   uint4 unit;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w)
