@@ -3,6 +3,10 @@ set(CMAKE_CUDA_ARCHITECTURES OFF)  # TROUPE_CUDA_CODE says it, with the letter t
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin REQUIRED)
 endif()
+if(TROUPE_CUDA_CODE MATCHES "compute_[5-8][0-9]")
+  message(FATAL_ERROR "TROUPE_CUDA_CODE=${TROUPE_CUDA_CODE}: the sampler wants clusters of blocks, which "
+    "GPUs have from compute_90 on")
+endif()
 enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
 # CMake 3.25 does not know that nvcc has C++20, nor fmt 9 that it has constexpr functions.
