@@ -22,6 +22,9 @@ struct ModelLimits {
   /// tensor size: partial sums are f32, of most_exact_segments at most, and so is what a token's
   /// experts make of it, which one rank adds up.
   bool exact_sums = false;
+
+  /// Of sums over columns that ranks share, and of what blocks add to the residual stream.
+  DType sum_dtype(DType activation) const { return exact_sums ? DType::f32 : activation; }
 };
 
 }  // namespace troupe

@@ -125,20 +125,20 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
   const std::int64_t hidden = config.hidden_size;
-  const DType exact = limits.exact_sums ? DType::f32 : activation;
+  const DType summed = limits.sum_dtype(activation);
   const ExpertWork work =
-      config.moe ? expert_work(*config.moe, tokens, experts, exact) : ExpertWork();
+      config.moe ? expert_work(*config.moe, tokens, experts, summed) : ExpertWork();
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
-  TROUPE_TRY(space.update, ops.allocate(exact, {tokens, hidden}));
+  TROUPE_TRY(space.update, ops.allocate(summed, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
   TROUPE_TRY(space.gate_up, ops.allocate(activation, {2 * inner}));
   TROUPE_TRY(space.activated, ops.allocate(activation, {inner}));
   TROUPE_TRY(space.head_residual, ops.allocate(activation, {rows, hidden}));
-  TROUPE_TRY(space.head_update, ops.allocate(exact, {rows, hidden}));
+  TROUPE_TRY(space.head_update, ops.allocate(summed, {rows, hidden}));
   TROUPE_TRY(space.head_normed, ops.allocate(activation, {rows, hidden}));
   if (shard.size > 1) {
     const std::int64_t vocab = ceil_slice(config.vocab_size, {0, shard.size}).count;
@@ -147,7 +147,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
-    TROUPE_TRY(space.shared_rows, ops.allocate(exact, {tokens, hidden}));
+    TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
   }
   if (const ExpertExchange* pairs = experts.pairs()) {
     TROUPE_CHECK(allocate_exchange(pairs->layout(), hidden, ops, space.exchange));

@@ -36,7 +36,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
-  const DType partial = limits_.exact_sums ? DType::f32 : ops_.activation_dtype();
+  const DType partial = limits_.sum_dtype(ops_.activation_dtype());
   // Of sums that are rounded anyway a token has one row.
   const bool sums_pairs = config_.moe && !experts_.exchanges() && partial == DType::f32;
   const std::int64_t rows_per_token = sums_pairs ? config_.moe->top_k : 1;
