@@ -95,12 +95,7 @@ class RowCopies {
     to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * 16);
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      const int row = first + i * rows_at_once;
-      x_[i] = nullptr;
-      if (row >= tile.rows) continue;
-      const int sorted = tile.row + row;
-      const std::size_t from = product.gather ? product.source[sorted] / product.top_k : sorted;
-      x_[i] = product.x + from * product.k + unit_ * unit_elements;
+      x_[i] = unit_of_row(product, tile, first + i * rows_at_once, unit_);
     }
   }
 
@@ -344,13 +339,6 @@ __global__ void __launch_bounds__(threads, 1)
   __syncwarp();
   meet_in_cluster();  // none ends while the other writes to its shared memory
 #endif
-}
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
 }
 
 template <bool gated, class Out>

@@ -92,12 +92,7 @@ class Copies {
     }
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
-      const int row = row_ + i * rows_at_once;
-      x_[i] = nullptr;
-      if (row >= tile.rows) continue;
-      const int sorted = tile.row + row;
-      const std::size_t from = product_.gather ? product_.source[sorted] / product_.top_k : sorted;
-      x_[i] = product_.x + from * product_.k + unit_ * unit_elements;
+      x_[i] = unit_of_row(product_, tile, row_ + i * rows_at_once, unit_);
     }
   }
 
@@ -232,9 +227,6 @@ __global__ void __launch_bounds__(threads, blocks)
 
 template <class T, bool gated, class Out>
 cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
-  int device = 0, processors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   auto* const kernel = multiply_tiles_of_experts<T, gated, Out>;
   const std::size_t shared = shared_bytes<T>(wanted.experts);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -253,8 +245,8 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
   const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
   const std::int64_t most_tiles = row_tiles * ((width + columns - 1) / columns);
-  const auto grid =
-      static_cast<unsigned>(std::min<std::int64_t>(most_tiles, std::int64_t{processors} * blocks));
+  const auto grid = static_cast<unsigned>(
+      std::min<std::int64_t>(most_tiles, std::int64_t{multiprocessors()} * blocks));
   return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
                       static_cast<Out*>(wanted.out));
 }

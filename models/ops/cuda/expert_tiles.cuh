@@ -5,6 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/sum_up.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+
 namespace troupe::cuda {
 
 constexpr int tile_k = 64;          // 128 bytes, which the swizzle is made for
@@ -51,22 +56,28 @@ __device__ TileTable make_tile_table(const std::int32_t* all_offsets, int expert
   for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = all_offsets[e];
   __syncthreads();
   if (threadIdx.x < 32) {
-    std::int32_t before = 0;
-    for (int begin = 0; begin < experts; begin += 32) {
-      const int e = begin + static_cast<int>(threadIdx.x);
-      const int tiles = e < experts ? tiles_of(offsets[e + 1] - offsets[e]) : 0;
-      int sum = tiles;
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(~0U, sum, distance);
-        if (threadIdx.x >= distance) sum += other;
-      }
-      if (e < experts) first[e] = before + sum - tiles;
-      before += __shfl_sync(~0U, sum, 31);
-    }
-    if (threadIdx.x == 0) first[experts] = before;
+    sum_up([&](int e) { return tiles_of(offsets[e + 1] - offsets[e]); }, experts, first);
   }
   __syncthreads();
   return {offsets, first, experts};
+}
+
+/// Where a unit of row `row` of a tile's x is; null behind the tile's last row.
+template <class Product, class Tile>
+__device__ __forceinline__ const bf16* unit_of_row(const Product& product, const Tile& tile,
+                                                   int row, int unit) {
+  if (row >= tile.rows) return nullptr;
+  const int sorted = tile.row + row;
+  const std::size_t from = product.gather ? product.source[sorted] / product.top_k : sorted;
+  return product.x + from * product.k + unit * unit_elements;
+}
+
+/// Multiprocessors of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
 }
 
 /// silu, in the same bits whatever the tiling.

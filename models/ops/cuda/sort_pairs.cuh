@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "models/ops/cuda/cluster.cuh"
+#include "models/ops/cuda/sum_up.cuh"
 
 namespace troupe::cuda {
 
@@ -42,24 +43,6 @@ struct FilledRows {
   }
 };
 
-/// The exclusive sum of totals[0 .. experts) to offsets[0 .. experts], maybe the same; by one warp.
-__device__ inline void sum_up(const std::int32_t* totals, int experts, std::int32_t* offsets) {
-  const int lane = threadIdx.x % 32;
-  std::int32_t before = 0;
-  for (int begin = 0; begin < experts; begin += 32) {
-    const int e = begin + lane;
-    const std::int32_t total = e < experts ? totals[e] : 0;
-    std::int32_t sum = total;
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const std::int32_t other = __shfl_up_sync(~0U, sum, distance);
-      if (lane >= distance) sum += other;
-    }
-    if (e < experts) offsets[e] = before + sum - total;
-    before += __shfl_sync(~0U, sum, 31);
-  }
-  if (lane == 0) offsets[experts] = before;
-}
-
 /// What is sorted, and where to.
 struct Sorting {
   const std::int32_t* ids;
@@ -74,6 +57,20 @@ struct Sorting {
   __device__ int local_expert(std::int64_t place, bool there) const {
     const std::int64_t expert = there ? ids[place] - first_expert : -1;
     return expert < experts ? static_cast<int>(expert) : -1;
+  }
+};
+
+/// A cluster's pairs of an expert: of the blocks before this one, and of all.
+struct ExpertTotals {
+  std::int32_t before = 0, all = 0;
+
+  /// `totals`: of this block, where the others have theirs, too.
+  __device__ ExpertTotals(std::int32_t* totals, int expert) {
+    for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
+      const std::int32_t count = *in_block(&totals[expert], block);
+      if (block < static_cast<int>(blockIdx.x)) before += count;
+      all += count;
+    }
   }
 };
 
@@ -133,7 +130,7 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   for (int i = threadIdx.x; i < 2 * warps * experts; i += blockDim.x) places[i] = 0;
   __syncthreads();
   const std::int64_t tokens = rows.count();
-  const int blocks = gridDim.x, all_warps = blocks * warps;
+  const int all_warps = gridDim.x * warps;
   const std::int64_t share = (tokens + all_warps * warp - 1) / (all_warps * warp) * warp;
   const std::int64_t begin = min((blockIdx.x * warps + own) * share, tokens);
   const std::int64_t end = min(begin + share, tokens);
@@ -168,18 +165,13 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   }
   meet_in_cluster();  // and all threads of the block
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
-    std::int32_t before = 0, all = 0;
-    for (int block = 0; block < blocks; ++block) {
-      const std::int32_t count = *in_block(&totals[e], block);
-      if (block < static_cast<int>(blockIdx.x)) before += count;
-      all += count;
-    }
-    for (int w = 0; w < warps; ++w) places[w * experts + e] += before;
-    first[e] = all;
-    if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += all;
+    const ExpertTotals of(totals, e);
+    for (int w = 0; w < warps; ++w) places[w * experts + e] += of.before;
+    first[e] = of.all;
+    if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += of.all;
   }
   meet_in_cluster();  // nobody reads another's totals any more
-  if (own == 0) sum_up(first, experts, first);
+  if (own == 0) sum_up([&](int e) { return first[e]; }, experts, first);
   __syncthreads();
   for (int i = threadIdx.x; i < warps * experts; i += blockDim.x) places[i] += first[i % experts];
   if (blockIdx.x == 0) {
@@ -230,19 +222,14 @@ __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens,
   }
   meet_in_cluster();  // and all threads of the block
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
-    std::int32_t before = 0, all = 0;
-    for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
-      const std::int32_t count = *in_block(&counts[e], block);
-      if (block < static_cast<int>(blockIdx.x)) before += count;
-      all += count;
-    }
-    places[e] = before;
-    offsets[e] = all;
-    if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += all;
+    const ExpertTotals of(counts, e);
+    places[e] = of.before;
+    offsets[e] = of.all;
+    if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += of.all;
   }
   arrive_in_cluster();  // others' counts are read no more
   __syncthreads();
-  if (own == 0) sum_up(offsets, experts, offsets);
+  if (own == 0) sum_up([&](int e) { return offsets[e]; }, experts, offsets);
   __syncthreads();
   if (blockIdx.x == 0) {
     for (int e = threadIdx.x; e <= experts; e += blockDim.x) sorting.offsets[e] = offsets[e];
