@@ -24,13 +24,14 @@ std::int32_t max_head_rows(const EngineSpec& spec) {
   return std::min(spec.max_num_seqs * each, spec.max_num_batched_tokens);
 }
 
-SchedulerConfig scheduler_config(const EngineSpec& spec, std::int64_t kv_cache_blocks) {
+SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info) {
   SchedulerConfig config;
   config.max_num_seqs = spec.max_num_seqs;
   config.max_num_batched_tokens = spec.max_num_batched_tokens;
   config.max_model_len = static_cast<std::int32_t>(spec.max_model_len);
   config.block_size = spec.block_size;
-  config.kv_cache_blocks = static_cast<std::int32_t>(kv_cache_blocks);
+  config.kv_cache_blocks = static_cast<std::int32_t>(info.kv_cache_blocks);
+  config.swap_blocks = static_cast<std::int32_t>(info.swap_blocks);
   config.micro_batches = spec.pipeline_parallel_size;
   config.max_steps_in_flight = spec.pipeline_parallel_size + (spec.async_scheduling ? 1 : 0);
   config.chunked_prefill = spec.chunked_prefill;
@@ -151,13 +152,14 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
   return reports;
 }
 
-void Domain::begin_serve(std::int64_t kv_cache_blocks) {
+void Domain::begin_serve(const EngineInfo& info) {
   for (const auto& worker : workers_) {
-    starting_workers_.push_back(worker.call<&Worker::start>(kv_cache_blocks));
+    starting_workers_.push_back(
+        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks));
   }
 }
 
-Result<void> Domain::finish_serve(std::int64_t kv_cache_blocks) {
+Result<void> Domain::finish_serve(const EngineInfo& info) {
   TROUPE_TRY(const std::vector<StepAddresses> started_at,
              take_answers<StepAddresses>(starting_workers_, worker_names(), start_timeout));
   std::vector<StepAddresses> addresses(static_cast<std::size_t>(replicas()));
@@ -166,13 +168,13 @@ Result<void> Domain::finish_serve(std::int64_t kv_cache_blocks) {
     if (!started_at[i].plans.empty()) replica.plans = started_at[i].plans;
     if (!started_at[i].results.empty()) replica.results = started_at[i].results;
   }
-  auto started = executor_
-                     .call<&Executor::start>(
-                         ExecutorStart{.first_replica = index_ * replicas(),
-                                       .replicas = std::move(addresses),
-                                       .epoch = epoch_,
-                                       .scheduler = scheduler_config(spec_, kv_cache_blocks)})
-                     .get(start_timeout);
+  auto started =
+      executor_
+          .call<&Executor::start>(ExecutorStart{.first_replica = index_ * replicas(),
+                                                .replicas = std::move(addresses),
+                                                .epoch = epoch_,
+                                                .scheduler = scheduler_config(spec_, info)})
+          .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
   return {};
 }

@@ -39,8 +39,8 @@ class Domain {
   Result<std::vector<WorkerReport>> finish_load();
 
   /// Allocates the KV cache and connects the executor with the workers.
-  void begin_serve(std::int64_t kv_cache_blocks);
-  Result<void> finish_serve(std::int64_t kv_cache_blocks);
+  void begin_serve(const EngineInfo& info);
+  Result<void> finish_serve(const EngineInfo& info);
 
   /// For the replica at place `replica` of the domain. Those that the executor cannot be given are
   /// told to `driver` (Driver::refuse).

@@ -69,13 +69,15 @@ Result<EngineInfo> Driver::start() {
                 "model over more workers",
                 spec_.block_size);
   }
-  for (auto& domain : domains_) domain->begin_serve(info.kv_cache_blocks);
-  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info.kv_cache_blocks));
+  info.swap_blocks =
+      choose_swap_blocks(spec_, reports, info.kv_cache_blocks, available_memory_bytes());
+  for (auto& domain : domains_) domain->begin_serve(info);
+  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info));
   times.note("caches and channels");
   log::info("the engine was ready after {}", times.text());
-  log::info("serving {} on {} replicas of {} workers with {} KV blocks each", spec_.model_path,
-            spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
-            info.kv_cache_blocks);
+  log::info("serving {} on {} replicas of {} workers with {} KV blocks each, and {} in host memory",
+            spec_.model_path, spec_.data_parallel_size,
+            mesh_.world_size() / spec_.data_parallel_size, info.kv_cache_blocks, info.swap_blocks);
   since_ns_ = monotonic_ns();
   return info;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "actors/engine/report.hpp"
@@ -34,7 +35,10 @@ struct EngineSpec {
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t block_size = 16;
   std::int64_t kv_cache_blocks = 0;  ///< 0: what max_num_seqs can use, within half the free memory
-  std::int32_t cache_groups = 1;     ///< of the model: each has blocks of its own
+  /// Host memory of each worker for sequences that make room for others; none: as
+  /// choose_swap_blocks says.
+  std::optional<std::uint64_t> swap_bytes = {};
+  std::int32_t cache_groups = 1;  ///< of the model: each has blocks of its own
   bool chunked_prefill = true;
   bool prefix_caching = true;    ///< prompts that begin alike share their blocks
   bool async_scheduling = true;  ///< a step is planned while the one before it runs
@@ -46,12 +50,13 @@ struct EngineSpec {
 /// What a started engine is like.
 struct EngineInfo {
   std::int64_t kv_cache_blocks = 0;
+  std::int64_t swap_blocks = 0;    ///< in host memory
   std::uint64_t weight_bytes = 0;  ///< of all workers
   std::uint64_t kv_bytes = 0;      ///< of all workers
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(kv_cache_blocks, weight_bytes, kv_bytes);
+    archive(kv_cache_blocks, swap_blocks, weight_bytes, kv_bytes);
   }
 };
 

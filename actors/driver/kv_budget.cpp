@@ -42,6 +42,24 @@ std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
   return std::max<std::int64_t>(blocks, 0);
 }
 
+std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
+                                std::int64_t kv_cache_blocks,
+                                std::optional<std::uint64_t> free_bytes) {
+  if (spec.speculation.method == SpeculationConfig::Method::draft_model) return 0;
+  std::uint64_t most = 1, all = 0;
+  for (const WorkerReport& worker : workers) {
+    most = std::max(most, worker.kv_bytes_per_block);
+    all += worker.kv_bytes_per_block;
+  }
+  constexpr std::uint64_t most_blocks = 1 << 30;
+  if (spec.swap_bytes) {
+    return static_cast<std::int64_t>(std::min(*spec.swap_bytes / most, most_blocks));
+  }
+  if (spec.device == DeviceKind::cpu || !free_bytes || all == 0) return 0;
+  const auto fit = static_cast<std::int64_t>(std::min(*free_bytes / 4 / all, most_blocks));
+  return std::clamp<std::int64_t>(useful_blocks(spec) - kv_cache_blocks, 0, fit);
+}
+
 Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers) {
   const auto fullest = std::ranges::min_element(workers, {}, [&](const WorkerReport& worker) {
     return room_for_blocks(spec, worker.device);

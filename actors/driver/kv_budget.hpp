@@ -23,6 +23,15 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
 std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
                                            std::span<const WorkerReport> workers);
 
+/// Blocks in host memory of each replica, for sequences that make room for others (none with a
+/// draft model, which has a cache of its own): spec.swap_bytes of each worker, or else, on devices
+/// with memory of their own, what max_num_seqs requests of max_model_len tokens want besides
+/// `kv_cache_blocks`, within a quarter of the `free_bytes` of host memory, if they are known, that
+/// all workers share.
+std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
+                                std::int64_t kv_cache_blocks,
+                                std::optional<std::uint64_t> free_bytes);
+
 /// Why those are 0: what has the memory of the fullest device, and what to do. At least one worker.
 Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers);
 

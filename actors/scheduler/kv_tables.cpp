@@ -144,12 +144,64 @@ void KvTables::release(SequenceBlocks& held) {
   held.told = 0;
 }
 
+void KvTables::vacate(SequenceBlocks& held) {
+  for (auto& table : held.tables) {
+    [[maybe_unused]] const auto released = pool_.release(table);
+    assert(released.ok());
+    std::ranges::fill(table, -1);
+  }
+  held.published = 0;
+}
+
+std::vector<BlockId> KvTables::refill(SequenceBlocks& held) {
+  std::vector<BlockId> all;
+  for (std::size_t group = 0; group < groups(); ++group) {
+    auto& table = held.tables[group];
+    const std::size_t length = table.size();
+    table.resize(static_cast<std::size_t>(held.dropped[group]));
+    [[maybe_unused]] const bool allocated =
+        pool_.allocate(static_cast<std::int32_t>(length - table.size()), table);
+    assert(allocated);
+    all.insert(all.end(), table.begin(), table.end());
+  }
+  return all;
+}
+
+std::vector<std::int32_t> KvTables::in_places_of(std::span<const std::int32_t> other,
+                                                 const SequenceBlocks& held) const {
+  std::vector<std::int32_t> all;
+  std::size_t next = 0;
+  for (std::size_t group = 0; group < groups(); ++group) {
+    const auto dropped = static_cast<std::size_t>(held.dropped[group]);
+    for (std::size_t i = 0; i < held.tables[group].size(); ++i) {
+      all.push_back(i < dropped ? -1 : other[next++]);
+    }
+  }
+  return all;
+}
+
 std::int32_t KvTables::held(const SequenceBlocks& held) const {
   std::int32_t blocks = 0;
   for (std::size_t group = 0; group < held.tables.size(); ++group) {
     blocks += static_cast<std::int32_t>(held.tables[group].size()) - held.dropped[group];
   }
   return blocks;
+}
+
+std::int32_t KvTables::held_alone(const SequenceBlocks& held) const {
+  std::int32_t blocks = 0;
+  for (const auto& table : held.tables) {
+    for (const BlockId block : table) {
+      blocks += block >= 0 && pool_.references(block) == 1 ? 1 : 0;
+    }
+  }
+  return blocks;
+}
+
+std::int32_t KvTables::growth(std::int32_t end, std::int32_t chunk,
+                              const SequenceBlocks& held) const {
+  const std::int32_t most = most_held(end, chunk) - this->held(held);
+  return std::max(std::min(missing(end, held), most), 0);
 }
 
 std::int32_t KvTables::most_held(std::int64_t positions, std::int32_t chunk) const {

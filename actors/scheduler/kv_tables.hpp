@@ -56,8 +56,24 @@ class KvTables {
   /// Gives everything back; keeps what was computed of the contents, which are the tokens' alone.
   void release(SequenceBlocks& held);
 
-  /// How many blocks `held` holds.
+  /// Gives all blocks back, but remembers in which places they were: -1 everywhere, until refill().
+  void vacate(SequenceBlocks& held);
+  /// After vacate(): as many blocks in the same places, what is in them still to come; returns all
+  /// tables, group after group, which a plan tells the workers. The blocks must be free.
+  std::vector<BlockId> refill(SequenceBlocks& held);
+
+  /// `other`, an entry for each block that `held` holds or held before vacate(), as long as all
+  /// tables together: -1 for what left the window.
+  std::vector<std::int32_t> in_places_of(std::span<const std::int32_t> other,
+                                         const SequenceBlocks& held) const;
+
+  /// How many blocks `held` holds, or held before vacate().
   std::int32_t held(const SequenceBlocks& held) const;
+  /// Of these, which nobody else holds: so many would become free.
+  std::int32_t held_alone(const SequenceBlocks& held) const;
+  /// By how many blocks `held` grows on its way to `end` if at most `chunk` positions are planned
+  /// at once: missing(), less what leaves the windows meanwhile.
+  std::int32_t growth(std::int32_t end, std::int32_t chunk, const SequenceBlocks& held) const;
 
   /// The most that a sequence of `positions` holds at one time if at most `chunk` of them are
   /// planned at once.

@@ -1,7 +1,6 @@
 #include "actors/scheduler/scheduler.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -9,10 +8,6 @@
 
 namespace troupe {
 namespace {
-
-/// Of sequences that a plan starts, most of whose tokens may be cached: a plan stays a message of a
-/// few megabytes.
-constexpr std::int64_t most_started_tokens = 1 << 18;
 
 /// [max_num_seqs], the smallest at the back.
 std::vector<SequenceId> all_ids(std::int32_t count) {
@@ -37,6 +32,17 @@ Result<Scheduler> Scheduler::make(const SchedulerConfig& config) {
       return fail(ErrorCode::invalid_argument, "{} is {}, it must be at least 1", name, value);
     }
   }
+  if (config.swap_blocks < 0) {
+    return fail(ErrorCode::invalid_argument, "swap_blocks is {}, it must not be negative",
+                config.swap_blocks);
+  }
+  if (config.swap_blocks > 0 &&
+      config.speculation.method == SpeculationConfig::Method::draft_model) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "swap_blocks is {} with a draft model: its own cache cannot be swapped, set it to 0",
+        config.swap_blocks);
+  }
   if (!config.chunked_prefill && config.max_num_batched_tokens < config.max_model_len) {
     return fail(ErrorCode::invalid_argument,
                 "max_num_batched_tokens ({}) is less than max_model_len ({}): raise it or allow "
@@ -58,6 +64,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       kv_(config.kv_cache_blocks, config.block_size, config.windows, config.prefix_caching),
       slots_(static_cast<std::size_t>(config.max_num_seqs)),
       free_ids_(all_ids(config.max_num_seqs)),
+      swaps_(config.swap_blocks),
       result_of_(static_cast<std::size_t>(config.max_num_seqs), -1) {
   for (Sequence& slot : slots_) slot.ended = true;
 }
@@ -142,12 +149,18 @@ std::optional<StepPlan> Scheduler::plan(std::int64_t now_us) {
     const auto parts = static_cast<std::size_t>(config_.micro_batches);
     return (all + parts - 1) / parts;
   };
+  if (swaps()) make_room_ahead();
   open.tokens = token_budget();
   open.sequences = part(running_.size());
   plan_running(open);
+  put_late_ones_back(now_us);
+  if (swaps()) bring_back(open);
   open.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size()));
-  admit_waiting(open, now_us);
-  if (open.plan.steps.empty()) return std::nullopt;
+  admit_waiting(open);
+  const bool swaps_can_wait = swaps_.going_out().empty() || !nothing_is_computed();
+  if (open.plan.steps.empty() && open.plan.swapped_in.empty() && swaps_can_wait) {
+    return std::nullopt;
+  }
   return number(std::move(open.plan), std::move(open.planned));
 }
 
@@ -157,8 +170,19 @@ StepPlan Scheduler::number(StepPlan plan, PlannedStep planned) {
   plan.step = planned.step = next_step_++;
   plan.epoch = epoch_;
   plan.released = std::exchange(released_, {});
+  // What is allocated from here on is of later plans.
+  for (const SwappedSequence& swap : swaps_.tell()) {
+    SequenceBlocks& blocks = slots_[swap.id].blocks;
+    plan.swapped_out.push_back({swap.id, kv_.in_places_of(swap.host_blocks, blocks)});
+    kv_.vacate(blocks);
+  }
   in_flight_.push_back(std::move(planned));
   return plan;
+}
+
+bool Scheduler::nothing_is_computed() const {
+  return std::ranges::all_of(in_flight_,
+                             [](const auto& planned) { return planned.shares.empty(); });
 }
 
 /// This plan's part of the tokens that are not computed yet, those in flight included.
@@ -198,7 +222,8 @@ void Scheduler::plan_running(OpenPlan& open) {
 /// False: not now, or it was itself the last.
 bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   while (!kv_.grow(end, slots_[id].blocks)) {
-    if (leaving_ > 0) return false;  // its blocks come with the next results
+    // Their blocks come with the next results, or with the next plan.
+    if (leaving_ > 0 || !swaps_.going_out().empty()) return false;
     const SequenceId last = running_.back();
     if (slots_[last].plans_in_flight > 0) {
       slots_[last].leaving = true;
@@ -210,81 +235,6 @@ bool Scheduler::make_room(SequenceId id, std::int32_t end) {
     if (last == id) return false;
   }
   return true;
-}
-
-void Scheduler::admit_waiting(OpenPlan& open, std::int64_t now_us) {
-  put_late_ones_back(now_us);
-  while (!open.is_full() && !waiting_.empty() && !free_ids_.empty() && leaving_ == 0) {
-    Sequence& next = waiting_.begin()->second;
-    // The last known token is always computed: its logits are wanted. So are all of the prompt's
-    // where it is scored.
-    const bool scores = next.sampling.prompt_logprobs >= 0 && next.generated() == 0;
-    next.scheduled = kv_.take_prefix(next.tokens, scores ? 0 : next.known() - 1, next.blocks);
-    const std::int32_t tokens = share_of(next, open.tokens);
-    const bool is_too_long =
-        open.started_tokens > 0 && open.started_tokens + next.known() > most_started_tokens;
-    if (tokens == 0 || is_too_long || !has_room_for(next)) {
-      kv_.release(next.blocks);
-      next.scheduled = 0;
-      return;
-    }
-    Sequence admitted = std::move(next);
-    waiting_.erase(waiting_.begin());
-    start(open, std::move(admitted), tokens);
-  }
-}
-
-/// Room for all the tokens that it knows, and while others run a little for them to grow.
-bool Scheduler::has_room_for(const Sequence& next) const {
-  const BlockPool& pool = kv_.pool();
-  // With a window it never holds all at one time.
-  const std::int32_t most = kv_.most_held(next.known(), config_.max_num_batched_tokens);
-  const std::int32_t needed =
-      std::min(kv_.missing(next.known(), next.blocks), most - kv_.held(next.blocks));
-  const std::int32_t spare = running_.empty() ? 0 : pool.blocks() / 100;
-  return needed + spare <= pool.free_blocks();
-}
-
-void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
-  const SequenceId id = free_ids_.back();
-  free_ids_.pop_back();
-  Sequence& slot = slots_[id] = std::move(next);
-  const auto before = [this](const SchedulingRank& rank, SequenceId other) {
-    return rank < slots_[other].rank;
-  };
-  running_.insert(std::upper_bound(running_.begin(), running_.end(), slot.rank, before), id);
-  requests_[slot.request].slot = id;
-  slot.computed = slot.scheduled;
-  if (!std::exchange(slot.admitted_before, true)) {
-    counters_.prefix_tokens += static_cast<std::uint64_t>(slot.scheduled);
-    if (config_.prefix_caching) {
-      counters_.looked_up_tokens += static_cast<std::uint64_t>(slot.prompt_tokens);
-    }
-    slot.prompt_planned = slot.scheduled;
-  }
-
-  open.started_tokens += slot.known();
-  NewSequence& started = open.plan.started.emplace_back();
-  started.id = id;
-  started.tokens = slot.tokens;
-  started.prompt_tokens = slot.prompt_tokens;
-  started.cached_tokens = slot.scheduled;
-  started.sampling = slot.sampling;
-  // The first token came with the prompt's last scores: they are not asked for twice.
-  if (slot.generated() > 0) started.sampling.prompt_logprobs = -1;
-  [[maybe_unused]] const bool grown = kv_.grow(slot.scheduled + tokens, slot.blocks);
-  assert(grown);
-  plan_share(id, tokens, {}, open);
-}
-
-void Scheduler::put_late_ones_back(std::int64_t now_us) {
-  if (config_.policy != SchedulingPolicy::deadline) return;
-  while (!waiting_.empty() && is_too_late(waiting_.begin()->first, now_us)) {
-    auto entry = waiting_.extract(waiting_.begin());
-    entry.key() = entry.mapped().rank = late_rank(entry.key().arrival);
-    requests_[entry.mapped().request].rank = entry.key();
-    waiting_.insert(std::move(entry));
-  }
 }
 
 /// How many of its tokens a sequence can have planned now.
@@ -371,7 +321,9 @@ void Scheduler::count_prompt(Sequence& sequence, std::int32_t begin) {
   sequence.prompt_planned = std::max(sequence.prompt_planned, end);
 }
 
+/// `id`, which no plan in flight names, makes room. It is not among running_ any more.
 void Scheduler::evict(SequenceId id) {
+  if (swaps() && swap_out(id)) return;
   kv_.release(slots_[id].blocks);
   ++counters_.preemptions;
   counters_.most_preemptions = std::max(counters_.most_preemptions, ++slots_[id].preemptions);
@@ -391,10 +343,12 @@ void Scheduler::wait_again(SequenceId id) {
 }
 
 void Scheduler::restart(std::uint32_t epoch) {
-  for (const SequenceId id : running_) {
+  for (SequenceId id = 0; id < slots_.size(); ++id) {
+    if (slots_[id].ended) continue;
     kv_.release(slots_[id].blocks);
     wait_again(id);
   }
+  swaps_ = SwapSpace(config_.swap_blocks);
   kv_ = KvTables(config_.kv_cache_blocks, config_.block_size, config_.windows,
                  config_.prefix_caching);
   for (Sequence& slot : slots_) {

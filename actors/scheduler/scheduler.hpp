@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,53 +9,15 @@
 #include <vector>
 
 #include "actors/scheduler/kv_tables.hpp"
+#include "actors/scheduler/scheduler_config.hpp"
+#include "actors/scheduler/scheduler_counters.hpp"
 #include "actors/scheduler/scheduling_policy.hpp"
+#include "actors/scheduler/swap_space.hpp"
 #include "actors/step/step_plan.hpp"
 #include "models/sampler/sampling_params.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
-
-/// How next tokens are guessed, so that one step may bring several.
-struct SpeculationConfig {
-  enum class Method : std::uint8_t { none, prompt_lookup, draft_model };
-  Method method = Method::none;
-  std::int32_t tokens = 3;         ///< guessed at most in a step, 1..16
-  std::int32_t longest_match = 3;  ///< of prompt_lookup: tokens that must have occurred before
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(method, tokens, longest_match);
-  }
-};
-
-/// The bounds that a scheduler plans within; all numbers are at least 1.
-struct SchedulerConfig {
-  std::int32_t max_num_seqs = 256;             ///< sequences that hold blocks at one time
-  std::int32_t max_num_batched_tokens = 2048;  ///< tokens in a step
-  std::int32_t max_model_len = 2048;           ///< prompt and generated tokens of a request
-  std::int32_t block_size = 16;                ///< tokens in a block
-  std::int32_t kv_cache_blocks = 1024;         ///< the least over the ranks
-  std::int32_t max_steps_in_flight = 1;        ///< plans made before the first of them is applied
-  /// A plan takes at most one part in so many of the sequences and (with chunked prefill) of the
-  /// tokens that there are, so that as many plans can be in flight at once: the stages of a
-  /// pipeline. Plans beyond it are made ahead of results.
-  std::int32_t micro_batches = 1;
-  /// False: no prompt is cut; the budget must then hold max_model_len.
-  bool chunked_prefill = true;
-  bool prefix_caching = false;
-  SchedulingPolicy policy = SchedulingPolicy::fcfs;
-  SpeculationConfig speculation = {};
-  /// Of each cache group of the model: how many tokens a position sees; 0: all.
-  std::vector<std::int32_t> windows = {0};
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(max_num_seqs, max_num_batched_tokens, max_model_len, block_size, kv_cache_blocks,
-            max_steps_in_flight, micro_batches, chunked_prefill, prefix_caching, policy,
-            speculation, windows);
-  }
-};
 
 /// A request as the scheduler takes it: tokenised, its sampling complete.
 struct SequenceSpec {
@@ -84,35 +45,6 @@ struct SequenceUpdate {
   std::optional<SequenceEnd> end;  ///< set in the last update of a request
 };
 
-/// What a scheduler has done since it was made.
-struct SchedulerCounters {
-  std::uint64_t prompt_tokens = 0;      ///< of prompts in plans; again after a preemption
-  std::uint64_t recomputed_tokens = 0;  ///< of these, that had been in plans before
-  std::uint64_t looked_up_tokens = 0;   ///< of prompts looked for in the prefix cache, each once
-  std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
-  std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
-  std::uint64_t most_preemptions = 0;  ///< of one sequence
-  std::uint64_t drafts = 0;            ///< guessed tokens in plans
-  std::uint64_t accepted_drafts = 0;
-
-  void add(const SchedulerCounters& other) {
-    prompt_tokens += other.prompt_tokens;
-    recomputed_tokens += other.recomputed_tokens;
-    looked_up_tokens += other.looked_up_tokens;
-    prefix_tokens += other.prefix_tokens;
-    preemptions += other.preemptions;
-    most_preemptions = std::max(most_preemptions, other.most_preemptions);
-    drafts += other.drafts;
-    accepted_drafts += other.accepted_drafts;
-  }
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(prompt_tokens, recomputed_tokens, looked_up_tokens, prefix_tokens, preemptions,
-            most_preemptions, drafts, accepted_drafts);
-  }
-};
-
 /// Plans the steps of one replica and owns its blocks: continuous batching over a paged KV cache.
 ///
 /// There are no prefill and decode phases. A sequence knows some tokens (its prompt and what was
@@ -122,6 +54,14 @@ struct SchedulerCounters {
 /// those behind it. Blocks are taken as positions are planned. When none is free, the last running
 /// sequence gives all of its back and waits again with the tokens that it has; what it had computed
 /// may still be found in the prefix cache.
+///
+/// With `swap_blocks` a sequence that makes room has its keys and values copied to host memory and
+/// keeps its id, unless no room is left there or most of its blocks are others' too: then it is
+/// computed anew as well. As a swapped block is free only with the next plan, room is made some
+/// plans ahead. Who is swapped out comes back in its rank's turn, before waiting ones behind it, as
+/// soon as there is room for it and for what runs to grow for a while. When nothing waits, it is
+/// the end of a batch: then whoever has the least left to generate makes room, whoever has the most
+/// comes back, and the two take turns, so that all end together rather than some at last alone.
 ///
 /// Up to `max_steps_in_flight` plans may be made before the first is applied. A sequence joins a
 /// further plan with the tokens that are known and not planned yet (the next chunk of its prompt),
@@ -134,8 +74,8 @@ struct SchedulerCounters {
 /// thread at a time.
 class Scheduler {
  public:
-  /// Errors: invalid_argument if a bound is below 1, or without chunked prefill if the budget is
-  /// less than max_model_len.
+  /// Errors: invalid_argument if a bound is out of range, without chunked prefill if the budget is
+  /// less than max_model_len, and for swap_blocks with a draft model, whose cache is not swapped.
   static Result<Scheduler> make(const SchedulerConfig& config);
 
   /// Appends a request to the waiting ones. Errors, each with the reason: invalid_argument for an
@@ -151,12 +91,13 @@ class Scheduler {
   std::vector<std::uint64_t> abort_waiting();
 
   /// The next step, or nothing if no token can be planned now: nothing is live, everything waits
-  /// for a result, or the limit of plans in flight is reached. `now_us`, on the clock of the
+  /// for a result, or the limit of plans in flight is reached. A step of swaps alone comes only if
+  /// nothing else can be done before them. `now_us`, on the clock of the
   /// requests' deadlines, counts under SchedulingPolicy::deadline only.
   std::optional<StepPlan> plan(std::int64_t now_us = 0);
 
-  /// A step of no tokens, for a replica that must step because others do (StepDomain). Counts as a
-  /// plan in flight.
+  /// A step of no tokens, for a replica that must step because others do (StepDomain); swaps may
+  /// ride along. Counts as a plan in flight.
   StepPlan plan_empty();
 
   /// Takes the result of the oldest plan in flight and says what it brought, in plan order. Errors:
@@ -170,7 +111,7 @@ class Scheduler {
   void restart(std::uint32_t epoch);
 
   std::size_t live() const { return requests_.size(); }        ///< added and not ended
-  std::size_t waiting() const { return waiting_.size(); }      ///< of these, without blocks
+  std::size_t waiting() const { return live() - running(); }   ///< of these, without blocks
   std::size_t running() const { return running_.size(); }      ///< of these, with blocks
   std::size_t in_flight() const { return in_flight_.size(); }  ///< plans not applied yet
   const BlockPool& blocks() const { return kv_.pool(); }
@@ -181,7 +122,8 @@ class Scheduler {
   Result<void> audit() const;
 
  private:
-  /// A request and how far it has come. It moves from `waiting_` to a slot and back.
+  /// A request and how far it has come. It moves from `waiting_` to a slot and back; in a slot it
+  /// is among `running_` or in `swaps_`.
   struct Sequence {
     std::uint64_t request = 0;
     std::vector<std::int32_t> tokens;  ///< prompt, then what was generated
@@ -199,11 +141,12 @@ class Scheduler {
     std::uint64_t last_step = 0;       ///< the last that it was planned in
     std::vector<std::int32_t> drafts;  ///< a draft model's guesses for its next plan
     bool ended = false;                ///< kept until no plan in flight names it
-    bool leaving = false;              ///< gives its blocks back as soon as no plan names it
+    bool leaving = false;              ///< makes room as soon as no plan names it
     SequenceBlocks blocks;
 
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
     std::int32_t generated() const { return known() - prompt_tokens; }
+    std::int32_t remaining() const { return max_generated - generated(); }
   };
 
   /// What `apply` must know of a plan.
@@ -236,10 +179,12 @@ class Scheduler {
 
   std::int32_t token_budget() const;
   StepPlan number(StepPlan plan, PlannedStep planned);
+  bool nothing_is_computed() const;
   void plan_running(OpenPlan& open);
-  void admit_waiting(OpenPlan& open, std::int64_t now_us);
+  void admit_waiting(OpenPlan& open);
   bool has_room_for(const Sequence& next) const;
   void start(OpenPlan& open, Sequence next, std::int32_t tokens);
+  void insert_running(SequenceId id);
   void put_late_ones_back(std::int64_t now_us);
   std::int32_t share_of(const Sequence& sequence, std::int32_t budget) const;
   bool may_run_ahead(const Sequence& sequence) const;
@@ -256,6 +201,23 @@ class Scheduler {
   void take_tokens(const PlannedShare& share, SequenceResult& result, SequenceUpdate& update);
   void evict(SequenceId id);
   void wait_again(SequenceId id);
+
+  Result<void> audit_swaps() const;
+  bool swaps() const { return config_.swap_blocks > 0; }
+  bool swap_out(SequenceId id);
+  void make_room_ahead();
+  void take_turns(std::int32_t growth, std::int32_t soon_free);
+  void send_away(SequenceId id);
+  bool can_swap(SequenceId id) const;
+  void bring_back(OpenPlan& open);
+  bool may_come_back(SequenceId id) const;
+  std::optional<SequenceId> next_to_leave() const;
+  std::vector<SequenceId> next_to_come_back(std::size_t most) const;
+  bool somebody_comes_back_before(const SchedulingRank& rank) const;
+  std::int32_t growth_ahead(std::int32_t plans) const;
+  std::int32_t growth_of(const Sequence& sequence, std::int32_t plans) const;
+  std::int32_t plans_to_make_room() const;
+  std::int32_t plans_to_stay() const;
   void end(SequenceId id);
   void free_slot(SequenceId id);
   void drop_from_running();
@@ -267,6 +229,7 @@ class Scheduler {
   std::vector<SequenceId> free_ids_;  ///< the back is taken first
   std::vector<SequenceId> running_;   ///< in the order of their ranks; without ended ones
   std::size_t leaving_ = 0;           ///< of the running ones
+  SwapSpace swaps_;
   std::vector<SequenceId> released_;  ///< to be told to the workers by the next plan
   std::unordered_map<std::uint64_t, Place> requests_;  ///< live
   std::deque<PlannedStep> in_flight_;                  ///< oldest first

@@ -4,14 +4,18 @@
 #include "actors/scheduler/scheduler.hpp"
 
 namespace troupe {
+namespace {
+
+template <class... Numbers>
+auto broken(const char* what, Numbers... numbers) {
+  std::string text = what;
+  ((text += fmt::format(" {}", numbers)), ...);
+  return fail(ErrorCode::internal, "the scheduler contradicts itself: {}", text);
+}
+
+}  // namespace
 
 Result<void> Scheduler::audit() const {
-  const auto broken = [](const char* what, auto... numbers) {
-    std::string text = what;
-    ((text += fmt::format(" {}", numbers)), ...);
-    return fail(ErrorCode::internal, "the scheduler contradicts itself: {}", text);
-  };
-
   const BlockPool& pool = kv_.pool();
   std::vector<std::int32_t> holders(static_cast<std::size_t>(pool.blocks()), 0);
   std::vector<std::int32_t> plans(slots_.size(), 0);
@@ -24,6 +28,9 @@ Result<void> Scheduler::audit() const {
       drafts[share.id] += share.drafts;
     }
   }
+  std::vector<bool> is_inside(slots_.size(), false);
+  for (const SwappedSequence& swap : swaps_.inside()) is_inside[swap.id] = true;
+  const std::size_t swapped = swaps_.going_out().size() + swaps_.inside().size();
   std::size_t occupied = 0;
   std::size_t alive = 0;
   std::size_t leaving = 0;
@@ -50,7 +57,8 @@ Result<void> Scheduler::audit() const {
         return broken("positions without a block in slot", id);
       }
       for (std::size_t i = 0; i < table.size(); ++i) {
-        if ((table[i] < 0) != (static_cast<std::int32_t>(i) < slot.blocks.dropped[group])) {
+        const bool left = static_cast<std::int32_t>(i) < slot.blocks.dropped[group];
+        if ((table[i] < 0) != (left || is_inside[id])) {
           return broken("blocks that left the window of slot", id);
         }
         if (table[i] >= 0) ++holders[static_cast<std::size_t>(table[i])];
@@ -66,7 +74,9 @@ Result<void> Scheduler::audit() const {
   }
   if (held + pool.free_blocks() != pool.blocks()) return broken("blocks held and free", held);
   if (occupied + free_ids_.size() != slots_.size()) return broken("ids in use and free", occupied);
-  if (alive != running_.size()) return broken("running sequences", alive, running_.size());
+  if (alive != running_.size() + swapped) {
+    return broken("running and swapped sequences", alive, running_.size(), swapped);
+  }
   for (const SequenceId id : running_) {
     const auto found = requests_.find(slots_[id].request);
     if (slots_[id].ended || found == requests_.end() || found->second.slot != id) {
@@ -76,11 +86,42 @@ Result<void> Scheduler::audit() const {
   const auto later = [this](SequenceId a, SequenceId b) { return slots_[a].rank < slots_[b].rank; };
   if (!std::is_sorted(running_.begin(), running_.end(), later)) return broken("order of running");
   if (leaving != leaving_) return broken("sequences that leave", leaving, leaving_);
-  if (requests_.size() != running_.size() + waiting_.size()) {
-    return broken("live requests", requests_.size(), running_.size(), waiting_.size());
+  if (requests_.size() != running_.size() + waiting_.size() + swapped) {
+    return broken("live requests", requests_.size(), running_.size(), waiting_.size(), swapped);
   }
   if (in_flight_.size() > static_cast<std::size_t>(config_.max_steps_in_flight)) {
     return broken("plans in flight", in_flight_.size());
+  }
+  return audit_swaps();
+}
+
+Result<void> Scheduler::audit_swaps() const {
+  std::vector<bool> taken(static_cast<std::size_t>(swaps_.blocks()), false);
+  const auto take = [&](std::span<const std::int32_t> blocks) {
+    for (const std::int32_t block : blocks) {
+      if (block < 0 || block >= swaps_.blocks() || taken[static_cast<std::size_t>(block)]) {
+        return false;
+      }
+      taken[static_cast<std::size_t>(block)] = true;
+    }
+    return true;
+  };
+  for (const std::span<const SwappedSequence> swaps : {swaps_.going_out(), swaps_.inside()}) {
+    for (const SwappedSequence& swap : swaps) {
+      const Sequence& slot = slots_[swap.id];
+      const bool is_idle = slot.plans_in_flight == 0 && slot.scheduled == slot.computed;
+      if (slot.ended || slot.leaving || !is_idle || std::ranges::count(running_, swap.id) > 0) {
+        return broken("a swapped sequence that is elsewhere too", swap.id);
+      }
+      if (kv_.held(slot.blocks) != std::ssize(swap.host_blocks)) {
+        return broken("blocks in host memory of slot", swap.id);
+      }
+      if (!take(swap.host_blocks)) return broken("a block in host memory with two owners");
+    }
+  }
+  if (!take(swaps_.coming_back())) return broken("a block in host memory with two owners");
+  if (std::ranges::count(taken, false) != swaps_.free_blocks()) {
+    return broken("free blocks in host memory", swaps_.free_blocks());
   }
   return {};
 }

@@ -155,6 +155,7 @@ void Scheduler::end(SequenceId id) {
 }
 
 void Scheduler::free_slot(SequenceId id) {
+  swaps_.drop(id);
   kv_.release(slots_[id].blocks);
   slots_[id] = Sequence{};
   slots_[id].ended = true;

@@ -13,7 +13,8 @@ namespace troupe {
 /// What a step takes, in place of a model. A step of shares i, each of n_i tokens that end at
 /// position e_i, takes us_per_step + sum over i of (n_i * us_per_token + e_i * us_per_kv_token); in
 /// a window group a share reads the last window + n_i - 1 positions at most, and of several groups
-/// the mean counts. Rounded to whole µs, for each stage by itself. The defaults are about those of
+/// the mean counts. Swaps take nothing: they are copied meanwhile. Rounded to whole µs, for each
+/// stage by itself. The defaults are about those of
 /// fable-moe on one CPU core.
 struct StepCost {
   double us_per_step = 300.0;

@@ -57,6 +57,7 @@ ScheduleTotals totals_of(std::span<const SimulatedRequest> trace, const Schedule
   totals.fairness = jain_index(slowdowns);
   totals.prefix_tokens = outcome.counters.prefix_tokens;
   totals.preemptions = outcome.counters.preemptions;
+  totals.swaps = outcome.counters.swaps;
   return totals;
 }
 

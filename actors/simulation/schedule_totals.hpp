@@ -29,6 +29,7 @@ struct ScheduleTotals {
   double worst_slowdown = 0.0;
   std::uint64_t prefix_tokens = 0;
   std::uint64_t preemptions = 0;
+  std::uint64_t swaps = 0;
 };
 
 /// `outcome` must be that of `trace`.

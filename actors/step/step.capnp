@@ -24,6 +24,17 @@ struct Plan {
 
   draftCounts @11 :List(UInt32);
   drafts @12 :List(Int32);
+
+  # Most steps swap nothing.
+  swappedOut @13 :List(UInt32);
+  outCounts @14 :List(UInt32);
+  outHostBlocks @15 :List(Int32);
+
+  swappedIn @16 :List(UInt32);
+  inHostCounts @17 :List(UInt32);
+  inHostBlocks @18 :List(Int32);
+  inCounts @19 :List(UInt32);
+  inBlocks @20 :List(Int32);
 }
 
 struct NewSequence {

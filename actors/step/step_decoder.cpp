@@ -105,6 +105,22 @@ void read_sequence(wire::NewSequence::Reader in, NewSequence& sequence) {
   read_edits(in, sampling);
 }
 
+void read_swaps(wire::Plan::Reader in, StepPlan& plan) {
+  const auto out = in.getSwappedOut();
+  ListColumns out_hosts(in.getOutCounts(), in.getOutHostBlocks(), out.size(),
+                        "outCounts do not add up");
+  for (unsigned i = 0; i < out.size(); ++i) {
+    plan.swapped_out.push_back({out[i], out_hosts.next(i)});
+  }
+  const auto back = in.getSwappedIn();
+  ListColumns in_hosts(in.getInHostCounts(), in.getInHostBlocks(), back.size(),
+                       "inHostCounts do not add up");
+  ListColumns in_blocks(in.getInCounts(), in.getInBlocks(), back.size(), "inCounts do not add up");
+  for (unsigned i = 0; i < back.size(); ++i) {
+    plan.swapped_in.push_back({back[i], in_hosts.next(i), in_blocks.next(i)});
+  }
+}
+
 StepPlan read_plan(wire::Plan::Reader in) {
   StepPlan plan;
   plan.epoch = in.getEpoch();
@@ -113,6 +129,7 @@ StepPlan read_plan(wire::Plan::Reader in) {
   const auto started = in.getStarted();
   plan.started.resize(started.size());
   for (unsigned i = 0; i < started.size(); ++i) read_sequence(started[i], plan.started[i]);
+  read_swaps(in, plan);
 
   const auto ids = in.getIds();
   const auto positions = in.getFirstPositions();

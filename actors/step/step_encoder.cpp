@@ -96,6 +96,28 @@ void write_lists(const std::vector<Row>& rows, Get get, InitCounts init_counts,
   }
 }
 
+void write_swaps(wire::Plan::Builder out, const StepPlan& plan) {
+  if (!plan.swapped_out.empty()) {
+    const auto& swaps = plan.swapped_out;
+    fill(out.initSwappedOut(length(swaps.size())), swaps, [](const auto& s) { return s.id; });
+    write_lists(
+        swaps, [](const auto& s) -> auto& { return s.host_blocks; },
+        [&](unsigned rows) { return out.initOutCounts(rows); },
+        [&](unsigned entries) { return out.initOutHostBlocks(entries); });
+  }
+  if (plan.swapped_in.empty()) return;
+  const auto& swaps = plan.swapped_in;
+  fill(out.initSwappedIn(length(swaps.size())), swaps, [](const auto& s) { return s.id; });
+  write_lists(
+      swaps, [](const auto& s) -> auto& { return s.host_blocks; },
+      [&](unsigned rows) { return out.initInHostCounts(rows); },
+      [&](unsigned entries) { return out.initInHostBlocks(entries); });
+  write_lists(
+      swaps, [](const auto& s) -> auto& { return s.blocks; },
+      [&](unsigned rows) { return out.initInCounts(rows); },
+      [&](unsigned entries) { return out.initInBlocks(entries); });
+}
+
 void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
   out.setProtocol(step_protocol);
   out.setEpoch(plan.epoch);
@@ -103,6 +125,7 @@ void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
   fill(out.initReleased(length(plan.released.size())), plan.released);
   auto started = out.initStarted(length(plan.started.size()));
   for (unsigned i = 0; i < plan.started.size(); ++i) write_sequence(started[i], plan.started[i]);
+  write_swaps(out, plan);
 
   const auto& steps = plan.steps;
   const unsigned count = length(steps.size());

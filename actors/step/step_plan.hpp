@@ -19,6 +19,22 @@ struct NewSequence {
   SamplingParams sampling;
 };
 
+/// A sequence that makes room for others: its keys and values go to host memory. It has no blocks
+/// then, and is in no step until it is swapped in again.
+struct SwapOut {
+  SequenceId id = 0;
+  /// One for each entry of its block tables, group after group; -1 for blocks that a group's window
+  /// has left, which are not kept.
+  std::vector<std::int32_t> host_blocks;
+};
+
+/// What was swapped out comes back. The sequence is in a step from the next plan on.
+struct SwapIn {
+  SequenceId id = 0;
+  std::vector<std::int32_t> host_blocks;  ///< those of its SwapOut
+  std::vector<std::int32_t> blocks;       ///< its tables from now on; -1 where those are
+};
+
 /// One sequence's share of a step: positions [first_position, first_position + tokens), whose ids
 /// the workers of the first stage know (prompt, or sampled by the last stage in an earlier step) or
 /// find in `drafts`.
@@ -36,11 +52,15 @@ struct SequenceStep {
 };
 
 /// One step as the executor tells it to the workers: deltas only. Applied in this order: released,
-/// started, steps.
+/// swapped_out, swapped_in, started, steps. Blocks on both sides of a swap belong to it until the
+/// next plan, so that workers may copy while they compute: this plan's steps write to none that go
+/// out (others may share them) and touch none that come in.
 struct StepPlan {
   std::uint64_t step = 0;   ///< counts up by one
   std::uint32_t epoch = 0;  ///< of the group; plans of another epoch are dropped
   std::vector<SequenceId> released;
+  std::vector<SwapOut> swapped_out;
+  std::vector<SwapIn> swapped_in;
   std::vector<NewSequence> started;
   std::vector<SequenceStep> steps;
 };

@@ -48,6 +48,22 @@ Result<void> ModelRunner::allocate() {
   return {};
 }
 
+Result<void> ModelRunner::allow_swaps(std::int64_t host_blocks) {
+  TROUPE_TRY(swap_, model_->make_swap(host_blocks));
+  sequences_.allow_swaps(host_blocks);
+  return {};
+}
+
+Result<void> ModelRunner::take_sequences(const StepPlan& plan) {
+  TROUPE_TRY(const BlockSwaps swaps, sequences_.apply(plan));
+  if (swap_ == nullptr) return {};
+  // What the plan before moved is where it should be; this one's moves while it computes.
+  swap_->join();
+  swap_->copy_out(swaps.out);
+  swap_->copy_in(swaps.in);
+  return {};
+}
+
 Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
   std::uint64_t needed = 0;
   const auto need = [&](SequenceId id) {
@@ -136,7 +152,7 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
   Step& step = steps_.emplace_back();
   step.begin_ns = monotonic_ns();
   if (stages_ > 1 && is_first_stage()) TROUPE_CHECK(take_sampled_ids(plan));
-  TROUPE_CHECK(sequences_.apply(plan));
+  TROUPE_CHECK(take_sequences(plan));
   step.result.step = plan.step;
   step.result.epoch = plan.epoch;
   bool has_several_passes = false;

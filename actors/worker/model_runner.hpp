@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -54,6 +55,10 @@ class ModelRunner {
     drafter_ = &drafter;
     most_drafts_ = most;
   }
+
+  /// Makes host memory for `host_blocks` KV blocks that plans may swap sequences out to. Before the
+  /// first plan that does. Errors: resource_exhausted.
+  Result<void> allow_swaps(std::int64_t host_blocks);
 
   bool is_in_pipeline() const { return stages_ > 1; }
   /// Whether steps, of no sampled rows, run on this stage alone from now on (ForwardBatch::alone).
@@ -130,6 +135,8 @@ class ModelRunner {
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> allocate();
 
+  /// Takes what the plan says of sequences, and begins to copy what it swaps.
+  Result<void> take_sequences(const StepPlan& plan);
   /// First stage: takes sampled ids until those of every sequence that the plan names are there.
   Result<void> take_sampled_ids(const StepPlan& plan);
   /// All stages but the last: notes that this step's sampled sequences have a further token.
@@ -174,7 +181,8 @@ class ModelRunner {
   SpanRecorder* recorder_ = nullptr;
   std::uint64_t rows_ = 0;
   SequenceTable sequences_;
-  std::deque<Step> steps_;  ///< begun, oldest first
+  std::unique_ptr<KvSwap> swap_;  ///< if plans may swap
+  std::deque<Step> steps_;        ///< begun, oldest first
   std::int64_t last_end_ns_ = 0;
   /// First stage of a pipeline: whose sampled ids did not come yet, one entry a plan, oldest first.
   std::deque<std::vector<Awaited>> awaited_;

@@ -18,19 +18,76 @@ KnownSequence* SequenceTable::find(SequenceId id) {
   return found == sequences_.end() ? nullptr : &found->second;
 }
 
-Result<void> SequenceTable::apply(const StepPlan& plan) {
+Result<BlockSwaps> SequenceTable::apply(const StepPlan& plan) {
   for (const SequenceId id : plan.released) {
     if (sequences_.erase(id) == 0) {
       return fail(ErrorCode::corrupt_data, "step {} releases sequence {}, which is not there",
                   plan.step, id);
     }
   }
+  BlockSwaps swaps;
+  for (const SwapOut& swap : plan.swapped_out) TROUPE_CHECK(swap_out(swap, swaps.out));
+  for (const SwapIn& swap : plan.swapped_in) TROUPE_CHECK(swap_in(swap, swaps.in));
   for (const NewSequence& started : plan.started) TROUPE_CHECK(start(started, plan.step));
   for (const SequenceStep& step : plan.steps) {
     TROUPE_CHECK(check_step(step));
     TROUPE_CHECK(check_blocks(step));
     take_blocks_and_drafts(step);
   }
+  return swaps;
+}
+
+Result<void> SequenceTable::swap_out(const SwapOut& swap, std::vector<SwappedBlock>& copies) {
+  KnownSequence* sequence = find(swap.id);
+  if (sequence == nullptr || !sequence->host_blocks.empty()) {
+    return fail(ErrorCode::corrupt_data, "sequence {}, which is swapped out, is not in the cache",
+                swap.id);
+  }
+  const std::size_t each = sequence->tables[0].size();
+  if (each == 0 || swap.host_blocks.size() != each * groups_.size()) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} is swapped out to {} blocks in host memory; it has {} in each of {} "
+                "groups",
+                swap.id, swap.host_blocks.size(), each, groups_.size());
+  }
+  for (std::size_t i = 0; i < swap.host_blocks.size(); ++i) {
+    const std::int32_t host_block = swap.host_blocks[i];
+    const std::int32_t block = sequence->tables[i / each][i % each];
+    const CacheSpec& group = groups_[i / each];
+    // What no position from `computed` on sees need not be kept.
+    const std::int64_t end = static_cast<std::int64_t>(i % each + 1) * limits_.block_size;
+    const bool may_be_missing = group.kind == CacheSpec::Kind::window &&
+                                end <= std::int64_t{sequence->computed} - group.window + 1;
+    if (host_block < (may_be_missing ? -1 : 0) || host_block >= host_blocks_ ||
+        (host_block >= 0 && block < 0)) {
+      return fail(ErrorCode::corrupt_data, "sequence {} is given block {} of {} in host memory",
+                  swap.id, host_block, host_blocks_);
+    }
+    if (host_block >= 0) copies.push_back({block, host_block});
+  }
+  for (auto& table : sequence->tables) table.clear();
+  sequence->host_blocks = swap.host_blocks;
+  return {};
+}
+
+Result<void> SequenceTable::swap_in(const SwapIn& swap, std::vector<SwappedBlock>& copies) {
+  KnownSequence* sequence = find(swap.id);
+  if (sequence == nullptr || sequence->host_blocks.empty() ||
+      sequence->host_blocks != swap.host_blocks || swap.blocks.size() != swap.host_blocks.size()) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} is swapped in from host memory as it did not go there", swap.id);
+  }
+  const std::size_t each = swap.blocks.size() / groups_.size();
+  for (std::size_t i = 0; i < swap.blocks.size(); ++i) {
+    const std::int32_t block = swap.blocks[i], host_block = swap.host_blocks[i];
+    if (block >= kv_blocks_ || (block < 0) != (host_block < 0)) {
+      return fail(ErrorCode::corrupt_data, "sequence {} is swapped in to block {} of {}", swap.id,
+                  block, kv_blocks_);
+    }
+    sequence->tables[i / each].push_back(std::max(block, -1));
+    if (block >= 0) copies.push_back({block, host_block});
+  }
+  sequence->host_blocks.clear();
   return {};
 }
 
@@ -68,6 +125,9 @@ Result<void> SequenceTable::check_step(const SequenceStep& step) const {
     return fail(ErrorCode::corrupt_data, "sequence {} was never started", step.id);
   }
   const KnownSequence& sequence = found->second;
+  if (!sequence.host_blocks.empty()) {
+    return fail(ErrorCode::corrupt_data, "sequence {} is swapped out", step.id);
+  }
   const auto drafts = std::ssize(step.drafts);
   const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
   const std::int64_t known =

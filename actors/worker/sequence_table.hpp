@@ -21,9 +21,16 @@ struct KnownSequence {
   std::int32_t prompt_tokens = 0;
   std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
   SamplingParams sampling;
-  Pass::Tables tables;               ///< [cache groups][blocks]
-  std::uint64_t awaits_message = 0;  ///< the one that brings its last token's id; 0: none ever
-  std::uint64_t start = 0;           ///< tells it from others that bore its id
+  Pass::Tables tables;                    ///< [cache groups][blocks]
+  std::vector<std::int32_t> host_blocks;  ///< SwapOut::host_blocks while it has no tables
+  std::uint64_t awaits_message = 0;       ///< the one that brings its last token's id; 0: none ever
+  std::uint64_t start = 0;                ///< tells it from others that bore its id
+};
+
+/// What a plan moves between the KV cache and host memory.
+struct BlockSwaps {
+  std::vector<SwappedBlock> out;
+  std::vector<SwappedBlock> in;
 };
 
 /// What the plans' deltas add up to on one rank: each sequence's tokens and block tables. Checks
@@ -34,9 +41,13 @@ class SequenceTable {
   /// sampled ones from plans alone.
   SequenceTable(const Model& model, std::int64_t kv_blocks, bool knows_tokens);
 
-  /// Takes what the plan releases, starts and grows. Errors: corrupt_data for a plan that does not
-  /// fit (unknown sequence, positions out of order, a block or token that does not exist).
-  Result<void> apply(const StepPlan& plan);
+  /// Plans may name so many blocks in host memory from now on; at first none.
+  void allow_swaps(std::int64_t host_blocks) { host_blocks_ = host_blocks; }
+
+  /// Takes what the plan releases, swaps, starts and grows; returns what is to be copied for it.
+  /// Errors: corrupt_data for a plan that does not fit (unknown sequence, positions out of order, a
+  /// block or token that does not exist).
+  Result<BlockSwaps> apply(const StepPlan& plan);
 
   KnownSequence& at(SequenceId id) { return sequences_.at(id); }
   const KnownSequence& at(SequenceId id) const { return sequences_.at(id); }
@@ -46,6 +57,8 @@ class SequenceTable {
 
  private:
   Result<void> start(const NewSequence& started, std::uint64_t step);
+  Result<void> swap_out(const SwapOut& swap, std::vector<SwappedBlock>& copies);
+  Result<void> swap_in(const SwapIn& swap, std::vector<SwappedBlock>& copies);
   Result<void> check_step(const SequenceStep& step) const;
   Result<void> check_blocks(const SequenceStep& step) const;
   void take_blocks_and_drafts(const SequenceStep& step);
@@ -54,6 +67,7 @@ class SequenceTable {
   ModelLimits limits_;
   std::vector<CacheSpec> groups_;
   std::int64_t kv_blocks_;
+  std::int64_t host_blocks_ = 0;
   bool knows_tokens_;
   std::uint64_t starts_ = 0;
   std::unordered_map<SequenceId, KnownSequence> sequences_;

@@ -22,6 +22,8 @@ constexpr auto counts_wait = std::chrono::milliseconds(200);
 /// Of device memory: recorded passes of all lengths, and kernels, which are loaded when first used.
 constexpr std::uint64_t recordings_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kernels_bytes = std::uint64_t{256} << 20;
+/// And what blocks pass on their way to host memory, if they are no larger.
+constexpr std::uint64_t swap_bytes = std::uint64_t{32} << 20;
 
 }  // namespace
 
@@ -121,7 +123,7 @@ std::uint64_t Worker::later_bytes() const {
   std::int64_t rows = ceil_slice(limits.max_head_rows, first).count;
   if (drafter_) rows += limits.max_head_rows;
   const auto logits = static_cast<std::uint64_t>(rows * config_.vocab_size) * size_of(DType::f32);
-  return logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes;
+  return logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes + swap_bytes;
 }
 
 Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
@@ -157,11 +159,19 @@ Result<int> Worker::own_device() const {
       place(), devices);
 }
 
-Result<StepAddresses> Worker::start(std::int64_t kv_blocks) {
+Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
   PhaseTimes times;
   Result<void> allocated = allocate_steps(kv_blocks, times);
   if (!allocated.ok()) return not_started(std::move(allocated).error(), kv_blocks);
+  if (swap_blocks > 0) {
+    const Result<void> swaps = runner_->allow_swaps(swap_blocks);
+    if (!swaps.ok()) {
+      return fail(swaps.error().code, "{}: host memory for {} swapped KV blocks: {}", place(),
+                  swap_blocks, swaps.error().message);
+    }
+    times.note("host memory for swaps");
+  }
   TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");

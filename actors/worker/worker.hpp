@@ -40,9 +40,9 @@ class Worker {
   /// Joins its groups and reads its slices of the checkpoint.
   Result<WorkerReport> load(const GroupPeers& peers);
 
-  /// Allocates the KV cache, warms a GPU up and begins to serve steps. Says what the executor must
-  /// connect to.
-  Result<StepAddresses> start(std::int64_t kv_blocks);
+  /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms a GPU up and
+  /// begins to serve steps. Says what the executor must connect to.
+  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks);
 
   /// How it has spent its time. With `all`, spans and counts too, as they are when the step that
   /// runs is over, or without the counts if it is not over soon.

@@ -80,14 +80,20 @@ class Bench {
     std::vector<Request> warm_up;
     warm_up.push_back(
         random_request(warm_up_prompt, warm_up_answer, warm_up_seed, plan_.model.vocab_size));
-    TROUPE_CHECK(run_requests(*session, std::move(warm_up), 1, signals_));
+    TROUPE_TRY(const RunResult warmed,
+               run_paced(*session, std::move(warm_up), {.at_once = 1}, signals_));
     const std::size_t at_once =
         line_.bench.kind == Kind::latency ? 1 : request_window(plan_.engine);
-    TROUPE_TRY(const auto outcomes, run_requests(*session, workload_.requests, at_once, signals_));
+    TROUPE_TRY(const RunResult result,
+               run_paced(*session, workload_.requests, {.at_once = at_once}, signals_));
     session->shutdown();
-    tell_failure(outcomes);
-    if (line_.bench.kind == Kind::latency) return tell(latency_of(outcomes));
-    return tell(throughput_of(outcomes));
+    tell_failure(result.outcomes);
+    if (line_.bench.kind == Kind::latency) return tell(latency_of(result.outcomes));
+    ThroughputFigures figures = throughput_of(result.outcomes);
+    figures.steps = result.stats.steps - warmed.stats.steps;
+    figures.preemptions = result.stats.scheduler.preemptions - warmed.stats.scheduler.preemptions;
+    figures.swaps = result.stats.scheduler.swaps - warmed.stats.scheduler.swaps;
+    return tell(figures);
   }
 
  private:

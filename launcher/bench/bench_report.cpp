@@ -72,6 +72,11 @@ std::string to_table(const ThroughputFigures& figures) {
   table += row("output tokens", figures.output_tokens);
   table += row("all tokens", figures.input_tokens + figures.output_tokens);
   table += fmt::format("{:<26}{:>12.3f}\n", "seconds", figures.seconds);
+  table += fmt::format("{:<26}{:>12}\n", "steps", figures.steps);
+  if (figures.preemptions > 0) {
+    table += fmt::format("{:<26}{:>12}\n", "preemptions", figures.preemptions);
+  }
+  if (figures.swaps > 0) table += fmt::format("{:<26}{:>12}\n", "swaps", figures.swaps);
   return table + failures(figures.failed);
 }
 
@@ -127,7 +132,10 @@ ordered_json to_json(const ThroughputFigures& figures) {
           {"requests_per_second", figures.per_second(figures.requests)},
           {"input_tokens_per_second", figures.per_second(figures.input_tokens)},
           {"output_tokens_per_second", figures.per_second(figures.output_tokens)},
-          {"tokens_per_second", figures.per_second(all)}};
+          {"tokens_per_second", figures.per_second(all)},
+          {"steps", figures.steps},
+          {"preemptions", figures.preemptions},
+          {"swaps", figures.swaps}};
 }
 
 ordered_json to_json(const LatencyFigures& figures) {

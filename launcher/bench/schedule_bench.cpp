@@ -56,7 +56,19 @@ Json json_of(const ScheduleTotals& totals) {
           {"fairness", totals.fairness},
           {"worst_slowdown", totals.worst_slowdown},
           {"prefix_tokens", totals.prefix_tokens},
-          {"preemptions", totals.preemptions}};
+          {"preemptions", totals.preemptions},
+          {"swaps", totals.swaps}};
+}
+
+/// A line if there were any.
+std::string swaps_of(const ScheduleComparison& comparison) {
+  std::string text;
+  for (const ScheduleComparison::Row& row : comparison.rows) {
+    if (row.totals.swaps == 0) continue;
+    text +=
+        fmt::format("{} {} {}", text.empty() ? "\nswaps    " : ",", row.policy, row.totals.swaps);
+  }
+  return text.empty() ? text : text + "\n";
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {
@@ -110,7 +122,7 @@ std::string table_of(const ScheduleComparison& comparison) {
         100.0 * totals.goodput, totals.deadline_misses, totals.fairness, totals.preemptions,
         totals.prefix_tokens);
   }
-  return text;
+  return text + swaps_of(comparison);
 }
 
 std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison) {
@@ -128,6 +140,7 @@ std::string json_of(const ScheduleOptions& options, const ScheduleComparison& co
                        {"max_model_len", scheduler.max_model_len},
                        {"block_size", scheduler.block_size},
                        {"kv_cache_blocks", scheduler.kv_cache_blocks},
+                       {"swap_blocks", scheduler.swap_blocks},
                        {"max_steps_in_flight", scheduler.max_steps_in_flight},
                        {"micro_batches", scheduler.micro_batches},
                        {"chunked_prefill", scheduler.chunked_prefill},

@@ -80,6 +80,7 @@ void declare_engine(CLI::App& app, ScheduleOptions& options, RawOptions& raw) {
   app.add_option("--max-model-len", scheduler.max_model_len)->check(CLI::Range(2, 1 << 24));
   app.add_option("--block-size", scheduler.block_size)->check(few);
   app.add_option("--kv-cache-blocks", scheduler.kv_cache_blocks)->check(count);
+  app.add_option("--swap-blocks", scheduler.swap_blocks)->check(CLI::Range(0, 1 << 24));
   app.add_option("--steps-in-flight", raw.steps_in_flight)->check(few);
   app.add_option("--stages", options.cost.stages)->check(few);
   app.add_flag("--no-chunked-prefill", raw.no_chunked_prefill);
@@ -182,6 +183,7 @@ Scheduler
   --max-num-batched-tokens N   in a step (2048)
   --max-model-len N    tokens of prompt and answer (2048)
   --block-size N, --kv-cache-blocks N   of the KV cache (16, 2048)
+  --swap-blocks N      in host memory, for requests that make room (0)
   --stages N           of a pipeline (1); so many micro-batches
   --steps-in-flight N  (one more than stages)
   --no-chunked-prefill, --no-prefix-caching

@@ -45,6 +45,7 @@ struct Config {
     std::int64_t block_size = 0;
     std::optional<std::int64_t> kv_cache_blocks;
     double gpu_memory_utilization = 0;
+    std::optional<double> swap_space;  ///< GiB
     bool enable_prefix_caching = false;
     bool enable_chunked_prefill = false;
     bool async_scheduling = false;

@@ -58,8 +58,8 @@ std::vector<KeySpec> engine_rows() {
                "(`MemAvailable`) when the model is loaded, on GPUs within "
                "`engine.gpu_memory_utilization`. A request starts when there are blocks for the "
                "tokens that are known of it and a few to spare; until then it waits. If blocks run "
-               "out later, running requests are preempted: they give theirs back and are computed "
-               "anew when there is room.",
+               "out later, running requests are preempted: they give theirs back, and come back "
+               "from host memory (`engine.swap_space`) or are computed anew when there is room.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1 << 30}),
@@ -75,6 +75,22 @@ std::vector<KeySpec> engine_rows() {
                "the rest free. No effect on CPUs.",
            .minimum = 0.01,
            .maximum = 1}),
+      row<&C::engine, &E::swap_space>(
+          {.key = "engine.swap_space",
+           .type = ValueType::number,
+           .default_value = "auto",
+           .doc = "GiB of host memory of each worker for requests whose blocks others need",
+           .reference =
+               "GiB of host memory of each worker where the keys and values of requests are kept "
+               "whose blocks others need; without room there they are computed anew. `auto`: none "
+               "on CPUs, whose KV cache is host memory itself; with GPUs what `max_num_seqs` "
+               "requests of `max_model_len` tokens want besides the KV cache, within a quarter of "
+               "the memory that is free for all workers together. It is taken as it is used, on "
+               "GPUs a GiB ahead of that, and page-locked. Answers are the same. No effect with a "
+               "draft model.",
+           .allows_auto = true,
+           .minimum = 0,
+           .maximum = 1 << 20}),
       row<&C::engine, &E::enable_prefix_caching>(
           {.key = "engine.enable_prefix_caching",
            .type = boolean,

@@ -132,6 +132,9 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   }
   engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
   engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
+  if (const auto& gib = config.engine.swap_space) {
+    engine.swap_bytes = static_cast<std::uint64_t>(*gib * static_cast<double>(1 << 30));
+  }
   engine.cache_groups = static_cast<std::int32_t>(cache_groups(model).size());
   engine.chunked_prefill = config.engine.enable_chunked_prefill;
   engine.prefix_caching = config.engine.enable_prefix_caching;
@@ -210,6 +213,25 @@ void judge_memory(JobPlan& plan) {
   }
 }
 
+/// What a person should know who gave engine.swap_space.
+void warn_of_swap_space(JobPlan& plan) {
+  const std::uint64_t asked =
+      plan.engine.swap_bytes.value_or(0) * static_cast<std::uint64_t>(plan.mesh.world_size());
+  if (asked == 0) return;
+  if (plan.engine.speculation.method == SpeculationConfig::Method::draft_model) {
+    plan.warnings.push_back(
+        "engine.swap_space has no effect beside a draft model: requests whose blocks others need "
+        "are computed anew");
+    return;
+  }
+  const std::optional<std::uint64_t> available = available_memory_bytes();
+  if (available && asked > *available) {
+    plan.warnings.push_back(
+        fmt::format("engine.swap_space is {} of host memory for all workers, but {} are free",
+                    format_bytes(asked), format_bytes(*available)));
+  }
+}
+
 /// What a person with GPUs should know of a job that is slower on them than it need be, or not on
 /// them at all.
 void warn_of_gpus(const Config& config, JobPlan& plan) {
@@ -250,6 +272,7 @@ Result<JobPlan> plan_job(Config config) {
   plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
   TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores));
   warn_of_gpus(config, plan);
+  warn_of_swap_space(plan);
   if (world * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,

@@ -101,6 +101,7 @@ void JobReporter::take(const EngineReport& report, ProgressState& state) {
   state.prefix_tokens = stats.scheduler.prefix_tokens;
   state.preemptions = stats.scheduler.preemptions;
   state.most_preemptions = stats.scheduler.most_preemptions;
+  state.swaps = stats.scheduler.swaps;
   state.drafts = stats.scheduler.drafts;
   state.accepted_drafts = stats.scheduler.accepted_drafts;
   state.output_tokens = stats.output_tokens;

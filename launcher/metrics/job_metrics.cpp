@@ -105,7 +105,9 @@ void JobMetrics::write_engine(Exposition& out) const {
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
               count(counters.prefix_tokens));
   out.counter("vllm:num_preemptions_total", "Sequences that gave their KV blocks back.",
-              count(counters.preemptions));
+              count(counters.preemptions + counters.swaps));
+  out.counter("troupe:swaps_total", "Of these, whose keys and values went to host memory.",
+              count(counters.swaps));
   out.counter("vllm:prompt_tokens_total",
               "Prompt tokens computed, or found in the prefix cache; each once.",
               count(counters.prompt_tokens - counters.recomputed_tokens + counters.prefix_tokens));

@@ -208,6 +208,7 @@ std::string ProgressView::json_line(std::string_view outcome) const {
   line["prompt_tokens_per_second"] = rounded(prompt_speed());
   line["prefix_tokens"] = state_.prefix_tokens;
   line["preemptions"] = state_.preemptions;
+  line["swaps"] = state_.swaps;
   line["rank_busy"] = ordered_json::array();
   for (const double share : state_.rank_busy) line["rank_busy"].push_back(rounded(share));
   return one_line(line);
@@ -258,6 +259,9 @@ std::string ProgressView::summary() const {
   if (state_.preemptions > 0) {
     result += fmt::format(", {} (of one request up to {})",
                           plural(state_.preemptions, "preemption"), state_.most_preemptions);
+  }
+  if (state_.swaps > 0) {
+    result += fmt::format(", {} to host memory", plural(state_.swaps, "swap"));
   }
   if (state_.drafts > 0) {
     result +=

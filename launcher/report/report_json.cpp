@@ -76,6 +76,7 @@ ordered_json steps_json(const JobRecorder& job) {
           {"share_outside_model", outside ? ordered_json(rounded(*outside)) : ordered_json()},
           {"preemptions", stats.scheduler.preemptions},
           {"most_preemptions_of_one", stats.scheduler.most_preemptions},
+          {"swaps", stats.scheduler.swaps},
           {"peak_kv_use", rounded(job.steps().peak_kv_use())}};
 }
 

@@ -220,6 +220,11 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   return {};
 }
 
+Result<std::unique_ptr<KvSwap>> DecoderModel::make_swap(std::int64_t host_blocks) {
+  if (kv_.empty()) return fail(ErrorCode::invalid_argument, "make_swap before allocate_kv_cache");
+  return ops_.make_swap(kv_, host_blocks);
+}
+
 ExpertLoad DecoderModel::expert_load() const {
   ExpertLoad load;
   const ExpertShare& share = experts_.share();

@@ -26,6 +26,7 @@ class DecoderModel final : public Model {
   bool can_record() const override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
+  Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;
   ExpertLoad expert_load() const override;
   std::size_t weight_bytes() const override;
   const LoadedWeights& loaded() const override { return loaded_; }

@@ -72,6 +72,9 @@ class Model {
   virtual std::size_t kv_bytes_per_block() const = 0;
   /// Makes room for `blocks` KV blocks; once. resource_exhausted names the bytes asked for.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
+  /// Host memory for `host_blocks` of these blocks, after allocate_kv_cache. Errors: as
+  /// Ops::make_swap.
+  virtual Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) = 0;
 
   /// What the experts have done so far. `rows` is empty in a model without experts, and on all but
   /// one of the ranks that compute parts of the same rows. Waits for the device.

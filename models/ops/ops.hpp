@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "models/ops/kv_swap.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -289,6 +290,10 @@ class Ops {
                                                                     std::int32_t block_size,
                                                                     const AttentionShape& shape,
                                                                     DType dtype) = 0;
+  /// Host memory for `host_blocks` blocks of a model's `caches`, all of allocate_kv with as many
+  /// blocks; it is taken as it is used. Errors: resource_exhausted.
+  virtual Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                                    std::int64_t host_blocks) = 0;
 
   /// out[i] = table[ids[i] - vocab_begin], zeros (+0.0) where that is not a local row; never -0.0.
   /// ids [tokens] i32, out [tokens, hidden].

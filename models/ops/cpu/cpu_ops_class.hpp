@@ -66,6 +66,8 @@ class CpuOps : public Ops {
                                                             std::int32_t block_size,
                                                             const AttentionShape& shape,
                                                             DType dtype) override;
+  Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                            std::int64_t host_blocks) override;
 
   void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
              const Tensor& out) override;

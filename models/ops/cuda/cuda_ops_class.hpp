@@ -53,7 +53,8 @@ class CudaGroupedLinear final : public GroupedLinear {
 /// make_cuda_ops says what it does. Memory and products are in cuda_ops.cpp, weights in
 /// cuda_weights.cpp, marks in cuda_marks.cpp, single rows in cuda_rows.cu, what is stored for
 /// attention in cuda_rope_store.cu, attention in cuda_attention.cu, routing in cuda_routing.cu,
-/// cuda_sorting.cu and cuda_combine.cu, experts in cuda_experts.cu, sampling in cuda_sampler.cu.
+/// cuda_sorting.cu and cuda_combine.cu, experts in cuda_experts.cu, sampling in cuda_sampler.cu,
+/// copies of the KV cache in host memory in cuda_swap.cu.
 class CudaOps final : public Ops {
  public:
   static Result<std::unique_ptr<Ops>> create(const CudaOpsOptions& options);
@@ -89,6 +90,8 @@ class CudaOps final : public Ops {
                                                             std::int32_t block_size,
                                                             const AttentionShape& shape,
                                                             DType dtype) override;
+  Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                            std::int64_t host_blocks) override;
 
   void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
              const Tensor& out) override;
@@ -149,6 +152,9 @@ class CudaOps final : public Ops {
   int device() const { return device_; }
   /// What waits for the stream: also for other ranks, where operations of theirs are on it.
   const std::shared_ptr<StreamWatch>& watch() const { return watch_; }
+  /// Notes the first failing operation.
+  void check(cudaError_t error, std::string_view operation);
+  void check(const Result<void>& done);
 
  private:
   explicit CudaOps(const CudaOpsOptions& options)
@@ -156,9 +162,6 @@ class CudaOps final : public Ops {
 
   /// Makes what computes products and attention.
   Result<void> make_parts(const CudaOpsOptions& options);
-  /// Notes the first failing operation.
-  void check(cudaError_t error, std::string_view operation);
-  void check(const Result<void>& done);
   /// Device memory with whatever is in it.
   Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
   /// Begins to bring `weight` to `device` [rows, columns].

@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// Raised with every change of CudaLibrary, Ops or what they are made of.
-inline constexpr int cuda_interface = 8;
+inline constexpr int cuda_interface = 9;
 
 /// What libtroupe_cuda.so offers to a program of the same `interface`.
 struct CudaLibrary {

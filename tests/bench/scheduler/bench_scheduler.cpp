@@ -29,11 +29,14 @@ StepResult answer(const StepPlan& plan) {
 }
 
 /// `max_tokens` apart from one another, so that in a steady state sequences end and begin.
-void run(std::int32_t running, std::uint64_t waiting, std::int32_t max_tokens) {
+/// With few blocks a part of them is swapped out.
+void run(std::int32_t running, std::uint64_t waiting, std::int32_t max_tokens,
+         bool few_blocks = false) {
   SchedulerConfig config;
   config.max_num_seqs = running;
   config.max_num_batched_tokens = 16384;
-  config.kv_cache_blocks = running * 80;
+  config.kv_cache_blocks = running * (few_blocks ? 30 : 80);
+  config.swap_blocks = few_blocks ? running * 80 : 0;
   config.max_model_len = 2048;
   auto made = Scheduler::make(config);
   if (!made.ok()) std::abort();
@@ -54,9 +57,11 @@ void run(std::int32_t running, std::uint64_t waiting, std::int32_t max_tokens) {
     });
     if (step >= 100) samples.push_back(us);
   }
-  std::printf("%5d running + %4d waiting, %4d tokens each: plan + apply median %.1f us, p99 %.1f\n",
-              running, static_cast<int>(waiting), max_tokens, bench::quantile(samples, 0.5),
-              bench::quantile(samples, 0.99));
+  std::printf(
+      "%5d running + %4d waiting, %4d tokens each, %4d swaps: plan + apply median %.1f us, p99 "
+      "%.1f\n",
+      running, static_cast<int>(waiting), max_tokens, static_cast<int>(scheduler.counters().swaps),
+      bench::quantile(samples, 0.5), bench::quantile(samples, 0.99));
 }
 
 }  // namespace
@@ -67,4 +72,5 @@ int main() {
   troupe::run(256, 1000, 1000);
   troupe::run(1024, 0, 64);
   troupe::run(1024, 0, 1000);
+  troupe::run(1024, 0, 1000, true);
 }

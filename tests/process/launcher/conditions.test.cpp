@@ -54,6 +54,7 @@ struct Condition {
 
 std::vector<Condition> conditions() {
   const std::string most_preempted = "of one request up to ([0-9]+)";
+  const std::string swapped = "([0-9]+) swaps to host memory";
   const std::string accepted = "([0-9]+) of [0-9]+ guessed tokens accepted";
   const std::string draft_model =
       "speculative_model=" + golden::golden_model("fable-draft")->checkpoint.string();
@@ -65,6 +66,19 @@ std::vector<Condition> conditions() {
       {"one_at_a_time", {"max_num_seqs=1"}, "", 0},
       {"preempted", {"kv_cache_blocks=24", "enable_prefix_caching=false"}, most_preempted, 3},
       {"preempted_with_a_prefix_cache", {"kv_cache_blocks=36"}, most_preempted, 3},
+      {"swapped",
+       {"kv_cache_blocks=24", "enable_prefix_caching=false", "swap_space=0.1"},
+       swapped,
+       20},
+      {"swapped_with_a_prefix_cache", {"kv_cache_blocks=36", "swap_space=0.1"}, swapped, 10},
+      {"swapped_or_preempted",
+       {"kv_cache_blocks=24", "swap_space=0.0005"},
+       most_preempted + "\\), [0-9]+ swaps",
+       1},
+      {"swapped_with_guesses",
+       {"speculative_method=ngram", "kv_cache_blocks=24", "swap_space=0.1"},
+       swapped,
+       10},
       {"guessed_by_ngram", {"speculative_method=ngram"}, accepted, 100},
       {"guessed_by_a_draft_model",
        {"speculative_method=draft_model", "num_speculative_tokens=4", draft_model},

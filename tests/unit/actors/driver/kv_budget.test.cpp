@@ -92,8 +92,39 @@ TEST(DeviceKvBudget, says_what_has_the_memory_where_there_is_no_room_for_a_block
   }
 }
 
-TEST(KvBudget, can_tell_the_memory_of_this_machine) {
-  EXPECT_GT(available_memory_bytes().value_or(0), 0U);
+TEST(SwapBudget, is_what_was_asked_for_of_the_worker_with_the_largest_blocks) {
+  const std::vector workers{worker_with({}, 100), worker_with({}, 300)};
+  EngineSpec spec{.model_path = {}, .swap_bytes = 1000};
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 3);
+  spec.device = DeviceKind::cuda;
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 3);
+  spec.swap_bytes = 0;
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 0);
+}
+
+TEST(SwapBudget, is_what_the_cache_of_devices_lacks_within_a_quarter_of_the_free_memory) {
+  const std::vector workers{worker_with({}, 100), worker_with({}, 300)};
+  const EngineSpec spec{.model_path = {},
+                        .device = DeviceKind::cuda,
+                        .max_model_len = 100,
+                        .max_num_seqs = 3,
+                        .block_size = 16};
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 15, plenty), 3 * 7 - 15);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 21, plenty), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 30, plenty), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, 16'000), 10);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, std::nullopt), 0);
+}
+
+TEST(SwapBudget, is_nothing_on_cpus_and_beside_a_draft_model) {
+  const std::vector workers{worker_with({}, 100)};
+  EngineSpec spec{.model_path = {}, .max_model_len = 100'000};
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, plenty), 0);
+  spec.device = DeviceKind::cuda;
+  EXPECT_GT(choose_swap_blocks(spec, workers, 1, plenty), 0);
+  spec.speculation.method = SpeculationConfig::Method::draft_model;
+  spec.swap_bytes = 1000;
+  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, plenty), 0);
 }
 
 }  // namespace

@@ -15,7 +15,10 @@ namespace {
 /// A random workload against a worker that checks every plan it is given.
 class Workload {
  public:
-  explicit Workload(std::uint32_t seed) : random_(seed) {
+  /// Into how much host memory sequences may be swapped, and with how long answers.
+  enum class Swaps : std::uint8_t { none, some, some_of_long_answers };
+
+  explicit Workload(std::uint32_t seed, Swaps swaps = Swaps::none) : random_(seed) {
     config_.max_num_seqs = 1 + below(12);
     config_.max_num_batched_tokens = 1 + below(60);
     config_.max_model_len = 20 + below(100);
@@ -46,9 +49,12 @@ class Workload {
     const KvTables tables(1, config_.block_size, config_.windows, false);
     config_.kv_cache_blocks =
         tables.most_held(config_.max_model_len, config_.max_num_batched_tokens) + below(30);
+    most_prompt_ = config_.max_model_len;
     restarts_ = below(3) == 0;
     to_add_ = 1 + below(60);
-    worker_.emplace(config_, random_);
+    if (swaps != Swaps::none) config_.swap_blocks = 1 + below(1 << below(10));
+    if (swaps == Swaps::some_of_long_answers) lengthen_answers();
+    worker_.emplace(config_, random_, rarity_);
   }
 
   void run() {
@@ -59,11 +65,19 @@ class Workload {
     for (int round = 0; round < 40000; ++round) {
       if (testing::Test::HasFailure()) return;
       if (to_add_ > 0 && below(3) == 0) add();
-      if (below(40) == 0) abort();
-      if (restarts_ && below(60) == 0) restart();
+      if (below(40 * calm_) == 0) abort();
+      if (restarts_ && below(60 * calm_) == 0) restart();
       std::optional<StepPlan> plan;
-      if (below(2) == 0) plan = scheduler_->plan(round);
-      if (plan) take_plan(*plan);
+      if (below(2) == 0) {
+        plan = scheduler_->plan(round);
+        ASSERT_TRUE(plan || scheduler_->live() == 0 || scheduler_->in_flight() > 0)
+            << "nothing would ever be planned again";
+      }
+      if (plan) {
+        ASSERT_FALSE(plan->steps.empty() && plan->swapped_out.empty() && plan->swapped_in.empty());
+        take_plan(*plan);
+      }
+      if (config_.swap_blocks > 0 && below(20) == 0) plan_empty();
       if (!results_.empty() && below(2) == 0) apply();
       audit();
       if (to_add_ == 0 && scheduler_->live() == 0 && results_.empty()) break;
@@ -71,18 +85,29 @@ class Workload {
     EXPECT_EQ(scheduler_->live(), 0U) << "somebody starved";
     EXPECT_EQ(scheduler_->blocks().free_blocks(), config_.kv_cache_blocks) << "blocks leaked";
     EXPECT_TRUE(live_.empty());
-    preemptions_ = scheduler_->counters().preemptions;
-    shared_tokens_ = scheduler_->counters().prefix_tokens;
+    counters_ = scheduler_->counters();
   }
 
-  std::uint64_t preemptions() const { return preemptions_; }
-  std::uint64_t shared_tokens() const { return shared_tokens_; }
+  const SchedulerCounters& counters() const { return counters_; }
 
  private:
   struct Live {
     std::vector<std::int32_t> tokens;  ///< of the prompt and what updates brought
     std::int32_t limit = 0;            ///< tokens that may still come
   };
+
+  /// So that taking turns is worth while.
+  void lengthen_answers() {
+    config_.max_model_len += 600;
+    config_.max_num_batched_tokens += config_.chunked_prefill ? 0 : 600;
+    config_.kv_cache_blocks += 600 / config_.block_size * static_cast<int>(config_.windows.size());
+    most_tokens_ = 600;
+    rarity_ = 1000;
+    calm_ = 30;
+    to_add_ = 4 + below(20);
+    config_.max_num_seqs += 3;
+    if (below(4) != 0) config_.swap_blocks = 10 * config_.kv_cache_blocks;
+  }
 
   std::int32_t below(std::int32_t bound) {
     return static_cast<std::int32_t>(random_() % static_cast<std::uint32_t>(bound));
@@ -92,7 +117,7 @@ class Workload {
     --to_add_;
     SequenceSpec spec;
     spec.request = next_request_++;
-    const std::int32_t length = 1 + below(config_.max_model_len);
+    const std::int32_t length = 1 + below(most_prompt_);
     // Few beginnings, so that many are shared.
     const std::int32_t family = below(3);
     for (std::int32_t i = 0; i < length; ++i) spec.prompt.push_back(1 + (i * (family + 2)) % 11);
@@ -100,7 +125,7 @@ class Workload {
     spec.priority = below(3);
     if (below(2) == 0) spec.deadline_us = below(3000);
     spec.sampling.seed = spec.request;
-    spec.sampling.max_tokens = below(4) == 0 ? 0 : below(40);
+    spec.sampling.max_tokens = below(4) == 0 ? 0 : below(most_tokens_);
     spec.sampling.stop_token_ids = {0};
     const bool fits = length + (spec.sampling.max_tokens > 0 ? 1 : 0) <= config_.max_model_len;
     const std::int32_t limit = std::min(spec.sampling.max_tokens, config_.max_model_len - length);
@@ -121,14 +146,21 @@ class Workload {
 
   void restart() {
     results_.clear();
-    worker_.emplace(config_, random_);
+    worker_.emplace(config_, random_, rarity_);
     scheduler_->restart(++epoch_);
+  }
+
+  /// As if others stepped.
+  void plan_empty() {
+    if (results_.size() == static_cast<std::size_t>(config_.max_steps_in_flight)) return;
+    const StepPlan plan = scheduler_->plan_empty();
+    ASSERT_TRUE(plan.steps.empty() && plan.started.empty() && plan.swapped_in.empty());
+    take_plan(plan);
   }
 
   void take_plan(const StepPlan& plan) {
     ASSERT_EQ(plan.epoch, epoch_);
     ASSERT_EQ(plan.step, next_step_++);
-    ASSERT_FALSE(plan.steps.empty());
     ASSERT_LT(results_.size(), static_cast<std::size_t>(config_.max_steps_in_flight));
     std::set<std::uint64_t> waiting;
     for (const auto& [request, live] : live_) waiting.insert(request);
@@ -183,13 +215,16 @@ class Workload {
   std::optional<CheckingWorker> worker_;
   bool restarts_ = false;
   std::int32_t to_add_ = 0;
+  std::int32_t most_prompt_ = 0;
+  std::int32_t calm_ = 1;          ///< so many times rarer are aborts and restarts
+  std::int32_t most_tokens_ = 40;  ///< of an answer, and one
+  std::int32_t rarity_ = 30;       ///< of stop tokens and failures
   std::uint64_t next_request_ = 0;
   std::uint64_t next_step_ = 0;
   std::uint32_t epoch_ = 0;
   std::map<std::uint64_t, Live> live_;
   std::deque<StepResult> results_;  ///< of plans in flight
-  std::uint64_t preemptions_ = 0;
-  std::uint64_t shared_tokens_ = 0;
+  SchedulerCounters counters_;
 };
 
 TEST(SchedulerProperty, keeps_every_invariant_under_random_workloads) {
@@ -199,12 +234,37 @@ TEST(SchedulerProperty, keeps_every_invariant_under_random_workloads) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Workload workload(seed);
     workload.run();
-    preemptions += workload.preemptions();
-    shared_tokens += workload.shared_tokens();
+    preemptions += workload.counters().preemptions;
+    shared_tokens += workload.counters().prefix_tokens;
     if (HasFailure()) return;
   }
   EXPECT_GT(preemptions, 500U) << "the workloads leave something out";
   EXPECT_GT(shared_tokens, 5000U) << "the workloads leave something out";
+}
+
+TEST(SchedulerProperty, keeps_every_invariant_while_sequences_are_swapped) {
+  SchedulerCounters counters;
+  for (std::uint32_t seed = 1; seed <= 1000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Workload workload(seed, Workload::Swaps::some);
+    workload.run();
+    counters.add(workload.counters());
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(counters.swaps, 300U) << "the workloads leave something out";
+  EXPECT_GT(counters.preemptions, 30U) << "the workloads leave something out";
+}
+
+TEST(SchedulerProperty, keeps_every_invariant_while_long_sequences_take_turns) {
+  SchedulerCounters counters;
+  for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Workload workload(seed, Workload::Swaps::some_of_long_answers);
+    workload.run();
+    counters.add(workload.counters());
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(counters.swaps, 150U) << "the workloads leave something out";
 }
 
 }  // namespace

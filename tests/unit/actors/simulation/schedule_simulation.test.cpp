@@ -201,6 +201,23 @@ TEST(ScheduleSimulation, a_tiny_pool_preempts_and_all_tokens_come) {
   EXPECT_EQ(roomy.computed_tokens, 6 * (30 + 59));
 }
 
+TEST(ScheduleSimulation, all_end_together_where_sequences_are_swapped_and_nothing_comes_twice) {
+  const std::vector<SimulatedRequest> trace(64, request_of(300, 300));
+  SchedulerConfig config = config_of();
+  config.max_steps_in_flight = 2;
+  config.kv_cache_blocks = 1'664;  // of 16: all of the prompts, two thirds of all in the end
+  const auto computed = simulate(config, trace);
+  config.swap_blocks = 2'000;
+  const auto swapped = simulate(config, trace);
+  expect_all_tokens(trace, swapped);
+  EXPECT_GT(computed.counters.preemptions, 0U);
+  EXPECT_EQ(swapped.counters.preemptions, 0U);
+  EXPECT_GT(swapped.counters.swaps, 0U);
+  EXPECT_EQ(swapped.computed_tokens, 64 * (300 + 299));
+  EXPECT_LT(static_cast<double>(swapped.steps), 0.85 * static_cast<double>(computed.steps));
+  EXPECT_LT(swapped.makespan_us, computed.makespan_us);
+}
+
 TEST(ScheduleSimulation, requests_of_a_family_find_their_prefix_in_the_cache) {
   std::vector<SimulatedRequest> trace(10, request_of(100, 4));
   for (std::size_t i = 0; i < trace.size(); ++i) {
@@ -260,6 +277,7 @@ TEST(ScheduleSimulation, gives_every_request_all_its_tokens_whatever_the_bounds)
     config.micro_batches = static_cast<std::int32_t>(1 + seed % 2);
     config.max_steps_in_flight = static_cast<std::int32_t>(1 + seed % 3);
     config.prefix_caching = seed % 4 < 2;
+    config.swap_blocks = seed % 3 == 1 ? 30 : 0;
     StepCost cost;
     cost.stages = config.micro_batches;
     expect_all_tokens(trace, simulate(config, trace, cost));

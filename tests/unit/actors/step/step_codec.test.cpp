@@ -20,9 +20,19 @@ bool operator==(const SequenceStep& a, const SequenceStep& b) {
          std::tie(b.id, b.first_position, b.tokens, b.new_blocks, b.sample);
 }
 
+bool operator==(const SwapOut& a, const SwapOut& b) {
+  return std::tie(a.id, a.host_blocks) == std::tie(b.id, b.host_blocks);
+}
+
+bool operator==(const SwapIn& a, const SwapIn& b) {
+  return std::tie(a.id, a.host_blocks, a.blocks) == std::tie(b.id, b.host_blocks, b.blocks);
+}
+
 bool operator==(const StepPlan& a, const StepPlan& b) {
-  return std::tie(a.step, a.epoch, a.released, a.started, a.steps) ==
-         std::tie(b.step, b.epoch, b.released, b.started, b.steps);
+  const auto all = [](const StepPlan& p) {
+    return std::tie(p.step, p.epoch, p.released, p.swapped_out, p.swapped_in, p.started, p.steps);
+  };
+  return all(a) == all(b);
 }
 
 bool operator==(const SequenceResult& a, const SequenceResult& b) {
@@ -68,6 +78,8 @@ StepPlan full_plan() {
   sequence.sampling.allowed_token_ids = {4, 9, 11};
   sequence.sampling.bad_words = {{4}, {9, 11, 4}};
   plan.started = {sequence, NewSequence{}};
+  plan.swapped_out = {{5, {8, 1}}, {6, {0}}};
+  plan.swapped_in = {{2, {4, 7}, {-1, 30, 31}}, {8, {9}, {40}}};
   plan.steps = {{7, 0, 5, {9, 3, 12}, true}, {1, 100, 1, {}, false}, {2, 31, 2, {8}, true}};
   return plan;
 }
@@ -195,6 +207,8 @@ std::size_t entries_of(const StepPlan& plan) {
            s.sampling.allowed_token_ids.size();
     for (const auto& word : s.sampling.bad_words) sum += 1 + word.size();
   }
+  for (const auto& s : plan.swapped_out) sum += 1 + s.host_blocks.size();
+  for (const auto& s : plan.swapped_in) sum += 1 + s.host_blocks.size() + s.blocks.size();
   for (const auto& s : plan.steps) sum += s.new_blocks.size();
   return sum;
 }

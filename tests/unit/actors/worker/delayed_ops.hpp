@@ -105,6 +105,12 @@ class DelayedOps final : public CpuOps {
     }
   }
 
+  Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                            std::int64_t host_blocks) override {
+    TROUPE_TRY(auto swap, CpuOps::make_swap(caches, host_blocks));
+    return std::unique_ptr<KvSwap>(std::make_unique<LateKvSwap>(*this, std::move(swap)));
+  }
+
   void upload(const Tensor& host, const Tensor& device) override {
     enqueue([=, this] { CpuOps::upload(host, device); });
   }
@@ -217,6 +223,28 @@ class DelayedOps final : public CpuOps {
   }
 
  private:
+  /// Copies as late as it may: when it is joined.
+  class LateKvSwap final : public KvSwap {
+   public:
+    LateKvSwap(DelayedOps& ops, std::unique_ptr<KvSwap> swap) : ops_(ops), swap_(std::move(swap)) {}
+    void copy_out(std::span<const SwappedBlock> blocks) override {
+      copies_.push_back(
+          [this, later = std::vector(blocks.begin(), blocks.end())] { swap_->copy_out(later); });
+    }
+    void copy_in(std::span<const SwappedBlock> blocks) override {
+      copies_.push_back(
+          [this, later = std::vector(blocks.begin(), blocks.end())] { swap_->copy_in(later); });
+    }
+    void join() override {
+      for (const auto& copy : std::exchange(copies_, {})) ops_.enqueue(copy);
+    }
+
+   private:
+    DelayedOps& ops_;
+    std::unique_ptr<KvSwap> swap_;
+    std::vector<std::function<void()>> copies_;
+  };
+
   struct Recorded final : Recording {
     std::vector<std::function<void()>> operations;
   };

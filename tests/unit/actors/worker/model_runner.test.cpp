@@ -1,7 +1,9 @@
 #include "actors/worker/model_runner.hpp"
 
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -81,7 +83,15 @@ class Plans {
     ++known_.at(id);
   }
   void release(SequenceId id) { plans_.back().released.push_back(id); }
+  void swap_out(SequenceId id, std::vector<std::int32_t> host_blocks) {
+    plans_.back().swapped_out.push_back({id, std::move(host_blocks)});
+  }
+  void swap_in(SequenceId id, std::vector<std::int32_t> host_blocks,
+               std::vector<std::int32_t> blocks) {
+    plans_.back().swapped_in.push_back({id, std::move(host_blocks), std::move(blocks)});
+  }
 
+  StepPlan& last() { return plans_.back(); }
   const std::vector<StepPlan>& all() const { return plans_; }
 
  private:
@@ -193,6 +203,105 @@ TEST(ModelRunner, finds_the_same_tokens_ahead_as_one_by_one) {
   REQUIRE_OK(const Outcome outcome, expect_same_ahead(two_answers(9), few_head_rows));
   EXPECT_EQ(outcome.begun_ahead, 9U);
   EXPECT_EQ(outcome.chosen_taken, 9U);
+}
+
+/// Of sequence 0 in a batch of two answers, in which it rests during five steps.
+Plans answer_with_a_rest(bool swaps) {
+  Plans plans = two_answers(3);
+  const auto decode = [&](bool both) {
+    plans.next();
+    if (both) plans.decode(0);
+    plans.decode(1);
+  };
+  decode(false);
+  if (swaps) plans.swap_out(0, {5, 0});
+  decode(false);
+  plans.start(2, 20, seeded(3));
+  if (swaps) plans.last().steps.back().new_blocks = {0, 1};  // that were sequence 0's
+  decode(false);
+  plans.decode(2);
+  decode(false);
+  plans.decode(2);
+  decode(false);
+  if (swaps) plans.swap_in(0, {5, 0}, {9, 4});
+  for (int step = 0; step < 5; ++step) decode(true);
+  return plans;
+}
+
+TEST(ModelRunner, goes_on_with_a_sequence_that_was_swapped_out_as_if_it_had_rested) {
+  REQUIRE_OK(const RunnerRank resting, RunnerRank::make_on_cpu());
+  REQUIRE_OK(const auto expected, take_one_by_one(resting, answer_with_a_rest(false)));
+  REQUIRE_OK(const RunnerRank swapping, RunnerRank::make_on_cpu());
+  ASSERT_TRUE(swapping.runner->allow_swaps(6).ok());
+  REQUIRE_OK(const auto found, take_one_by_one(swapping, answer_with_a_rest(true)));
+  expect_same(found, expected);
+
+  REQUIRE_OK(const RunnerRank ahead, RunnerRank::make(std::make_unique<DelayedOps>(
+                                         DelayedOptions{.cuts = true, .records = true})));
+  ASSERT_TRUE(ahead.runner->allow_swaps(6).ok());
+  REQUIRE_OK(const TakenAhead taken, take_ahead(ahead, answer_with_a_rest(true)));
+  expect_same(taken.results, expected);
+  EXPECT_GT(taken.begun_ahead, 10U);
+}
+
+TEST(ModelRunner, refuses_swaps_that_do_not_fit) {
+  const auto outcome_of = [](const std::function<void(Plans&)>& add, bool allowed = true) {
+    auto rank = RunnerRank::make_on_cpu();
+    EXPECT_TRUE(rank.ok());
+    if (allowed) {
+      EXPECT_TRUE(rank->runner->allow_swaps(6).ok());
+    }
+    Plans plans = two_answers(2);
+    plans.next();
+    add(plans);
+    const auto taken = take_one_by_one(*rank, plans);
+    return taken.ok() ? std::nullopt : std::optional(taken.error().code);
+  };
+  const auto rests = [](Plans& plans) {
+    plans.swap_out(0, {2, 3});
+    plans.next();
+  };
+  EXPECT_EQ(outcome_of([&](Plans& p) {
+              rests(p);
+              p.swap_in(0, {2, 3}, {8, 9});
+            }),
+            std::nullopt);
+  EXPECT_EQ(outcome_of([](Plans& p) { p.swap_out(0, {2, 3}); }, false), ErrorCode::corrupt_data);
+  const std::vector<std::function<void(Plans&)>> wrong = {
+      [](Plans& p) { p.swap_out(7, {2, 3}); },
+      [](Plans& p) { p.swap_out(0, {2}); },
+      [](Plans& p) { p.swap_out(0, {2, 3, 4}); },
+      [](Plans& p) { p.swap_out(0, {2, 6}); },
+      [](Plans& p) { p.swap_out(0, {-1, 2}); },
+      [](Plans& p) { p.swap_in(0, {2, 3}, {8, 9}); },
+      [&](Plans& p) {
+        rests(p);
+        p.decode(0);
+      },
+      [&](Plans& p) {
+        rests(p);
+        p.swap_out(0, {4, 5});
+      },
+      [&](Plans& p) {
+        rests(p);
+        p.swap_in(0, {3, 2}, {8, 9});
+      },
+      [&](Plans& p) {
+        rests(p);
+        p.swap_in(0, {2, 3}, {8});
+      },
+      [&](Plans& p) {
+        rests(p);
+        p.swap_in(0, {2, 3}, {8, 24});
+      },
+      [&](Plans& p) {
+        rests(p);
+        p.swap_in(0, {2, 3}, {-1, 8});
+      },
+  };
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    EXPECT_EQ(outcome_of(wrong[i]), ErrorCode::corrupt_data) << "case " << i;
+  }
 }
 
 TEST(ModelRunner, penalizes_tokens_that_the_host_does_not_know_yet) {

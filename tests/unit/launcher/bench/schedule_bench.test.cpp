@@ -71,6 +71,21 @@ TEST(ScheduleBench, keeps_the_table_within_79_columns_whatever_the_figures) {
   for (std::size_t i = 6; i < lines.size(); ++i) EXPECT_EQ(lines[i].size(), lines[5].size());
 }
 
+TEST(ScheduleBench, tells_of_swaps_where_there_were_any) {
+  const auto options =
+      options_of({"--num-prompts=40", "--rate=0", "--lengths=fixed", "--input-len=64",
+                  "--output-len=256", "--kv-cache-blocks=400", "--swap-blocks=1000", "--policies",
+                  "fcfs,sjf", "--no-prefix-caching"});
+  const auto comparison = compared(options);
+  const std::string table = table_of(comparison);
+  ASSERT_GT(comparison.rows[0].totals.swaps, 0U);
+  EXPECT_THAT(table, HasSubstr("\nswaps     fcfs " +
+                               std::to_string(comparison.rows[0].totals.swaps) + ", sjf "));
+  const auto json = nlohmann::json::parse(json_of(options, comparison));
+  EXPECT_EQ(json["scheduler"]["swap_blocks"], 1000);
+  EXPECT_EQ(json["policies"][0]["swaps"], comparison.rows[0].totals.swaps);
+}
+
 TEST(ScheduleBench, tells_all_totals_as_json) {
   const auto options = options_of({"--num-prompts", "40", "--prefix-share", "0.5", "--prefix-len",
                                    "64", "--policies", "fcfs,sjf", "--seed", "5"});

@@ -31,6 +31,7 @@ TEST(ScheduleOptions, compares_all_policies_with_asynchronous_scheduling_if_noth
   EXPECT_EQ(options.scheduler.max_steps_in_flight, 2);
   EXPECT_TRUE(options.scheduler.chunked_prefill);
   EXPECT_TRUE(options.scheduler.prefix_caching);
+  EXPECT_EQ(options.scheduler.swap_blocks, 0);
   EXPECT_EQ(options.trace.most_tokens, options.scheduler.max_model_len);
   EXPECT_TRUE(options.workload.empty());
   EXPECT_TRUE(options.json_path.empty());
@@ -63,8 +64,8 @@ TEST(ScheduleOptions, reads_the_trace_and_its_targets) {
 TEST(ScheduleOptions, reads_the_bounds_the_costs_and_the_files) {
   const auto options =
       parsed({"--policies=sjf,fcfs", "--max-num-seqs=8", "--max-num-batched-tokens=512",
-              "--max-model-len=400", "--block-size=32", "--kv-cache-blocks=99", "--stages=3",
-              "--steps-in-flight=5", "--no-chunked-prefill", "--no-prefix-caching",
+              "--max-model-len=400", "--block-size=32", "--kv-cache-blocks=99", "--swap-blocks=77",
+              "--stages=3", "--steps-in-flight=5", "--no-chunked-prefill", "--no-prefix-caching",
               "--us-per-step=1", "--us-per-token=2", "--us-per-kv-token=0.5", "--us-per-plan=4",
               "--workload=lengths.csv", "--json=out.json"});
   EXPECT_THAT(options.policies, ElementsAre("sjf", "fcfs"));
@@ -74,6 +75,7 @@ TEST(ScheduleOptions, reads_the_bounds_the_costs_and_the_files) {
   EXPECT_EQ(options.trace.most_tokens, 400);
   EXPECT_EQ(options.scheduler.block_size, 32);
   EXPECT_EQ(options.scheduler.kv_cache_blocks, 99);
+  EXPECT_EQ(options.scheduler.swap_blocks, 77);
   EXPECT_EQ(options.scheduler.micro_batches, 3);
   EXPECT_EQ(options.scheduler.max_steps_in_flight, 5);
   EXPECT_FALSE(options.scheduler.chunked_prefill);

@@ -105,6 +105,7 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
   report.stats.scheduler.looked_up_tokens = 100;
   report.stats.scheduler.prefix_tokens = 40;
   report.stats.scheduler.preemptions = 2;
+  report.stats.scheduler.swaps = 3;
   report.completions = {answered(7, 11, FinishReason::length), answered(60, 2, FinishReason::stop)};
   Completion refused;
   refused.error_code = "invalid_prompt";
@@ -122,7 +123,8 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
            "vllm:kv_cache_usage_perc" + labels + "} 0.25",
            "vllm:prefix_cache_queries_total" + labels + "} 100",
            "vllm:prefix_cache_hits_total" + labels + "} 40",
-           "vllm:num_preemptions_total" + labels + "} 2",
+           "vllm:num_preemptions_total" + labels + "} 5",
+           "troupe:swaps_total" + labels + "} 3",
            "vllm:prompt_tokens_total" + labels + "} 100",
            "vllm:generation_tokens_total" + labels + "} 77",
            "vllm:request_success_total" + labels + ",finished_reason=\"length\"} 1",

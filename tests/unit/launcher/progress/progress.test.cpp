@@ -153,6 +153,7 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
                                    {"prompt_tokens_per_second", 2469.0},
                                    {"prefix_tokens", 0},
                                    {"preemptions", 0},
+                                   {"swaps", 0},
                                    {"rank_busy", {0.5, 0.25}}};
   EXPECT_EQ(line, expected);
   line = nlohmann::json::parse(view.json_line("drained"));

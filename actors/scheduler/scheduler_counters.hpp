@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace troupe {
+
+/// What a scheduler has done since it was made.
+struct SchedulerCounters {
+  std::uint64_t prompt_tokens = 0;      ///< of prompts in plans; again after a preemption
+  std::uint64_t recomputed_tokens = 0;  ///< of these, that had been in plans before
+  std::uint64_t looked_up_tokens = 0;   ///< of prompts looked for in the prefix cache, each once
+  std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
+  std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
+  std::uint64_t most_preemptions = 0;  ///< of one sequence
+  std::uint64_t drafts = 0;            ///< guessed tokens in plans
+  std::uint64_t accepted_drafts = 0;
+  std::uint64_t swaps = 0;  ///< sequences whose keys and values went to host memory, each time
+
+  void add(const SchedulerCounters& other) {
+    prompt_tokens += other.prompt_tokens;
+    recomputed_tokens += other.recomputed_tokens;
+    looked_up_tokens += other.looked_up_tokens;
+    prefix_tokens += other.prefix_tokens;
+    preemptions += other.preemptions;
+    most_preemptions = std::max(most_preemptions, other.most_preemptions);
+    drafts += other.drafts;
+    accepted_drafts += other.accepted_drafts;
+    swaps += other.swaps;
+  }
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(prompt_tokens, recomputed_tokens, looked_up_tokens, prefix_tokens, preemptions,
+            most_preemptions, drafts, accepted_drafts, swaps);
+  }
+};
+
+}  // namespace troupe

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "actors/scheduler/scheduler.hpp"
+
+namespace troupe {
+namespace {
+
+/// From the plan that notices that blocks are short to the one that has those of somebody who was
+/// swapped out for it, beside the plans in flight; with some room, as blocks are not taken evenly.
+constexpr std::int32_t plans_of_a_swap = 6;
+/// Who comes back outside of its turn can stay for so many plans more.
+constexpr std::int32_t plans_between_swaps = 8;
+/// At the end of a batch, who has so many tokens more to generate than another takes its place.
+constexpr std::int32_t turn_tokens = 64;
+/// Who has less than this to generate makes room by ending.
+constexpr std::int32_t nearly_done_tokens = 32;
+/// One plan brings back one sequence, or more if all together fill one part in so many of the free
+/// blocks.
+constexpr std::int32_t parts_of_free_blocks = 16;
+
+}  // namespace
+
+std::int32_t Scheduler::plans_to_make_room() const {
+  return config_.max_steps_in_flight + plans_of_a_swap;
+}
+std::int32_t Scheduler::plans_to_stay() const { return plans_to_make_room() + plans_between_swaps; }
+
+/// Whether `id` goes to host memory, from where the next plan tells it. If not, nothing is changed
+/// but that it gives back what left its windows.
+bool Scheduler::swap_out(SequenceId id) {
+  Sequence& sequence = slots_[id];
+  kv_.drop_left(sequence.scheduled, sequence.blocks);
+  if (!can_swap(id) || !swaps_.put(id, kv_.held(sequence.blocks))) return false;
+  sequence.leaving = false;
+  ++counters_.swaps;
+  return true;
+}
+
+/// What others hold too is likely found again, and would be its own when it comes back: so it is
+/// computed anew if it shares most of its blocks.
+bool Scheduler::can_swap(SequenceId id) const {
+  const SequenceBlocks& blocks = slots_[id].blocks;
+  return !config_.prefix_caching || 2 * kv_.held_alone(blocks) >= kv_.held(blocks);
+}
+
+/// Lets sequences leave before blocks are short.
+void Scheduler::make_room_ahead() {
+  std::int32_t soon_free = kv_.pool().free_blocks();
+  for (const SwappedSequence& swap : swaps_.going_out()) {
+    soon_free += kv_.held_alone(slots_[swap.id].blocks);
+  }
+  for (const SequenceId id : running_) {
+    if (slots_[id].leaving) soon_free += kv_.held_alone(slots_[id].blocks);
+  }
+  std::int32_t growth = growth_ahead(plans_to_make_room());
+  while (soon_free < growth) {
+    const auto id = next_to_leave();
+    if (!id) return;
+    growth -= growth_of(slots_[*id], plans_to_make_room());
+    soon_free += kv_.held_alone(slots_[*id].blocks);
+    send_away(*id);
+  }
+  if (waiting_.empty()) take_turns(growth, soon_free);
+}
+
+/// Lets one sequence leave if others that have more to generate want its place.
+void Scheduler::take_turns(std::int32_t growth, std::int32_t soon_free) {
+  std::int32_t wanted = growth;
+  for (const SequenceId id : next_to_come_back(static_cast<std::size_t>(plans_to_make_room()))) {
+    const auto leaves = next_to_leave();
+    if (!leaves || slots_[id].remaining() < slots_[*leaves].remaining() + turn_tokens) return;
+    wanted += kv_.held(slots_[id].blocks) + growth_of(slots_[id], plans_to_make_room());
+    if (soon_free >= wanted) continue;
+    send_away(*leaves);
+    return;
+  }
+}
+
+void Scheduler::send_away(SequenceId id) {
+  if (slots_[id].plans_in_flight > 0) {
+    slots_[id].leaving = true;
+    ++leaving_;
+    return;
+  }
+  std::erase(running_, id);
+  evict(id);
+}
+
+/// Who is swapped out next to make room: none if it would be the last, or cannot be swapped.
+std::optional<SequenceId> Scheduler::next_to_leave() const {
+  if (running_.size() - leaving_ < 2) return std::nullopt;
+  const auto later = [this](SequenceId a, SequenceId b) {
+    const auto key = [this](SequenceId id) {
+      const Sequence& sequence = slots_[id];
+      const std::int32_t remaining = waiting_.empty() ? sequence.remaining() : 0;
+      const bool nearly_done = waiting_.empty() && remaining < nearly_done_tokens;
+      return std::tuple(sequence.leaving, nearly_done, remaining);
+    };
+    // Of equal ones the last: running_ is in the order of ranks.
+    return key(a) <= key(b);
+  };
+  std::int32_t host_blocks = 0;
+  SequenceId next = running_.front();
+  for (const SequenceId id : running_) {
+    if (slots_[id].leaving) host_blocks += kv_.held(slots_[id].blocks);
+    if (later(id, next)) next = id;
+  }
+  host_blocks += kv_.held(slots_[next].blocks);
+  if (host_blocks > swaps_.free_blocks() || !can_swap(next)) return std::nullopt;
+  return next;
+}
+
+void Scheduler::bring_back(OpenPlan& open) {
+  // A plan without steps would only keep others waiting.
+  if (open.plan.steps.empty() && !nothing_is_computed()) return;
+  const std::int32_t most = kv_.pool().free_blocks() / parts_of_free_blocks;
+  std::int32_t blocks = 0;
+  while (!swaps_.inside().empty()) {
+    const SequenceId id = next_to_come_back(1).front();
+    Sequence& sequence = slots_[id];
+    const bool another_is_first =
+        !waiting_.empty() && !free_ids_.empty() && waiting_.begin()->first < sequence.rank;
+    if (another_is_first || !may_come_back(id)) return;
+    const bool is_first = std::exchange(blocks, blocks + kv_.held(sequence.blocks)) == 0;
+    if (!is_first && blocks > most) return;
+    SwapIn& swap = open.plan.swapped_in.emplace_back();
+    swap.id = id;
+    swap.host_blocks = kv_.in_places_of(swaps_.take(id), sequence.blocks);
+    swap.blocks = kv_.refill(sequence.blocks);
+    insert_running(id);
+  }
+}
+
+/// Whether there is room for `id`, and for it and the others to grow for a while.
+bool Scheduler::may_come_back(SequenceId id) const {
+  const Sequence& sequence = slots_[id];
+  const std::int32_t free = kv_.pool().free_blocks() - kv_.held(sequence.blocks);
+  if (running_.empty()) return free >= 0;
+  const auto has_much_less = [&](SequenceId other) {
+    return slots_[other].remaining() + turn_tokens / 2 <= sequence.remaining();
+  };
+  // Half a turn: since it began, the others have generated some.
+  const bool has_turn = waiting_.empty() && std::ranges::any_of(running_, has_much_less);
+  const std::int32_t plans = has_turn ? plans_to_make_room() : plans_to_stay();
+  return growth_ahead(plans) + growth_of(sequence, plans) <= free;
+}
+
+/// Of those that are swapped out, the first.
+std::vector<SequenceId> Scheduler::next_to_come_back(std::size_t most) const {
+  std::vector<SequenceId> ids;
+  for (const SwappedSequence& swap : swaps_.inside()) ids.push_back(swap.id);
+  const auto before = [this](SequenceId a, SequenceId b) {
+    const auto key = [this](const Sequence& sequence) {
+      return std::tuple(waiting_.empty() ? -sequence.remaining() : 0, sequence.rank);
+    };
+    return key(slots_[a]) < key(slots_[b]);
+  };
+  const std::size_t count = std::min(most, ids.size());
+  std::ranges::partial_sort(ids, ids.begin() + static_cast<std::ptrdiff_t>(count), before);
+  ids.resize(count);
+  return ids;
+}
+
+bool Scheduler::somebody_comes_back_before(const SchedulingRank& rank) const {
+  const auto before = [&](const SwappedSequence& swap) { return slots_[swap.id].rank < rank; };
+  return std::ranges::any_of(swaps_.inside(), before) ||
+         std::ranges::any_of(swaps_.going_out(), before);
+}
+
+/// How many blocks those who stay take in so many plans.
+std::int32_t Scheduler::growth_ahead(std::int32_t plans) const {
+  std::int32_t blocks = 0;
+  for (const SequenceId id : running_) {
+    if (!slots_[id].leaving) blocks += growth_of(slots_[id], plans);
+  }
+  return blocks;
+}
+
+std::int32_t Scheduler::growth_of(const Sequence& sequence, std::int32_t plans) const {
+  const SpeculationConfig& speculation = config_.speculation;
+  const bool guesses = speculation.method != SpeculationConfig::Method::none;
+  const std::int64_t each = guesses ? 1 + speculation.tokens : 1;
+  const std::int64_t samples = (plans + config_.micro_batches - 1) / config_.micro_batches;
+  const std::int64_t budget = config_.max_num_batched_tokens;
+  const auto known = std::min<std::int64_t>(sequence.known(), sequence.scheduled + budget * plans);
+  // The last token generated is never fed back.
+  const std::int32_t last = sequence.prompt_tokens + std::max(sequence.max_generated, 1) - 1;
+  const std::int64_t end = std::min<std::int64_t>(
+      std::max<std::int64_t>(sequence.scheduled, known) + samples * each, last);
+  const std::int64_t chunk = std::clamp(known - sequence.scheduled, std::int64_t{1}, budget);
+  return kv_.growth(static_cast<std::int32_t>(end),
+                    static_cast<std::int32_t>(std::max(chunk, each)), sequence.blocks);
+}
+
+}  // namespace troupe
