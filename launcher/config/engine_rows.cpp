@@ -86,7 +86,8 @@ std::vector<KeySpec> engine_rows() {
                "on CPUs, whose KV cache is host memory itself; with GPUs what `max_num_seqs` "
                "requests of `max_model_len` tokens want besides the KV cache, within a quarter of "
                "the memory that is free for all workers together. It is taken as it is used, on "
-               "GPUs a GiB ahead of that, and page-locked. Answers are the same. No effect with a "
+               "GPUs two GiB ahead of that, and page-locked. Answers are the same. No effect with "
+               "a "
                "draft model.",
            .allows_auto = true,
            .minimum = 0,

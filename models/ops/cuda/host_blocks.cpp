@@ -31,9 +31,14 @@ Result<std::unique_ptr<HostBlocks>> HostBlocks::create(const Options& options) {
                 "engine.swap_space",
                 host->mapped_bytes_);
   }
-  TROUPE_CHECK(host->lock_slab(0));
-  host->locked_slabs_ = 1;
-  host->thread_ = std::thread([blocks = host.get()] { blocks->lock_slabs(); });
+  const Result<void> locked = host->lock_slab(0);
+  if (!locked.ok()) {
+    host->locked_slabs_ = 0;
+    return locked.error();
+  }
+  for (int i = 0; i < options.threads; ++i) {
+    host->threads_.emplace_back([blocks = host.get()] { blocks->lock_slabs(); });
+  }
   return host;
 }
 
@@ -54,9 +59,10 @@ HostBlocks::~HostBlocks() {
     stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
   if (mapped_ == nullptr) return;
   for (std::int64_t i = 0; i < locked_slabs_; ++i) cudaHostUnregister(slab(i));
+  for (const std::int64_t i : locked_later_) cudaHostUnregister(slab(i));
   ::munmap(mapped_, mapped_bytes_);
 }
 
@@ -107,23 +113,21 @@ Result<std::byte*> HostBlocks::at(std::int64_t block) {
 
 void HostBlocks::lock_slabs() {
   cudaSetDevice(options_.device);
-  for (std::int64_t next = 1; next < slabs_; ++next) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || wanted_slabs_ > next; });
-      if (stopping_) return;
-    }
-    const Result<void> locked = lock_slab(next);
-    {
-      const std::lock_guard lock(mutex_);
-      if (locked.ok()) {
-        locked_slabs_ = next + 1;
-      } else {
-        error_ = locked.error();
-      }
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || error_ || wanted_slabs_ > begun_slabs_; });
+    if (stopping_ || error_) return;
+    const std::int64_t index = begun_slabs_++;
+    lock.unlock();
+    const Result<void> locked = lock_slab(index);
+    lock.lock();
+    if (locked.ok()) {
+      locked_later_.insert(index);
+      while (locked_later_.erase(locked_slabs_) > 0) ++locked_slabs_;
+    } else if (!error_) {
+      error_ = locked.error();
     }
     changed_.notify_all();
-    if (!locked.ok()) return;
   }
 }
 

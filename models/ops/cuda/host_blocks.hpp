@@ -6,14 +6,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
 /// Page-locked host memory for a fixed number of equal blocks. Locking takes a second for some
-/// gigabytes, so it is not done at once: from the first use on a thread keeps some memory ahead of
+/// gigabytes, so it is not done at once: from the first use on threads keep some memory ahead of
 /// the highest block that was asked for. Use blocks of low numbers first.
 class HostBlocks {
  public:
@@ -23,7 +25,8 @@ class HostBlocks {
     std::size_t block_bytes = 0;  ///< at least 1
     /// Memory is locked in slabs of about so much: whole blocks.
     std::size_t slab_bytes = std::size_t{32} << 20;
-    std::size_t bytes_ahead = std::size_t{1} << 30;
+    std::size_t bytes_ahead = std::size_t{2} << 30;
+    int threads = 4;
   };
 
   /// Locks the first slab, so that what does not work here is known at once. Errors:
@@ -58,10 +61,12 @@ class HostBlocks {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::int64_t wanted_slabs_ = 0;
-  std::int64_t locked_slabs_ = 0;
+  std::int64_t begun_slabs_ = 1;
+  std::set<std::int64_t> locked_later_;  ///< slabs behind one that is not locked yet
+  std::int64_t locked_slabs_ = 1;        ///< from the first
   std::optional<Error> error_;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace troupe

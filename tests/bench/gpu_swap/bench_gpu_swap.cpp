@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops.hpp"
+#include "models/ops/cuda/host_blocks.hpp"
 
 namespace troupe {
 namespace {
@@ -91,6 +92,20 @@ void run() {
   row("out", out, plain_out);
   row("in", in, plain_in);
   row("out, to new memory", first / sequences, plain_out);
+
+  std::printf("page-locking 4 GiB, GB/s with 1, 2, 4 and 8 threads:");
+  for (const int threads : {1, 2, 4, 8}) {
+    constexpr std::int64_t slabs = 128;
+    constexpr std::size_t slab_bytes = std::size_t{32} << 20;
+    const auto made = checked(HostBlocks::create({.blocks = slabs,
+                                                  .block_bytes = slab_bytes,
+                                                  .slab_bytes = slab_bytes,
+                                                  .bytes_ahead = slabs * slab_bytes,
+                                                  .threads = threads}));
+    const double seconds = seconds_of(*ops, [&] { checked(made->at(slabs - 1)); });
+    std::printf(" %.1f", 1e-9 * slabs * slab_bytes / seconds);
+  }
+  std::printf("\n");
 
   const Shape large{std::int64_t{1} << 14, std::int64_t{1} << 14};
   const DeviceTensor sum = checked(ops->allocate(DType::bf16, large));

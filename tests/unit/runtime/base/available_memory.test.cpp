@@ -21,7 +21,7 @@ TEST(AvailableMemory, of_this_machine_is_known) {
 
 TEST(AvailableMemory, is_what_the_tightest_control_group_leaves) {
   const tests::TemporaryFolder folder;
-  const std::filesystem::path root = folder.path();
+  const std::filesystem::path& root = folder.path();
   write(root / "job/memory.max", "1000\n");
   write(root / "job/memory.current", "600\n");
   write(root / "job/memory.stat", "anon 400\ninactive_file 150\nactive_file 50\n");
@@ -37,7 +37,7 @@ TEST(AvailableMemory, is_what_the_tightest_control_group_leaves) {
 
 TEST(AvailableMemory, knows_the_first_version_of_control_groups) {
   const tests::TemporaryFolder folder;
-  const std::filesystem::path root = folder.path();
+  const std::filesystem::path& root = folder.path();
   write(root / "memory.limit_in_bytes", "9223372036854771712\n");
   write(root / "memory.usage_in_bytes", "5000\n");
   write(root / "slurm/memory.limit_in_bytes", "3000\n");
