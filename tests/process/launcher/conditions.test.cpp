@@ -132,6 +132,27 @@ TEST_P(AnyCondition, leaves_the_bytes_of_a_mix_of_ranks_alone) {
 INSTANTIATE_TEST_SUITE_P(Launcher, AnyCondition, testing::ValuesIn(conditions()),
                          [](const auto& info) { return info.param.name; });
 
+TEST(AWindow, is_swapped_out_and_in_with_its_sequence) {
+  const std::filesystem::path model = golden::data_folder() / "mistral-a";
+  std::string input;
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<int> prompt(static_cast<std::size_t>(20 + 5 * i), 10 + i);
+    input += completion(
+        "r" + std::to_string(i), prompt,
+        {{"seed", i}, {"max_tokens", 90}, {"ignore_eos", true}, {"return_token_ids", true}});
+  }
+  const Answers plenty = answers_to(input, {}, 0, model);
+  const LauncherJob job(model);
+  job.write_input(input);
+  const Ended ended =
+      job.run({"--set", "engine.kv_cache_blocks=13", "--set", "engine.max_num_batched_tokens=32",
+               "--set", "engine.max_num_seqs=32", "--set", "engine.swap_space=0.1", "--set",
+               "parallel.pipeline_parallel_size=2"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  expect_same_payloads(plenty, job.answers(), "swapped");
+  EXPECT_GT(number_in("([0-9]+) swaps? to host memory", ended.err), 0U) << ended.err;
+}
+
 TEST(ARequestAlone, has_the_bytes_that_it_has_among_others) {
   const std::string all = mixed_requests();
   const Answers among_others = answers_to(all);
