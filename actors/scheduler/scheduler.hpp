@@ -92,8 +92,8 @@ class Scheduler {
 
   /// The next step, or nothing if no token can be planned now: nothing is live, everything waits
   /// for a result, or the limit of plans in flight is reached. A step of swaps alone comes only if
-  /// nothing else can be done before them. `now_us`, on the clock of the
-  /// requests' deadlines, counts under SchedulingPolicy::deadline only.
+  /// nothing else can be done before them. `now_us`, on the clock of the requests' deadlines,
+  /// counts under SchedulingPolicy::deadline only.
   std::optional<StepPlan> plan(std::int64_t now_us = 0);
 
   /// A step of no tokens, for a replica that must step because others do (StepDomain); swaps may

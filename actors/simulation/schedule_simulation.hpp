@@ -14,8 +14,7 @@ namespace troupe {
 /// position e_i, takes us_per_step + sum over i of (n_i * us_per_token + e_i * us_per_kv_token); in
 /// a window group a share reads the last window + n_i - 1 positions at most, and of several groups
 /// the mean counts. Swaps take nothing: they are copied meanwhile. Rounded to whole µs, for each
-/// stage by itself. The defaults are about those of
-/// fable-moe on one CPU core.
+/// stage by itself. The defaults are about those of fable-moe on one CPU core.
 struct StepCost {
   double us_per_step = 300.0;
   double us_per_token = 67.0;     ///< of each token computed

@@ -9,8 +9,6 @@ namespace troupe {
 struct SwappedBlock {
   std::int32_t block = 0;
   std::int32_t host_block = 0;
-
-  bool operator==(const SwappedBlock&) const = default;
 };
 
 /// Host memory for blocks of a KV cache, whose sequences make room for others. Made by

@@ -71,20 +71,16 @@ class CudaKvSwap final : public KvSwap {
   CudaKvSwap& operator=(const CudaKvSwap&) = delete;
 
   void copy_out(std::span<const SwappedBlock> blocks) override {
-    begin_copies(blocks);
-    for (; !blocks.empty(); blocks = blocks.subspan(std::min(blocks.size(), at_once_))) {
-      const auto some = blocks.first(std::min(blocks.size(), at_once_));
-      move<true>(some);
-      copy(some, cudaMemcpyDeviceToHost);
-    }
+    in_parts(blocks, [this](auto part) {
+      move<true>(part);
+      copy(part, cudaMemcpyDeviceToHost);
+    });
   }
   void copy_in(std::span<const SwappedBlock> blocks) override {
-    begin_copies(blocks);
-    for (; !blocks.empty(); blocks = blocks.subspan(std::min(blocks.size(), at_once_))) {
-      const auto some = blocks.first(std::min(blocks.size(), at_once_));
-      copy(some, cudaMemcpyHostToDevice);
-      move<false>(some);
-    }
+    in_parts(blocks, [this](auto part) {
+      copy(part, cudaMemcpyHostToDevice);
+      move<false>(part);
+    });
   }
   void join() override {
     if (!is_copying_) return;
@@ -151,6 +147,17 @@ class CudaKvSwap final : public KvSwap {
     if (blocks.empty() || std::exchange(is_copying_, true)) return;
     check(cudaEventRecord(before_.get(), ops_.stream()));
     check(cudaStreamWaitEvent(copies_.get(), before_.get()));
+  }
+
+  /// Begins copies, and has `carry` take as many blocks at a time as fit in staging_.
+  template <class Carry>
+  void in_parts(std::span<const SwappedBlock> blocks, Carry carry) {
+    begin_copies(blocks);
+    while (!blocks.empty()) {
+      const std::size_t count = std::min(blocks.size(), at_once_);
+      carry(blocks.first(count));
+      blocks = blocks.subspan(count);
+    }
   }
 
   template <bool gather>
