@@ -29,6 +29,7 @@ struct Tiling {
 };
 using Rows16 = Tiling<16, 6>;
 using Rows32 = Tiling<32, 5>;
+using Rows64 = Tiling<64, 4>;
 
 struct Product {
   const bf16* weights;
@@ -264,11 +265,12 @@ cudaError_t launch_tiling(const ExpertProduct& product, cudaStream_t stream) {
 using namespace cuda;
 
 ExpertTiling best_tiling(const ExpertProduct& product) {
-  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768, quarters of these, and 8 of
-  // 6,144 x 2,048 and 2,048 x 3,072.
+  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768, halves and quarters of these, 32
+  // whole ones, and 8 of 6,144 x 2,048 and 2,048 x 3,072.
   const std::int64_t rows = product.pairs / std::max<std::int64_t>(product.experts, 1);
   if (rows <= 8) return ExpertTiling::rows_16;
-  return rows <= 24 ? ExpertTiling::rows_32 : ExpertTiling::rows_256;
+  if (rows <= 24) return ExpertTiling::rows_32;
+  return rows <= 56 ? ExpertTiling::rows_64 : ExpertTiling::rows_256;
 }
 
 bool expert_product_fits(const ExpertProduct& product) {
@@ -284,6 +286,8 @@ cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
       return launch_tiling<Rows16>(product, stream);
     case ExpertTiling::rows_32:
       return launch_tiling<Rows32>(product, stream);
+    case ExpertTiling::rows_64:
+      return launch_tiling<Rows64>(product, stream);
     case ExpertTiling::rows_256:
       return multiply_experts_in_clusters(product, stream);
   }

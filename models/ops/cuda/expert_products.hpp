@@ -27,6 +27,7 @@ struct ExpertProduct {
 enum class ExpertTiling : std::uint8_t {
   rows_16,   ///< 16 x 128
   rows_32,   ///< 32 x 128
+  rows_64,   ///< 64 x 128
   rows_256,  ///< 256 x 256, by two blocks (expert_clusters.hpp)
 };
 

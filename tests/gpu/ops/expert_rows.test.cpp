@@ -66,8 +66,8 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
     cpu_->grouped_linear(**on_cpu, x, {offsets, source}, 1, false, true, product);
     cpu_->grouped_gate_up(**on_cpu, x, {offsets, source}, 1, scratch, gated);
     std::vector<HostTensor> of_first;
-    // What is likely chooses how experts are cut: by 16, 32 and 256 rows.
-    for (const std::int64_t likely : {local, 10 * local, 1000 * local}) {
+    // What is likely chooses how experts are cut: by 16, 32, 64 and 256 rows.
+    for (const std::int64_t likely : {local, 10 * local, 40 * local, 1000 * local}) {
       const std::string what = fmt::format("{} x {}, {} rows likely", n, k, likely);
       const ExpertBatch batch{gpu_offsets, gpu_source, likely};
       std::vector<HostTensor> found;
