@@ -27,20 +27,18 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
-Result<void> Attention::forward(const Tensor& x, const AttentionBatch& batch, const Tensor& rope,
+Result<void> Attention::forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
                                 const KvLayer& cache, const Tensor& out) const {
-  const std::int64_t tokens = x[0];
-  const Tensor qkv = space_.qkv->rows(0, tokens);
-  const Tensor query = space_.query->rows(0, tokens);
-  const Tensor attended = space_.attended->rows(0, tokens);
-  TROUPE_CHECK(group_.by_parts(tokens, [&](Slice rows) {
-    ops_.linear(*qkv_, x.rows(rows.begin, rows.count), qkv.rows(rows.begin, rows.count));
-  }));
-  if (!qkv_bias_->empty()) ops_.add_bias(qkv, qkv_bias_);
-  ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
-  ops_.attention(query, shape_, batch, cache, attended);
-  TROUPE_CHECK(group_.leave_sum_by_parts(tokens, out, [&](Slice rows, const Tensor& sums) {
-    ops_.linear(*output_, attended.rows(rows.begin, rows.count), sums);
+  TROUPE_CHECK(group_.leave_sum_by_parts(x[0], out, [&](Slice rows, const Tensor& sums) {
+    const AttentionBatch& batch = pass.of(rows);
+    const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
+    const Tensor query = space_.query->rows(rows.begin, rows.count);
+    const Tensor attended = space_.attended->rows(rows.begin, rows.count);
+    ops_.linear(*qkv_, x.rows(rows.begin, rows.count), qkv);
+    if (!qkv_bias_->empty()) ops_.add_bias(qkv, qkv_bias_);
+    ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
+    ops_.attention(query, shape_, batch, cache, attended);
+    ops_.linear(*output_, attended, sums);
   }));
   if (output_bias_->empty()) return {};
   TROUPE_CHECK(group_.finish_sum(out));

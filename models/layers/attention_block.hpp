@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "models/layers/pass_attention.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
 
@@ -16,7 +17,7 @@ class AttentionBlock {
   /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::leave_sum). x
   /// [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
   /// of Collectives.
-  virtual Result<void> forward(const Tensor& x, const AttentionBatch& batch, const Tensor& rope,
+  virtual Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
                                const KvLayer& cache, const Tensor& out) const = 0;
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;

@@ -11,13 +11,13 @@ Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int6
   return made;
 }
 
-Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionBatch& batch,
+Result<void> DecoderLayer::forward(HiddenState& hidden, const PassAttention& pass,
                                    const Tensor& rope, const KvLayer& cache) const {
-  const std::int64_t tokens = batch.positions[0];
+  const std::int64_t tokens = pass.whole().positions[0];
   const Tensor normed = group_.normed_rows(space_.normed, tokens);
   if (tokens == 0) return feed_forward_->forward(normed, hidden.update);
   TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {attention_norm_, norm_eps_, normed, true}));
-  TROUPE_CHECK(attention_->forward(normed, batch, rope, cache, hidden.update));
+  TROUPE_CHECK(attention_->forward(normed, pass, rope, cache, hidden.update));
   hidden.has_update = true;
   TROUPE_CHECK(group_.add_and_norm(
       ops_, hidden, {mlp_norm_, norm_eps_, normed, feed_forward_->reads_all_tokens()}));

@@ -90,7 +90,7 @@ void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) c
                       by_head(latent, shape_.heads));
 }
 
-Result<void> LatentAttention::forward(const Tensor& x, const AttentionBatch& batch,
+Result<void> LatentAttention::forward(const Tensor& x, const PassAttention& pass,
                                       const Tensor& rope, const KvLayer& cache,
                                       const Tensor& out) const {
   const std::int64_t tokens = x[0];
@@ -104,8 +104,9 @@ Result<void> LatentAttention::forward(const Tensor& x, const AttentionBatch& bat
   project_query(x, heads);
   ops_.linear(*latent_down_, x, kv);
   ops_.latent_rope_store(space.latent_query->rows(0, tokens), space.rotated_query->rows(0, tokens),
-                         kv, latent_norm_, inner_norm_eps, rope, shape_, batch, cache, query);
-  ops_.attention(query, shape_, batch, cache, attended);
+                         kv, latent_norm_, inner_norm_eps, rope, shape_, pass.whole(), cache,
+                         query);
+  ops_.attention(query, shape_, pass.whole(), cache, attended);
   ops_.grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
                       by_head(values, shape_.heads));
   return group_.leave_sum(tokens, out,

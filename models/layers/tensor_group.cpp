@@ -30,6 +30,13 @@ Slice TensorGroup::token_slice(std::int64_t tokens) const {
   return ceil_slice(tokens, {collectives_->rank(), collectives_->size()});
 }
 
+std::vector<Slice> TensorGroup::parts(std::int64_t tokens) const {
+  if (!in_parts(tokens)) return {{0, tokens}};
+  std::vector<Slice> parts;
+  for (int part = 0; part < SideSums::parts; ++part) parts.push_back(part_of(tokens, part));
+  return parts;
+}
+
 bool TensorGroup::divides(std::int64_t tokens) const {
   return sequence_parallel_ || (may_divide_ && collectives_->divides_sums(partial_bytes(tokens)));
 }

@@ -25,9 +25,9 @@ namespace troupe {
 /// next norm (leave_sum, add_and_norm). In passes of many tokens that divides the residual stream
 /// as sequence parallelism does, whether that was asked for or not.
 ///
-/// With SideSums, passes of very many tokens are cut into parts besides: what a block reads or
-/// writes row by row it does part by part (by_parts, leave_sum_by_parts), and the sums of one part
-/// go on beside the products of the next.
+/// With SideSums, passes of very many tokens are cut into parts besides: blocks go
+/// through the pass part by part (leave_sum_by_parts), and the sums of one part go on beside what
+/// is done for others.
 class TensorGroup {
  public:
   /// `collectives` of the device may be null on one rank; else they outlive the object, as `ops`
@@ -43,6 +43,8 @@ class TensorGroup {
   /// Passes of very many tokens are cut into parts from now on. Not where residual streams are
   /// anything but sums that are left and norms of these that all tokens have.
   void sum_beside(std::unique_ptr<SideSums> side) { side_ = std::move(side); }
+  /// How a pass of `tokens` is cut: into parts, some of which may be empty, or into one.
+  std::vector<Slice> parts(std::int64_t tokens) const;
   /// Whether passes may be cut: not those that are recorded, where no stream waits for ranks.
   void allow_parts(bool allowed) { allows_parts_ = allowed; }
 
@@ -121,19 +123,6 @@ class TensorGroup {
       const Tensor sums = left_.rows(rows.begin, rows.count);
       compute(rows, sums);
       TROUPE_CHECK(side_->begin(part, sums));
-    }
-    return {};
-  }
-  /// body(rows) of Slices of the tokens, which may be all, once their normalised rows are there.
-  template <class Body>
-  Result<void> by_parts(std::int64_t tokens, Body&& body) {
-    if (!in_parts(tokens)) {
-      body(Slice{0, tokens});
-      return {};
-    }
-    for (int part = 0; part < SideSums::parts; ++part) {
-      TROUPE_CHECK(await(part));
-      body(part_of(tokens, part));
     }
     return {};
   }

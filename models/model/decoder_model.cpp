@@ -96,10 +96,19 @@ Result<void> DecoderModel::build_rope() {
 
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
-  for (const AttentionBatch& attention : batch.attention) {
-    ops_.plan_attention(attention_, attention);
-  }
+  plan_attention(batch);
   return batch.recorded && can_record() ? replay(batch, logits) : run(batch, logits);
+}
+
+void DecoderModel::plan_attention(const ForwardBatch& batch) {
+  tensor_->allow_parts(!batch.recorded);
+  const std::vector<Slice> parts = tensor_->parts(batch.token_ids.elements());
+  passes_.clear();
+  for (const AttentionBatch& attention : batch.attention) passes_.emplace_back(attention, parts);
+  while (passes_.size() < groups_) passes_.emplace_back(AttentionBatch(), parts);  // no tokens
+  for (const PassAttention& pass : passes_) {
+    for (const AttentionBatch& planned : pass.batches()) ops_.plan_attention(attention_, planned);
+  }
 }
 
 bool DecoderModel::can_record() const {
@@ -130,20 +139,14 @@ std::int64_t DecoderModel::likely_rows(const ForwardBatch& batch) const {
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
   const std::int64_t tokens = batch.token_ids.elements();
   if (experts_.rows() != nullptr) experts_.rows()->expect(likely_rows(batch));
-  tensor_->allow_parts(!batch.recorded);
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TROUPE_CHECK(layers_[layer].forward(hidden, attention_of(batch, layer), rope_,
+    TROUPE_CHECK(layers_[layer].forward(hidden, passes_[caches_[layer].group], rope_,
                                         kv_[caches_[layer].tensor]));
   }
   return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
-}
-
-AttentionBatch DecoderModel::attention_of(const ForwardBatch& batch, std::size_t layer) const {
-  // A pass without tokens has none.
-  return batch.attention.empty() ? AttentionBatch() : batch.attention[caches_[layer].group];
 }
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {

@@ -41,6 +41,8 @@ class DecoderModel final : public Model {
                      const LoadProgress& progress);
   bool sums_in_parts(const ParallelContext& parallel) const;
   Result<void> build_rope();
+  /// Sets passes_.
+  void plan_attention(const ForwardBatch& batch);
   /// Enqueues the whole pass.
   Result<void> run(const ForwardBatch& batch, const Tensor& logits);
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
@@ -48,8 +50,6 @@ class DecoderModel final : public Model {
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// Where rows are exchanged, how many there are of all ranks, to a power of two; else 0.
   std::int64_t likely_rows(const ForwardBatch& batch) const;
-  /// The pass as layer `layer` of this stage sees it.
-  AttentionBatch attention_of(const ForwardBatch& batch, std::size_t layer) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
 
@@ -71,6 +71,7 @@ class DecoderModel final : public Model {
   std::vector<DecoderLayer> layers_;                              // of this stage
   std::size_t groups_ = 1;                                        // of cache_groups
   std::vector<StageCache> caches_;                                // of each of layers_
+  std::vector<PassAttention> passes_;                             // this pass, for each group
   std::optional<Head> head_;                                      // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor

@@ -8,6 +8,7 @@ namespace cuda {
 namespace {
 
 constexpr int warp = 32;
+constexpr std::int64_t numbers_of_span = sizeof(SequenceSpan) / sizeof(std::int32_t);
 
 constexpr int attention_threads = 128;
 constexpr int attention_chunk = 128;  // positions per step of the online softmax
@@ -15,15 +16,15 @@ constexpr int max_head_dim = 576;
 constexpr int most_elements = (max_head_dim + attention_threads - 1) / attention_threads;
 
 struct AttentionPass {
-  const SequenceSpan* spans;
-  int sequences;
+  const SequenceSpan* spans;  // of the whole pass
+  int sequences, first_row;
   const std::int32_t* tables;
   int heads, kv_heads, head_dim, value_dim, block_size;
   std::int64_t window;
   float scale;
 };
 
-/// The span of a row: spans are in row order.
+/// The span of a row of the pass: spans are in row order.
 __device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
   int low = 0, high = pass.sequences - 1;
   while (low < high) {
@@ -47,8 +48,9 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
   __shared__ std::int64_t rows[attention_chunk];
   const int row = blockIdx.x, head = blockIdx.y, thread = threadIdx.x;
   const int kv_head = head / (pass.heads / pass.kv_heads);
-  const SequenceSpan span = span_of(pass, row);
-  const std::int64_t position = span.first_position + (row - span.first_row);
+  const int pass_row = pass.first_row + row;
+  const SequenceSpan span = span_of(pass, pass_row);
+  const std::int64_t position = span.first_position + (pass_row - span.first_row);
   const std::int64_t at = std::int64_t{row} * pass.heads + head;
   for (int d = thread; d < pass.head_dim; d += attention_threads) {
     query[d] = load(q + at * pass.head_dim + d) * pass.scale;
@@ -154,7 +156,8 @@ void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const Atte
     return;
   }
   const AttentionPass pass{static_cast<const SequenceSpan*>(batch.spans.data()),
-                           static_cast<int>(batch.sequences.size()),
+                           static_cast<int>(batch.spans.elements() / numbers_of_span),
+                           static_cast<int>(batch.first_row),
                            batch.block_tables.as<std::int32_t>(),
                            static_cast<int>(shape.heads),
                            static_cast<int>(shape.kv_heads),

@@ -165,14 +165,14 @@ bool DecodeAttention::suits(const AttentionBatch& batch) {
 
 Result<void> DecodeAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                    cudaStream_t stream) {
-  TROUPE_TRY(Plan* const plan, plans_.of(batch.block_tables.data(), stream));
+  TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
   return plan->make(shape, batch, multiprocessors_, stream);
 }
 
 Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shape,
                                      const AttentionBatch& batch, const KvLayer& cache,
                                      const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch.block_tables.data());
+  const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
   constexpr float log2_e = 1.4426950408889634F;
   const DecodePass pass{.q = static_cast<const DecodePass::Element*>(q.data()),

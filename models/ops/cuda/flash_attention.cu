@@ -168,7 +168,7 @@ bool FlashAttention::supports(const AttentionShape& shape, DType stored, DType a
 Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                   cudaStream_t stream) {
   try {
-    TROUPE_TRY(Plan* const plan, plans_.of(batch.block_tables.data(), stream));
+    TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
     return plan->make(shape, batch, sums_->data, stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of attention: {}", error.what());
@@ -178,7 +178,7 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
 Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch.block_tables.data());
+  const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
   try {
     const flashinfer::PrefillPlanInfo& info = plan->info();

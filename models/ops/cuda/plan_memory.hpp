@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include <cuda_runtime.h>
 
+#include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -42,36 +44,40 @@ class PlanMemory {
   std::size_t turn_ = 0;
 };
 
-/// Plans by the block tables that they are for, of which a pass has one or two.
+/// Plans by the block tables that they are for, of which a pass has one or two, and by its part.
 template <class Plan>
 class PlansByTables {
  public:
-  /// The plan for `tables`, made by Plan::create() at first. Where tables came and went so often
+  /// The plan for `batch`, made by Plan::create() at first. Where tables came and went so often
   /// that there are many, waits for `stream` and forgets them all. Errors: those of create().
-  Result<Plan*> of(const void* tables, cudaStream_t stream) {
-    if (plans_.size() >= most_plans && !plans_.contains(tables)) {
+  Result<Plan*> of(const AttentionBatch& batch, cudaStream_t stream) {
+    const Key key = key_of(batch);
+    if (plans_.size() >= most_plans && !plans_.contains(key)) {
       if (const cudaError_t error = cudaStreamSynchronize(stream); error != cudaSuccess) {
         return fail(ErrorCode::internal, "wait for plans: {}", cudaGetErrorString(error));
       }
       plans_.clear();
     }
-    auto& plan = plans_[tables];
+    auto& plan = plans_[key];
     if (plan == nullptr) {
       TROUPE_TRY(plan, Plan::create());
     }
     return plan.get();
   }
   /// Null if there is none.
-  const Plan* find(const void* tables) const {
-    const auto found = plans_.find(tables);
+  const Plan* find(const AttentionBatch& batch) const {
+    const auto found = plans_.find(key_of(batch));
     return found == plans_.end() ? nullptr : found->second.get();
   }
 
  private:
   /// More than a pass and a draft model's have.
-  static constexpr std::size_t most_plans = 16;
+  static constexpr std::size_t most_plans = 32;
 
-  std::map<const void*, std::unique_ptr<Plan>> plans_;
+  using Key = std::pair<const void*, int>;
+  static Key key_of(const AttentionBatch& batch) { return {batch.block_tables.data(), batch.part}; }
+
+  std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace troupe

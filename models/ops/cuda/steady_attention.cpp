@@ -174,14 +174,14 @@ bool SteadyAttention::suits(const AttentionBatch& batch) {
 
 Result<void> SteadyAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                    cudaStream_t stream) {
-  TROUPE_TRY(Plan* const plan, plans_.of(batch.block_tables.data(), stream));
+  TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
   return plan->make(shape, batch, multiprocessors_, stream);
 }
 
 Result<void> SteadyAttention::attend(const Tensor& q, const AttentionShape& shape,
                                      const AttentionBatch& batch, const KvLayer& cache,
                                      const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch.block_tables.data());
+  const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
   constexpr float log2_e = 1.4426950408889634F;
   const std::int64_t scales =

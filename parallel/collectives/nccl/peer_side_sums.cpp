@@ -141,9 +141,11 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
 Result<void> PeerSideSums::create_streams() {
   int least = 0, greatest = 0;
   TROUPE_CHECK(enqueued(cudaDeviceGetStreamPriorityRange(&least, &greatest), "the priorities"));
+  for (cudaStream_t* stream : {&partials_, &norms_, &normed_rows_}) {
+    TROUPE_CHECK(enqueued(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest),
+                          "a stream"));
+  }
   for (Part& part : parts_) {
-    TROUPE_CHECK(enqueued(
-        cudaStreamCreateWithPriority(&part.stream, cudaStreamNonBlocking, greatest), "a stream"));
     for (cudaEvent_t* event : {&part.computed, &part.normed}) {
       TROUPE_CHECK(enqueued(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "an event"));
     }
@@ -157,8 +159,8 @@ PeerSideSums::~PeerSideSums() {
   const auto until = std::chrono::steady_clock::now() + end_time;
   const auto is_busy = [&] {
     bool busy = cudaStreamQuery(stream_) == cudaErrorNotReady;
-    for (const Part& part : parts_) {
-      busy = busy || (part.stream != nullptr && cudaStreamQuery(part.stream) == cudaErrorNotReady);
+    for (cudaStream_t stream : streams()) {
+      busy = busy || (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady);
     }
     return busy;
   };
@@ -167,8 +169,10 @@ PeerSideSums::~PeerSideSums() {
     std::this_thread::sleep_for(write_interval);
   }
   if (marks_) marks_->forget();
+  for (cudaStream_t stream : streams()) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
   for (Part& part : parts_) {
-    if (part.stream != nullptr) cudaStreamDestroy(part.stream);
     if (part.computed != nullptr) cudaEventDestroy(part.computed);
     if (part.normed != nullptr) cudaEventDestroy(part.normed);
   }
@@ -184,14 +188,14 @@ std::byte* PeerSideSums::box(int of, int part, int from) const {
   return memory_->regions().of[of] + mark_bytes + static_cast<std::size_t>(rows) * row_bytes();
 }
 
-Result<void> PeerSideSums::send(const Part& part, std::byte* place, const std::byte* from,
+Result<void> PeerSideSums::send(cudaStream_t stream, std::byte* place, const std::byte* from,
                                 std::size_t bytes, std::byte* mark, std::uint32_t count) const {
   if (bytes > 0) {
-    TROUPE_CHECK(enqueued(
-        cudaMemcpyAsync(place, from, bytes, cudaMemcpyDeviceToDevice, part.stream), "a copy"));
+    TROUPE_CHECK(
+        enqueued(cudaMemcpyAsync(place, from, bytes, cudaMemcpyDeviceToDevice, stream), "a copy"));
   }
   return enqueued(
-      mark_operations().write(part.stream, address(mark), count, CU_STREAM_WRITE_VALUE_DEFAULT),
+      mark_operations().write(stream, address(mark), count, CU_STREAM_WRITE_VALUE_DEFAULT),
       "a mark");
 }
 
@@ -211,12 +215,12 @@ Result<void> PeerSideSums::begin(int part, const Tensor& partial) {
   Part& own = at(part);
   ++own.begun;
   TROUPE_CHECK(enqueued(cudaEventRecord(own.computed, stream_), "an event"));
-  TROUPE_CHECK(enqueued(cudaStreamWaitEvent(own.stream, own.computed), "a wait"));
+  TROUPE_CHECK(enqueued(cudaStreamWaitEvent(partials_, own.computed), "a wait"));
   const auto* const rows = static_cast<const std::byte*>(partial.data());
   for (int next = 1; next < ranks_; ++next) {
     const int to = (rank_ + next) % ranks_;
     const Slice share = ceil_slice(partial[0], {to, ranks_});
-    TROUPE_CHECK(send(own, box(to, part, rank_),
+    TROUPE_CHECK(send(partials_, box(to, part, rank_),
                       rows + static_cast<std::size_t>(share.begin) * row_bytes(),
                       static_cast<std::size_t>(share.count) * row_bytes(),
                       mark(to, part, Message::partial, rank_), own.begun));
@@ -230,18 +234,20 @@ Result<void> PeerSideSums::norm(int part, const SumAndNorm& sum) {
   Part& own = at(part);
   ++own.summed;
   const Slice share = ceil_slice(sum.partial[0], {rank_, ranks_});
-  TROUPE_CHECK(wait_for(own.stream, part, Message::partial, own.begun));
+  TROUPE_CHECK(enqueued(cudaStreamWaitEvent(norms_, own.computed), "a wait"));
+  TROUPE_CHECK(wait_for(norms_, part, Message::partial, own.begun));
   RankRows rows;
   for (int from = 0; from < ranks_; ++from) rows.of[from] = box(rank_, part, from);
   const std::size_t offset = static_cast<std::size_t>(share.begin) * row_bytes();
   rows.of[rank_] = static_cast<const std::byte*>(sum.partial.data()) + offset;
   auto* const normed = static_cast<std::byte*>(sum.normed.data()) + offset;
-  TROUPE_CHECK(enqueued(launch_norm_of_rows(rows, ranks_, sum, share, own.stream), "a norm"));
-  TROUPE_CHECK(enqueued(cudaEventRecord(own.normed, own.stream), "an event"));
+  TROUPE_CHECK(enqueued(launch_norm_of_rows(rows, ranks_, sum, share, norms_), "a norm"));
+  TROUPE_CHECK(enqueued(cudaEventRecord(own.normed, norms_), "an event"));
+  TROUPE_CHECK(enqueued(cudaStreamWaitEvent(normed_rows_, own.normed), "a wait"));
   const auto place = normed - memory_->regions().of[rank_];
   for (int next = 1; next < ranks_; ++next) {
     const int to = (rank_ + next) % ranks_;
-    TROUPE_CHECK(send(own, memory_->regions().of[to] + place, normed,
+    TROUPE_CHECK(send(normed_rows_, memory_->regions().of[to] + place, normed,
                       static_cast<std::size_t>(share.count) * row_bytes(),
                       mark(to, part, Message::normed, rank_), own.summed));
   }

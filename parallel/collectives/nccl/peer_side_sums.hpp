@@ -46,7 +46,9 @@ class PeerMarks {
 /// that products keep all multiprocessors. Each rank has a box for its rows of each part from each
 /// rank, and a mark for each message, a count of these, which the sender's stream writes behind it
 /// and the receiver's stream waits for. A kernel adds, in the order of tree_sum.hpp, and
-/// normalises. Each part has a stream of its own.
+/// normalises. Partial sums, these kernels and normalised rows have a stream each, so that parts
+/// take turns: on streams of their own all would share the one copy engine that serves peers, and
+/// the first would come as late as the last.
 ///
 /// No box and no row is written too early: a rank sends its partial sums of a part only when it has
 /// all normalised rows of that part's norm before, so all have read their boxes; and it sends
@@ -75,7 +77,6 @@ class PeerSideSums final : public SideSums {
   enum class Message : std::uint8_t { partial, normed };
 
   struct Part {
-    cudaStream_t stream = nullptr;
     cudaEvent_t computed = nullptr;  ///< the partial sums
     cudaEvent_t normed = nullptr;    ///< this rank's rows
     std::uint32_t begun = 0, summed = 0;
@@ -84,17 +85,19 @@ class PeerSideSums final : public SideSums {
   PeerSideSums(int device, cudaStream_t stream, int rank, int ranks, std::int64_t width,
                std::int64_t box_rows, Begin begin);
   Result<void> create_streams();
+  std::array<cudaStream_t, 3> streams() const { return {partials_, norms_, normed_rows_}; }
   Part& at(int part) { return parts_[static_cast<std::size_t>(part)]; }
   std::byte* mark(int of, int part, Message message, int from) const;
   std::byte* box(int of, int part, int from) const;
   std::size_t row_bytes() const { return static_cast<std::size_t>(width_) * 2; }
   /// Copies to another rank's memory, and then writes its mark.
-  Result<void> send(const Part& part, std::byte* place, const std::byte* from, std::size_t bytes,
+  Result<void> send(cudaStream_t stream, std::byte* place, const std::byte* from, std::size_t bytes,
                     std::byte* mark, std::uint32_t count) const;
   Result<void> wait_for(cudaStream_t stream, int part, Message message, std::uint32_t count) const;
 
   int device_;
   cudaStream_t stream_;
+  cudaStream_t partials_ = nullptr, norms_ = nullptr, normed_rows_ = nullptr;
   int rank_, ranks_;
   std::int64_t width_;
   std::int64_t box_rows_;

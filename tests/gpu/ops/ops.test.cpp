@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "models/layers/pass_attention.hpp"
 #include "parallel/device/convert.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
@@ -147,6 +148,16 @@ TEST_P(BothDevices, store_and_attend) {
       cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
       gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, "attention");
+      const Slice parts[] = {{0, 1}, {1, 0}, {1, rows / 2}, {1 + rows / 2, rows - 1 - rows / 2}};
+      const PassAttention cut(gpu_batch, parts);
+      for (const AttentionBatch& part : cut.batches()) gpu_->plan_attention(shape, part);
+      const DeviceTensor by_parts = room(GetParam(), out->shape());
+      for (const Slice part : parts) {
+        gpu_->attention(gpu_q->rows(part.begin, part.count), shape, cut.of(part), gpu_layer,
+                        by_parts->rows(part.begin, part.count));
+      }
+      expect_equal(by_parts, out, "attention by parts");
+      gpu_->plan_attention(shape, gpu_batch);  // which has the place of the first part's
       const DeviceTensor again = room(GetParam(), out->shape());
       gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, again);  // as the next layer of the pass
       expect_equal(again, out, "attention planned before");
