@@ -8,7 +8,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr std::size_t most_bytes = 128 << 10;
+constexpr std::size_t most_bytes = 512 << 10;
 constexpr int threads = 256;
 
 /// A thread per unit of 16 bytes; one more copies the bytes behind them. What is `there` is not
