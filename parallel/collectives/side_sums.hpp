@@ -15,8 +15,8 @@ struct SumAndNorm;
 /// into parts: those of one part travel while another part's are multiplied.
 ///
 /// Of each part, on every rank: begin, norm, await, begin, ...; what was begun may also be begun
-/// again, and is forgotten then. Parts do not wait for each other. Calls only enqueue. Errors:
-/// those of Collectives. One thread at a time.
+/// again, and is forgotten then. All ranks make the same calls in the same order, in which
+/// parts may take turns. Calls only enqueue. Errors: those of Collectives. One thread at a time.
 class SideSums {
  public:
   static constexpr int parts = 4;
