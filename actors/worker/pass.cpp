@@ -6,9 +6,6 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t numbers_of_span = 4;
-static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
-
 std::span<const std::int32_t> numbers(const std::vector<SequenceSpan>& spans) {
   return {reinterpret_cast<const std::int32_t*>(spans.data()), spans.size() * numbers_of_span};
 }

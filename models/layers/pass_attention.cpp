@@ -1,6 +1,7 @@
 #include "models/layers/pass_attention.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 namespace troupe {
 namespace {
@@ -42,6 +43,7 @@ const AttentionBatch& PassAttention::of(Slice rows) const {
   const auto part = std::ranges::find_if(parts_, [&](const AttentionBatch& batch) {
     return batch.first_row == rows.begin && batch.positions[0] == rows.count;
   });
+  assert(parts_.empty() || part != parts_.end());
   return part == parts_.end() ? whole_ : *part;
 }
 

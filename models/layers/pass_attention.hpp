@@ -15,13 +15,14 @@ class PassAttention {
  public:
   /// `parts` cover the rows of `whole` one after another; one is all.
   PassAttention(const AttentionBatch& whole, std::span<const Slice> parts);
+  PassAttention(PassAttention&&) = default;
 
   const AttentionBatch& whole() const { return whole_; }
   /// What is planned and attended to: the parts, or the whole.
   std::span<const AttentionBatch> batches() const {
     return parts_.empty() ? std::span(&whole_, 1) : std::span(parts_);
   }
-  /// The one of these rows, which are a part's or all.
+  /// The one of these rows, which are a part's or, where it is not cut, all.
   const AttentionBatch& of(Slice rows) const;
 
  private:

@@ -42,22 +42,25 @@ struct SequenceSpan {
   std::int32_t first_position = 0;  ///< position of its first token in this pass
   std::int32_t block_offset = 0;    ///< where its block table begins in `block_tables`
 };
+constexpr std::int64_t numbers_of_span = 4;
+static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
 
 /// What attention needs to know of a pass, or of a part of its rows. Tensors are on the device; the
 /// spans' numbers are known on the host. Valid during one forward call.
 struct AttentionBatch {
-  Tensor positions;                         ///< [tokens] i32
-  Tensor kv_slots;                          ///< [tokens] i32: block * block_size + offset in it
-  Tensor block_tables;                      ///< [sum of blocks] i32, sequence after sequence
-  std::span<const SequenceSpan> sequences;  ///< in row order, covering all rows
+  Tensor positions;     ///< [tokens] i32
+  Tensor kv_slots;      ///< [tokens] i32: block * block_size + offset in it
+  Tensor block_tables;  ///< [sum of blocks] i32, sequence after sequence of the whole pass
+  /// In row order, covering all rows, counted from the batch's first.
+  std::span<const SequenceSpan> sequences;
   std::int32_t block_size = 16;
   /// [sequences, 4] i32: those of the whole pass as the device sees them; the CPU needs none.
   Tensor spans;
-  std::int64_t first_row = 0;  ///< of the batch in the pass
-  int part = 0;                ///< of the pass: batches that are planned at once differ in it
   /// What is enqueued over it is recorded (Ops::record) and replayed for other batches: tensors at
   /// the same place, as many sequences, each of one row.
   bool recorded = false;
+  std::int64_t first_row = 0;  ///< of the batch in the pass
+  int part = 0;                ///< of the pass: batches that are planned at once differ in it
 };
 
 /// One layer's pages of keys and values on one rank: `blocks` pages of `block_size` tokens for its

@@ -8,7 +8,6 @@ namespace cuda {
 namespace {
 
 constexpr int warp = 32;
-constexpr std::int64_t numbers_of_span = sizeof(SequenceSpan) / sizeof(std::int32_t);
 
 constexpr int attention_threads = 128;
 constexpr int attention_chunk = 128;  // positions per step of the online softmax

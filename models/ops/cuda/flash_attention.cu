@@ -92,8 +92,9 @@ std::vector<Id> FlashAttention::Plan::write_batch(const AttentionBatch& batch, s
     array(page_offsets_)[i] = span.block_offset;
     const std::int32_t positions = span.first_position + span.rows;
     used_pages[i + 1] = used_pages[i] + (positions + batch.block_size - 1) / batch.block_size;
-    // A table may be longer than the positions so far: then this is below 1, and the length that
-    // FlashInfer makes of both is right all the same.
+    // A table may be longer than the positions so far, and behind the last one of a part of a pass
+    // those of others follow: then this is below 1, and the length that FlashInfer makes of both is
+    // right all the same.
     array(last_pages_)[i] = positions - (next_table - span.block_offset - 1) * batch.block_size;
     if (!is_last) continue;
     array(row_offsets_)[sequences] = span.first_row + span.rows;

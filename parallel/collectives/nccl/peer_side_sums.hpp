@@ -51,8 +51,9 @@ class PeerMarks {
 /// the first would come as late as the last.
 ///
 /// No box and no row is written too early: a rank sends its partial sums of a part only when it has
-/// all normalised rows of that part's norm before, so all have read their boxes; and it sends
-/// normalised rows only when it has all partial sums, so all have used the rows before.
+/// all normalised rows of that part's norm before, as its caller has awaited them, so all have read
+/// their boxes; and it sends normalised rows, or writes its own, only when it has all partial sums,
+/// so all have used the rows before.
 class PeerSideSums final : public SideSums {
  public:
   /// Tells of a call of so many bytes before it is enqueued.
