@@ -26,7 +26,8 @@ namespace troupe {
 /// as sequence parallelism does, whether that was asked for or not.
 ///
 /// With SideSums, passes of very many tokens are cut into parts besides: blocks go through the pass
-/// part by part (leave_sum_by_parts), and the sums of one part go on beside what is done for others.
+/// part by part (leave_sum_by_parts), and the sums of one part go on beside what is done for
+/// others.
 class TensorGroup {
  public:
   /// `collectives` of the device may be null on one rank; else they outlive the object, as `ops`
