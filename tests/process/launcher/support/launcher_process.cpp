@@ -23,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds look_interval{5};
-constexpr milliseconds last_moment{2000};  // of a process without memory
 
 int milliseconds_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now()).count();
@@ -171,12 +170,9 @@ std::vector<std::string> processes_left_in(const std::filesystem::path& folder,
   std::vector<std::string> left;
   for (const pid_t pid : processes_in(folder)) {
     const std::string command = command_of(pid);
-    const bool has_memory = !command.ends_with(": ");
     const int pidfd = open_pidfd(pid);
     if (pidfd < 0) continue;
-    if (!wait_for_end(pidfd, has_memory ? end : std::max(end, Clock::now() + last_moment))) {
-      left.push_back(command);
-    }
+    if (!wait_for_end(pidfd, end)) left.push_back(command);
     ::close(pidfd);
   }
   return left;

@@ -62,8 +62,7 @@ class LauncherProcess {
 };
 
 /// Processes that work in `folder` or below, each as "PID: command line"; zombies do not count.
-/// Waits at most `limit` for them to end; those that have no memory any more, and so no command
-/// line, are ending, and have two seconds for that.
+/// Waits at most `limit` for them to end.
 std::vector<std::string> processes_left_in(const std::filesystem::path& folder,
                                            std::chrono::milliseconds limit);
 
