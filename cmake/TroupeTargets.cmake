@@ -38,14 +38,29 @@ macro(troupe_add_subfolders)
   endforeach()
 endmacro()
 
+# Sets `out` to the files that match the patterns in this folder and in those below it, without the
+# subfolders that have a CMakeLists.txt and thus a target of their own.
+function(troupe_sources out)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${ARGN})
+  file(GLOB_RECURSE targets CONFIGURE_DEPENDS "CMakeLists.txt")
+  foreach(target ${targets})
+    get_filename_component(folder "${target}" DIRECTORY)
+    if(NOT folder STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+      list(FILTER sources EXCLUDE REGEX "^${folder}/")
+    endif()
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
 # troupe_library([DEPENDS folder ...] [LIBS target ...])
-# One static library of all sources in this folder (not below it), named after it: models/text ->
-# models_text. DEPENDS names other folders; LIBS names third-party targets, private to this folder.
+# One static library of the sources in this folder and its subfolders (troupe_sources), named after it:
+# models/text -> models_text. DEPENDS names other folders; LIBS names third-party targets, private to
+# this folder.
 function(troupe_library)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBS" ${ARGN})
   file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   string(REPLACE "/" "_" name "${folder}")
-  file(GLOB sources CONFIGURE_DEPENDS "*.cpp" "*.cu")
+  troupe_sources(sources "*.cpp" "*.cu")
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(sources)
     add_library(${name} STATIC ${sources})
@@ -62,7 +77,8 @@ function(troupe_library)
 endfunction()
 
 # troupe_test([DEPENDS folder ...] [LIBS target ...] [LABELS label ...] [MAIN] [TIMEOUT s])
-# One GoogleTest program of all *.test.cpp (and helpers) in this folder: tests/unit/models/text ->
+# One GoogleTest program of all *.test.cpp (and helpers) in this folder and its subfolders
+# (troupe_sources): tests/unit/models/text ->
 # unit_models_text, label unit. MAIN: the folder has its own main.cpp (a program that spawns actors
 # must call troupe::init first).
 function(troupe_test)
@@ -70,7 +86,7 @@ function(troupe_test)
   file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
   string(REPLACE "/" "_" name "${folder}")
   string(REGEX REPLACE "/.*" "" layer "${folder}")
-  file(GLOB sources CONFIGURE_DEPENDS "*.cpp")
+  troupe_sources(sources "*.cpp")
   add_executable(${name} ${sources})
   if(ARG_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest GTest::gmock ${ARG_LIBS})

@@ -8,7 +8,7 @@
 #include "launcher/bench/bench.hpp"
 #include "launcher/bench/collectives/collectives_bench.hpp"
 #include "launcher/bench/ops/ops_bench.hpp"
-#include "launcher/bench/schedule_bench.hpp"
+#include "launcher/bench/schedule/schedule_bench.hpp"
 #include "launcher/bench/weights/weights_bench.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/init/init.hpp"

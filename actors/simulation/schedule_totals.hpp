@@ -4,7 +4,7 @@
 #include <span>
 
 #include "actors/simulation/schedule_simulation.hpp"
-#include "runtime/base/distribution.hpp"
+#include "actors/telemetry/distribution.hpp"
 
 namespace troupe {
 

@@ -9,9 +9,9 @@
 
 #include "actors/step/step_plan.hpp"
 #include "actors/telemetry/span_recorder.hpp"
-#include "actors/worker/drafter.hpp"
 #include "actors/worker/pass.hpp"
-#include "actors/worker/row_sampler.hpp"
+#include "actors/worker/sampling/drafter.hpp"
+#include "actors/worker/sampling/row_sampler.hpp"
 #include "actors/worker/sequence_table.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"

@@ -5,8 +5,8 @@
 #include <future>
 #include <utility>
 
+#include "actors/worker/startup/warm_up.hpp"
 #include "actors/worker/step_plane.hpp"
-#include "actors/worker/warm_up.hpp"
 #include "models/model/footprint.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/log.hpp"

@@ -14,7 +14,7 @@
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/model_runner.hpp"
 #include "actors/worker/phase_times.hpp"
-#include "actors/worker/worker_groups.hpp"
+#include "actors/worker/startup/worker_groups.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/model/model.hpp"
 #include "runtime/actor/actor_context.hpp"

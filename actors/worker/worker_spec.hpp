@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/worker/device_use.hpp"
-#include "actors/worker/start_board.hpp"
+#include "actors/worker/startup/device_use.hpp"
+#include "actors/worker/startup/start_board.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"

@@ -12,16 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/bench/bench_client.hpp"
-#include "launcher/bench/bench_report.hpp"
-#include "launcher/bench/figures.hpp"
-#include "launcher/bench/sweep.hpp"
-#include "launcher/bench/sweep_page.hpp"
-#include "launcher/bench/sweep_report.hpp"
-#include "launcher/bench/workload.hpp"
+#include "launcher/bench/sweep/sweep.hpp"
+#include "launcher/bench/sweep/sweep_page.hpp"
+#include "launcher/bench/sweep/sweep_report.hpp"
+#include "launcher/bench/throughput/bench_client.hpp"
+#include "launcher/bench/throughput/bench_report.hpp"
+#include "launcher/bench/throughput/figures.hpp"
+#include "launcher/bench/throughput/workload.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <unistd.h>
 
-#include "launcher/batch/answer_format.hpp"
-#include "launcher/batch/byte_source.hpp"
+#include "launcher/batch/input/byte_source.hpp"
+#include "launcher/batch/output/answer_format.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_reporter.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/batch/batch_reader.hpp"
+#include "launcher/batch/input/batch_reader.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/job/job_plan.hpp"

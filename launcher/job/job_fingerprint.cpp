@@ -9,7 +9,7 @@
 
 #include <fmt/ranges.h>
 
-#include "launcher/batch/byte_source.hpp"
+#include "launcher/batch/input/byte_source.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {

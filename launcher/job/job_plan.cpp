@@ -7,7 +7,7 @@
 
 #include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_intake.hpp"
-#include "actors/worker/drafter.hpp"
+#include "actors/worker/sampling/drafter.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "actors/engine/request.hpp"
-#include "launcher/batch/request_parser.hpp"
+#include "launcher/batch/input/request_parser.hpp"
 
 namespace troupe {
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "launcher/batch/batch_writer.hpp"
+#include "launcher/batch/output/batch_writer.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/process/unique_fd.hpp"
 

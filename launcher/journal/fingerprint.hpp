@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/batch/answer_format.hpp"
+#include "launcher/batch/output/answer_format.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "launcher/batch/byte_source.hpp"
+#include "launcher/batch/input/byte_source.hpp"
 
 namespace troupe {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/batch/batch_writer.hpp"
+#include "launcher/batch/output/batch_writer.hpp"
 #include "launcher/journal/fingerprint.hpp"
 #include "launcher/journal/job_lock.hpp"
 #include "launcher/journal/past_answers.hpp"

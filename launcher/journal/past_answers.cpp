@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/batch/line_reader.hpp"
+#include "launcher/batch/input/line_reader.hpp"
 #include "launcher/compression/compression.hpp"
 
 namespace troupe {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/batch/line_ids.hpp"
+#include "launcher/batch/input/line_ids.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/telemetry/distribution.hpp"
 #include "actors/telemetry/distribution_sketch.hpp"
-#include "runtime/base/distribution.hpp"
 
 namespace troupe {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe::tests {
 

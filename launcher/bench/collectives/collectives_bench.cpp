@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launcher/bench/collectives/group_timer.hpp"
-#include "launcher/bench/parts/part_bench.hpp"
+#include "launcher/bench/common/part_bench.hpp"
 #include "launcher/cli/collectives_bench_options.hpp"
 
 namespace troupe {

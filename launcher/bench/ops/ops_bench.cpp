@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <variant>
 
+#include "launcher/bench/common/part_bench.hpp"
 #include "launcher/bench/ops/model_ops.hpp"
 #include "launcher/bench/ops/op_figures.hpp"
-#include "launcher/bench/parts/part_bench.hpp"
 #include "launcher/cli/ops_bench_options.hpp"
 #include "models/ops/device/device.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/bench/parts/part_bench.hpp"
+#include "launcher/bench/common/part_bench.hpp"
 #include "launcher/bench/weights/reading.hpp"
 #include "launcher/cli/weights_bench_options.hpp"
 #include "models/checkpoint/checkpoint_writer.hpp"

@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "actors/engine/engine.hpp"
+#include "actors/worker/startup/worker_groups.hpp"
 #include "actors/worker/step_plane.hpp"
-#include "actors/worker/worker_groups.hpp"
 #include "launcher/job/batch_job.hpp"
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {

@@ -13,12 +13,12 @@
 
 #include <fmt/format.h>
 
-#include "launcher/bench/bench_client.hpp"
-#include "launcher/bench/workload.hpp"
+#include "launcher/bench/throughput/bench_client.hpp"
+#include "launcher/bench/throughput/workload.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {

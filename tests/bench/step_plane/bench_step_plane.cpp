@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "actors/step/step_codec.hpp"
+#include "actors/worker/startup/worker_groups.hpp"
 #include "actors/worker/step_plane.hpp"
-#include "actors/worker/worker_groups.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/channel/channel.hpp"
 

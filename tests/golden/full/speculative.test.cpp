@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/scheduler/scheduler.hpp"
-#include "actors/worker/drafter.hpp"
 #include "actors/worker/model_runner.hpp"
+#include "actors/worker/sampling/drafter.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/require.hpp"

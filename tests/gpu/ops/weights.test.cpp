@@ -10,7 +10,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/checkpoint/checkpoint_writer.hpp"
 #include "models/ops/stored_matrix.hpp"
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {

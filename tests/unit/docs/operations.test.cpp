@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "launcher/batch/request_parser.hpp"
+#include "launcher/batch/input/request_parser.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/cli/init_options.hpp"
 #include "launcher/metrics/job_metrics.hpp"

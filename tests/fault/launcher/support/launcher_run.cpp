@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe::test {
 namespace {

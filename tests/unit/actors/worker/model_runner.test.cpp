@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "actors/worker/warm_up.hpp"
+#include "actors/worker/startup/warm_up.hpp"
 #include "parallel/collectives/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 #include "tests/golden/support/require.hpp"

@@ -1,4 +1,4 @@
-#include "launcher/batch/request_parser.hpp"
+#include "launcher/batch/input/request_parser.hpp"
 #include "models/text/unicode/utf8.hpp"
 #include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "launcher/batch/answer_format.hpp"
+#include "launcher/batch/output/answer_format.hpp"
 #include "launcher/compression/compression.hpp"
 #include "launcher/journal/fingerprint.hpp"
 #include "launcher/journal/past_answers.hpp"

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "launcher/batch/line_reader.hpp"
+#include "launcher/batch/input/line_reader.hpp"
 
 namespace troupe {
 

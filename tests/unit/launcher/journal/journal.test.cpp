@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/batch/answer_format.hpp"
-#include "launcher/batch/line_reader.hpp"
+#include "launcher/batch/input/line_reader.hpp"
+#include "launcher/batch/output/answer_format.hpp"
 
 namespace troupe {
 namespace {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "models/checkpoint/checkpoint.hpp"
-#include "runtime/base/temporary_folder.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "actors/worker/sampling/row_choice.hpp"
+#include "models/layers/parallel_context.hpp"
+#include "models/ops/ops.hpp"
+#include "models/sampler/sampler.hpp"
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A row of logits and what is wanted of it: to sample its token's successor, or to score the one
+/// that is known.
+struct LogitsRow {
+  /// Of its sequence. Like `history`, it stays valid until the row's choice is finished, that of an
+  /// on_device row until it is begun.
+  const SamplingParams* sampling = nullptr;
+  std::int32_t position = 0;  ///< of the row's token
+  bool sample = true;
+  bool scores = true;        ///< find the log-probabilities that `sampling` asks for
+  std::int32_t scored = -1;  ///< the known successor, where `sample` is false; then it is scored
+  /// Of a row that samples: all tokens up to the row's own. Of an on_device row the last may be
+  /// -1 - r, where the host does not know it yet: the token of row r of the choice begun last.
+  TokenHistory history;
+};
+
+/// Chooses and scores tokens from the logits of passes. What the device can choose it does, and its
+/// ids are the next pass's input without a detour; the other rows' logits go to the host. The ranks
+/// that share a tensor have the logits of a share of the rows each, choose from these and tell each
+/// other.
+///
+/// A choice is begun, which only enqueues, and finished later: up to `most_begun` may be under way,
+/// and the first begun is the first finished. All ranks of a tensor group begin and finish the same
+/// rows in the same order. One thread at a time.
+class RowSampler {
+ public:
+  static constexpr std::size_t most_begun = 2;
+
+  /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and the collectives of `tensor`
+  /// outlive it. Errors: resource_exhausted.
+  static Result<RowSampler> create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
+                                   std::int64_t vocab);
+
+  /// Whether the device samples this row, whose id is all that is wanted: so the host can go on
+  /// without knowing the token.
+  bool on_device(const LogitsRow& row) const;
+
+  /// Enqueues the choices of `rows`, at least one: the first of a pass that was enqueued before and
+  /// has `of_rows` rows of logits. `logits` [own rows, vocab] f32, on the device: this rank's
+  /// ceil_slice of those. They may be overwritten by what is enqueued next. Errors:
+  /// resource_exhausted; those of the collectives; internal if `most_begun` are under way.
+  Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows, std::int64_t of_rows);
+
+  /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
+  /// the next begin. -1 where the logits are not finite; of rows that the host samples and of those
+  /// that are scored they are undefined.
+  const Tensor& chosen() const { return chosen_; }
+
+  /// How many choices are begun and not finished.
+  std::size_t begun() const { return begun_; }
+
+  /// Whether finish() need not wait for the device; at least one choice must be begun.
+  bool is_ready() const { return ops_->is_reached(slots_[oldest_].done); }
+
+  /// Waits for the choice that was begun first, and not for what was enqueued after it; an entry a
+  /// row, in order. Errors: those of the device and the collectives; internal if none is begun.
+  Result<std::vector<RowChoice>> finish();
+
+ private:
+  /// What one choice uses from begin to finish.
+  struct Slot {
+    std::vector<LogitsRow> rows;
+    std::int64_t of_rows = 0;             ///< of the pass
+    std::vector<std::int32_t> wanted;     ///< best tokens of each row; -1: no log-probabilities
+    std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
+    Ops::Mark done = 0;
+    DeviceTensor chosen;          ///< [max_rows] i32, on the device
+    DeviceTensor ids;             ///< the same on the host
+    DeviceTensor scores;          ///< [max_rows] RowScores as bytes, on the device
+    DeviceTensor host_scores;     ///< the same on the host
+    DeviceTensor rows_to_sample;  ///< [max_rows] SampledRow as bytes, on the host
+    DeviceTensor rows_to_score;   ///< [max_rows] ScoredRow as bytes, on the host
+    DeviceTensor edited;          ///< [most_edit_tokens] i32, of the rows' edits; on the device
+    DeviceTensor host_edited;     ///< the same on the host
+    DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
+  };
+
+  RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab);
+  ShardOf shard() const;
+  /// The rows of a choice that a rank has the logits of, or this one.
+  static Slice rows_of(const Slot& slot, ShardOf shard);
+  Slice own_rows(const Slot& slot) const { return rows_of(slot, shard()); }
+  /// Of a choice's host_rows those that a rank has.
+  static Slice host_rows_of(const Slot& slot, ShardOf shard);
+  /// Completes `all`, with `width` elements for each row of the choice, on all ranks' devices.
+  Result<void> share(const Slot& slot, const Tensor& all, std::int64_t width);
+  Result<void> begin_on_device(const Tensor& logits, Slot& slot);
+  bool add_edits(const LogitsRow& row, SampledRow& sampled);
+  Result<Tensor> upload_edits(Slot& slot, const Tensor& before);
+  Result<void> download_logits(const Tensor& logits, Slot& slot);
+  RowChoice chosen_on_device(const Slot& slot, std::size_t i) const;
+  Result<void> choose_on_host(const Slot& slot, std::vector<RowChoice>& choices);
+  RowChoice choose(std::span<const float> logits, const LogitsRow& row);
+
+  Ops* ops_;
+  RankGroup tensor_;
+  std::int64_t max_rows_;
+  std::int64_t vocab_;
+  std::array<Slot, most_begun> slots_;
+  std::size_t oldest_ = 0;
+  std::size_t begun_ = 0;
+  Tensor chosen_;
+  SamplerScratch scratch_;
+  std::vector<std::byte> records_;        ///< of the rows that the host chooses from
+  std::vector<std::int32_t> histories_;   ///< tokens of the edits of rows that are being begun
+  std::vector<std::int32_t> lists_;       ///< of those edits, too
+  std::vector<SampledRow> rows_to_edit_;  ///< those that have any
+};
+
+}  // namespace troupe

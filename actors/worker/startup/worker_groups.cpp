@@ -1,0 +1,139 @@
+#include "actors/worker/startup/worker_groups.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/worker/timed_collectives.hpp"
+#include "models/ops/device/device.hpp"
+#include "parallel/collectives/shm_collectives.hpp"
+#include "runtime/memory/shared_memory.hpp"
+
+namespace troupe {
+namespace {
+
+/// Tensor ranks do the same work at the same time.
+constexpr std::chrono::milliseconds tensor_timeout = std::chrono::seconds(30);
+/// A stage waits as long as the one before it computes, and so do the ranks that wait for it. Who
+/// is gone is told by supervision, not by this.
+constexpr std::chrono::milliseconds step_timeout = std::chrono::minutes(10);
+
+constexpr std::size_t slot_bytes = 1u << 20;
+
+/// All workers are on one machine.
+constexpr const char* loopback_interface = "lo";
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerGroups>> WorkerGroups::open(ActorContext& context,
+                                                         const WorkerSpec& spec,
+                                                         std::size_t stage_bytes) {
+  TROUPE_TRY(const Mesh mesh, mesh_of(spec));
+  std::unique_ptr<WorkerGroups> groups(new WorkerGroups(mesh, spec));
+  // A stage can be two passes ahead of the next one.
+  const std::size_t stage_room = std::max(default_mailbox_bytes, 3 * stage_bytes);
+  TROUPE_CHECK(groups->open_group(context, "tensor", mesh.group(MeshDimension::tensor, spec.rank),
+                                  groups->tensor_, default_mailbox_bytes));
+  TROUPE_CHECK(groups->open_group(context, "pipeline",
+                                  mesh.group(MeshDimension::pipeline, spec.rank), groups->pipeline_,
+                                  stage_room));
+  if (spec.expert_parallel_size > 1) {
+    TROUPE_CHECK(groups->open_group(context, "experts", mesh.dispatch_group(spec.rank),
+                                    groups->experts_, default_mailbox_bytes));
+  }
+  return groups;
+}
+
+Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view name,
+                                      std::vector<int> ranks, Group& group,
+                                      std::size_t room_bytes) {
+  group.own = static_cast<int>(std::ranges::find(ranks, spec_.rank) - ranks.begin());
+  group.ranks = std::move(ranks);
+  const auto size = static_cast<int>(group.ranks.size());
+  if (size < 2) return {};
+  if (spec_.collectives == "shm") return attach(context, name, group, room_bytes);
+  if (spec_.collectives != "gloo") {
+    return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or gloo",
+                spec_.collectives);
+  }
+  TROUPE_TRY(group.rendezvous,
+             GlooRendezvous::announce(loopback_interface, group.own, size, room_bytes));
+  return {};
+}
+
+Result<void> WorkerGroups::attach(ActorContext& context, std::string_view name, Group& group,
+                                  std::size_t room_bytes) {
+  const auto size = static_cast<int>(group.ranks.size());
+  const std::string region_name =
+      fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name, group.ranks.front());
+  TROUPE_TRY(UniqueFd fd, context.shared_memory(
+                              region_name, shm_collectives_bytes(size, slot_bytes, room_bytes)));
+  TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
+  TROUPE_TRY(group.collectives,
+             ShmCollectives::attach(std::move(region), group.own, size, room_bytes));
+  return {};
+}
+
+GroupAddresses WorkerGroups::addresses() const {
+  const auto of = [](const Group& group) {
+    return group.rendezvous ? group.rendezvous->addresses() : std::string();
+  };
+  return {.tensor = of(tensor_), .pipeline = of(pipeline_), .experts = of(experts_)};
+}
+
+Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& recorder) {
+  // Every rank connects its groups in this order, so that none waits for one that waits for it.
+  const std::pair<Group*, const std::vector<std::string>*> groups[] = {
+      {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
+  for (const auto& [group, addresses] : groups) {
+    if (group->rendezvous) {
+      TROUPE_TRY(group->collectives, std::move(*group->rendezvous).connect(*addresses));
+      group->rendezvous.reset();
+    }
+    if (group->collectives) {
+      group->collectives->set_timeout(group == &tensor_ ? tensor_timeout : step_timeout);
+      const SpanKind kind = group == &pipeline_ ? SpanKind::stage : SpanKind::exchange;
+      group->collectives =
+          std::make_unique<TimedCollectives>(std::move(group->collectives), recorder, kind);
+    }
+  }
+  return {};
+}
+
+Result<void> WorkerGroups::join_devices(Ops& ops) {
+  const std::pair<Group*, const char*> groups[] = {
+      {&tensor_, "tensor"}, {&pipeline_, "pipeline"}, {&experts_, "experts"}};
+  for (const auto& [group, name] : groups) {
+    if (!group->collectives) continue;
+    TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, name));
+  }
+  // They connect at the same time, and are waited for one after another.
+  for (const auto& [group, name] : groups) {
+    if (group->on_device) TROUPE_CHECK(group->on_device->barrier());
+  }
+  return {};
+}
+
+ParallelContext WorkerGroups::context() const {
+  const auto of = [](const Group& group) {
+    Collectives* const host = group.collectives.get();
+    return RankGroup(host, group.on_device ? group.on_device.get() : host);
+  };
+  return {.mesh = mesh_,
+          .rank = spec_.rank,
+          .sequence_parallel = spec_.sequence_parallel,
+          .tensor = of(tensor_),
+          .pipeline = of(pipeline_),
+          .experts = of(experts_)};
+}
+
+void WorkerGroups::abort() {
+  for (Group* group : {&tensor_, &pipeline_, &experts_}) {
+    if (group->on_device) group->on_device->abort();
+    if (group->collectives) group->collectives->abort();
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "launcher/batch/input/request_parser.hpp"
+
+namespace troupe {
+
+/// Grows whenever the same completion would be written in another way.
+inline constexpr int answer_format_version = 1;
+
+/// What all answers of a job share.
+struct JobIdentity {
+  std::uint64_t id = 0;      ///< part of every answer's id; from make_job_id
+  std::int64_t created = 0;  ///< the job's start, seconds since 1970
+};
+
+/// A job's id: a fixed function of its name and input path.
+std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
+
+/// One line of the output file, without its newline: {id, custom_id, response, error}. The body is
+/// OpenAI's chat.completion or text_completion; each choice has vLLM's stop_reason (the stop string
+/// or the stop token's id; null if the limit or the model's own end came), and token_ids,
+/// prompt_token_ids and prompt_logprobs where they were asked for (the last two in the choices of a
+/// completion, beside those of a chat: as vLLM). usage counts the prompt once and the tokens of all
+/// choices. Choices and usage are a function of header and completion alone; keys have a fixed
+/// order. A completion that failed becomes an error line.
+///
+/// logprobs of completions: tokens, token_logprobs, top_logprobs (the chosen token and the best
+/// ones, as OpenAI: up to n + 1), text_offset (code points from the beginning of the text). With
+/// echo the prompt's tokens come first, the first of them with null.
+std::string format_answer(const RequestHeader& header, const Completion& completion,
+                          const JobIdentity& job);
+
+/// The error line {id, custom_id or null, line, response: null, error: {code, message}}.
+std::string format_error(const LineError& error, const JobIdentity& job);
+
+}  // namespace troupe

@@ -1,0 +1,232 @@
+#include "launcher/batch/output/batch_writer.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/batch/input/byte_source.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr auto sync_interval = std::chrono::seconds(1);
+constexpr auto look_interval = std::chrono::milliseconds(50);
+/// Text of one packed member, about.
+constexpr std::size_t member_bytes = std::size_t{4} << 20;
+
+Error write_error(int why, const std::string& path) {
+  const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
+  return fail(full ? ErrorCode::resource_exhausted : ErrorCode::io,
+              "cannot write the output {}: {}", path, std::strerror(why));
+}
+
+Error open_error(int why, const std::string& path) {
+  const bool refused = why == EACCES || why == EPERM || why == EROFS;
+  return fail(refused ? ErrorCode::permission_denied : ErrorCode::io,
+              "cannot write the output {}: {}", path, std::strerror(why));
+}
+
+bool same_file(const struct stat& output, const std::string& input_path) {
+  struct stat input{};
+  return !input_path.empty() && ::stat(input_path.c_str(), &input) == 0 &&
+         input.st_dev == output.st_dev && input.st_ino == output.st_ino;
+}
+
+Result<void> check_existing(const std::string& path, const struct stat& status,
+                            const OutputOptions& options) {
+  if (S_ISDIR(status.st_mode)) {
+    return fail(ErrorCode::invalid_argument, "the output {} is a folder; it must be a file", path);
+  }
+  if (S_ISREG(status.st_mode) && same_file(status, options.input_path)) {
+    return fail(ErrorCode::invalid_argument, "the output {} is the input file itself", path);
+  }
+  return {};
+}
+
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+Result<void> check_folder(const std::string& path) {
+  const std::string folder = folder_of(path);
+  struct stat status{};
+  if (::stat(folder.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return fail(ErrorCode::not_found,
+                  "the folder of the output {} does not exist; make it first: mkdir -p {}", path,
+                  folder);
+    }
+    return open_error(errno, path);
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return fail(ErrorCode::invalid_argument, "the output {}: {} is not a folder", path, folder);
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return open_error(errno, path);
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_output(const std::string& path, const OutputOptions& options) {
+  if (path == standard_stream) return {};
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return open_error(errno, path);
+    return check_folder(path);
+  }
+  TROUPE_CHECK(check_existing(path, status, options));
+  if (::access(path.c_str(), W_OK) != 0) return open_error(errno, path);
+  return {};
+}
+
+Result<BatchWriter> BatchWriter::open(const std::string& path, OutputOptions options) {
+  TROUPE_CHECK(check_output(path, options));
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  const bool standard = path == standard_stream;
+  UniqueFd fd(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                       : ::open(path.c_str(), flags, 0644));
+  while (!fd && errno == ENXIO) {  // a FIFO that nobody reads yet
+    if (options.keep_waiting && !options.keep_waiting()) {
+      return fail(ErrorCode::cancelled, "nobody reads the output {}", path);
+    }
+    std::this_thread::sleep_for(look_interval);
+    fd.reset(::open(path.c_str(), flags, 0644));
+  }
+  if (!fd) return open_error(errno, path);
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) return open_error(errno, path);
+  const bool regular = !standard && S_ISREG(status.st_mode);
+  BatchWriter writer(std::move(fd), standard ? "standard output" : path, regular,
+                     std::move(options));
+  if (regular) TROUPE_CHECK(writer.begin_file(folder_of(path)));
+  return writer;
+}
+
+Result<void> BatchWriter::begin_file(const std::string& folder) {
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return fail_errno(errno, fmt::format("cannot lock {}", path_));
+    return fail(ErrorCode::already_exists, "another process is writing the output {}", path_);
+  }
+  struct stat status{};  // under the lock
+  if (::fstat(fd_.get(), &status) != 0) return open_error(errno, path_);
+  has_name_ = status.st_nlink > 0;
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size != options_.size_before.value_or(size)) {
+    return fail(ErrorCode::already_exists,
+                "the output {} was written by others while this job began: it had {} bytes, and "
+                "has {}",
+                path_, *options_.size_before, size);
+  }
+  sync_folder(folder);
+  if (size <= options_.keep_bytes) return {};
+  // Synced before the fingerprint of a new job vouches for what is in the file.
+  if (::ftruncate(fd_.get(), static_cast<off_t>(options_.keep_bytes)) != 0 ||
+      ::fsync(fd_.get()) != 0) {
+    return open_error(errno, path_);
+  }
+  return {};
+}
+
+BatchWriter::BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options)
+    : fd_(std::move(fd)),
+      path_(std::move(path)),
+      is_regular_(is_regular),
+      options_(std::move(options)),
+      compression_(compression_of_name(path_)),
+      last_sync_(std::chrono::steady_clock::now()) {}
+
+Result<void> BatchWriter::append(std::string_view line) {
+  if (compression_ == Compression::none) pending_.clear();
+  pending_ += line;
+  pending_ += '\n';
+  unsynced_ = true;
+  const auto now = std::chrono::steady_clock::now();
+  if (compression_ == Compression::none) {
+    TROUPE_CHECK(write(pending_));
+  } else if (pending_.size() >= member_bytes) {
+    last_sync_ = now;
+    return sync();
+  }
+  return sync_if_due(now);
+}
+
+Result<void> BatchWriter::write(std::string_view bytes) {
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    std::size_t count = bytes.size() - written;
+    if (!is_regular_) {
+      TROUPE_CHECK(wait_for_room());
+      count = std::min<std::size_t>(count, PIPE_BUF);  // so much fits if anything does
+    }
+    const ssize_t done = ::write(fd_.get(), bytes.data() + written, count);
+    if (done >= 0) {
+      written += static_cast<std::size_t>(done);
+      continue;
+    }
+    if (errno == EINTR || errno == EAGAIN) continue;
+    const int why = errno;
+    const off_t size = is_regular_ ? ::lseek(fd_.get(), 0, SEEK_END) : -1;
+    if (written > 0 && size >= static_cast<off_t>(written)) {
+      if (::ftruncate(fd_.get(), size - static_cast<off_t>(written)) != 0) {
+        return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
+      }
+    }
+    return write_error(why, path_);
+  }
+  return {};
+}
+
+Result<void> BatchWriter::wait_for_room() {
+  for (;;) {
+    pollfd descriptor{fd_.get(), POLLOUT, 0};
+    const int ready = ::poll(&descriptor, 1, static_cast<int>(look_interval.count()));
+    if (ready > 0) return {};  // or broken: the write tells how
+    if (ready < 0 && errno != EINTR) return write_error(errno, path_);
+    if (options_.keep_waiting && !options_.keep_waiting()) {
+      return fail(ErrorCode::cancelled, "nobody reads the output {}", path_);
+    }
+  }
+}
+
+Result<void> BatchWriter::sync_if_due(std::chrono::steady_clock::time_point now) {
+  if (!unsynced_ || now - last_sync_ < sync_interval) return {};
+  last_sync_ = now;
+  return sync();
+}
+
+Result<void> BatchWriter::finish() { return unsynced_ ? sync() : Result<void>{}; }
+
+Result<void> BatchWriter::sync() {
+  unsynced_ = false;
+  if (compression_ != Compression::none) {
+    packed_.clear();
+    TROUPE_CHECK(append_member(compression_, pending_, packed_));
+    pending_.clear();
+    TROUPE_CHECK(write(packed_));
+  }
+  if (!is_regular_) return {};
+  struct stat status{};
+  if (::fsync(fd_.get()) != 0 || ::fstat(fd_.get(), &status) != 0) return write_error(errno, path_);
+  if (has_name_ && status.st_nlink == 0) {
+    return fail(ErrorCode::not_found, "the output {} was deleted while this job wrote it", path_);
+  }
+  return {};
+}
+
+void sync_folder(const std::string& folder) {
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory) (void)::fsync(directory.get());
+}
+
+}  // namespace troupe

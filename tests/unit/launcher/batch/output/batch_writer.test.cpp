@@ -1,0 +1,183 @@
+#include "launcher/batch/output/batch_writer.hpp"
+
+#include <array>
+#include <csignal>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "runtime/process/unique_fd.hpp"
+#include "tests/unit/launcher/batch/temp_folder.hpp"
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+using BatchWriting = TempFolder;
+
+TEST_F(BatchWriting, appends_whole_lines_to_a_new_file) {
+  auto writer = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  EXPECT_TRUE(writer->append("one").ok());
+  EXPECT_EQ(read(path("out")), "one\n");
+  EXPECT_TRUE(writer->append("two").ok());
+  EXPECT_TRUE(writer->finish().ok());
+  EXPECT_EQ(read(path("out")), "one\ntwo\n");
+}
+
+TEST_F(BatchWriting, keeps_so_much_of_a_file_and_cuts_the_rest_off) {
+  write("out", "precious\ntorn");
+  ASSERT_TRUE(check_output(path("out"), {}).ok());
+  EXPECT_EQ(read(path("out")), "precious\ntorn") << "looking must not change the file";
+  {
+    auto writer = BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 9});
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    EXPECT_TRUE(writer->append("new").ok());
+  }
+  EXPECT_EQ(read(path("out")), "precious\nnew\n");
+  ASSERT_TRUE(BatchWriter::open(path("out"), {}).ok());
+  EXPECT_EQ(read(path("out")), "");
+}
+
+TEST_F(BatchWriting, cuts_nothing_off_a_file_that_is_not_the_one_that_was_looked_at) {
+  write("out", "theirs\nand more\n");
+  const auto other =
+      BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 7, .size_before = 7});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::already_exists);
+  EXPECT_EQ(other.error().message,
+            fmt::format("the output {} was written by others while this job began: it had 7 bytes, "
+                        "and has 16",
+                        path("out")));
+  EXPECT_EQ(read(path("out")), "theirs\nand more\n");
+  EXPECT_TRUE(
+      BatchWriter::open(path("out"), {.input_path = {}, .keep_bytes = 7, .size_before = 16}).ok());
+  EXPECT_EQ(read(path("out")), "theirs\n");
+}
+
+TEST_F(BatchWriting, notices_that_the_file_was_deleted) {
+  auto writer = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  ASSERT_TRUE(writer->append("one").ok());
+  ASSERT_TRUE(writer->finish().ok());
+  fs::remove(path("out"));
+  ASSERT_TRUE(writer->append("two").ok());
+  const auto synced = writer->finish();
+  ASSERT_FALSE(synced.ok());
+  EXPECT_EQ(synced.error().code, ErrorCode::not_found);
+  EXPECT_EQ(synced.error().message,
+            fmt::format("the output {} was deleted while this job wrote it", path("out")));
+}
+
+TEST_F(BatchWriting, packs_the_lines_between_two_syncs_into_a_member) {
+  for (const char* name : {"out.gz", "out.zst"}) {
+    auto writer = BatchWriter::open(path(name), {});
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    EXPECT_TRUE(writer->append("one").ok());
+    EXPECT_TRUE(writer->append("two").ok());
+    EXPECT_EQ(read(path(name)), "") << "nothing was synced yet";
+    const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+    EXPECT_TRUE(writer->sync_if_due(later).ok());
+    EXPECT_EQ(lines_of(path(name), 100), (Lines{{1, "one"}, {2, "two"}}));
+    const auto first_member = read(path(name)).size();
+    EXPECT_EQ(*whole_member_bytes(path(name), compression_of_name(name)), first_member);
+    EXPECT_TRUE(writer->append("three").ok());
+    EXPECT_TRUE(writer->finish().ok());
+    EXPECT_EQ(lines_of(path(name), 100), (Lines{{1, "one"}, {2, "two"}, {3, "three"}}));
+  }
+}
+
+TEST_F(BatchWriting, gives_a_pipe_that_nobody_reads_up_when_it_is_told_to) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  bool waits = true;
+  const OutputOptions options{.input_path = {}, .keep_bytes = 0, .keep_waiting = [&] {
+                                return std::exchange(waits, false);
+                              }};
+  const auto lonely = BatchWriter::open(path("fifo"), options);
+  ASSERT_FALSE(lonely.ok());
+  EXPECT_EQ(lonely.error().code, ErrorCode::cancelled);
+  const UniqueFd reader(::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK));
+  auto writer = BatchWriter::open(path("fifo"), options);
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  EXPECT_TRUE(writer->append("one").ok());
+  std::array<char, 8> got{};
+  EXPECT_EQ(::read(reader.get(), got.data(), got.size()), 4);
+  const auto stuck = writer->append(std::string(1 << 20, 'x'));
+  ASSERT_FALSE(stuck.ok());
+  EXPECT_EQ(stuck.error().code, ErrorCode::cancelled);
+}
+
+TEST_F(BatchWriting, never_overwrites_its_own_input) {
+  write("in", "requests\n");
+  fs::create_symlink(path("in"), path("link"));
+  for (const char* name : {"in", "link"}) {
+    const auto writer = BatchWriter::open(path(name), {.input_path = path("in")});
+    ASSERT_FALSE(writer.ok());
+    EXPECT_EQ(writer.error().message,
+              fmt::format("the output {} is the input file itself", path(name)));
+  }
+  EXPECT_EQ(read(path("in")), "requests\n");
+}
+
+TEST_F(BatchWriting, says_before_the_start_what_cannot_be_written) {
+  const auto orphan = check_output(path("no/folder/out"), {});
+  ASSERT_FALSE(orphan.ok());
+  EXPECT_EQ(orphan.error().code, ErrorCode::not_found);
+  EXPECT_EQ(orphan.error().message,
+            fmt::format("the folder of the output {} does not exist; make it first: mkdir -p {}",
+                        path("no/folder/out"), path("no/folder")));
+  const auto folder = check_output(path(""), {});
+  ASSERT_FALSE(folder.ok());
+  EXPECT_EQ(folder.error().code, ErrorCode::invalid_argument);
+  write("file", "x");
+  const auto below = check_output(path("file/out"), {});
+  ASSERT_FALSE(below.ok());
+  EXPECT_FALSE(fs::exists(path("out")));
+  EXPECT_TRUE(check_output(path("out"), {}).ok());
+  EXPECT_FALSE(fs::exists(path("out"))) << "looking must not create the file";
+}
+
+TEST_F(BatchWriting, keeps_a_second_job_off) {
+  const auto first = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(first.ok());
+  const auto second = BatchWriter::open(path("out"), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().message,
+            fmt::format("another process is writing the output {}", path("out")));
+}
+
+TEST_F(BatchWriting, cuts_a_line_off_again_that_the_disk_took_only_partly) {
+  auto writer = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append(std::string(99, 'a')).ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = before;
+  limit.rlim_cur = 150;  // stands for a full disk: the next write takes 50 bytes, then fails
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto torn = writer->append(std::string(99, 'b'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(torn.ok());
+  EXPECT_EQ(torn.error().code, ErrorCode::resource_exhausted) << torn.error().message;
+  EXPECT_EQ(read(path("out")), std::string(99, 'a') + "\n");
+  EXPECT_TRUE(writer->append("c").ok());
+  EXPECT_EQ(read(path("out")), std::string(99, 'a') + "\nc\n");
+}
+
+TEST_F(BatchWriting, reports_a_full_device_and_syncs_once_a_second) {
+  auto full = BatchWriter::open("/dev/full", {});
+  ASSERT_TRUE(full.ok()) << full.error().message;
+  const auto result = full->append("x");
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::resource_exhausted);
+  EXPECT_EQ(result.error().message, "cannot write the output /dev/full: No space left on device");
+  auto writer = BatchWriter::open(path("out"), {});
+  ASSERT_TRUE(writer->append("x").ok());
+  EXPECT_TRUE(writer->sync_if_due(std::chrono::steady_clock::now() + std::chrono::hours(1)).ok());
+}
+
+}  // namespace
+}  // namespace troupe
