@@ -81,7 +81,6 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
       {"the dtype", plan.engine.bf16 ? "bfloat16" : "float32"},
       {"engine.max_model_len", fmt::format("{}", plan.engine.max_model_len)},
       {"job.seed", fmt::format("{}", config.job.seed)},
-      {"the form of answers", fmt::format("{}", answer_format_version)},
   };
   // Without it answers of GPUs may differ anyway; CPUs have bits of their own.
   if (plan.engine.deterministic) {

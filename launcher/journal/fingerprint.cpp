@@ -28,6 +28,15 @@ std::string_view value_of(const Fingerprint& fingerprint, std::string_view name)
   return absent;
 }
 
+Result<void> check_format(const std::string& path, const nlohmann::ordered_json& json) {
+  const int format = json.value("format", 1);
+  if (format == journal_format) return {};
+  return fail(ErrorCode::unsupported,
+              "{} was written by {} of Troupe, which gives other ids, seeds and error lines: that "
+              "version can go on with the job, this one cannot",
+              path, format == 1 ? "version 0.1.0" : "a later version");
+}
+
 Result<void> write_all(const std::string& path, std::string_view text) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
@@ -69,6 +78,7 @@ Result<Fingerprint> read_fingerprint(const std::string& path) {
     for (const auto& [name, value] : json.at("answers_depend_on").items()) {
       fingerprint.parts.push_back({name, value.get<std::string>()});
     }
+    TROUPE_CHECK(check_format(path, json));
   } catch (const std::exception&) {
     return fail(ErrorCode::corrupt_data, "{} is no fingerprint of a job", path);
   }
@@ -78,7 +88,8 @@ Result<Fingerprint> read_fingerprint(const std::string& path) {
 Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint) {
   ordered_json parts = ordered_json::object();
   for (const auto& part : fingerprint.parts) parts[part.name] = part.value;
-  const ordered_json json = {{"job_id", fmt::format("{:016x}", fingerprint.identity.id)},
+  const ordered_json json = {{"format", journal_format},
+                             {"job_id", fmt::format("{:016x}", fingerprint.identity.id)},
                              {"created", fingerprint.identity.created},
                              {"answers_depend_on", std::move(parts)}};
   const std::string fresh = path + ".new";
@@ -99,19 +110,19 @@ Result<std::string> content_mark(const std::string& path, std::uint64_t most_byt
   const auto size = std::filesystem::file_size(path, problem);
   if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
   std::string chunk(std::size_t{1} << 20, '\0');
-  std::pair<std::uint64_t, std::uint64_t> hash{0, 0};
+  Hasher128 hasher;
   for (std::uint64_t left = most_bytes; left > 0 && file;) {
     TROUPE_CHECK(check_goes_on(keep_going, path));
     file.read(chunk.data(),
               static_cast<std::streamsize>(std::min<std::uint64_t>(chunk.size(), left)));
     const auto got = static_cast<std::size_t>(file.gcount());
-    left -= got;
-    const auto next = hash_128(std::string_view(chunk).substr(0, got), hash.first ^ hash.second);
-    hash = {next.first, next.second ^ (hash.second << 1 | hash.second >> 63)};
     if (got == 0) break;
+    left -= got;
+    hasher.add(std::string_view(chunk).substr(0, got));
   }
   if (file.bad()) return fail(ErrorCode::io, "cannot read {}", path);
-  return fmt::format("{} bytes, hash {:016x}{:016x}", size, hash.first, hash.second);
+  const auto [high, low] = hasher.hash();
+  return fmt::format("{} bytes, hash {:016x}{:016x}", size, high, low);
 }
 
 }  // namespace troupe

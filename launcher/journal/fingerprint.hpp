@@ -10,6 +10,10 @@
 
 namespace troupe {
 
+/// Grows whenever ids, seeds or lines of the same job would be written in another way. 1: version
+/// 0.1.0, which did not record it.
+inline constexpr int journal_format = 2;
+
 /// What the answers of a job depend on, in words that can be compared and shown: its input, model,
 /// seed, limits. Topology and hosts are no part of it. Kept beside the output, so that a job that
 /// is gone on with gives its answers the same ids and times, and a changed one is noticed.
@@ -26,7 +30,8 @@ struct Fingerprint {
 /// A sentence for each part that is not the same: "job.seed was 0, is 1".
 std::vector<std::string> differences(const Fingerprint& before, const Fingerprint& now);
 
-/// Reads the file at `path`. Errors: not_found; corrupt_data.
+/// Reads the file at `path`. Errors: not_found; corrupt_data; unsupported for one of another
+/// journal_format, with the version that wrote it.
 Result<Fingerprint> read_fingerprint(const std::string& path);
 
 /// Replaces the file at `path` as a whole, on the disk when this returns. Errors: io.

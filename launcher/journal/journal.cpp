@@ -82,6 +82,10 @@ Result<void> Journal::read_past() {
   const std::string& output = options_.output;
   const bool force = options_.mode == ResumeMode::force;
   auto before = read_fingerprint(fingerprint_file(output));
+  if (!before.ok() && before.error().code == ErrorCode::unsupported) {
+    return fail(ErrorCode::unsupported, "{}. To begin anew: --overwrite, or another --output",
+                before.error().message);
+  }
   if (!before.ok() && !force) {
     return fail(before.error().code,
                 "{}; to go on with {} nevertheless: --resume=force; to begin anew: --overwrite",

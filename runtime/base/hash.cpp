@@ -1,43 +1,31 @@
 #include "runtime/base/hash.hpp"
 
+#include <new>
+
+#include <xxhash.h>
+
 namespace troupe {
 namespace {
 
-std::uint64_t load_little_endian(std::string_view bytes) {
-  std::uint64_t word = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return word;
-}
-
-std::uint64_t fold_multiply(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
+Hash128 halves(const XXH128_hash_t& hash) { return {hash.high64, hash.low64}; }
 
 }  // namespace
 
-std::pair<std::uint64_t, std::uint64_t> hash_128(std::string_view text, std::uint64_t seed) {
-  // Odd constants with balanced bits: the fractional parts of pi, e and the golden ratio.
-  constexpr std::uint64_t pi = 0x243f6a8885a308d3ULL;
-  constexpr std::uint64_t e = 0xb7e151628aed2a6bULL;
-  constexpr std::uint64_t phi = 0x9e3779b97f4a7c15ULL;
-  std::uint64_t first = mix(seed + phi) ^ pi;
-  std::uint64_t second = mix(seed + pi) ^ e;
-  for (std::size_t i = 0; i < text.size(); i += 8) {
-    const std::uint64_t word = load_little_endian(text.substr(i, 8));
-    first = fold_multiply(first ^ word, phi) + word;
-    second = fold_multiply(second + word, e) ^ word;
-  }
-  return {mix(first ^ text.size()), mix(second + text.size() * phi)};
+Hash128 hash_128(std::string_view text, std::uint64_t seed) {
+  return halves(XXH3_128bits_withSeed(text.data(), text.size(), seed));
 }
+
+Hasher128::Hasher128() : state_(XXH3_createState()) {
+  if (!state_) throw std::bad_alloc();
+  XXH3_128bits_reset(state_.get());
+}
+
+void Hasher128::add(std::string_view piece) {
+  XXH3_128bits_update(state_.get(), piece.data(), piece.size());
+}
+
+Hash128 Hasher128::hash() const { return halves(XXH3_128bits_digest(state_.get())); }
+
+void Hasher128::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 
 }  // namespace troupe

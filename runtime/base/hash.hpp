@@ -1,15 +1,35 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <utility>
 
+struct XXH3_state_s;
+
 namespace troupe {
 
-/// A 128-bit hash of `text`, the same on every machine and in every version: answer ids and derived
-/// seeds depend on it. Not cryptographic. Two lanes of multiply-and-fold over 8 bytes at a time
-/// (the construction of wyhash, Wang Yi 2019), each finished with the mixer of SplitMix64 (Steele,
-/// Lea, Flood 2014).
-std::pair<std::uint64_t, std::uint64_t> hash_128(std::string_view text, std::uint64_t seed = 0);
+/// The two halves of a 128-bit hash, the high one first.
+using Hash128 = std::pair<std::uint64_t, std::uint64_t>;
+
+/// XXH3-128 of `text` (https://xxhash.com), the same on every machine and in every version: answer
+/// ids, derived seeds and fingerprints depend on it. Not cryptographic. Printed as 32 digits it is
+/// what `xxhsum -H128` prints.
+Hash128 hash_128(std::string_view text, std::uint64_t seed = 0);
+
+/// hash_128 of text that comes in pieces. One thread at a time.
+class Hasher128 {
+ public:
+  Hasher128();
+  void add(std::string_view piece);
+  /// The hash of all pieces so far.
+  Hash128 hash() const;
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, Free> state_;
+};
 
 }  // namespace troupe

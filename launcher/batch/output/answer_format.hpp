@@ -8,9 +8,6 @@
 
 namespace troupe {
 
-/// Grows whenever the same completion would be written in another way.
-inline constexpr int answer_format_version = 1;
-
 /// What all answers of a job share.
 struct JobIdentity {
   std::uint64_t id = 0;      ///< part of every answer's id; from make_job_id

@@ -244,6 +244,28 @@ TEST_F(JournalTest, says_what_is_not_as_it_was_and_goes_on_when_forced) {
       << "the forced job is the one there is now";
 }
 
+TEST_F(JournalTest, of_another_version_is_refused_with_that_reason_even_when_forced) {
+  run(job("0"), {answer("a")});
+  const std::string ours = read(fingerprint());
+  const std::string format = fmt::format("\"format\": {},", journal_format);
+  const std::size_t place = ours.find(format);
+  ASSERT_NE(place, ours.npos) << ours;
+  for (const auto& [theirs, version] :
+       {std::pair{"", "version 0.1.0"}, {"\"format\": 99,", "later"}}) {
+    std::string text = ours;
+    write(fingerprint(), text.replace(place, format.size(), theirs));
+    for (const ResumeMode mode : {ResumeMode::automatic, ResumeMode::force}) {
+      const auto refused = open(mode, job("0"));
+      ASSERT_FALSE(refused.ok()) << version;
+      EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+      EXPECT_THAT(refused.error().message, HasSubstr(version));
+      EXPECT_THAT(refused.error().message, HasSubstr("--overwrite"));
+    }
+  }
+  run(job("0"), {answer("b")}, ResumeMode::overwrite);
+  EXPECT_EQ(read(fingerprint()), ours);
+}
+
 TEST_F(JournalTest, refuses_content_that_nobody_vouches_for) {
   write(output(), "precious\n");
   for (const ResumeMode mode : {ResumeMode::automatic, ResumeMode::never}) {
