@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Counts what a listener refuses and sums it up in one line a second at most, so that no stranger
+/// can fill a log. Not synchronised.
+class RefusalLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `listener` begins each line, say "control plane".
+  explicit RefusalLog(std::string listener) : listener_(std::move(listener)) {}
+
+  /// Notes refusals. `why` is one of few fixed texts, e.g. "no TLS".
+  void note(std::string_view why, std::size_t count = 1);
+  /// "control plane: refused 31 connections (29 no TLS, 2 silent)" if there is something to tell
+  /// and the last line is at least a second old; else empty.
+  std::string take_line(Clock::time_point now);
+  /// When take_line is due; the end of time if there is nothing to tell.
+  Clock::time_point due() const;
+
+ private:
+  std::string listener_;
+  std::map<std::string, std::size_t, std::less<>> counts_;
+  Clock::time_point next_line_{};
+};
+
+}  // namespace troupe

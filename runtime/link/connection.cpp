@@ -1,0 +1,117 @@
+#include "runtime/link/connection.hpp"
+
+namespace troupe {
+namespace {
+
+/// What one connection may read and write while others wait.
+constexpr std::size_t turn_bytes = std::size_t{1} << 20;
+
+}  // namespace
+
+Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
+  const std::size_t bytes = frame.bytes().size();
+  if (bytes > limits_.max_frame_bytes) {
+    return fail(ErrorCode::invalid_argument, "a frame of {} bytes to {}, the limit is {}", bytes,
+                peer_.text(), limits_.max_frame_bytes);
+  }
+  std::unique_lock lock(mutex_);
+  const auto has_room = [&] {
+    return over_ || queue_.empty() || queue_.queued_bytes() + bytes <= limits_.max_queued_bytes;
+  };
+  const bool may_wait = std::this_thread::get_id() != requests_.loop_thread;
+  if (!has_room() && (!may_wait || !room_.wait_for(lock, wait, has_room))) {
+    return fail(ErrorCode::resource_exhausted, "{} bytes are queued to {}, which is the limit",
+                queue_.queued_bytes(), peer_.text());
+  }
+  if (over_) return fail(ErrorCode::peer_died, "the link is over: {}", over_->message);
+  queue_.push(std::move(frame));
+  if (std::exchange(flush_asked_, true)) return {};
+  lock.unlock();
+  requests_.flush(shared_from_this());
+  return {};
+}
+
+std::size_t Connection::queued_bytes() const {
+  std::lock_guard lock(mutex_);
+  return queue_.queued_bytes();
+}
+
+void Connection::attach(UniqueFd socket, std::unique_ptr<TlsSession> session) {
+  socket_ = std::move(socket);
+  session_ = std::move(session);
+}
+
+bool Connection::wants_to_write() {
+  if (!session_) return false;
+  if (session_->wants_write()) return true;
+  std::lock_guard lock(mutex_);
+  return open_ && !queue_.empty();
+}
+
+Result<void> Connection::open_if_proven() {
+  TROUPE_TRY(const bool proven, session_->handshake());
+  if (!proven) return {};
+  if (is_accepted_) {
+    TROUPE_TRY(peer_, LinkPeer::parse(session_->identity()));
+  }
+  open_ = true;
+  if (events_->on_open) events_->on_open(shared_from_this());
+  return {};
+}
+
+Result<bool> Connection::on_ready() {
+  if (!session_) return false;
+  if (!open_) {
+    TROUPE_CHECK(open_if_proven());
+    if (!open_) return false;
+  }
+  TROUPE_TRY(const bool more_to_read, read());
+  TROUPE_TRY(const bool more_to_write, write());
+  return more_to_read || more_to_write;
+}
+
+Result<bool> Connection::read() {
+  std::size_t turn = 0;
+  std::vector<std::byte> frame;
+  while (turn < turn_bytes) {
+    TROUPE_TRY(const std::size_t count, session_->read(reader_.room()));
+    if (count == 0) return false;
+    turn += count;
+    TROUPE_CHECK(reader_.filled(count));
+    if (reader_.take(frame)) events_->on_frame(shared_from_this(), frame);
+  }
+  return true;
+}
+
+Result<bool> Connection::write() {
+  std::size_t turn = 0;
+  std::unique_lock lock(mutex_);
+  flush_asked_ = false;
+  while (turn < turn_bytes) {
+    const auto bytes = queue_.front();
+    if (bytes.empty()) return false;
+    lock.unlock();  // encrypting takes its time, and the bytes stay where they are
+    TROUPE_TRY(const std::size_t count, session_->write(bytes));
+    lock.lock();
+    if (count == 0) return false;
+    turn += count;
+    queue_.sent(count);
+    room_.notify_all();
+  }
+  return true;
+}
+
+void Connection::finish(const Error& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (over_) return;
+    over_ = why;
+    room_.notify_all();
+  }
+  if (open_) session_->say_goodbye();
+  session_.reset();
+  socket_.reset();
+  if ((open_ || !is_accepted_) && events_->on_closed) events_->on_closed(shared_from_this(), why);
+}
+
+}  // namespace troupe

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "runtime/link/link.hpp"
+#include "runtime/link/tls_session.hpp"
+#include "runtime/process/unique_fd.hpp"
+
+namespace troupe {
+
+/// One TLS connection of a LinkLoop, open or on its way. send, queued_bytes and close are callable
+/// from any thread, everything else from the loop's.
+class Connection final : public TlsLink, public std::enable_shared_from_this<Connection> {
+ public:
+  /// What the loop does for it; callable from any thread, at any time.
+  struct Requests {
+    std::thread::id loop_thread;
+    std::function<void(std::shared_ptr<Connection>)> flush;  ///< calls on_ready soon
+    std::function<void(std::shared_ptr<Connection>)> close;
+  };
+
+  /// `peer`: whom it is made to; empty at a listener.
+  Connection(const LinkLimits& limits, Requests requests, std::shared_ptr<const LinkEvents> events,
+             LinkPeer peer)
+      : limits_(limits),
+        requests_(std::move(requests)),
+        events_(std::move(events)),
+        peer_(std::move(peer)),
+        is_accepted_(peer_.role.empty()),
+        reader_(limits.max_frame_bytes) {}
+
+  const LinkPeer& peer() const override { return peer_; }
+  Result<void> send(LinkFrame frame, std::chrono::milliseconds wait) override;
+  std::size_t queued_bytes() const override;
+  void close() override { requests_.close(shared_from_this()); }
+
+  /// Takes a socket that is connected or about to be, and the session on it.
+  void attach(UniqueFd socket, std::unique_ptr<TlsSession> session);
+  /// The socket may be ready, or frames are queued: goes on as far as it can without waiting. True
+  /// if it has more to do at once but others shall have a turn. An error says why the link is over.
+  Result<bool> on_ready();
+  /// Closes the socket, lets later sends fail with `why` and tells the user, if there is somebody
+  /// to tell.
+  void finish(const Error& why);
+
+  int fd() const { return socket_.get(); }
+  bool is_open() const { return open_; }
+  bool is_accepted() const { return is_accepted_; }
+  bool wants_to_write();
+
+ private:
+  Result<void> open_if_proven();
+  Result<bool> read();
+  Result<bool> write();
+
+  const LinkLimits& limits_;
+  const Requests requests_;
+  const std::shared_ptr<const LinkEvents> events_;
+  LinkPeer peer_;
+  const bool is_accepted_;
+  UniqueFd socket_;
+  std::unique_ptr<TlsSession> session_;
+  FrameReader reader_;
+  bool open_ = false;
+
+  mutable std::mutex mutex_;
+  std::condition_variable room_;
+  FrameQueue queue_;
+  bool flush_asked_ = false;
+  std::optional<Error> over_;
+};
+
+}  // namespace troupe

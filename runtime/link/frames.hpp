@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The bytes of one frame to be sent, with what keeps them alive until they are.
+class LinkFrame {
+ public:
+  /// Takes the bytes over.
+  explicit LinkFrame(std::vector<std::byte> bytes);
+  /// Borrows bytes that stay unchanged as long as `owner` lives.
+  LinkFrame(std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
+      : bytes_(bytes), owner_(std::move(owner)) {}
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> owner_;
+};
+
+/// Cuts a stream of bytes into frames: a little-endian u32 length and that many bytes. The bytes of
+/// a frame are read to where they stay. Not synchronised.
+class FrameReader {
+ public:
+  explicit FrameReader(std::size_t max_frame_bytes) : max_frame_bytes_(max_frame_bytes) {}
+
+  /// Where the next bytes of the stream belong; never empty, valid until filled() or take().
+  std::span<std::byte> room();
+  /// Notes that the first `bytes` of room() are read. corrupt_data for a frame above the limit.
+  Result<void> filled(std::size_t bytes);
+  /// True if a frame is whole, which moves to `frame`; to be called after each filled().
+  bool take(std::vector<std::byte>& frame);
+
+ private:
+  bool has_length() const { return length_filled_ == length_.size(); }
+
+  const std::size_t max_frame_bytes_;
+  std::array<std::byte, 4> length_{};
+  std::size_t length_filled_ = 0;
+  std::vector<std::byte> frame_;
+  std::size_t frame_filled_ = 0;
+};
+
+/// Frames on their way out. Small frames are packed into one piece, so that they share a TLS
+/// record; of a large one only the first piece is copied. Not synchronised.
+class FrameQueue {
+ public:
+  static constexpr std::size_t piece_bytes = std::size_t{16} << 10;  ///< a TLS record's payload
+
+  /// The frame must be shorter than 4 GiB.
+  void push(LinkFrame frame);
+  /// The bytes to write next, the same until sent() has accounted for all of them, whatever is
+  /// pushed meanwhile; empty when the queue is. A frame's memory is not released before.
+  std::span<const std::byte> front();
+  void sent(std::size_t bytes);
+
+  bool empty() const { return queued_bytes_ == 0; }
+  /// Everything that is not sent yet, lengths included.
+  std::size_t queued_bytes() const { return queued_bytes_; }
+
+ private:
+  void pack();
+
+  struct Entry {
+    LinkFrame frame;
+    std::size_t taken = 0;  ///< bytes of length and frame that went into pieces
+  };
+  std::deque<Entry> frames_;
+  std::vector<std::byte> piece_;
+  std::span<const std::byte> front_;  ///< of piece_, or of the first frame
+  bool front_is_frame_ = false;
+  std::size_t queued_bytes_ = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,421 @@
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "runtime/base/log.hpp"
+#include "runtime/base/refusal_log.hpp"
+#include "runtime/link/connection.hpp"
+#include "runtime/link/link.hpp"
+#include "runtime/link/strangers.hpp"
+#include "runtime/process/acceptor.hpp"
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  int family = AF_UNSPEC;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+Result<Address> look_up(const std::string& host, std::uint16_t port, bool numeric) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (numeric ? AI_NUMERICHOST : 0);
+  addrinfo* found = nullptr;
+  const int rc = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (rc != 0) {
+    return fail(ErrorCode::not_found, "no address of '{}': {}", host, ::gai_strerror(rc));
+  }
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  address.family = found->ai_family;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+void set(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+/// Messages leave at once, and a host that is gone shows after about 15 s. The kernel answers
+/// keepalives for a process that is stopped.
+void tune(int socket) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+/// True if what a stranger has sent may be the beginning of a TLS handshake record (RFC 8446, 5.1).
+bool begins_like_tls(int socket) {
+  unsigned char first[2];
+  const ssize_t count = ::recv(socket, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  return count > 0 && first[0] == 0x16 && (count == 1 || first[1] == 0x03);
+}
+
+struct Listener {
+  std::string name;
+  Acceptor acceptor;
+  LinkLoop::KeyOf key_of;
+  std::shared_ptr<const LinkEvents> events;
+  Strangers strangers;
+  RefusalLog refusals;
+  bool is_polled = true;
+};
+
+/// An accepted socket that has not sent anything.
+struct Silent {
+  UniqueFd socket;
+  Listener* listener;
+};
+
+class Loop final : public std::enable_shared_from_this<Loop> {
+ public:
+  explicit Loop(LinkLimits limits)
+      : limits_(limits),
+        outgoing_(std::numeric_limits<std::size_t>::max(), limits.handshake_timeout) {}
+
+  Result<void> start();
+  void stop();
+  Result<std::uint16_t> listen(const std::string& name, const std::string& address,
+                               LinkLoop::KeyOf key_of, LinkEvents events);
+  Result<std::shared_ptr<TlsLink>> connect(Address address, const LinkPeer& self,
+                                           const LinkPeer& peer, const Key& key, LinkEvents events);
+
+ private:
+  using Task = std::function<void()>;
+  /// False if the loop has stopped; the task is not run then.
+  bool post(Task task);
+  void run();
+  void run_tasks();
+  int milliseconds_to_wait() const;
+  void on_event(int fd);
+  void on_time(Clock::time_point now);
+  void accept(Listener& listener);
+  void on_first_bytes(int fd);
+  void refuse(Listener& listener, int fd, std::string_view why);
+  Connection::Requests requests();
+  void turn(const std::shared_ptr<Connection>& connection);
+  void drop(const std::shared_ptr<Connection>& connection, const Error& why);
+  bool poll(int operation, int fd, std::uint32_t events);
+
+  const LinkLimits limits_;
+  std::unique_ptr<TlsContext> tls_;
+  UniqueFd epoll_, wake_;
+  std::thread thread_;
+  std::thread::id thread_id_;
+  std::atomic<bool> stopping_ = false;
+
+  std::mutex mutex_;
+  std::vector<Task> tasks_;
+  bool stopped_ = false;
+
+  // The loop's thread only; by descriptor.
+  std::map<int, Listener> listeners_;
+  std::unordered_map<int, Silent> silent_;
+  std::unordered_map<int, std::shared_ptr<Connection>> connections_;
+  std::unordered_map<int, Listener*> listener_of_;  ///< of connections that are not open yet
+  Strangers outgoing_;                              ///< connections of ours that are not open yet
+  std::set<std::shared_ptr<Connection>> eager_;     ///< have more to do at once
+};
+
+Result<void> Loop::start() {
+  TROUPE_TRY(tls_, TlsContext::create());
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !wake_ || !poll(EPOLL_CTL_ADD, wake_.get(), EPOLLIN)) {
+    return fail_errno(errno, "cannot make an epoll set");
+  }
+  std::atomic<bool> ready = false;
+  thread_ = std::thread([this, &ready] {
+    thread_id_ = std::this_thread::get_id();
+    ready = true;
+    ready.notify_one();
+    run();
+  });
+  ready.wait(false);
+  return {};
+}
+
+void Loop::stop() {
+  if (!thread_.joinable() || stopping_.exchange(true)) return;
+  ::eventfd_write(wake_.get(), 1);
+  thread_.join();
+}
+
+bool Loop::poll(int operation, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+}
+
+bool Loop::post(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return false;
+    tasks_.push_back(std::move(task));
+  }
+  if (std::this_thread::get_id() != thread_id_) ::eventfd_write(wake_.get(), 1);
+  return true;
+}
+
+void Loop::run_tasks() {
+  std::vector<Task> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (auto& task : tasks) task();
+}
+
+void Loop::run() {
+  std::array<epoll_event, 64> ready;
+  while (!stopping_) {
+    const int count = ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
+                                   milliseconds_to_wait());
+    for (int i = 0; i < count; ++i) on_event(ready[static_cast<std::size_t>(i)].data.fd);
+    for (const auto& connection : std::exchange(eager_, {})) turn(connection);
+    run_tasks();
+    on_time(Clock::now());
+  }
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  run_tasks();  // links that were asked for are told, too
+  for (const auto& [fd, connection] : std::exchange(connections_, {})) {
+    connection->finish(fail(ErrorCode::cancelled, "this process closes its links"));
+  }
+  silent_.clear();
+  listeners_.clear();
+}
+
+int Loop::milliseconds_to_wait() const {
+  if (!eager_.empty()) return 0;
+  const auto now = Clock::now();
+  auto next = outgoing_.due();
+  for (const auto& [fd, listener] : listeners_) {
+    next = std::min({next, listener.strangers.due(), listener.refusals.due()});
+    if (listener.acceptor.rests(now)) next = std::min(next, listener.acceptor.rests_until());
+  }
+  if (next == Clock::time_point::max()) return -1;
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - now).count();
+  return static_cast<int>(std::clamp<std::int64_t>(wait, 0, 60'000));
+}
+
+void Loop::on_event(int fd) {
+  if (fd == wake_.get()) {
+    eventfd_t ignored = 0;
+    ::eventfd_read(wake_.get(), &ignored);
+  } else if (const auto listener = listeners_.find(fd); listener != listeners_.end()) {
+    accept(listener->second);
+  } else if (silent_.contains(fd)) {
+    on_first_bytes(fd);
+  } else if (const auto found = connections_.find(fd); found != connections_.end()) {
+    turn(std::shared_ptr<Connection>(found->second));
+  }
+}
+
+void Loop::on_time(Clock::time_point now) {
+  for (auto& [fd, listener] : listeners_) {
+    while (const auto slow = listener.strangers.overdue(now)) refuse(listener, *slow, "too slow");
+    if (!listener.is_polled && !listener.acceptor.rests(now)) {
+      listener.is_polled = poll(EPOLL_CTL_MOD, fd, EPOLLIN);
+    }
+    if (const std::string line = listener.refusals.take_line(now); !line.empty()) {
+      log::warning("{}", line);
+    }
+  }
+  while (const auto slow = outgoing_.overdue(now)) {
+    drop(connections_.at(*slow),
+         fail(ErrorCode::timeout, "no handshake within {} ms", limits_.handshake_timeout.count()));
+  }
+}
+
+void Loop::accept(Listener& listener) {
+  const auto now = Clock::now();
+  while (UniqueFd socket = listener.acceptor.accept(now)) {
+    const int fd = socket.get();
+    tune(fd);
+    if (!poll(EPOLL_CTL_ADD, fd, EPOLLIN)) continue;
+    silent_.emplace(fd, Silent{std::move(socket), &listener});
+    if (const auto dropped = listener.strangers.add(fd, now)) {
+      refuse(listener, *dropped, silent_.contains(*dropped) ? "silent" : "too slow");
+    }
+  }
+  listener.refusals.note("without a descriptor", listener.acceptor.take_turned_away());
+  if (listener.acceptor.rests(now)) {
+    listener.is_polled = !poll(EPOLL_CTL_MOD, listener.acceptor.fd(), 0);
+  }
+}
+
+void Loop::on_first_bytes(int fd) {
+  Listener& listener = *silent_.at(fd).listener;
+  if (!begins_like_tls(fd)) return refuse(listener, fd, "no TLS");
+  listener.strangers.mark_speaking(fd);
+  auto session =
+      TlsSession::accept(*tls_, fd, [&listener](std::string_view identity) -> std::optional<Key> {
+        const auto peer = LinkPeer::parse(identity);
+        if (!peer.ok()) return std::nullopt;
+        return listener.key_of(*peer);
+      });
+  if (!session.ok()) return refuse(listener, fd, "no memory");
+  auto connection = std::make_shared<Connection>(limits_, requests(), listener.events, LinkPeer{});
+  connection->attach(std::move(silent_.at(fd).socket), *std::move(session));
+  silent_.erase(fd);
+  connections_.emplace(fd, connection);
+  listener_of_.emplace(fd, &listener);
+  turn(connection);
+}
+
+/// Drops a connection that has not proven who it is.
+void Loop::refuse(Listener& listener, int fd, std::string_view why) {
+  listener.refusals.note(why);
+  listener.strangers.remove(fd);
+  listener_of_.erase(fd);
+  silent_.erase(fd);
+  if (auto node = connections_.extract(fd); !node.empty()) {
+    node.mapped()->finish(fail(ErrorCode::permission_denied, "{}", why));
+  }
+}
+
+Connection::Requests Loop::requests() {
+  const auto weak = weak_from_this();
+  const auto in_loop = [weak](std::function<void(Loop&)> task) {
+    if (const auto loop = weak.lock()) {
+      loop->post([raw = loop.get(), task = std::move(task)] { task(*raw); });
+    }
+  };
+  return {thread_id_,
+          [in_loop](std::shared_ptr<Connection> connection) {
+            in_loop([connection = std::move(connection)](Loop& loop) { loop.turn(connection); });
+          },
+          [in_loop](std::shared_ptr<Connection> connection) {
+            in_loop([connection = std::move(connection)](Loop& loop) {
+              loop.drop(connection, fail(ErrorCode::cancelled, "this end closed the link"));
+            });
+          }};
+}
+
+void Loop::turn(const std::shared_ptr<Connection>& connection) {
+  const int fd = connection->fd();
+  if (fd < 0) return;
+  const bool was_open = connection->is_open();
+  auto more = connection->on_ready();
+  if (!more.ok()) return drop(connection, more.error());
+  if (*more) eager_.insert(connection);
+  if (!was_open && connection->is_open()) {
+    outgoing_.remove(fd);
+    if (const auto node = listener_of_.extract(fd); !node.empty()) {
+      node.mapped()->strangers.remove(fd);
+    }
+  }
+  poll(EPOLL_CTL_MOD, fd, connection->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Loop::drop(const std::shared_ptr<Connection>& connection, const Error& why) {
+  const int fd = connection->fd();
+  if (const auto found = listener_of_.find(fd); found != listener_of_.end()) {
+    return refuse(*found->second, fd, why.code == ErrorCode::peer_died ? "gone" : "no key");
+  }
+  outgoing_.remove(fd);
+  connections_.erase(fd);
+  eager_.erase(connection);
+  connection->finish(why);
+}
+
+Result<std::uint16_t> Loop::listen(const std::string& name, const std::string& address,
+                                   LinkLoop::KeyOf key_of, LinkEvents events) {
+  TROUPE_TRY(Address where, look_up(address, 0, true));
+  UniqueFd socket(::socket(where.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket || ::bind(socket.get(), where.get(), where.length) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0 ||
+      ::getsockname(socket.get(), where.get(), &where.length) != 0) {
+    return fail_errno(errno, fmt::format("{} cannot listen at {}", name, address));
+  }
+  const std::uint16_t port = ntohs(
+      where.family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&where.storage)->sin6_port
+                               : reinterpret_cast<const sockaddr_in*>(&where.storage)->sin_port);
+  const bool posted = post([this, name, key_of = std::move(key_of),
+                            fd = std::make_shared<UniqueFd>(std::move(socket)),
+                            shared = std::make_shared<const LinkEvents>(std::move(events))] {
+    const int raw = fd->get();
+    listeners_.emplace(raw, Listener{name, Acceptor(std::move(*fd)), key_of, shared,
+                                     Strangers(limits_.max_strangers, limits_.handshake_timeout),
+                                     RefusalLog(name)});
+    poll(EPOLL_CTL_ADD, raw, EPOLLIN);
+  });
+  if (!posted) return fail(ErrorCode::cancelled, "the loop has stopped");
+  return port;
+}
+
+Result<std::shared_ptr<TlsLink>> Loop::connect(Address address, const LinkPeer& self,
+                                               const LinkPeer& peer, const Key& key,
+                                               LinkEvents events) {
+  UniqueFd socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return fail_errno(errno, "cannot make a socket");
+  tune(socket.get());
+  TROUPE_TRY(auto session, TlsSession::connect(*tls_, socket.get(), self.text(), key));
+  if (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    return fail_errno(errno, fmt::format("cannot connect to {}", peer.text()));
+  }
+  auto connection = std::make_shared<Connection>(
+      limits_, requests(), std::make_shared<const LinkEvents>(std::move(events)), peer);
+  const int fd = socket.get();
+  connection->attach(std::move(socket), std::move(session));
+  const bool posted = post([this, connection, fd] {
+    connections_.emplace(fd, connection);
+    outgoing_.add(fd, Clock::now());
+    // Writable once it is connected, or has failed to.
+    poll(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT);
+  });
+  if (!posted) return fail(ErrorCode::cancelled, "the loop has stopped");
+  return std::shared_ptr<TlsLink>(std::move(connection));
+}
+
+class LoopHandle final : public LinkLoop {
+ public:
+  explicit LoopHandle(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
+  ~LoopHandle() override { loop_->stop(); }
+  Result<std::uint16_t> listen(const std::string& name, const std::string& address, KeyOf key_of,
+                               LinkEvents events) override {
+    return loop_->listen(name, address, std::move(key_of), std::move(events));
+  }
+  Result<std::shared_ptr<TlsLink>> connect(const std::string& host, std::uint16_t port,
+                                           const LinkPeer& self, const LinkPeer& peer,
+                                           const Key& key, LinkEvents events) override {
+    TROUPE_TRY(const Address address, look_up(host, port, false));
+    return loop_->connect(address, self, peer, key, std::move(events));
+  }
+  void stop() override { loop_->stop(); }
+
+ private:
+  std::shared_ptr<Loop> loop_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LinkLoop>> LinkLoop::start(LinkLimits limits) {
+  auto loop = std::make_shared<Loop>(limits);
+  TROUPE_CHECK(loop->start());
+  return std::unique_ptr<LinkLoop>(std::make_unique<LoopHandle>(std::move(loop)));
+}
+
+}  // namespace troupe
