@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/result.hpp"
+#include "runtime/call/callback.hpp"
 
 namespace troupe {
 
@@ -33,7 +34,7 @@ class State {
       taken_ = true;
       ready_.notify_all();
     }
-    callback(std::move(result));
+    run_callback(callback, std::move(result));
   }
 
   Result<T> get(std::chrono::nanoseconds timeout) {
@@ -56,19 +57,19 @@ class State {
 
   void then(std::function<void(Result<T>)> callback) {
     std::unique_lock lock(mutex_);
+    if (taken_ || callback_) {
+      lock.unlock();
+      return run_callback(callback, fail(ErrorCode::invalid_argument,
+                                         "the answer of this future was taken already"));
+    }
     if (!done_) {
       callback_ = std::move(callback);
       return;
     }
-    if (taken_) {
-      lock.unlock();
-      return callback(
-          fail(ErrorCode::invalid_argument, "the answer of this future was taken already"));
-    }
     taken_ = true;
     Result<T> result = *std::move(result_);
     lock.unlock();
-    callback(std::move(result));
+    run_callback(callback, std::move(result));
   }
 
  private:
@@ -104,6 +105,7 @@ class Future {
   /// Has `callback(Result<T>)` run once: at once in this thread if the answer is there, else on the
   /// runtime thread that receives it. It must not block, and must not wait for another future: that
   /// thread is the one that receives answers. Calls made from it fail rather than wait for credits.
+  /// An exception from it is an error in the log. A second `then` gets invalid_argument.
   void then(std::function<void(Result<T>)> callback) { state_->then(std::move(callback)); }
 
  private:
