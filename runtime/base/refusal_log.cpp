@@ -16,7 +16,7 @@ void RefusalLog::note(std::string_view why, std::size_t count) {
 
 std::string RefusalLog::take_line(Clock::time_point now) {
   if (counts_.empty() || now < next_line_) return "";
-  next_line_ = now + std::chrono::seconds(1);
+  next_line_ = now + std::chrono::seconds(10);
   std::size_t total = 0;
   std::string reasons;
   for (const auto& [why, count] : counts_) {

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Counts what a listener refuses and sums it up in one line a second at most, so that no stranger
+/// Counts what a listener refuses and sums it up in one line in ten seconds at most, so that no stranger
 /// can fill a log. Not synchronised.
 class RefusalLog {
  public:
@@ -20,7 +20,7 @@ class RefusalLog {
   /// Notes refusals. `why` is one of few fixed texts, e.g. "no TLS".
   void note(std::string_view why, std::size_t count = 1);
   /// "control plane: refused 31 connections (29 no TLS, 2 silent)" if there is something to tell
-  /// and the last line is at least a second old; else empty.
+  /// and the last line is at least ten seconds old; else empty.
   std::string take_line(Clock::time_point now);
   /// When take_line is due; the end of time if there is nothing to tell.
   Clock::time_point due() const;

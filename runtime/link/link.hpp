@@ -63,7 +63,7 @@ struct LinkLimits {
 /// What strangers can do to a listener is bounded: connections are accepted at a limited rate
 /// (Acceptor); one that is silent costs a descriptor, one that sends something that is not TLS is
 /// closed before a session is made for it, and all are dropped after the handshake's timeout. What
-/// was refused is told in one log line a second.
+/// was refused is told in one log line in ten seconds.
 class LinkLoop {
  public:
   /// Gives the key of a peer that wants to connect, as link_key() makes it; empty refuses. Called

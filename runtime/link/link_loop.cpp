@@ -16,7 +16,7 @@
 #include "runtime/base/refusal_log.hpp"
 #include "runtime/link/connection.hpp"
 #include "runtime/link/link.hpp"
-#include "runtime/link/strangers.hpp"
+#include "runtime/process/strangers.hpp"
 #include "runtime/process/acceptor.hpp"
 
 namespace troupe {

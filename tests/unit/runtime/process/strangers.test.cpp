@@ -1,4 +1,4 @@
-#include "runtime/link/strangers.hpp"
+#include "runtime/process/strangers.hpp"
 
 #include <gtest/gtest.h>
 
