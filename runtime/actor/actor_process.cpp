@@ -59,7 +59,7 @@ Result<void> ActorProcess::boot() {
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
-  auto transport = make_job_transport(keys, bootstrap->job_id, std::to_string(bootstrap->process));
+  TROUPE_TRY(auto transport, make_job_transport(keys, bootstrap->job_id));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
       bootstrap->node, bootstrap->job_folder, bootstrap->log_path, keys, hub,

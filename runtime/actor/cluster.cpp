@@ -120,8 +120,8 @@ Result<void> ClusterImpl::boot() {
 }
 
 Result<void> ClusterImpl::start_services(const std::string& job_id) {
-  TROUPE_TRY(auto hub,
-             CallHub::create(make_job_transport(keys_, job_id, "driver"), options_.calls));
+  TROUPE_TRY(auto transport, make_job_transport(keys_, job_id));
+  TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();

@@ -1,16 +1,20 @@
 #include "runtime/actor/job_transport.hpp"
 
+#include <array>
+
 #include "runtime/call/unix_transport.hpp"
 
 namespace troupe {
 
-std::unique_ptr<Transport> make_job_transport(const JobKeys& keys, const std::string& job_id,
-                                              const std::string& process) {
+Result<std::unique_ptr<Transport>> make_job_transport(const JobKeys& keys,
+                                                      const std::string& job_id) {
+  std::array<std::byte, 16> unguessable{};
+  TROUPE_CHECK(random_bytes(unguessable));
   UnixTransport::Options options;
-  options.endpoint = fmt::format("troupe-{}-{}", job_id, process);
+  options.endpoint = fmt::format("troupe-{}-{}", job_id, to_hex(unguessable));
   options.key = keys.derive("call plane");
   options.identity.build = this_build();
-  return std::make_unique<UnixTransport>(std::move(options));
+  return std::unique_ptr<Transport>(std::make_unique<UnixTransport>(std::move(options)));
 }
 
 }  // namespace troupe

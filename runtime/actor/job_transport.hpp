@@ -8,8 +8,9 @@
 
 namespace troupe {
 
-/// The call plane's transport of one process of the job, listening at "troupe-<job_id>-<process>".
-std::unique_ptr<Transport> make_job_transport(const JobKeys& keys, const std::string& job_id,
-                                              const std::string& process);
+/// The call plane's transport of one process of the job. It listens at "troupe-<job_id>-" and 32
+/// random digits, so that nobody can take the name beforehand.
+Result<std::unique_ptr<Transport>> make_job_transport(const JobKeys& keys,
+                                                      const std::string& job_id);
 
 }  // namespace troupe

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Counts what a listener refuses and sums it up in one line in ten seconds at most, so that no stranger
-/// can fill a log. Not synchronised.
+/// Counts what a listener refuses and sums it up in one line in ten seconds at most, so that no
+/// stranger can fill a log. Not synchronised.
 class RefusalLog {
  public:
   using Clock = std::chrono::steady_clock;

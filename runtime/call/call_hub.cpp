@@ -4,10 +4,11 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/call/callback.hpp"
+
 namespace troupe {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using CallId = std::uint64_t;
 
 enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
@@ -23,17 +24,6 @@ struct Trailer {
 };
 static_assert(sizeof(Trailer) == 24);
 
-/// True while this thread runs completions: calls made from them must not wait for credits, which
-/// are given back by this very thread. Aligned as sections are: mold 1.10 puts a smaller one alone
-/// on a page that is not mapped where the code's segment happens to end just below the page's end.
-alignas(64) thread_local bool runs_completion = false;
-
-void run_completion(const CallCompletion& completion, Result<Bytes> answer) {
-  const bool before = std::exchange(runs_completion, true);
-  completion(std::move(answer));
-  runs_completion = before;
-}
-
 struct Pending {
   ActorId actor = 0;
   std::string actor_name;
@@ -46,7 +36,20 @@ using PendingCalls = std::unordered_map<CallId, Pending>;
 struct Peer {
   std::shared_ptr<Link> link;
   PendingCalls pending;
+  std::uint64_t answers = 0;  ///< ever
 };
+
+Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result) {
+  Trailer trailer{call, 0, 0, 0, FrameKind::answer, 0};
+  std::span<const std::byte> body;
+  if (result.ok()) {
+    body = *result;
+  } else {
+    trailer.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
+    body = std::as_bytes(std::span(result.error().message));
+  }
+  return link.send(body, std::as_bytes(std::span(&trailer, 1)));
+}
 
 class HubImpl final : public CallHub {
  public:
@@ -79,6 +82,9 @@ class HubImpl final : public CallHub {
   void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
             CallCompletion completion) override;
   void mark_down(ActorId id, std::string why) override;
+  Result<void> flush(std::chrono::milliseconds timeout) override {
+    return transport_->flush(timeout);
+  }
   void stop() override;
 
  private:
@@ -90,9 +96,12 @@ class HubImpl final : public CallHub {
   void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_closed(const std::shared_ptr<Link>& link, const Error& why);
-  void fail_all(PendingCalls calls, ErrorCode code, const std::string& why);
-  /// Unanswered calls to `actor`, taken out of every peer and of the orphans; mutex_ is held.
-  PendingCalls take_calls_to(ActorId actor);
+  void fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why);
+  /// Fails the calls to an actor that is marked down once their peer has been silent for a whole
+  /// `last_answer_timeout`; `answers` is what it had answered at the beginning of that.
+  void wait_for_last_answers(ActorId actor, std::uint64_t answers);
+  /// The peer with unanswered calls to `actor`, or null; mutex_ is held.
+  std::shared_ptr<Peer> peer_with_calls_to(ActorId actor);
 
   const Options options_;
   const std::unique_ptr<Transport> transport_;
@@ -114,11 +123,11 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<
     return stopped_ || down_.contains(address.id) || in_flight_[address.id] < options_.credits;
   };
   if (!settled() &&
-      (runs_completion || !credit_given_.wait_for(lock, options_.credit_timeout, settled))) {
+      (runs_callback() || !credit_given_.wait_for(lock, options_.credit_timeout, settled))) {
     return fail(ErrorCode::resource_exhausted,
                 "actor '{}' has {} unanswered calls from this process, which is the limit{}",
                 address.name, options_.credits,
-                runs_completion ? ""
+                runs_callback() ? ""
                                 : fmt::format(", and answered none for {} ms",
                                               options_.credit_timeout.count()));
   }
@@ -143,7 +152,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   std::unique_lock lock(mutex_);
   if (auto credit = take_credit(address, lock); !credit.ok()) {
     lock.unlock();
-    return run_completion(completion, credit.error());
+    return run_callback(completion, credit.error());
   }
   if (const auto target = targets_.find(address.id); target != targets_.end()) {
     const auto held = target->second;
@@ -153,8 +162,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   if (address.endpoint == endpoint()) {
     give_credit(address.id);
     lock.unlock();
-    return run_completion(completion,
-                          fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
+    return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
   auto& peer = peers_[address.endpoint];
   if (!peer) {
@@ -166,8 +174,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     peers_.erase(address.endpoint);
     give_credit(address.id);
     lock.unlock();
-    return run_completion(completion,
-                          fail(ErrorCode::io, "cannot connect to {}", address.endpoint));
+    return run_callback(completion, fail(ErrorCode::io, "cannot connect to {}", address.endpoint));
   }
   const auto held = peer;
   const CallId id = next_call_++;
@@ -182,7 +189,9 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   if (node.empty()) return;
   give_credit(address.id);
   lock.unlock();
-  run_completion(node.mapped().completion, sent.error());
+  run_callback(node.mapped().completion,
+               fail(sent.error().code, "the call to actor '{}' was not sent: {}", address.name,
+                    sent.error().message));
 }
 
 void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
@@ -193,7 +202,7 @@ void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<Call
       std::lock_guard lock(mutex_);
       give_credit(actor);
     }
-    run_completion(completion, std::move(answer));
+    run_callback(completion, std::move(answer));
   };
   target->deliver(std::move(call));
 }
@@ -213,17 +222,16 @@ void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
 }
 
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
-  auto answer = [link, call = trailer.call](Result<Bytes> result) {
-    Trailer reply{call, 0, 0, 0, FrameKind::answer, 0};
-    std::span<const std::byte> bytes;
-    if (result.ok()) {
-      bytes = *result;
-    } else {
-      reply.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
-      bytes = std::as_bytes(std::span(result.error().message));
+  auto answer = [link, call = trailer.call](const Result<Bytes>& result) {
+    const auto sent = send_answer(*link, call, result);
+    if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
+    if (sent.error().code == ErrorCode::invalid_argument) {  // the caller alone is concerned
+      const Error refusal =
+          fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
+      if (send_answer(*link, call, refusal).ok()) return;
     }
     // A peer that reads no answers for the send timeout is given up: it would wait for ever.
-    if (!link->send(bytes, std::as_bytes(std::span(&reply, 1))).ok()) link->close();
+    link->close();
   };
   std::shared_ptr<CallTarget> target;
   {
@@ -243,6 +251,7 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     std::lock_guard lock(mutex_);
     const auto peer = peer_of_link_.find(link.get());
     if (peer == peer_of_link_.end()) return;
+    ++peer->second->answers;
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
     pending = std::move(found->second);
@@ -257,11 +266,11 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
       }
     }
   }
-  if (trailer.status == 0) return run_completion(pending.completion, std::move(body));
+  if (trailer.status == 0) return run_callback(pending.completion, std::move(body));
   auto code = static_cast<ErrorCode>(trailer.status - 1);
   if (code > ErrorCode::internal) code = ErrorCode::internal;
-  run_completion(pending.completion,
-                 Error{code, std::string(reinterpret_cast<const char*>(body.data()), body.size())});
+  run_callback(pending.completion,
+               Error{code, std::string(reinterpret_cast<const char*>(body.data()), body.size())});
 }
 
 void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
@@ -284,7 +293,7 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     }
     peer->pending.clear();
   }
-  fail_all(std::move(known), why.code, why.message);
+  fail_all(known, why.code, why.message);
   if (unknown.empty()) return;
   transport_->run_after(options_.cause_grace, [this, unknown, message = why.message] {
     PendingCalls late;
@@ -294,12 +303,12 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
         if (auto node = orphans_.extract(id); !node.empty()) late.insert(std::move(node));
       }
     }
-    fail_all(std::move(late), ErrorCode::peer_died, message);
+    fail_all(late, ErrorCode::peer_died, message);
   });
 }
 
-void HubImpl::fail_all(PendingCalls calls, ErrorCode code, const std::string& why) {
-  for (auto& [id, pending] : calls) {
+void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why) {
+  for (const auto& [id, pending] : calls) {
     Error error{code, fmt::format("the call to actor '{}' failed: {}", pending.actor_name, why)};
     {
       std::lock_guard lock(mutex_);
@@ -308,39 +317,60 @@ void HubImpl::fail_all(PendingCalls calls, ErrorCode code, const std::string& wh
         error = {ErrorCode::peer_died, down->second};
       }
     }
-    run_completion(pending.completion, std::move(error));
+    run_callback(pending.completion, std::move(error));
   }
 }
 
-PendingCalls HubImpl::take_calls_to(ActorId actor) {
-  PendingCalls taken;
-  const auto take_from = [&](PendingCalls& calls) {
-    for (auto it = calls.begin(); it != calls.end();) {
-      const auto next = std::next(it);
-      if (it->second.actor == actor) taken.insert(calls.extract(it));
-      it = next;
+std::shared_ptr<Peer> HubImpl::peer_with_calls_to(ActorId actor) {
+  for (const auto& [endpoint, peer] : peers_) {
+    for (const auto& [id, pending] : peer->pending) {
+      if (pending.actor == actor) return peer;
     }
-  };
-  take_from(orphans_);
-  for (auto& [endpoint, peer] : peers_) take_from(peer->pending);
-  return taken;
+  }
+  return nullptr;
 }
 
 void HubImpl::mark_down(ActorId id, std::string why) {
+  PendingCalls unanswered;  // of a connection that has ended
+  std::uint64_t answers = 0;
+  bool waits = false;
   {
     std::lock_guard lock(mutex_);
     if (stopped_ || !down_.emplace(id, std::move(why)).second) return;
     credit_given_.notify_all();
+    if (!in_flight_.contains(id)) return;
+    for (auto it = orphans_.begin(); it != orphans_.end();) {
+      const auto next = std::next(it);
+      if (it->second.actor == id) unanswered.insert(orphans_.extract(it));
+      it = next;
+    }
+    if (const auto peer = peer_with_calls_to(id)) {
+      waits = true;
+      answers = peer->answers;
+    }
   }
-  // Answers that it sent before its end may still be in the socket; they are read first.
-  constexpr std::chrono::milliseconds answers_on_their_way{10};
-  transport_->run_after(answers_on_their_way, [this, id] {
-    PendingCalls calls;
+  if (waits) wait_for_last_answers(id, answers);
+  if (unanswered.empty()) return;
+  transport_->run_after(std::chrono::milliseconds(0), [this, calls = std::move(unanswered)] {
+    fail_all(calls, ErrorCode::peer_died, "it is gone");
+  });
+}
+
+void HubImpl::wait_for_last_answers(ActorId actor, std::uint64_t answers) {
+  transport_->run_after(options_.last_answer_timeout, [this, actor, answers] {
+    PendingCalls unanswered;
     {
       std::lock_guard lock(mutex_);
-      calls = take_calls_to(id);
+      const auto peer = peer_with_calls_to(actor);
+      if (!peer) return;
+      if (peer->answers != answers) return wait_for_last_answers(actor, peer->answers);
+      for (auto it = peer->pending.begin(); it != peer->pending.end();) {
+        const auto next = std::next(it);
+        if (it->second.actor == actor) unanswered.insert(peer->pending.extract(it));
+        it = next;
+      }
     }
-    fail_all(std::move(calls), ErrorCode::peer_died, "it is gone");
+    fail_all(unanswered, ErrorCode::peer_died, "it is gone");
   });
 }
 
@@ -362,7 +392,7 @@ void HubImpl::stop() {
     peer_of_link_.clear();
     targets = std::exchange(targets_, {});
   }
-  fail_all(std::move(calls), ErrorCode::cancelled, "this process is shutting down");
+  fail_all(calls, ErrorCode::cancelled, "this process is shutting down");
 }
 
 }  // namespace

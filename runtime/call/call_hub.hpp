@@ -38,15 +38,22 @@ class CallTarget {
 /// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered; an
 /// actor's mailbox therefore holds at most credits x calling processes. A call beyond that waits
 /// until an answer comes in, at most `credit_timeout`, then fails with resource_exhausted; on a
-/// runtime thread (in a Future's callback) it fails at once.
-/// Death: when a connection ends, its unanswered calls fail with peer_died; if the supervision
-/// tells the cause within `cause_grace`, the message carries it. Later calls fail at once.
+/// thread that runs a callback (see runs_callback) it fails at once.
+/// Size: a call or an answer above the transport's limit of a frame fails by itself with
+/// invalid_argument; others on the same connection go on.
+/// Death: a process answers each call that reaches it, or its connection ends, behind its last
+/// answer. So a call is unanswered only once its connection has ended: then it fails with
+/// peer_died, and if the supervision tells the cause within `cause_grace`, the message carries it.
+/// Later calls fail at once.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
     std::size_t credits = 1024;
     std::chrono::milliseconds credit_timeout{10000};
     std::chrono::milliseconds cause_grace{100};
+    /// Bounds the wait for a connection that brings no answer after its actor was marked down, and
+    /// does not end either.
+    std::chrono::milliseconds last_answer_timeout{10000};
   };
 
   /// The hub listens on the transport's endpoint from the start.
@@ -66,9 +73,13 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                     CallCompletion completion) = 0;
 
-  /// Says that an actor is gone: its unanswered calls and all later ones fail with peer_died and
-  /// this text. The first text counts.
+  /// Says that an actor is gone, with a text for a person: later calls fail with peer_died, and
+  /// those on their way as said above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;
+
+  /// Waits until the answers (and calls) that were sent by now are with the kernel, which delivers
+  /// them even if this process ends. timeout. Not in a callback.
+  virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
   /// Closes everything and fails all unanswered calls with `cancelled`. No callback runs
   /// afterwards. Called by the owner before the last reference goes; idempotent.

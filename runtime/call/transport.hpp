@@ -19,7 +19,8 @@ class Link {
   /// Sends one frame (body, then trailer), or queues it while the peer reads slowly. On a caller's
   /// thread this blocks while more than the transport's bound is queued and fails with `timeout`
   /// after its send timeout; on the transport's own thread it never blocks. peer_died after the
-  /// link has closed.
+  /// link has closed. invalid_argument for a frame above the transport's limit: nothing is sent,
+  /// and the link lives on.
   virtual Result<void> send(std::span<const std::byte> body,
                             std::span<const std::byte> trailer) = 0;
   /// Closes; the closed callback follows, on the transport's thread.
@@ -49,6 +50,9 @@ class Transport {
   virtual void run_after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
   /// True on the transport's own thread.
   virtual bool on_own_thread() const = 0;
+  /// Waits until all frames that were sent by now are with the kernel, which delivers them even if
+  /// this process ends; links that end meanwhile count as done. timeout. Not on the own thread.
+  virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
   /// Closes all links and ends the thread; no event is told afterwards. Idempotent.
   virtual void stop() = 0;
 };

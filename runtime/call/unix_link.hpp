@@ -6,67 +6,73 @@
 #include <optional>
 #include <thread>
 
+#include <sys/uio.h>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/call/frame_splitter.hpp"
 #include "runtime/call/transport.hpp"
 #include "runtime/call/unix_transport.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 
-/// One socket of a UnixTransport. `send` and `close` are callable from any thread, everything else
-/// from the transport's thread only.
+/// One link of a UnixTransport: a queue of frames, and the socket that it has for the time being.
+/// `send`, `wait_until_sent` and `close` are callable from any thread, everything else from the
+/// transport's thread only.
 class UnixLink final : public Link {
  public:
-  UnixLink(const UnixTransport::Options& options, Handshake handshake, std::thread::id loop_thread)
-      : options_(options), handshake_(std::move(handshake)), loop_thread_(loop_thread) {}
+  UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread)
+      : options_(options), loop_thread_(loop_thread) {}
 
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override;
   void close() override;
 
   /// Takes the socket and registers it with `epoll_fd` for reading; sends the handshake's first
-  /// message.
-  Result<void> attach(UniqueFd socket, int epoll_fd);
+  /// message. Frames wait in the queue until the handshake is over.
+  Result<void> attach(UniqueFd socket, Handshake handshake, int epoll_fd);
+  /// Closes the socket before the handshake is over; the queue stays for the next one.
+  void detach();
   /// Reads what is there and hands whole frames to `on_frame`. An error says why the link is over.
   Result<void> on_readable(std::span<std::byte> scratch,
                            const std::function<void(Bytes&)>& on_frame);
-  /// Writes queued bytes. An error says why the link is over.
-  Result<void> on_writable();
+  /// Writes queued bytes. After an error nothing is sent any more, but what the peer has sent
+  /// before can still be read; the end of that is the end of the link.
+  void on_writable();
   /// Closes the socket; later sends fail with `why`.
   void finish(const Error& why);
+  /// Waits until all that is queued by now is with the kernel, or the link is over. timeout.
+  Result<void> wait_until_sent(Deadline deadline);
 
   bool established() const { return established_; }
   int fd() const { return socket_.get(); }
 
  private:
-  Result<void> consume(std::span<const std::byte> bytes,
-                       const std::function<void(Bytes&)>& on_frame);
-  Result<void> on_whole_frame(const std::function<void(Bytes&)>& on_frame);
-  Result<void> on_handshake_frame();
-  enum class Purpose { handshake, frame };  ///< frames wait until the handshake is over
-  /// Writes or queues length, body and trailer; mutex_ is held.
-  Result<void> write_frame(Purpose purpose, std::span<const std::byte> body,
-                           std::span<const std::byte> trailer);
-  Result<void> flush();
+  Result<void> on_whole_frame(Bytes& frame, const std::function<void(Bytes&)>& on_frame);
+  Result<void> on_handshake_message(std::span<const std::byte> message);
+  /// Sends a message of the handshake ahead of the queue; mutex_ is held.
+  Result<void> write_handshake(std::span<const std::byte> message);
+  /// Writes as much as the socket takes of what the parts hold; mutex_ is held.
+  Result<std::size_t> write_now(std::span<iovec> parts);
+  void flush();
+  void stop_writing();
   void wait_for_writable(bool wanted);
 
   const UnixTransport::Options& options_;
-  Handshake handshake_;
   const std::thread::id loop_thread_;
   int epoll_fd_ = -1;
-
-  // Reading; the transport's thread only.
-  std::array<std::byte, 4> length_{};
-  std::size_t length_filled_ = 0;
-  Bytes frame_;
-  std::size_t frame_filled_ = 0;
+  std::optional<Handshake> handshake_;
+  FrameSplitter splitter_{Handshake::max_message_bytes};
 
   std::mutex mutex_;
-  std::condition_variable room_;
+  std::condition_variable changed_;  ///< bytes were sent, or the link is over
   UniqueFd socket_;
   bool established_ = false;
+  bool broken_ = false;  ///< nothing can be written any more
   std::optional<Error> over_;
   std::deque<Bytes> queue_;
   std::size_t queue_offset_ = 0;  ///< bytes of the front that are sent already
   std::size_t queued_bytes_ = 0;
+  std::uint64_t dequeued_bytes_ = 0;  ///< ever
   bool waits_for_writable_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <map>
 #include <thread>
 #include <unordered_map>
@@ -9,87 +10,71 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/refusal_log.hpp"
 #include "runtime/call/unix_link.hpp"
+#include "runtime/call/unix_socket.hpp"
+#include "runtime/process/acceptor.hpp"
+#include "runtime/process/strangers.hpp"
 
 namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Result<std::pair<sockaddr_un, socklen_t>> abstract_address(const std::string& endpoint) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (endpoint.empty() || endpoint.size() > sizeof address.sun_path - 1) {
-    return fail(ErrorCode::invalid_argument, "'{}' cannot name a socket", endpoint);
-  }
-  std::memcpy(address.sun_path + 1, endpoint.data(), endpoint.size());
-  return std::pair(address,
-                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + endpoint.size()));
-}
-
-Result<void> check_peer_uid(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    return fail_errno(errno, "cannot read the peer's credentials");
-  }
-  if (peer.uid != ::geteuid()) {
-    return fail(ErrorCode::permission_denied, "the peer's uid is {}, ours {}", peer.uid,
-                ::geteuid());
-  }
-  return {};
-}
-
-Result<UniqueFd> connect_socket(const std::string& endpoint) {
-  TROUPE_TRY(auto address, abstract_address(endpoint));
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket) return fail_errno(errno, "cannot make a socket");
-  // connect waits only while the peer's queue of new connections is full.
-  timeval limit{1, 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address.first), address.second) != 0) {
-    if (errno == ECONNREFUSED) {
-      return fail(ErrorCode::peer_died, "nobody listens at '{}' any more", endpoint);
-    }
-    return fail_errno(errno, fmt::format("cannot connect to '{}'", endpoint));
-  }
-  TROUPE_CHECK(check_peer_uid(socket.get()));
-  return socket;
-}
+constexpr std::chrono::milliseconds reconnect_pause{20};
 
 }  // namespace
 
 /// The thread, its epoll set, links and timers. Shared with tasks that may outlive the transport.
 class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::Loop> {
  public:
-  explicit Loop(Options options) : options_(std::move(options)) {}
+  explicit Loop(Options options)
+      : options_(std::move(options)),
+        strangers_(options_.max_strangers, options_.handshake_timeout) {}
 
   Result<void> start(TransportEvents events);
   void stop();
   std::shared_ptr<Link> connect(const std::string& endpoint);
   void run_after(std::chrono::milliseconds delay, std::function<void()> task);
   bool on_own_thread() const { return std::this_thread::get_id() == thread_id_; }
+  Result<void> flush(std::chrono::milliseconds timeout);
   const Options& options() const { return options_; }
 
  private:
+  /// A link of ours whose handshake is not over.
+  struct Attempt {
+    std::string endpoint;
+    Clock::time_point deadline;
+  };
+
   void run();
+  Result<void> watch(int fd, std::uint32_t events, int operation);
   int run_due_timers();
-  void accept_all();
-  void adopt(UniqueFd socket, const std::shared_ptr<UnixLink>& link);
+  void accept_some();
+  void accept_stranger(UniqueFd socket);
+  void note_refusal(std::string_view why, std::size_t count = 1);
+  void try_to_connect(const std::shared_ptr<UnixLink>& link);
+  bool try_again(const std::shared_ptr<UnixLink>& link, const Error& why);
+  Result<void> adopt(UniqueFd socket, Handshake::Role role, const std::shared_ptr<UnixLink>& link);
   void on_event(int fd, std::uint32_t events);
   void drop(const std::shared_ptr<UnixLink>& link, const Error& why);
 
   const Options options_;
   TransportEvents events_;
-  UniqueFd epoll_, wake_, listener_;
+  UniqueFd epoll_, wake_;
   std::thread thread_;
   std::thread::id thread_id_;
   std::atomic<bool> stopping_ = false;
-  std::unordered_map<int, std::shared_ptr<UnixLink>> links_;  ///< by descriptor; own thread only
+
+  // The own thread's alone.
+  std::unordered_map<int, std::shared_ptr<UnixLink>> links_;  ///< by descriptor
+  std::unordered_map<const UnixLink*, Attempt> attempts_;
+  std::optional<Acceptor> acceptor_;
+  Strangers strangers_;
+  RefusalLog refusals_{"call plane"};
+  bool refusals_are_due_ = false;
   std::vector<std::byte> scratch_ = std::vector<std::byte>(std::size_t{256} << 10);
 
   std::mutex mutex_;
@@ -98,33 +83,35 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
 
 Result<void> UnixTransport::Loop::start(TransportEvents events) {
   events_ = std::move(events);
-  TROUPE_TRY(auto address, abstract_address(options_.endpoint));
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!epoll_ || !wake_ || !listener_)
-    return fail_errno(errno, "cannot make the call plane's sockets");
-  if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address.first), address.second) != 0 ||
-      ::listen(listener_.get(), SOMAXCONN) != 0) {
-    return fail_errno(errno,
-                      fmt::format("cannot listen at the abstract socket '{}'", options_.endpoint));
-  }
-  for (const int fd : {wake_.get(), listener_.get()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
-      return fail_errno(errno, "epoll_ctl");
-  }
+  if (!epoll_ || !wake_) return fail_errno(errno, "cannot make the call plane's descriptors");
+  TROUPE_TRY(auto listener, listen_at(options_.endpoint));
+  acceptor_.emplace(std::move(listener));
+  TROUPE_CHECK(watch(wake_.get(), EPOLLIN, EPOLL_CTL_ADD));
+  TROUPE_CHECK(watch(acceptor_->fd(), EPOLLIN, EPOLL_CTL_ADD));
   std::atomic<bool> ready = false;
-  thread_ = std::thread([this, &ready, self = shared_from_this()] {
-    thread_id_ = std::this_thread::get_id();
-    ready = true;
-    ready.notify_one();
-    run();
-  });
+  try {
+    thread_ = std::thread([this, &ready, self = shared_from_this()] {
+      thread_id_ = std::this_thread::get_id();
+      ready = true;
+      ready.notify_one();
+      run();
+    });
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::resource_exhausted, "cannot start the call plane's thread: {}",
+                error.what());
+  }
   ready.wait(false);
   return {};
+}
+
+Result<void> UnixTransport::Loop::watch(int fd, std::uint32_t events, int operation) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return {};
+  return fail_errno(errno, "cannot watch a socket");
 }
 
 void UnixTransport::Loop::stop() {
@@ -160,48 +147,72 @@ int UnixTransport::Loop::run_due_timers() {
 
 void UnixTransport::Loop::run() {
   epoll_event ready[64];
+  int wait = run_due_timers();
   while (!stopping_) {
-    const int count = ::epoll_wait(epoll_.get(), ready, 64, run_due_timers());
+    const int count = ::epoll_wait(epoll_.get(), ready, 64, wait);
     for (int i = 0; i < count && !stopping_; ++i) {
       if (ready[i].data.fd == wake_.get()) {
         eventfd_t ignored = 0;
         ::eventfd_read(wake_.get(), &ignored);
-      } else if (ready[i].data.fd == listener_.get()) {
-        accept_all();
+      } else if (ready[i].data.fd == acceptor_->fd()) {
+        accept_some();
       } else {
         on_event(ready[i].data.fd, ready[i].events);
       }
     }
+    // After the sockets: what came in while this thread was late counts before its timers do.
+    wait = run_due_timers();
   }
   const Error why = fail(ErrorCode::cancelled, "this process is shutting down");
   for (auto& [fd, link] : links_) link->finish(why);
   links_.clear();
-  listener_.reset();
+  acceptor_.reset();
   std::lock_guard lock(mutex_);
   timers_.clear();
 }
 
-void UnixTransport::Loop::accept_all() {
-  while (true) {
-    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
-    if (auto checked = check_peer_uid(socket.get()); !checked.ok()) {
-      log::warning("refused a connection: {}", checked.error().message);
-      continue;
+void UnixTransport::Loop::accept_some() {
+  const auto now = Clock::now();
+  while (UniqueFd socket = acceptor_->accept(now)) accept_stranger(std::move(socket));
+  note_refusal("no descriptors left", acceptor_->take_turned_away());
+  if (!acceptor_->rests(now)) return;
+  (void)watch(acceptor_->fd(), 0, EPOLL_CTL_MOD);
+  run_after(std::chrono::ceil<std::chrono::milliseconds>(acceptor_->rests_until() - now),
+            [this] { (void)watch(acceptor_->fd(), EPOLLIN, EPOLL_CTL_MOD); });
+}
+
+void UnixTransport::Loop::accept_stranger(UniqueFd socket) {
+  if (!check_peer_uid(socket.get()).ok()) return note_refusal("another uid");
+  if (const auto dropped = strangers_.add(socket.get(), Clock::now())) {
+    note_refusal("too many strangers");
+    if (const auto found = links_.find(*dropped); found != links_.end()) {
+      drop(std::shared_ptr(found->second),
+           fail(ErrorCode::resource_exhausted, "dropped for newer connections"));
     }
-    auto handshake = Handshake::create(Handshake::Role::server, options_.key, options_.identity);
-    if (!handshake.ok()) return log::error("{}", handshake.error().message);
-    adopt(std::move(socket),
-          std::make_shared<UnixLink>(options_, *std::move(handshake), thread_id_));
+  }
+  auto link = std::make_shared<UnixLink>(options_, thread_id_);
+  if (auto adopted = adopt(std::move(socket), Handshake::Role::server, link); !adopted.ok()) {
+    drop(link, adopted.error());
   }
 }
 
-void UnixTransport::Loop::adopt(UniqueFd socket, const std::shared_ptr<UnixLink>& link) {
+void UnixTransport::Loop::note_refusal(std::string_view why, std::size_t count) {
+  refusals_.note(why, count);
+  if (count == 0 || std::exchange(refusals_are_due_, true)) return;
+  const auto wait = std::max(Clock::duration::zero(), refusals_.due() - Clock::now());
+  run_after(std::chrono::ceil<std::chrono::milliseconds>(wait), [this] {
+    refusals_are_due_ = false;
+    if (const auto line = refusals_.take_line(Clock::now()); !line.empty())
+      log::warning("{}", line);
+  });
+}
+
+Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Handshake::Role role,
+                                        const std::shared_ptr<UnixLink>& link) {
+  TROUPE_TRY(auto handshake, Handshake::create(role, options_.key, options_.identity));
   const int fd = socket.get();
   links_[fd] = link;
-  if (auto attached = link->attach(std::move(socket), epoll_.get()); !attached.ok()) {
-    return drop(link, attached.error());
-  }
+  TROUPE_CHECK(link->attach(std::move(socket), std::move(handshake), epoll_.get()));
   run_after(options_.handshake_timeout, [this, weak = std::weak_ptr(link)] {
     auto slow = weak.lock();
     if (slow && slow->fd() >= 0 && !slow->established()) {
@@ -209,40 +220,96 @@ void UnixTransport::Loop::adopt(UniqueFd socket, const std::shared_ptr<UnixLink>
                       options_.handshake_timeout.count()));
     }
   });
+  return {};
 }
 
 std::shared_ptr<Link> UnixTransport::Loop::connect(const std::string& endpoint) {
-  auto handshake = Handshake::create(Handshake::Role::client, options_.key, options_.identity);
-  if (!handshake.ok()) return nullptr;
-  auto link = std::make_shared<UnixLink>(options_, *std::move(handshake), thread_id_);
+  auto link = std::make_shared<UnixLink>(options_, thread_id_);
   run_after(std::chrono::milliseconds(0), [this, link, endpoint] {
-    auto socket = connect_socket(endpoint);
-    if (!socket.ok()) return drop(link, socket.error());
-    adopt(*std::move(socket), link);
+    attempts_[link.get()] = {endpoint, Clock::now() + options_.handshake_timeout};
+    try_to_connect(link);
   });
   return link;
+}
+
+void UnixTransport::Loop::try_to_connect(const std::shared_ptr<UnixLink>& link) {
+  auto socket = connect_to(attempts_[link.get()].endpoint);
+  if (socket.ok()) {
+    auto adopted = adopt(*std::move(socket), Handshake::Role::client, link);
+    return adopted.ok() ? void() : drop(link, adopted.error());
+  }
+  // A listener that is gone does not come back; the other reasons may pass.
+  if (socket.error().code != ErrorCode::resource_exhausted || !try_again(link, socket.error())) {
+    attempts_[link.get()].deadline = {};
+    drop(link, socket.error());
+  }
+}
+
+/// True if a link of ours, whose handshake the peer has broken off, gets another attempt. Nothing
+/// but the handshake was sent on it yet.
+bool UnixTransport::Loop::try_again(const std::shared_ptr<UnixLink>& link, const Error& why) {
+  const auto attempt = attempts_.find(link.get());
+  const bool may_pass =
+      why.code == ErrorCode::peer_died || why.code == ErrorCode::resource_exhausted;
+  if (attempt == attempts_.end() || link->established() || !may_pass ||
+      Clock::now() > attempt->second.deadline) {
+    return false;
+  }
+  if (link->fd() >= 0) links_.erase(link->fd());
+  link->detach();
+  run_after(reconnect_pause, [this, link] { try_to_connect(link); });
+  return true;
 }
 
 void UnixTransport::Loop::on_event(int fd, std::uint32_t events) {
   const auto found = links_.find(fd);
   if (found == links_.end()) return;
   const std::shared_ptr<UnixLink> link = found->second;
-  if ((events & EPOLLOUT) != 0) {
-    if (auto written = link->on_writable(); !written.ok()) return drop(link, written.error());
-  }
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
-    auto read = link->on_readable(scratch_, [&](Bytes& frame) { events_.on_frame(link, frame); });
-    if (!read.ok()) drop(link, read.error());
-  }
+  if ((events & EPOLLOUT) != 0) link->on_writable();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+  const bool was_stranger = !link->established();
+  if (was_stranger) strangers_.mark_speaking(fd);
+  auto read = link->on_readable(scratch_, [&](Bytes& frame) { events_.on_frame(link, frame); });
+  if (was_stranger && link->established()) strangers_.remove(fd);
+  if (!read.ok()) drop(link, read.error());
 }
 
 void UnixTransport::Loop::drop(const std::shared_ptr<UnixLink>& link, const Error& why) {
-  if (link->fd() >= 0) links_.erase(link->fd());
-  link->finish(why);
-  if (why.code == ErrorCode::permission_denied || why.code == ErrorCode::unsupported) {
-    log::warning("call plane: {}", why.message);
+  if (try_again(link, why)) return;
+  const bool accepted = attempts_.erase(link.get()) == 0;
+  if (accepted && !link->established()) {
+    if (why.code == ErrorCode::permission_denied) note_refusal("another job");
+    if (why.code == ErrorCode::unsupported) note_refusal("another build");
+    if (why.code == ErrorCode::timeout) note_refusal("silent");
+    if (why.code == ErrorCode::corrupt_data) note_refusal("no handshake");
   }
+  if (link->fd() >= 0) {
+    strangers_.remove(link->fd());
+    links_.erase(link->fd());
+  }
+  link->finish(why);
   events_.on_closed(link, why);
+}
+
+Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
+  const Deadline deadline = deadline_in(timeout);
+  const auto links = std::make_shared<std::promise<std::vector<std::shared_ptr<UnixLink>>>>();
+  auto collected = links->get_future();
+  run_after(std::chrono::milliseconds(0), [this, links] {
+    std::vector<std::shared_ptr<UnixLink>> all;
+    for (const auto& [fd, link] : links_) all.push_back(link);
+    links->set_value(std::move(all));
+  });
+  // A transport that stops drops the task, and with it the promise.
+  if (collected.wait_until(deadline) != std::future_status::ready) {
+    return fail(ErrorCode::timeout, "the call plane's thread is busy");
+  }
+  try {
+    for (const auto& link : collected.get()) TROUPE_CHECK(link->wait_until_sent(deadline));
+  } catch (const std::future_error&) {
+    return fail(ErrorCode::cancelled, "this process is shutting down");
+  }
+  return {};
 }
 
 UnixTransport::UnixTransport(Options options) : loop_(std::make_shared<Loop>(std::move(options))) {}
@@ -258,6 +325,9 @@ void UnixTransport::run_after(std::chrono::milliseconds delay, std::function<voi
   loop_->run_after(delay, std::move(task));
 }
 bool UnixTransport::on_own_thread() const { return loop_->on_own_thread(); }
+Result<void> UnixTransport::flush(std::chrono::milliseconds timeout) {
+  return loop_->flush(timeout);
+}
 void UnixTransport::stop() { loop_->stop(); }
 
 }  // namespace troupe

@@ -19,16 +19,23 @@ namespace troupe {
 /// handshake is over at most Handshake::max_message_bytes. One thread (epoll) reads for all links;
 /// senders write to the socket themselves and queue what it does not take, up to `max_queued_bytes`
 /// (beyond which they block, at most `send_timeout`).
+///
+/// Strangers: anybody on the machine may connect to an abstract socket. Connections are accepted at
+/// a bounded rate (Acceptor); at most `max_strangers` are in their handshake, and one more takes
+/// the place of the oldest, silent ones first. A rightful peer that loses its place tries again
+/// until `handshake_timeout`, so it gets in while strangers hold thousands of connections. Refusals
+/// are summed up in the log (RefusalLog).
 class UnixTransport final : public Transport {
  public:
   struct Options {
-    std::string endpoint;  ///< abstract socket name without the leading NUL, at most 100 bytes
+    std::string endpoint;  ///< abstract socket name without the leading NUL, at most 107 bytes
     Key key{};             ///< JobKeys::derive("call plane")
     Identity identity;
     std::size_t max_frame_bytes = std::size_t{1} << 30;
     std::size_t max_queued_bytes = std::size_t{64} << 20;
     std::chrono::milliseconds send_timeout{10000};
     std::chrono::milliseconds handshake_timeout{5000};
+    std::size_t max_strangers = 64;
   };
 
   explicit UnixTransport(Options options);
@@ -39,6 +46,7 @@ class UnixTransport final : public Transport {
   std::shared_ptr<Link> connect(const std::string& endpoint) override;
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) override;
   bool on_own_thread() const override;
+  Result<void> flush(std::chrono::milliseconds timeout) override;
   void stop() override;
 
  private:

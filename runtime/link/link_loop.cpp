@@ -16,8 +16,8 @@
 #include "runtime/base/refusal_log.hpp"
 #include "runtime/link/connection.hpp"
 #include "runtime/link/link.hpp"
-#include "runtime/process/strangers.hpp"
 #include "runtime/process/acceptor.hpp"
+#include "runtime/process/strangers.hpp"
 
 namespace troupe {
 namespace {

@@ -1,5 +1,8 @@
 #include "runtime/call/call_hub.hpp"
 
+#include <latch>
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,20 +19,34 @@ class Mirror final : public CallTarget {
   void deliver(IncomingCall call) override { call.answer(std::move(call.arguments)); }
 };
 
+/// Keeps a call until the test answers it.
+class Holder final : public CallTarget {
+ public:
+  void deliver(IncomingCall call) override { held_.complete(std::move(call)); }
+  IncomingCall take() { return *held_.future().get(10s); }
+
+ private:
+  Promise<IncomingCall> held_;
+};
+
 std::shared_ptr<CallHub> make_hub(const std::string& name, const Key& key,
-                                  const Identity& identity = {}) {
-  UnixTransport::Options options;
+                                  const Identity& identity = {}, CallHub::Options calls = {},
+                                  UnixTransport::Options options = {}) {
   options.endpoint = fmt::format("troupe-test-{}-{}", ::getpid(), name);
   options.key = key;
   options.identity = identity;
-  return *CallHub::create(std::make_unique<UnixTransport>(std::move(options)), {});
+  return *CallHub::create(std::make_unique<UnixTransport>(std::move(options)), calls);
 }
 
-Result<Bytes> call(CallHub& hub, const std::string& endpoint, ActorId id, Bytes arguments) {
+Future<Bytes> begin_call(CallHub& hub, const std::string& endpoint, ActorId id, Bytes arguments) {
   Promise<Bytes> promise;
   hub.call({id, endpoint, "mirror", "Mirror"}, 0, std::move(arguments),
            [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
-  return promise.future().get(10s);
+  return promise.future();
+}
+
+Result<Bytes> call(CallHub& hub, const std::string& endpoint, ActorId id, Bytes arguments) {
+  return begin_call(hub, endpoint, id, std::move(arguments)).get(10s);
 }
 
 TEST(CallHub, calls_a_target_of_another_hub_and_refuses_unknown_ones) {
@@ -68,6 +85,120 @@ TEST(CallHub, fails_calls_with_the_cause_that_supervision_tells) {
   EXPECT_EQ(answer.error().code, ErrorCode::peer_died);
   EXPECT_EQ(answer.error().message, "it was eaten");
   client->stop();
+}
+
+TEST(CallHub, delivers_the_answer_of_an_actor_that_was_marked_down_before_it_came) {
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  IncomingCall held = holder->take();
+  client->mark_down(7, "it ended itself");
+  EXPECT_FALSE(answer.wait(100ms)) << "the connection lives, so the answer may still come";
+  held.answer(encode(42));
+  const auto value = answer.get(10s);
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  EXPECT_EQ(*value, encode(42));
+  EXPECT_EQ(call(*client, server->endpoint(), 7, {}).error().message, "it ended itself");
+  for (const auto& hub : {server, client}) hub->stop();
+}
+
+TEST(CallHub, reads_the_answers_of_a_process_that_has_ended_however_late_it_is) {
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(6, std::make_shared<Mirror>());
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  IncomingCall held = holder->take();
+
+  // The client's thread is held up while the answer comes in and the server ends.
+  std::latch busy(1), go_on(1);
+  client->call({6, server->endpoint(), "mirror", "Mirror"}, 0, {}, [&](const Result<Bytes>&) {
+    busy.count_down();
+    go_on.wait();
+  });
+  busy.wait();
+  held.answer(encode(42));
+  ASSERT_TRUE(server->flush(10s).ok());
+  server->stop();
+  // What is queued for the dead process cannot be written: that must not hide what it has said.
+  auto hopeless = begin_call(*client, server->endpoint(), 6, Bytes(std::size_t{4} << 20));
+  client->mark_down(7, "it ended itself");
+  go_on.count_down();
+  const auto value = answer.get(10s);
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  EXPECT_EQ(*value, encode(42));
+  EXPECT_EQ(hopeless.get(10s).error().code, ErrorCode::peer_died);
+  client->stop();
+}
+
+TEST(CallHub, fails_the_calls_to_a_down_actor_whose_connection_stays_silent) {
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{}, {}, {.last_answer_timeout = 50ms});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  const IncomingCall held = holder->take();
+  client->mark_down(7, "it was eaten");
+  const auto lost = answer.get(10s);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().message, "it was eaten");
+  for (const auto& hub : {server, client}) hub->stop();
+}
+
+TEST(CallHub, flush_returns_once_a_slow_peer_has_been_sent_everything) {
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{});
+  server->add_target(6, std::make_shared<Mirror>());
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  IncomingCall held = holder->take();
+  std::latch busy(1), go_on(1);
+  client->call({6, server->endpoint(), "mirror", "Mirror"}, 0, {}, [&](const Result<Bytes>&) {
+    busy.count_down();
+    go_on.wait();
+  });
+  busy.wait();
+  const Bytes large(std::size_t{8} << 20, std::byte{3});
+  held.answer(large);
+  EXPECT_EQ(server->flush(20ms).error().code, ErrorCode::timeout) << "nobody reads yet";
+  go_on.count_down();
+  EXPECT_TRUE(server->flush(10s).ok());
+  server->stop();
+  const auto value = answer.get(10s);
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  EXPECT_EQ(*value, large);
+  client->stop();
+}
+
+TEST(CallHub, what_exceeds_the_limit_of_a_frame_fails_alone_and_says_so) {
+  UnixTransport::Options small;
+  small.max_frame_bytes = 1000;
+  const auto server = make_hub("server", Key{}, {}, {}, small);
+  const auto client = make_hub("client", Key{});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(6, std::make_shared<Mirror>());
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  IncomingCall held = holder->take();
+  held.answer(Bytes(2000));
+  const auto refused = answer.get(10s);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("exceeds the limit of 1000"), std::string::npos)
+      << refused.error().message;
+  EXPECT_TRUE(call(*client, server->endpoint(), 6, encode(1)).ok()) << "the connection lives on";
+
+  client->add_target(8, std::make_shared<Mirror>());
+  const auto too_large = call(*server, client->endpoint(), 8, Bytes(2000));
+  ASSERT_FALSE(too_large.ok());
+  EXPECT_EQ(too_large.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(too_large.error().message.find("'mirror'"), std::string::npos)
+      << too_large.error().message;
+  for (const auto& hub : {server, client}) hub->stop();
 }
 
 }  // namespace troupe
