@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/future.hpp"
 
@@ -27,15 +28,15 @@ Result<std::vector<T>> take_answers(std::span<Future<T>> calls, std::span<const 
                                     std::chrono::nanoseconds timeout) {
   // How long an error may be there before it is seen.
   constexpr std::chrono::milliseconds look_around = std::chrono::milliseconds(50);
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  Deadline deadline(timeout);
   std::vector<std::optional<T>> answers(calls.size());
   const auto missing = [&] {
     return static_cast<std::size_t>(
         std::ranges::find(answers, false, &std::optional<T>::has_value) - answers.begin());
   };
   for (std::size_t first = missing(); first < calls.size(); first = missing()) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    const bool is_over = left <= std::chrono::nanoseconds(0);
+    const auto left = deadline.left();
+    const bool is_over = left == left.zero();
     if (!is_over) calls[first].wait(std::min<std::chrono::nanoseconds>(left, look_around));
     for (std::size_t i = first; i < calls.size(); ++i) {
       if (answers[i] || !calls[i].ready()) continue;

@@ -33,8 +33,6 @@ constexpr int lane_count = 2;
 constexpr std::chrono::milliseconds goodbye_limit{200};
 // From the last word to the end of the connections: what is on its way gets through.
 constexpr std::chrono::milliseconds last_word_grace{10};
-// Least time that the keeper sleeps while no call runs.
-constexpr std::chrono::milliseconds idle_nap{1000};
 
 // What a rank says before it closes its connections; 0 until then.
 enum class Farewell : std::uint32_t { none, aborted, left };
@@ -118,7 +116,6 @@ struct GlooMesh::State {
   std::condition_variable gone;     // somebody is, or the group is closing
   std::chrono::milliseconds timeout = std::chrono::seconds(1);
   std::optional<Deadline> deadline;
-  Deadline keeper_wakes;
   bool stopping = false;
   bool closing = false;
   std::optional<Error> why_closing;  // unless by the will of a rank
@@ -165,9 +162,8 @@ void GlooMesh::State::arm(std::chrono::milliseconds time) {
   const std::lock_guard lock(mutex);
   timeout = time;
   deadline = deadline_in(time);
-  // Calls follow each other with the same timeout, so the keeper, who slept as long at most when
-  // there was nothing to wait for, is hardly ever woken.
-  if (*deadline < keeper_wakes) changed.notify_one();
+  // The keeper looks every slice, so it is hardly ever woken.
+  if (time < Deadline::slice) changed.notify_one();
 }
 
 void GlooMesh::State::disarm() {
@@ -178,10 +174,12 @@ void GlooMesh::State::disarm() {
 void GlooMesh::State::keep_time() {
   std::unique_lock lock(mutex);
   while (!stopping) {
-    keeper_wakes = deadline ? *deadline : deadline_in(std::max(timeout, idle_nap));
-    changed.wait_until(lock, keeper_wakes,
-                       [&] { return stopping || (deadline && *deadline < keeper_wakes); });
-    if (stopping || !deadline || std::chrono::steady_clock::now() < *deadline) continue;
+    if (deadline) {
+      changed.wait_until(lock, deadline->next_look());
+    } else {
+      changed.wait_for(lock, Deadline::slice);
+    }
+    if (stopping || !deadline || !deadline->is_over()) continue;
     deadline.reset();
     if (closing) continue;
     closing = true;

@@ -89,7 +89,7 @@ class ShmMailboxes::Wait {
 
   // Until `ready`; `what` and `peer` are for the message of the error.
   template <class Ready>
-  Result<void> until(const Ready& ready, std::string_view what, std::size_t bytes, int peer) const {
+  Result<void> until(const Ready& ready, std::string_view what, std::size_t bytes, int peer) {
     rounds_.bell(rounds_.rank())
         .wait([&] { return rounds_.aborted() || ready(); }, deadline_, rounds_.spin());
     if (rounds_.aborted()) {
@@ -135,7 +135,7 @@ ShmMailboxes::Mailbox ShmMailboxes::mailbox(int from, int to) const {
 
 Result<void> ShmMailboxes::send(std::span<const std::byte> message, int to,
                                 std::chrono::milliseconds timeout) {
-  const Wait wait(rounds_, timeout);
+  Wait wait(rounds_, timeout);
   Mailbox box = mailbox(rounds_.rank(), to);
   const std::uint64_t length = message.size();
   std::size_t head = sizeof(length);  // 0 once it is out
@@ -157,7 +157,7 @@ Result<void> ShmMailboxes::send(std::span<const std::byte> message, int to,
 
 Result<void> ShmMailboxes::receive(std::span<std::byte> message, int from,
                                    std::chrono::milliseconds timeout) {
-  const Wait wait(rounds_, timeout);
+  Wait wait(rounds_, timeout);
   Mailbox box = mailbox(from, rounds_.rank());
   std::uint64_t length = 0;
   std::size_t head = sizeof(length);

@@ -82,7 +82,7 @@ class ShmRounds {
   std::uint64_t round_ = 0;
   CollectiveCall call_;
   std::chrono::milliseconds timeout_{0};
-  Deadline deadline_;
+  Deadline deadline_{std::chrono::milliseconds(0)};
 };
 
 }  // namespace troupe

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/call/callback.hpp"
 
 namespace troupe {
@@ -123,7 +124,7 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<
     return stopped_ || down_.contains(address.id) || in_flight_[address.id] < options_.credits;
   };
   if (!settled() &&
-      (runs_callback() || !credit_given_.wait_for(lock, options_.credit_timeout, settled))) {
+      (runs_callback() || !wait_for(credit_given_, lock, options_.credit_timeout, settled))) {
     return fail(ErrorCode::resource_exhausted,
                 "actor '{}' has {} unanswered calls from this process, which is the limit{}",
                 address.name, options_.credits,

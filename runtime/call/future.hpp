@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/callback.hpp"
 
@@ -39,7 +40,7 @@ class State {
 
   Result<T> get(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
-    if (!ready_.wait_for(lock, timeout, [this] { return done_; })) {
+    if (!wait_for(ready_, lock, timeout, [this] { return done_; })) {
       return fail(ErrorCode::timeout, "no answer within {} ms",
                   std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
     }
@@ -52,7 +53,7 @@ class State {
 
   bool wait(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
-    return ready_.wait_for(lock, timeout, [this] { return done_; });
+    return wait_for(ready_, lock, timeout, [this] { return done_; });
   }
 
   void then(std::function<void(Result<T>)> callback) {

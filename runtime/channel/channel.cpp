@@ -60,7 +60,7 @@ struct Channel::State {
   std::string address;
 
   static Result<std::unique_ptr<State>> create();
-  Result<void> wait(short events, Deadline deadline, std::string_view what);
+  Result<void> wait(short events, Deadline& deadline, std::string_view what);
   bool take_interrupt();
 };
 
@@ -87,16 +87,15 @@ Result<std::unique_ptr<Channel::State>> Channel::State::create() {
 }
 
 // Waits until the pipe has one of `events`, letting connectors in meanwhile.
-Result<void> Channel::State::wait(short events, Deadline deadline, std::string_view what) {
+Result<void> Channel::State::wait(short events, Deadline& deadline, std::string_view what) {
   std::array<zmq_pollitem_t, 3> items{{{pipe.get(), 0, events, 0},
                                        {nullptr, interrupted.get(), ZMQ_POLLIN, 0},
                                        {gate ? gate->socket() : nullptr, 0, ZMQ_POLLIN, 0}}};
   const int count = gate ? 3 : 2;
   while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    // Long waits are cut so that the count of milliseconds fits any type on the way.
-    const long milliseconds = std::clamp<long>(left.count(), 0, 60'000);
+    const auto left = deadline.left();
+    const auto slice = std::min<Deadline::Clock::duration>(left, Deadline::slice);
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(slice).count();
     const int ready = zmq_poll(items.data(), count, milliseconds);
     if (ready < 0 && zmq_errno() != EINTR) return zmq_error(what);
     if (ready > 0) {
@@ -104,7 +103,7 @@ Result<void> Channel::State::wait(short events, Deadline deadline, std::string_v
       if ((items[0].revents & events) != 0) return {};
       if (take_interrupt()) return fail(ErrorCode::cancelled, "channel: {}: interrupted", what);
     }
-    if (left.count() <= 0) {
+    if (left == left.zero()) {
       return fail(ErrorCode::timeout, "channel: {} ({}): the peer did not come in time", what,
                   address);
     }

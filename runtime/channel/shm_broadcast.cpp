@@ -95,7 +95,7 @@ Result<void> join(const SharedMemory& region, int readers) {
 // Waits for `ready`; timeout or cancelled where it does not come true.
 template <class Ready>
 Result<void> wait_for(ShmBroadcastRing& ring, SharedEvent& event, std::atomic<bool>& interrupted,
-                      Ready ready, Deadline deadline, SpinBudget spin, std::string_view what) {
+                      Ready ready, Deadline& deadline, SpinBudget spin, std::string_view what) {
   const bool woken = event.wait(
       [&] { return ready() || ring.is_aborted() || interrupted.load(std::memory_order_acquire); },
       deadline, spin);

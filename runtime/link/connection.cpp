@@ -1,5 +1,7 @@
 #include "runtime/link/connection.hpp"
 
+#include "runtime/base/deadline.hpp"
+
 namespace troupe {
 namespace {
 
@@ -19,7 +21,7 @@ Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
     return over_ || queue_.empty() || queue_.queued_bytes() + bytes <= limits_.max_queued_bytes;
   };
   const bool may_wait = std::this_thread::get_id() != requests_.loop_thread;
-  if (!has_room() && (!may_wait || !room_.wait_for(lock, wait, has_room))) {
+  if (!has_room() && (!may_wait || !wait_for(room_, lock, wait, has_room))) {
     return fail(ErrorCode::resource_exhausted, "{} bytes are queued to {}, which is the limit",
                 queue_.queued_bytes(), peer_.text());
   }

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::chrono::nanoseconds spin_limit{2000};
 
-timespec to_timespec(Deadline deadline) {
-  const auto since = deadline.time_since_epoch();
+timespec to_timespec(std::chrono::steady_clock::time_point time) {
+  const auto since = time.time_since_epoch();
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
   const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(since - seconds);
   if (seconds.count() < 0) return {0, 0};
@@ -24,10 +24,11 @@ timespec to_timespec(Deadline deadline) {
 
 }  // namespace
 
-bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline) {
+bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                      std::chrono::steady_clock::time_point until) {
   // FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC, which is what steady_clock reads.
-  const timespec until = to_timespec(deadline);
-  const long rc = ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &until, nullptr,
+  const timespec end = to_timespec(until);
+  const long rc = ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &end, nullptr,
                             FUTEX_BITSET_MATCH_ANY);
   return rc == 0 || errno != ETIMEDOUT;
 }

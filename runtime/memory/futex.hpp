@@ -3,15 +3,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "runtime/base/deadline.hpp"
 
 namespace troupe {
 
-/// Sleeps while `word` equals `expected`, until woken or until `deadline`. False only when the
-/// deadline has passed; true may be spurious, so callers look at `word` again. Works between
-/// processes that map the word at different addresses. Linux futex(2), FUTEX_WAIT_BITSET.
-bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected, Deadline deadline);
+/// Sleeps while `word` equals `expected`, until woken or until `until`. False only when that time
+/// has passed; true may be spurious, so callers look at `word` again. Works between processes that
+/// map the word at different addresses. Linux futex(2), FUTEX_WAIT_BITSET.
+bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                      std::chrono::steady_clock::time_point until);
 
 /// Wakes everybody, in any process, who sleeps on `word`. A system call even when nobody does.
 void futex_wake_all(std::atomic<std::uint32_t>& word);
@@ -39,7 +41,11 @@ class alignas(64) SharedEvent {
   /// Waits until `ready()` is true (then true) or `deadline` has passed (then its last answer).
   /// `ready` must read shared words with acquire or stronger, must not block, and is called often.
   template <class Ready>
-  bool wait(Ready ready, Deadline deadline, SpinBudget budget);
+  bool wait(Ready ready, Deadline& deadline, SpinBudget budget);
+  template <class Ready>
+  bool wait(Ready ready, Deadline&& deadline, SpinBudget budget) {
+    return wait(std::move(ready), deadline, budget);
+  }
 
  private:
   std::atomic<std::uint32_t> rings_{0};
@@ -53,10 +59,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 inline void spin_pause() { __builtin_ia32_pause(); }
 
 template <class Ready>
-bool SharedEvent::wait(Ready ready, Deadline deadline, SpinBudget budget) {
+bool SharedEvent::wait(Ready ready, Deadline& deadline, SpinBudget budget) {
   if (ready()) return true;
   if (budget.spin.count() > 0) {
-    const Deadline spin_end = deadline_in(budget.spin);
+    const auto spin_end = std::chrono::steady_clock::now() + budget.spin;
     do {
       spin_pause();
       if (ready()) return true;
@@ -71,7 +77,7 @@ bool SharedEvent::wait(Ready ready, Deadline deadline, SpinBudget budget) {
     bool satisfied = ready();
     bool in_time = true;
     if (!satisfied) {
-      in_time = futex_wait_until(rings_, rings, deadline);
+      in_time = futex_wait_until(rings_, rings, deadline.next_look()) || !deadline.is_over();
       satisfied = ready();
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);

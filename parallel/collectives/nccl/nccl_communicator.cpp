@@ -7,6 +7,8 @@
 
 #include <cuda_runtime.h>
 
+#include "runtime/base/deadline.hpp"
+
 namespace troupe {
 namespace {
 
@@ -74,7 +76,7 @@ Result<void> NcclCommunicator::run(const Body& body, std::chrono::milliseconds t
   ncclComm_t comm = nullptr;
   {
     std::unique_lock lock(state_->mutex);
-    if (!state_->joined && !state_->ending && !state_->changed.wait_for(lock, timeout, [&] {
+    if (!state_->joined && !state_->ending && !wait_for(state_->changed, lock, timeout, [&] {
           return state_->joined || state_->ending;
         })) {
       return fail(ErrorCode::timeout, "other ranks did not come to join the group");

@@ -48,7 +48,8 @@ void StreamWatch::end(const std::function<cudaError_t()>& query) {
 }
 
 Result<cudaError_t> StreamWatch::poll(const std::function<cudaError_t()>& query) {
-  const auto begin = std::exchange(since_, std::nullopt).value_or(Clock::now());
+  Deadline deadline = std::exchange(deadline_, std::nullopt).value_or(Deadline(patience()));
+  const auto begin = Clock::now();
   for (int polls = 1;; ++polls) {
     const cudaError_t status = query();
     if (status == cudaErrorNotReady && polls % polls_at_once != 0) continue;
@@ -58,15 +59,15 @@ Result<cudaError_t> StreamWatch::poll(const std::function<cudaError_t()>& query)
       return fail(ErrorCode::cancelled, "collectives: the group was aborted: {}", describe());
     }
     if (status != cudaErrorNotReady) return status;
-    const auto waited = Clock::now() - begin;
-    if (waited > patience()) {
+    const auto now = Clock::now();
+    if (deadline.is_over(now)) {
       end(query);
       return fail(ErrorCode::timeout,
                   "collectives: work on the GPU is not done after {} ms: other ranks did not come: "
                   "{}",
                   patience().count(), describe());
     }
-    if (waited > busy_limit) std::this_thread::sleep_for(interval);
+    if (now - begin > busy_limit) std::this_thread::sleep_for(interval);
   }
 }
 
@@ -83,12 +84,11 @@ Result<cudaError_t> StreamWatch::wait(cudaEvent_t event) {
 bool StreamWatch::would_end(cudaEvent_t event) {
   const bool done = cudaEventQuery(event) != cudaErrorNotReady;
   if (done || groups_.empty()) {
-    since_.reset();
+    deadline_.reset();
     return done;
   }
-  const auto now = Clock::now();
-  if (!since_) since_ = now;
-  return given_up() || now - *since_ > patience();
+  if (!deadline_) deadline_ = Deadline(patience());
+  return given_up() || deadline_->is_over();
 }
 
 }  // namespace troupe

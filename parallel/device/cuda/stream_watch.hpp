@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -51,8 +52,8 @@ class StreamWatch {
   std::string describe() const;
 
   std::vector<AwaitedRanks*> groups_;
-  /// Since when what is waited for is not done.
-  std::optional<std::chrono::steady_clock::time_point> since_;
+  /// Of what is waited for and not done.
+  std::optional<Deadline> deadline_;
 };
 
 }  // namespace troupe
