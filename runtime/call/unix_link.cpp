@@ -144,7 +144,7 @@ void UnixLink::on_writable() {
 Result<void> UnixLink::wait_until_sent(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const std::uint64_t goal = dequeued_bytes_ + queued_bytes_;
-  if (changed_.wait_until(lock, deadline, [&] { return over_ || dequeued_bytes_ >= goal; })) {
+  if (wait_until(changed_, lock, deadline, [&] { return over_ || dequeued_bytes_ >= goal; })) {
     return {};
   }
   return fail(ErrorCode::timeout, "the peer does not read; {} bytes are queued", queued_bytes_);
