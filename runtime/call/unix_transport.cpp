@@ -301,7 +301,7 @@ Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
     links->set_value(std::move(all));
   });
   // A transport that stops drops the task, and with it the promise.
-  if (collected.wait_until(deadline) != std::future_status::ready) {
+  if (collected.wait_for(timeout) != std::future_status::ready) {
     return fail(ErrorCode::timeout, "the call plane's thread is busy");
   }
   try {
