@@ -51,7 +51,7 @@ std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
 }
 
-WorkerSpec Domain::worker_spec(int rank, const ActorHandle<StartBoard>& board) const {
+WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_progress) const {
   return {.model_path = spec_.model_path,
           .load_format = spec_.load_format,
           .rank = rank,
@@ -72,10 +72,11 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<StartBoard>& board) c
           .draft_model_path = spec_.draft_model_path,
           .draft_tokens = spec_.speculation.tokens,
           .epoch = epoch_,
-          .board = board};
+          .load_progress = load_progress};
 }
 
-void Domain::begin_spawn(const ActorHandle<Driver>& driver, const ActorHandle<StartBoard>& board) {
+void Domain::begin_spawn(const ActorHandle<Driver>& driver,
+                         const ActorHandle<LoadProgress>& load_progress) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       {.name = executor_name()},
       ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
@@ -83,7 +84,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver, const ActorHandle<St
   for (int rank = first_rank(); rank < end; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(
         {.name = fmt::format("worker-{}", rank), .resources = {.devices = 1}},
-        worker_spec(rank, board)));
+        worker_spec(rank, load_progress)));
   }
 }
 

@@ -26,9 +26,10 @@ class Domain {
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
          std::uint32_t epoch);
 
-  /// Asks for the processes of the executor and the workers, which tell `board`, if it is one, how
-  /// far they are.
-  void begin_spawn(const ActorHandle<Driver>& driver, const ActorHandle<StartBoard>& board);
+  /// Asks for the processes of the executor and the workers, which tell `load_progress`, if it is
+  /// one, how far they are.
+  void begin_spawn(const ActorHandle<Driver>& driver,
+                   const ActorHandle<LoadProgress>& load_progress);
   /// Waits for them; `on_down` hears of each one's end from then on. Errors name the actor.
   Result<void> finish_spawn(const DownCallback& on_down);
 
@@ -60,7 +61,7 @@ class Domain {
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
-  WorkerSpec worker_spec(int rank, const ActorHandle<StartBoard>& board) const;
+  WorkerSpec worker_spec(int rank, const ActorHandle<LoadProgress>& load_progress) const;
   GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
 
   Cluster& cluster_;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "actors/driver/kv_budget.hpp"
-#include "actors/executor/request_intake.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 #include "actors/worker/phase_times.hpp"
 #include "runtime/base/log.hpp"
 
@@ -27,15 +27,17 @@ Result<EngineInfo> Driver::start() {
                                  spec_.expert_parallel_size));
   router_.emplace(spec_.data_parallel_size);
   PhaseTimes times;
-  ActorHandle<StartBoard> board;
+  ActorHandle<LoadProgress> load_progress;
   if (events_.on_loading) {
-    TROUPE_TRY(board, cluster_->spawn_local<StartBoard>({.name = "start-board"}, events_.on_loading)
-                          .get(board_timeout));
+    TROUPE_TRY(
+        load_progress,
+        cluster_->spawn_local<LoadProgress>({.name = "start-load_progress"}, events_.on_loading)
+            .get(board_timeout));
   }
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, index, epoch_));
-    domains_.back()->begin_spawn(context_.self<Driver>(), board);
+    domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
   }
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
   times.note("processes");

@@ -8,7 +8,7 @@
 #include "actors/engine/report.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
-#include "actors/worker/startup/start_board.hpp"
+#include "actors/worker/startup/load_progress.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "runtime/actor/actor_down.hpp"

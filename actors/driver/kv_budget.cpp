@@ -7,7 +7,7 @@ namespace troupe {
 namespace {
 
 /// Bytes of a device that the KV cache may take; below 0 where too much is taken already.
-double room_for_blocks(const EngineSpec& spec, const DeviceUse& device) {
+double room_for_blocks(const EngineSpec& spec, const DeviceMemoryReport& device) {
   const double kept_free =
       (1.0 - spec.device_memory_utilization) * static_cast<double>(device.total);
   return static_cast<double>(device.free) - static_cast<double>(device.later) - kept_free;
@@ -51,12 +51,12 @@ std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerRe
     most = std::max(most, worker.kv_bytes_per_block);
     all += worker.kv_bytes_per_block;
   }
-  constexpr std::uint64_t most_blocks = 1 << 30;
+  constexpr std::uint64_t max_blocks = 1 << 30;
   if (spec.swap_bytes) {
-    return static_cast<std::int64_t>(std::min(*spec.swap_bytes / most, most_blocks));
+    return static_cast<std::int64_t>(std::min(*spec.swap_bytes / most, max_blocks));
   }
   if (spec.device == DeviceKind::cpu || !free_bytes || all == 0) return 0;
-  const auto fit = static_cast<std::int64_t>(std::min(*free_bytes / 4 / all, most_blocks));
+  const auto fit = static_cast<std::int64_t>(std::min(*free_bytes / 4 / all, max_blocks));
   return std::clamp<std::int64_t>(useful_blocks(spec) - kv_cache_blocks, 0, fit);
 }
 

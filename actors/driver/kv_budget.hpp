@@ -19,7 +19,8 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
 
 /// The same for workers whose devices have memory of their own: within what
 /// spec.device_memory_utilization leaves on the fullest of them besides what they take later
-/// (DeviceUse::later), one block less, which passes that are recorded may want for themselves.
+/// (DeviceMemoryReport::later), one block less, which passes that are recorded may want for
+/// themselves.
 std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
                                            std::span<const WorkerReport> workers);
 

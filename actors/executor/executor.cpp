@@ -23,16 +23,17 @@ Executor::~Executor() {
 }
 
 Result<void> Executor::load() {
-  TROUPE_TRY(RequestIntake intake, RequestIntake::load(spec_.model_path, spec_.max_model_len));
-  intake_ = std::make_unique<RequestIntake>(std::move(intake));
+  TROUPE_TRY(RequestPreprocessor preprocessor,
+             RequestPreprocessor::load(spec_.model_path, spec_.max_model_len));
+  preprocessor_ = std::make_unique<RequestPreprocessor>(std::move(preprocessor));
   return {};
 }
 
 Result<void> Executor::start(const ExecutorStart& start) {
-  if (!intake_) return fail(ErrorCode::invalid_argument, "start() before load()");
+  if (!preprocessor_) return fail(ErrorCode::invalid_argument, "start() before load()");
   SchedulerConfig config = start.scheduler;
   config.windows.clear();
-  for (const CacheSpec& spec : cache_groups(intake_->config())) {
+  for (const CacheSpec& spec : cache_groups(preprocessor_->config())) {
     config.windows.push_back(static_cast<std::int32_t>(spec.window));
   }
   std::vector<Scheduler> schedulers;
@@ -47,8 +48,9 @@ Result<void> Executor::start(const ExecutorStart& start) {
     TROUPE_TRY(StepChannels connected, connect(start.epoch, replica, at));
     channels.push_back(std::move(connected));
   }
-  steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
-                                      inbox_, spec_.domain, intake_->tokenizer(), spec_.driver);
+  steps_ =
+      std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
+                                 spec_.domain, preprocessor_->tokenizer(), spec_.driver);
   since_ns_ = monotonic_ns();
   loop_ = std::thread([this] {
     const Result<void> ended = steps_->run();
@@ -78,7 +80,7 @@ void Executor::submit(std::int32_t replica, std::vector<Request> requests) {
   prepared.reserve(requests.size());
   for (Request& request : requests) {
     const std::int64_t deadline_ms = request.deadline_ms;
-    auto ready = intake_->prepare(std::move(request));
+    auto ready = preprocessor_->prepare(std::move(request));
     if (auto* good = std::get_if<PreparedRequest>(&ready); good != nullptr && deadline_ms > 0) {
       good->deadline_us = StepLoop::now_us() + deadline_ms * 1000;
     }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actors/engine/request.hpp"
-#include "actors/executor/request_intake.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/worker/worker_spec.hpp"
@@ -96,7 +96,7 @@ class Executor {
 
   ActorContext& context_;
   ExecutorSpec spec_;
-  std::unique_ptr<RequestIntake> intake_;
+  std::unique_ptr<RequestPreprocessor> preprocessor_;
   ExecutorInbox inbox_;
   std::unique_ptr<StepLoop> steps_;
   std::int64_t since_ns_ = 0;  ///< when the loop began

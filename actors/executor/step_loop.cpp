@@ -99,14 +99,14 @@ void StepLoop::start(std::vector<PlacedSequence> sequences) {
   }
 }
 
-void StepLoop::carry_out(AnswerBook::Outcome outcome) {
+void StepLoop::carry_out(RequestTracker::Outcome outcome) {
   for (const auto& [replica, name] : outcome.aborted) domain_.replica(replica).abort(name);
   if (outcome.completion) report_.completions.push_back(*std::move(outcome.completion));
   start(std::move(outcome.started));
 }
 
 void StepLoop::drop_waiting() {
-  AnswerBook::Drained drained = answers_.drain(domain_.abort_waiting());
+  RequestTracker::Drained drained = answers_.drain(domain_.abort_waiting());
   report_.dropped.insert(report_.dropped.end(), drained.dropped.begin(), drained.dropped.end());
   start(std::move(drained.started));
 }
@@ -176,7 +176,7 @@ void StepLoop::note_step(std::int64_t planned_us, std::int64_t answered_us, std:
   record.sequences = sequences;
   record.running = domain_.running();
   record.waiting = domain_.waiting();
-  record.kv_use = record.most_kv_use = domain_.kv_use();
+  record.kv_use = record.max_kv_use = domain_.kv_use();
   step_records_.add(record);
   counted_ = counters;
   counted_output_tokens_ = stats_.output_tokens;
@@ -205,7 +205,7 @@ void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
   const std::lock_guard lock(answers_mutex_);
   for (SequenceUpdate& update : updates) {
     const std::size_t tokens = update.tokens.size();
-    AnswerBook::Outcome outcome = answers_.take(std::move(update), now);
+    RequestTracker::Outcome outcome = answers_.take(std::move(update), now);
     if (!outcome.known) continue;  // ended by somebody while the step ran
     stats_.output_tokens += tokens;
     carry_out(std::move(outcome));

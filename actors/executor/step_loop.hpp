@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "actors/engine/report.hpp"
-#include "actors/executor/answer_book.hpp"
 #include "actors/executor/executor.hpp"
+#include "actors/executor/request_tracker.hpp"
 #include "actors/scheduler/step_domain.hpp"
 #include "actors/step/step_codec.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
@@ -58,7 +58,7 @@ class StepLoop {
   bool take_inbox();
   /// Adds sequences to their schedulers; what a scheduler refuses ends the answer.
   void start(std::vector<PlacedSequence> sequences);
-  void carry_out(AnswerBook::Outcome outcome);
+  void carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
   Result<void> send_plans();
   Result<void> take_results();
@@ -73,7 +73,7 @@ class StepLoop {
   std::vector<StepChannels> channels_;
   ExecutorInbox& inbox_;
   std::int32_t index_;
-  AnswerBook answers_;
+  RequestTracker answers_;
   ActorHandle<Driver> driver_;
   StepEncoder encoder_;
   std::deque<std::int64_t> sent_at_us_;  ///< of the steps in flight, oldest first

@@ -93,11 +93,12 @@ std::int32_t KvTables::missing(std::int32_t end, const SequenceBlocks& held) con
 std::vector<BlockId> KvTables::take_new(SequenceBlocks& held) const {
   const std::size_t all = held.tables.front().size();
   std::vector<BlockId> added;
-  if (held.told == all) return added;
+  if (held.reported == all) return added;
   for (const auto& table : held.tables) {
-    added.insert(added.end(), table.begin() + static_cast<std::ptrdiff_t>(held.told), table.end());
+    added.insert(added.end(), table.begin() + static_cast<std::ptrdiff_t>(held.reported),
+                 table.end());
   }
-  held.told = all;
+  held.reported = all;
   return added;
 }
 
@@ -141,7 +142,7 @@ void KvTables::release(SequenceBlocks& held) {
   held.tables.clear();
   held.dropped.clear();
   held.published = 0;
-  held.told = 0;
+  held.reported = 0;
 }
 
 void KvTables::vacate(SequenceBlocks& held) {
@@ -200,11 +201,11 @@ std::int32_t KvTables::held_alone(const SequenceBlocks& held) const {
 
 std::int32_t KvTables::growth(std::int32_t end, std::int32_t chunk,
                               const SequenceBlocks& held) const {
-  const std::int32_t most = most_held(end, chunk) - this->held(held);
+  const std::int32_t most = max_held(end, chunk) - this->held(held);
   return std::max(std::min(missing(end, held), most), 0);
 }
 
-std::int32_t KvTables::most_held(std::int64_t positions, std::int32_t chunk) const {
+std::int32_t KvTables::max_held(std::int64_t positions, std::int32_t chunk) const {
   std::int64_t most = 0;
   for (const std::int32_t window : windows_) {
     std::int64_t held = (positions + block_size_ - 1) / block_size_;

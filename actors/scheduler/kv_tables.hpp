@@ -14,7 +14,7 @@ struct SequenceBlocks {
   std::vector<std::vector<BlockId>> tables;
   std::vector<BlockContent> contents;  ///< of its full blocks, as far as they were needed; group 0
   std::int32_t published = 0;          ///< of its blocks, from the first
-  std::size_t told = 0;                ///< of its blocks, those that take_new has given
+  std::size_t reported = 0;            ///< of its blocks, those that take_new has given
   std::vector<std::int32_t> dropped;   ///< [groups] leading blocks that left the window
 };
 
@@ -77,7 +77,7 @@ class KvTables {
 
   /// The most that a sequence of `positions` holds at one time if at most `chunk` of them are
   /// planned at once.
-  std::int32_t most_held(std::int64_t positions, std::int32_t chunk) const;
+  std::int32_t max_held(std::int64_t positions, std::int32_t chunk) const;
 
   std::size_t groups() const { return windows_.size(); }
   std::int32_t block_size() const { return block_size_; }

@@ -93,7 +93,7 @@ Result<void> Scheduler::add(SequenceSpec spec) {
   sequence.max_generated = std::min(max_tokens, config_.max_model_len - sequence.prompt_tokens);
   // The last token generated is never fed back.
   const std::int64_t positions = prompt + std::max(sequence.max_generated, 1) - 1;
-  const std::int32_t blocks = kv_.most_held(positions, config_.max_num_batched_tokens);
+  const std::int32_t blocks = kv_.max_held(positions, config_.max_num_batched_tokens);
   if (blocks > kv_.pool().blocks()) {
     return fail(ErrorCode::invalid_argument,
                 "a prompt of {} tokens with max_tokens {} needs {} cache blocks, there are {}",
@@ -207,7 +207,7 @@ void Scheduler::plan_running(OpenPlan& open) {
     const SequenceId id = running_[i];
     Sequence& sequence = slots_[id];
     const std::int32_t tokens = share_of(sequence, open.tokens);
-    if (tokens == 0 || sequence.leaving) continue;
+    if (tokens == 0 || sequence.evicting) continue;
     kv_.drop_left(sequence.scheduled, sequence.blocks);
     if (!make_room(id, sequence.scheduled + tokens)) continue;
     std::vector<std::int32_t> drafts;
@@ -223,15 +223,15 @@ void Scheduler::plan_running(OpenPlan& open) {
 bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   while (!kv_.grow(end, slots_[id].blocks)) {
     // Their blocks come with the next results, or with the next plan.
-    if (leaving_ > 0 || !swaps_.going_out().empty()) return false;
+    if (evicting_ > 0 || !swaps_.going_out().empty()) return false;
     const SequenceId last = running_.back();
     if (slots_[last].plans_in_flight > 0) {
-      slots_[last].leaving = true;
-      ++leaving_;
+      slots_[last].evicting = true;
+      ++evicting_;
       return false;
     }
     running_.pop_back();
-    evict(last);
+    preempt(last);
     if (last == id) return false;
   }
   return true;
@@ -322,11 +322,11 @@ void Scheduler::count_prompt(Sequence& sequence, std::int32_t begin) {
 }
 
 /// `id`, which no plan in flight names, makes room. It is not among running_ any more.
-void Scheduler::evict(SequenceId id) {
+void Scheduler::preempt(SequenceId id) {
   if (swaps() && swap_out(id)) return;
   kv_.release(slots_[id].blocks);
   ++counters_.preemptions;
-  counters_.most_preemptions = std::max(counters_.most_preemptions, ++slots_[id].preemptions);
+  counters_.max_preemptions = std::max(counters_.max_preemptions, ++slots_[id].preemptions);
   wait_again(id);
   free_slot(id);
 }
@@ -336,7 +336,7 @@ void Scheduler::wait_again(SequenceId id) {
   Sequence sequence = std::move(slots_[id]);
   sequence.scheduled = sequence.computed = 0;
   sequence.sampled_in_flight = sequence.plans_in_flight = 0;
-  sequence.leaving = false;
+  sequence.evicting = false;
   sequence.drafts.clear();
   requests_[sequence.request].slot.reset();
   waiting_.emplace(sequence.rank, std::move(sequence));
@@ -359,7 +359,7 @@ void Scheduler::restart(std::uint32_t epoch) {
   running_.clear();
   released_.clear();
   in_flight_.clear();
-  leaving_ = 0;
+  evicting_ = 0;
   epoch_ = epoch;
 }
 

@@ -141,7 +141,7 @@ class Scheduler {
     std::uint64_t last_step = 0;       ///< the last that it was planned in
     std::vector<std::int32_t> drafts;  ///< a draft model's guesses for its next plan
     bool ended = false;                ///< kept until no plan in flight names it
-    bool leaving = false;              ///< makes room as soon as no plan names it
+    bool evicting = false;             ///< makes room as soon as no plan names it
     SequenceBlocks blocks;
 
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
@@ -199,15 +199,15 @@ class Scheduler {
   Result<void> check_row(const PlannedShare& share, const StepResult& result) const;
   void take_result(const PlannedShare& share, SequenceResult& result, SequenceUpdate& update);
   void take_tokens(const PlannedShare& share, SequenceResult& result, SequenceUpdate& update);
-  void evict(SequenceId id);
+  void preempt(SequenceId id);
   void wait_again(SequenceId id);
 
   Result<void> audit_swaps() const;
   bool swaps() const { return config_.swap_blocks > 0; }
   bool swap_out(SequenceId id);
   void make_room_ahead();
-  void take_turns(std::int32_t growth, std::int32_t soon_free);
-  void send_away(SequenceId id);
+  void rotate_swapped(std::int32_t growth, std::int32_t soon_free);
+  void evict(SequenceId id);
   bool can_swap(SequenceId id) const;
   void bring_back(OpenPlan& open);
   bool may_come_back(SequenceId id) const;
@@ -228,7 +228,7 @@ class Scheduler {
   std::vector<Sequence> slots_;       ///< [max_num_seqs], indexed by SequenceId
   std::vector<SequenceId> free_ids_;  ///< the back is taken first
   std::vector<SequenceId> running_;   ///< in the order of their ranks; without ended ones
-  std::size_t leaving_ = 0;           ///< of the running ones
+  std::size_t evicting_ = 0;          ///< of the running ones
   SwapSpace swaps_;
   std::vector<SequenceId> released_;  ///< to be told to the workers by the next plan
   std::unordered_map<std::uint64_t, Place> requests_;  ///< live

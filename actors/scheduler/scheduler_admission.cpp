@@ -9,12 +9,12 @@ namespace {
 
 /// Of sequences that a plan starts, most of whose tokens may be cached: a plan stays a message of a
 /// few megabytes.
-constexpr std::int64_t most_started_tokens = 1 << 18;
+constexpr std::int64_t max_started_tokens = 1 << 18;
 
 }  // namespace
 
 void Scheduler::admit_waiting(OpenPlan& open) {
-  while (!open.is_full() && !waiting_.empty() && !free_ids_.empty() && leaving_ == 0) {
+  while (!open.is_full() && !waiting_.empty() && !free_ids_.empty() && evicting_ == 0) {
     Sequence& next = waiting_.begin()->second;
     if (somebody_comes_back_before(next.rank)) return;
     // The last known token is always computed: its logits are wanted. So are all of the prompt's
@@ -23,7 +23,7 @@ void Scheduler::admit_waiting(OpenPlan& open) {
     next.scheduled = kv_.take_prefix(next.tokens, scores ? 0 : next.known() - 1, next.blocks);
     const std::int32_t tokens = share_of(next, open.tokens);
     const bool is_too_long =
-        open.started_tokens > 0 && open.started_tokens + next.known() > most_started_tokens;
+        open.started_tokens > 0 && open.started_tokens + next.known() > max_started_tokens;
     if (tokens == 0 || is_too_long || !has_room_for(next)) {
       kv_.release(next.blocks);
       next.scheduled = 0;

@@ -33,7 +33,7 @@ Result<void> Scheduler::audit() const {
   const std::size_t swapped = swaps_.going_out().size() + swaps_.inside().size();
   std::size_t occupied = 0;
   std::size_t alive = 0;
-  std::size_t leaving = 0;
+  std::size_t evicting = 0;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Sequence& slot = slots_[id];
     if (slot.plans_in_flight != plans[id]) return broken("plans in flight of slot", id);
@@ -43,7 +43,7 @@ Result<void> Scheduler::audit() const {
     }
     ++occupied;
     alive += slot.ended ? 0 : 1;
-    leaving += slot.leaving ? 1 : 0;
+    evicting += slot.evicting ? 1 : 0;
     if (slot.sampled_in_flight != samples[id]) return broken("samples in flight of slot", id);
     // What came for a sequence that has ended was dropped.
     const std::int32_t expected =
@@ -85,7 +85,7 @@ Result<void> Scheduler::audit() const {
   }
   const auto later = [this](SequenceId a, SequenceId b) { return slots_[a].rank < slots_[b].rank; };
   if (!std::is_sorted(running_.begin(), running_.end(), later)) return broken("order of running");
-  if (leaving != leaving_) return broken("sequences that leave", leaving, leaving_);
+  if (evicting != evicting_) return broken("sequences that leave", evicting, evicting_);
   if (requests_.size() != running_.size() + waiting_.size() + swapped) {
     return broken("live requests", requests_.size(), running_.size(), waiting_.size(), swapped);
   }
@@ -110,7 +110,7 @@ Result<void> Scheduler::audit_swaps() const {
     for (const SwappedSequence& swap : swaps) {
       const Sequence& slot = slots_[swap.id];
       const bool is_idle = slot.plans_in_flight == 0 && slot.scheduled == slot.computed;
-      if (slot.ended || slot.leaving || !is_idle || std::ranges::count(running_, swap.id) > 0) {
+      if (slot.ended || slot.evicting || !is_idle || std::ranges::count(running_, swap.id) > 0) {
         return broken("a swapped sequence that is elsewhere too", swap.id);
       }
       if (kv_.held(slot.blocks) != std::ssize(swap.host_blocks)) {

@@ -12,8 +12,8 @@ struct SchedulerCounters {
   std::uint64_t looked_up_tokens = 0;   ///< of prompts looked for in the prefix cache, each once
   std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
   std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
-  std::uint64_t most_preemptions = 0;  ///< of one sequence
-  std::uint64_t drafts = 0;            ///< guessed tokens in plans
+  std::uint64_t max_preemptions = 0;  ///< of one sequence
+  std::uint64_t drafts = 0;           ///< guessed tokens in plans
   std::uint64_t accepted_drafts = 0;
   std::uint64_t swaps = 0;  ///< sequences whose keys and values went to host memory, each time
 
@@ -23,7 +23,7 @@ struct SchedulerCounters {
     looked_up_tokens += other.looked_up_tokens;
     prefix_tokens += other.prefix_tokens;
     preemptions += other.preemptions;
-    most_preemptions = std::max(most_preemptions, other.most_preemptions);
+    max_preemptions = std::max(max_preemptions, other.max_preemptions);
     drafts += other.drafts;
     accepted_drafts += other.accepted_drafts;
     swaps += other.swaps;
@@ -32,7 +32,7 @@ struct SchedulerCounters {
   template <class Archive>
   void fields(Archive& archive) {
     archive(prompt_tokens, recomputed_tokens, looked_up_tokens, prefix_tokens, preemptions,
-            most_preemptions, drafts, accepted_drafts, swaps);
+            max_preemptions, drafts, accepted_drafts, swaps);
   }
 };
 

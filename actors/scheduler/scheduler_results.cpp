@@ -42,10 +42,10 @@ Result<std::vector<SequenceUpdate>> Scheduler::apply(StepResult result) {
     if (update.end) {
       end(share.id);
       any_gone = true;
-    } else if (sequence.leaving && sequence.plans_in_flight == 0) {
-      --leaving_;
+    } else if (sequence.evicting && sequence.plans_in_flight == 0) {
+      --evicting_;
       std::erase(running_, share.id);
-      evict(share.id);
+      preempt(share.id);
     }
     if (update.end || !update.tokens.empty() || !update.prompt_logprobs.empty()) {
       updates.push_back(std::move(update));
@@ -150,7 +150,7 @@ void Scheduler::end(SequenceId id) {
   Sequence& sequence = slots_[id];
   requests_.erase(sequence.request);
   sequence.ended = true;
-  if (std::exchange(sequence.leaving, false)) --leaving_;
+  if (std::exchange(sequence.evicting, false)) --evicting_;
   if (sequence.plans_in_flight == 0) free_slot(id);
 }
 

@@ -33,7 +33,7 @@ bool Scheduler::swap_out(SequenceId id) {
   Sequence& sequence = slots_[id];
   kv_.drop_left(sequence.scheduled, sequence.blocks);
   if (!can_swap(id) || !swaps_.put(id, kv_.held(sequence.blocks))) return false;
-  sequence.leaving = false;
+  sequence.evicting = false;
   ++counters_.swaps;
   return true;
 }
@@ -52,7 +52,7 @@ void Scheduler::make_room_ahead() {
     soon_free += kv_.held_alone(slots_[swap.id].blocks);
   }
   for (const SequenceId id : running_) {
-    if (slots_[id].leaving) soon_free += kv_.held_alone(slots_[id].blocks);
+    if (slots_[id].evicting) soon_free += kv_.held_alone(slots_[id].blocks);
   }
   std::int32_t growth = growth_ahead(plans_to_make_room());
   while (soon_free < growth) {
@@ -60,43 +60,43 @@ void Scheduler::make_room_ahead() {
     if (!id) return;
     growth -= growth_of(slots_[*id], plans_to_make_room());
     soon_free += kv_.held_alone(slots_[*id].blocks);
-    send_away(*id);
+    evict(*id);
   }
-  if (waiting_.empty()) take_turns(growth, soon_free);
+  if (waiting_.empty()) rotate_swapped(growth, soon_free);
 }
 
 /// Lets one sequence leave if others that have more to generate want its place.
-void Scheduler::take_turns(std::int32_t growth, std::int32_t soon_free) {
+void Scheduler::rotate_swapped(std::int32_t growth, std::int32_t soon_free) {
   std::int32_t wanted = growth;
   for (const SequenceId id : next_to_come_back(static_cast<std::size_t>(plans_to_make_room()))) {
     const auto leaves = next_to_leave();
     if (!leaves || slots_[id].remaining() < slots_[*leaves].remaining() + turn_tokens) return;
     wanted += kv_.held(slots_[id].blocks) + growth_of(slots_[id], plans_to_make_room());
     if (soon_free >= wanted) continue;
-    send_away(*leaves);
+    evict(*leaves);
     return;
   }
 }
 
-void Scheduler::send_away(SequenceId id) {
+void Scheduler::evict(SequenceId id) {
   if (slots_[id].plans_in_flight > 0) {
-    slots_[id].leaving = true;
-    ++leaving_;
+    slots_[id].evicting = true;
+    ++evicting_;
     return;
   }
   std::erase(running_, id);
-  evict(id);
+  preempt(id);
 }
 
 /// Who is swapped out next to make room: none if it would be the last, or cannot be swapped.
 std::optional<SequenceId> Scheduler::next_to_leave() const {
-  if (running_.size() - leaving_ < 2) return std::nullopt;
+  if (running_.size() - evicting_ < 2) return std::nullopt;
   const auto later = [this](SequenceId a, SequenceId b) {
     const auto key = [this](SequenceId id) {
       const Sequence& sequence = slots_[id];
       const std::int32_t remaining = waiting_.empty() ? sequence.remaining() : 0;
       const bool nearly_done = waiting_.empty() && remaining < nearly_done_tokens;
-      return std::tuple(sequence.leaving, nearly_done, remaining);
+      return std::tuple(sequence.evicting, nearly_done, remaining);
     };
     // Of equal ones the last: running_ is in the order of ranks.
     return key(a) <= key(b);
@@ -104,7 +104,7 @@ std::optional<SequenceId> Scheduler::next_to_leave() const {
   std::int32_t host_blocks = 0;
   SequenceId next = running_.front();
   for (const SequenceId id : running_) {
-    if (slots_[id].leaving) host_blocks += kv_.held(slots_[id].blocks);
+    if (slots_[id].evicting) host_blocks += kv_.held(slots_[id].blocks);
     if (later(id, next)) next = id;
   }
   host_blocks += kv_.held(slots_[next].blocks);
@@ -173,7 +173,7 @@ bool Scheduler::somebody_comes_back_before(const SchedulingRank& rank) const {
 std::int32_t Scheduler::growth_ahead(std::int32_t plans) const {
   std::int32_t blocks = 0;
   for (const SequenceId id : running_) {
-    if (!slots_[id].leaving) blocks += growth_of(slots_[id], plans);
+    if (!slots_[id].evicting) blocks += growth_of(slots_[id], plans);
   }
   return blocks;
 }

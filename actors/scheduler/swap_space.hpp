@@ -40,8 +40,8 @@ class SwapSpace {
   /// Frees the blocks of a sequence that has ended; does nothing if it is not here.
   void drop(SequenceId id);
 
-  std::span<const SwappedSequence> going_out() const { return going_out_; }   ///< not told yet
-  std::span<const SwappedSequence> inside() const { return inside_; }         ///< told
+  std::span<const SwappedSequence> going_out() const { return going_out_; }   ///< not reported yet
+  std::span<const SwappedSequence> inside() const { return inside_; }         ///< reported
   std::span<const std::int32_t> coming_back() const { return coming_back_; }  ///< blocks of take()
   bool is_empty() const { return going_out_.empty() && inside_.empty(); }
 

@@ -67,7 +67,7 @@ Result<void> check(const TraceSpec& spec) {
   for (const auto& [name, value, least] : {Bound{"requests", spec.requests, 1},
                                            {"mean_prompt_tokens", spec.mean_prompt_tokens, 1},
                                            {"mean_max_tokens", spec.mean_max_tokens, 1},
-                                           {"most_tokens", spec.most_tokens, 2},
+                                           {"max_sequence_tokens", spec.max_sequence_tokens, 2},
                                            {"prefix_tokens", spec.prefix_tokens, 0},
                                            {"prefix_families", spec.prefix_families, 1}}) {
     if (value < least || value > many) {
@@ -75,10 +75,10 @@ Result<void> check(const TraceSpec& spec) {
                   least, many);
     }
   }
-  if (spec.prefix_tokens > spec.most_tokens - 2) {
+  if (spec.prefix_tokens > spec.max_sequence_tokens - 2) {
     return fail(ErrorCode::invalid_argument,
                 "prefix_tokens is {}, which leaves no room for a prompt and an answer in {}",
-                spec.prefix_tokens, spec.most_tokens);
+                spec.prefix_tokens, spec.max_sequence_tokens);
   }
   if (!(spec.requests_per_s >= 0.0) || !std::isfinite(spec.requests_per_s)) {
     return fail(ErrorCode::invalid_argument, "requests_per_s is {}, it must not be negative",
@@ -109,11 +109,11 @@ Result<std::vector<SimulatedRequest>> random_trace(const TraceSpec& spec) {
       request.prefix_family = family;
       request.shared_tokens = spec.prefix_tokens;
     }
-    const std::int32_t room = spec.most_tokens - request.shared_tokens;
+    const std::int32_t room = spec.max_sequence_tokens - request.shared_tokens;
     request.prompt_tokens = request.shared_tokens +
                             draw_length(lengths, spec.spread, spec.mean_prompt_tokens, room - 1);
     request.max_tokens = draw_length(lengths, spec.spread, spec.mean_max_tokens,
-                                     spec.most_tokens - request.prompt_tokens);
+                                     spec.max_sequence_tokens - request.prompt_tokens);
     request.output_tokens = request.max_tokens;
     if (stops) request.output_tokens = 1 + static_cast<std::int32_t>(stops_at * request.max_tokens);
   }

@@ -38,10 +38,10 @@ struct TraceSpec {
   LengthSpread spread = LengthSpread::lognormal;
   std::int32_t mean_prompt_tokens = 256;
   std::int32_t mean_max_tokens = 128;
-  std::int32_t most_tokens = 2048;  ///< prompt and max_tokens together are cut to this
-  double stopping_share = 0.0;      ///< of requests that stop at a random token before max_tokens
-  double prefix_share = 0.0;        ///< of requests with a common prefix, before their own prompt
-  std::int32_t prefix_tokens = 0;   ///< of such a prefix
+  std::int32_t max_sequence_tokens = 2048;  ///< prompt and max_tokens together are cut to this
+  double stopping_share = 0.0;     ///< of requests that stop at a random token before max_tokens
+  double prefix_share = 0.0;       ///< of requests with a common prefix, before their own prompt
+  std::int32_t prefix_tokens = 0;  ///< of such a prefix
   std::int32_t prefix_families = 1;
   std::uint64_t seed = 0;
 };

@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t least_scratch_words = 1024;
+constexpr std::size_t min_scratch_words = 1024;
 
 template <class List, class Items, class Get>
 void fill(List list, const Items& items, Get get) {
@@ -214,7 +214,7 @@ void write_result(wire::Result::Builder out, const StepResult& result) {
 
 template <class Fill>
 Result<std::span<const std::byte>> StepEncoder::write(Fill&& fill_message) {
-  if (scratch_.empty()) scratch_.resize(least_scratch_words);
+  if (scratch_.empty()) scratch_.resize(min_scratch_words);
   std::size_t words = 0;
   try {
     // The builder zeroes what it used of its first segment when it goes.

@@ -67,7 +67,7 @@ double DistributionSketch::mean_us() const {
   return count_ == 0 ? 0 : sum_ / static_cast<double>(count_);
 }
 
-std::uint64_t DistributionSketch::least_us() const { return count_ == 0 ? 0 : least_; }
+std::uint64_t DistributionSketch::min_us() const { return count_ == 0 ? 0 : least_; }
 
 double DistributionSketch::quantile_us(double q) const {
   if (count_ == 0) return 0;

@@ -19,9 +19,9 @@ class DistributionSketch {
 
   std::uint64_t count() const { return count_; }
   bool exact() const { return values_.size() == count_; }
-  double mean_us() const;          ///< exact; 0 without values
-  std::uint64_t least_us() const;  ///< exact; 0 without values
-  std::uint64_t most_us() const { return most_; }
+  double mean_us() const;        ///< exact; 0 without values
+  std::uint64_t min_us() const;  ///< exact; 0 without values
+  std::uint64_t max_us() const { return most_; }
   /// The value that the share `q` (0..1) of the measurements do not exceed, interpolated between
   /// neighbours as distribution_of does; in buckets, by their edges. 0 without values.
   double quantile_us(double q) const;

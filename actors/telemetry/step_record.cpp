@@ -16,16 +16,16 @@ void StepRecord::add(const StepRecord& next) {
   running += next.running;
   waiting += next.waiting;
   kv_use += next.kv_use;
-  most_kv_use = std::max(most_kv_use, next.most_kv_use);
+  max_kv_use = std::max(max_kv_use, next.max_kv_use);
 }
 
 void StepBatch::add(const StepRecord& record) {
-  if (records_.size() == most_records) {
-    for (std::size_t i = 0; i < most_records / 2; ++i) {
+  if (records_.size() == max_records) {
+    for (std::size_t i = 0; i < max_records / 2; ++i) {
       records_[i] = records_[2 * i];
       records_[i].add(records_[2 * i + 1]);
     }
-    records_.resize(most_records / 2);
+    records_.resize(max_records / 2);
   }
   records_.push_back(record);
 }

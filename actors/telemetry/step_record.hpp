@@ -22,8 +22,8 @@ struct StepRecord {
   std::uint64_t sequences = 0;  ///< in the step
   std::uint64_t running = 0;
   std::uint64_t waiting = 0;
-  double kv_use = 0;       ///< 0..1 each
-  double most_kv_use = 0;  ///< of one step
+  double kv_use = 0;      ///< 0..1 each
+  double max_kv_use = 0;  ///< of one step
 
   /// Adds the steps that follow.
   void add(const StepRecord& next);
@@ -31,17 +31,17 @@ struct StepRecord {
   template <class Archive>
   void fields(Archive& archive) {
     archive(planned_us, answered_us, steps, step_us, model_us, prompt_tokens, prefix_tokens,
-            output_tokens, sequences, running, waiting, kv_use, most_kv_use);
+            output_tokens, sequences, running, waiting, kv_use, max_kv_use);
   }
 };
 
-/// The steps since the last report: at most `most_records` records, neighbours being added up
+/// The steps since the last report: at most `max_records` records, neighbours being added up
 /// beyond that, so that nothing is lost but detail. One thread at a time.
 class StepBatch {
  public:
-  static constexpr std::size_t most_records = 256;
+  static constexpr std::size_t max_records = 256;
 
-  StepBatch() { records_.reserve(most_records); }
+  StepBatch() { records_.reserve(max_records); }
 
   void add(const StepRecord& record);
   std::vector<StepRecord> take();

@@ -132,7 +132,7 @@ void ModelRunner::take_sampled_ids_here(const Step& step) {
   }
 }
 
-Result<void> ModelRunner::tell_first_stage(const Step& step) {
+Result<void> ModelRunner::send_sampled_ids(const Step& step) {
   if (stages_ == 1 || step.sampled.empty()) return {};
   sampled_.clear();
   for (const Sampled& sampled : step.sampled) {
@@ -145,7 +145,7 @@ Result<void> ModelRunner::tell_first_stage(const Step& step) {
 }
 
 bool ModelRunner::can_begin() const {
-  return steps_.empty() || (steps_.size() < most_begun && steps_.back().chosen_on_device);
+  return steps_.empty() || (steps_.size() < max_in_flight && steps_.back().chosen_on_device);
 }
 
 Result<void> ModelRunner::begin(const StepPlan& plan) {
@@ -172,7 +172,7 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
       // A pass is full of rows or of logits: results do not depend on where a prompt is cut.
       TROUPE_CHECK(run_pass(step));
       // Choices are finished in the order in which they were begun.
-      if (steps_.size() > 1) TROUPE_CHECK(settle(steps_.front()));
+      if (steps_.size() > 1) TROUPE_CHECK(collect_samples(steps_.front()));
       TROUPE_CHECK(finish_choices(step));
       step.heads.clear();
       has_several_passes = true;
@@ -193,12 +193,12 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
 
 bool ModelRunner::is_ready() const {
   const Step& step = steps_.front();
-  return step.settled || step.heads.empty() || sampler_->is_ready();
+  return step.samples_collected || step.heads.empty() || sampler_->is_ready();
 }
 
-Result<void> ModelRunner::settle(Step& step) {
-  if (step.settled || !is_last_stage()) return {};
-  step.settled = true;
+Result<void> ModelRunner::collect_samples(Step& step) {
+  if (step.samples_collected || !is_last_stage()) return {};
+  step.samples_collected = true;
   TROUPE_CHECK(finish_choices(step));
   take_sampled_ids_here(step);
   return {};
@@ -207,9 +207,9 @@ Result<void> ModelRunner::settle(Step& step) {
 Result<StepResult> ModelRunner::finish() {
   Step& step = steps_.front();
   if (recorder_ != nullptr) recorder_->set_step(step.result.step);
-  TROUPE_CHECK(settle(step));
+  TROUPE_CHECK(collect_samples(step));
   if (is_last_stage()) {
-    TROUPE_CHECK(tell_first_stage(step));
+    TROUPE_CHECK(send_sampled_ids(step));
     if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(step));
   }
   // The device begins with a step when it has finished the one before.
@@ -236,7 +236,7 @@ Result<void> ModelRunner::add_drafts(Step& step) {
     results.push_back(sampled.result);
   }
   const SpanScope scope(recorder_, SpanKind::draft);
-  TROUPE_CHECK(drafter_->propose(tasks, most_drafts_));
+  TROUPE_CHECK(drafter_->propose(tasks, max_drafts_));
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     step.result.results[results[i]].drafts = std::move(tasks[i].drafts);
   }
@@ -305,7 +305,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
   rows_ += static_cast<std::uint64_t>(pass_->rows());
-  if (model_->can_record() && !expects_guesses_) {
+  if (model_->can_record() && !drafting_enabled_) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
   std::int64_t tokens = 0;
@@ -359,7 +359,7 @@ Result<void> ModelRunner::begin_choices(const Tensor& logits, Step& step) {
   rows_to_sample_.clear();
   for (const HeadRow& head : step.heads) rows_to_sample_.push_back(logits_row(head));
   step.chosen_on_device =
-      !expects_guesses_ &&
+      !drafting_enabled_ &&
       std::ranges::all_of(rows_to_sample_, [&](const auto& r) { return sampler_->on_device(r); }) &&
       std::ranges::all_of(step.sampled, [](const Sampled& s) { return s.drafts == 0; });
   // The logits of rows that only pad a pass come last.

@@ -33,7 +33,7 @@ namespace troupe {
 /// between know of a sampled token that it is there, not which.
 class ModelRunner {
  public:
-  static constexpr std::size_t most_begun = 2;
+  static constexpr std::size_t max_in_flight = 2;
 
   /// Blocks of the model's KV cache for `kv_blocks` that plans may name: where its passes are
   /// recorded, one more, which rows that only pad a pass write to.
@@ -48,12 +48,12 @@ class ModelRunner {
 
   /// From now on a step waits for the tokens of the one before, and no pass is recorded: a draft
   /// model reads what each brought. On all ranks of a job that has one, before the first step.
-  void expect_guesses() { expects_guesses_ = true; }
+  void enable_drafting() { drafting_enabled_ = true; }
   /// Results bring up to `most` guesses of `drafter`, which has its KV cache and outlives the
   /// runner, for each sequence that was sampled. On the rank that answers only, which expects them.
-  void guess_with(Drafter& drafter, std::int32_t most) {
+  void set_drafter(Drafter& drafter, std::int32_t most) {
     drafter_ = &drafter;
-    most_drafts_ = most;
+    max_drafts_ = most;
   }
 
   /// Makes host memory for `host_blocks` KV blocks that plans may swap sequences out to. Before the
@@ -122,7 +122,7 @@ class ModelRunner {
     std::vector<Sampled> sampled;
     /// The device chooses all its tokens, and the next step needs none of them here.
     bool chosen_on_device = true;
-    bool settled = false;  ///< its choices are finished and in the sequences
+    bool samples_collected = false;  ///< its choices are finished and in the sequences
     std::int64_t begin_ns = 0;
   };
 
@@ -145,7 +145,7 @@ class ModelRunner {
   void await_device(const Step& step);
   /// Last stage: adds what was sampled to the sequences.
   void take_sampled_ids_here(const Step& step);
-  Result<void> tell_first_stage(const Step& step);
+  Result<void> send_sampled_ids(const Step& step);
 
   Result<void> add_drafts(Step& step);
 
@@ -163,7 +163,7 @@ class ModelRunner {
   Result<void> begin_choices(const Tensor& logits, Step& step);
   Result<void> finish_choices(Step& step);
   /// Last stage: finishes the choices of a step that is begun, once, and takes them.
-  Result<void> settle(Step& step);
+  Result<void> collect_samples(Step& step);
   void take_choice(RowChoice choice, const HeadRow& row, StepResult& result) const;
 
   Model* model_;
@@ -174,10 +174,10 @@ class ModelRunner {
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;
-  bool expects_guesses_ = false;
+  bool drafting_enabled_ = false;
   bool alone_ = false;
   Drafter* drafter_ = nullptr;  ///< of the rank that answers
-  std::int32_t most_drafts_ = 0;
+  std::int32_t max_drafts_ = 0;
   SpanRecorder* recorder_ = nullptr;
   std::uint64_t rows_ = 0;
   SequenceTable sequences_;

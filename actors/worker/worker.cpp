@@ -101,7 +101,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
     times.note("draft model");
   }
   if (const auto after = ops_->memory()) {
-    report.device = device_use(before, *after, report.weight_bytes, later_bytes());
+    report.device = device_memory_report(before, *after, report.weight_bytes, later_bytes());
   }
   log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
             times.text(), model_->weight_bytes(), spec_.threads);
@@ -110,9 +110,9 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
 }
 
 void Worker::tell(const LoadedWeights& loaded) const {
-  if (!spec_.board) return;
+  if (!spec_.load_progress) return;
   const LoadingState state{spec_.rank, loaded.bytes, loaded.total_bytes};
-  spec_.board.call<&StartBoard::note>(state).then([](const Result<void>& noted) {
+  spec_.load_progress.call<&LoadProgress::note>(state).then([](const Result<void>& noted) {
     if (!noted.ok()) log::debug("the driver was not told: {}", noted.error().message);
   });
 }
@@ -193,7 +193,7 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   runner_ = std::make_unique<ModelRunner>(std::move(runner));
   times.note("buffers");
   if (!spec_.draft_model_path.empty()) {
-    runner_->expect_guesses();
+    runner_->enable_drafting();
   } else if (model_->can_record()) {
     TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
     uncounted_rows_ = runner_->rows();
@@ -203,7 +203,7 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   runner_->record_spans(recorder_);
   if (drafter_) {
     TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
-    runner_->guess_with(*drafter_, spec_.draft_tokens);
+    runner_->set_drafter(*drafter_, spec_.draft_tokens);
     times.note("draft model");
   }
   return {};

@@ -55,7 +55,7 @@ class Worker {
 
  private:
   std::string place() const;
-  /// Tells the board how far the weights are.
+  /// Tells `load_progress` how far the weights are.
   void tell(const LoadedWeights& loaded) const;
   /// Device memory that start() takes besides the KV cache, about.
   std::uint64_t later_bytes() const;

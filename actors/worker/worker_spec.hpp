@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/worker/startup/device_use.hpp"
-#include "actors/worker/startup/start_board.hpp"
+#include "actors/worker/startup/device_memory_report.hpp"
+#include "actors/worker/startup/load_progress.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"
@@ -32,17 +32,17 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::string draft_model_path = {};   ///< of the model that guesses next tokens; empty: none
-  std::int32_t draft_tokens = 0;       ///< that it guesses at most
-  std::uint32_t epoch = 0;             ///< names the groups' regions and keys; new after a failure
-  ActorHandle<StartBoard> board = {};  ///< that is told of the loading; may be empty
+  std::string draft_model_path = {};  ///< of the model that guesses next tokens; empty: none
+  std::int32_t draft_tokens = 0;      ///< that it guesses at most
+  std::uint32_t epoch = 0;            ///< names the groups' regions and keys; new after a failure
+  ActorHandle<LoadProgress> load_progress = {};  ///< that is told of the loading; may be empty
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
             threads, bf16, deterministic, max_batch_tokens, max_head_rows, max_model_len,
-            block_size, draft_model_path, draft_tokens, epoch, board);
+            block_size, draft_model_path, draft_tokens, epoch, load_progress);
   }
 };
 
@@ -82,7 +82,7 @@ struct GroupPeers {
 struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
-  DeviceUse device;
+  DeviceMemoryReport device;
 
   template <class Archive>
   void fields(Archive& archive) {

@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t bytes_of_word = 8;  // of which every message is made
-constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
+constexpr std::int64_t max_bytes = std::int64_t{1} << 30;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::variant<CollectivesBenchOptions, EarlyExit> parse_collectives_bench_options
   app.add_option("--bytes", options.bytes)
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(bytes_of_word, most_bytes));
+      ->check(CLI::Range(bytes_of_word, max_bytes));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.001, 60.0));
   const PartBench bench{"launcher bench collectives --help", collectives_bench_help_text(),
                         "topology"};

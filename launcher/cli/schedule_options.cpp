@@ -112,7 +112,7 @@ std::variant<ScheduleOptions, EarlyExit> judge(ScheduleOptions options, const Ra
   const std::int32_t default_prompts = options.workload.empty() ? 1'000 : 1 << 20;
   options.trace.requests = raw.num_prompts.value_or(default_prompts);
   options.trace.spread = spreads.at(raw.lengths);
-  options.trace.most_tokens = options.scheduler.max_model_len;
+  options.trace.max_sequence_tokens = options.scheduler.max_model_len;
   options.targets.first_token_us = std::llround(raw.first_token_ms * 1e3);
   options.targets.each_token_us = std::llround(raw.each_token_ms * 1e3);
   options.targets.seed = options.trace.seed;

@@ -15,11 +15,11 @@ Error ConfigMistakes::error() const {
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Mistake& a, const Mistake& b) { return a.line < b.line; });
   std::string message;
-  for (std::size_t i = 0; i < std::min(sorted.size(), most_told); ++i) {
+  for (std::size_t i = 0; i < std::min(sorted.size(), max_reported); ++i) {
     message += (i == 0 ? "" : "\n") + sorted[i].text;
   }
-  if (sorted.size() > most_told) {
-    message += fmt::format("\n... and {} more", sorted.size() - most_told);
+  if (sorted.size() > max_reported) {
+    message += fmt::format("\n... and {} more", sorted.size() - max_reported);
   }
   return {ErrorCode::invalid_argument, message};
 }

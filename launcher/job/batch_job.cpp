@@ -13,9 +13,9 @@
 #include "launcher/batch/input/byte_source.hpp"
 #include "launcher/batch/output/answer_format.hpp"
 #include "launcher/job/engine_session.hpp"
+#include "launcher/job/exit_messages.hpp"
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_reporter.hpp"
-#include "launcher/job/last_words.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/shown_answers.hpp"
@@ -64,7 +64,7 @@ class BatchJob {
   ExitCode answer_the_rest();
   std::optional<ExitCode> start_engine();
   ExitCode serve();
-  std::optional<ExitCode> heed_signals();
+  std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
   bool may_wait();
   Result<void> read_ahead();
@@ -207,7 +207,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
 
 ExitCode BatchJob::serve() {
   while (true) {
-    if (const auto ended = heed_signals()) return *ended;
+    if (const auto ended = handle_signals()) return *ended;
     if (!draining_) {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
@@ -242,7 +242,7 @@ ExitCode BatchJob::serve() {
   return ExitCode::all_answered;
 }
 
-std::optional<ExitCode> BatchJob::heed_signals() {
+std::optional<ExitCode> BatchJob::handle_signals() {
   const StopRequest::Wish wished = wish();
   if (wished == StopRequest::Wish::none) return std::nullopt;
   if (wished == StopRequest::Wish::at_once) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "actors/driver/kv_budget.hpp"
-#include "actors/executor/request_intake.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 #include "actors/worker/sampling/drafter.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
@@ -281,7 +281,7 @@ Result<JobPlan> plan_job(Config config) {
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
-  TROUPE_CHECK(RequestIntake::load(config.model.path, plan.engine.max_model_len));
+  TROUPE_CHECK(RequestPreprocessor::load(config.model.path, plan.engine.max_model_len));
   plan.config = std::move(config);
   return plan;
 }

@@ -100,7 +100,7 @@ void JobReporter::take(const EngineReport& report, ProgressState& state) {
   state.prompt_tokens = stats.scheduler.prompt_tokens;
   state.prefix_tokens = stats.scheduler.prefix_tokens;
   state.preemptions = stats.scheduler.preemptions;
-  state.most_preemptions = stats.scheduler.most_preemptions;
+  state.max_preemptions = stats.scheduler.max_preemptions;
   state.swaps = stats.scheduler.swaps;
   state.drafts = stats.scheduler.drafts;
   state.accepted_drafts = stats.scheduler.accepted_drafts;

@@ -10,7 +10,7 @@
 
 #include "actors/engine/report.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
-#include "actors/worker/startup/start_board.hpp"
+#include "actors/worker/startup/load_progress.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {

@@ -17,7 +17,7 @@ class PendingRequests {
   /// `most` requests at most.
   explicit PendingRequests(std::size_t most) : most_(most) {}
 
-  bool has_room() const { return pending_.size() < most_ && bytes_ < most_bytes; }
+  bool has_room() const { return pending_.size() < most_ && bytes_ < max_bytes; }
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
@@ -29,7 +29,7 @@ class PendingRequests {
 
  private:
   /// Text of requests that are not answered, at most (and one request more).
-  static constexpr std::size_t most_bytes = std::size_t{64} << 20;
+  static constexpr std::size_t max_bytes = std::size_t{64} << 20;
 
   struct Pending {
     RequestHeader header;

@@ -100,7 +100,7 @@ Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model
                 why);
   };
   if (!bf16) return refuse("is for bfloat16: set model.dtype: bfloat16");
-  if (most_exact_segments % tensor != 0) {
+  if (max_exact_segments % tensor != 0) {
     return refuse(fmt::format("takes {} 1, 2 or 4, not {}", tensor_key, tensor));
   }
   if (model.moe && mesh.expert_place(0).split_count > 1) {

@@ -17,7 +17,7 @@ int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model);
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model);
 
 /// Refuses what GPUs do not compute with the same bits at every tensor size: other dtypes than
-/// bf16, tensor sizes above most_exact_segments, experts that are split. Errors: unsupported, with
+/// bf16, tensor sizes above max_exact_segments, experts that are split. Errors: unsupported, with
 /// the YAML key that asks for it and the one to change.
 Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, bool bf16);
 

@@ -103,7 +103,7 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   return {};
 }
 
-Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes,
+Result<std::string> content_mark(const std::string& path, std::uint64_t max_bytes,
                                  const KeepGoing& keep_going) {
   std::ifstream file(path, std::ios::binary);
   std::error_code problem;
@@ -111,7 +111,7 @@ Result<std::string> content_mark(const std::string& path, std::uint64_t most_byt
   if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
   std::string chunk(std::size_t{1} << 20, '\0');
   Hasher128 hasher;
-  for (std::uint64_t left = most_bytes; left > 0 && file;) {
+  for (std::uint64_t left = max_bytes; left > 0 && file;) {
     TROUPE_CHECK(check_goes_on(keep_going, path));
     file.read(chunk.data(),
               static_cast<std::streamsize>(std::min<std::uint64_t>(chunk.size(), left)));

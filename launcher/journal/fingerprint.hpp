@@ -37,9 +37,9 @@ Result<Fingerprint> read_fingerprint(const std::string& path);
 /// Replaces the file at `path` as a whole, on the disk when this returns. Errors: io.
 Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint);
 
-/// "SIZE bytes, hash HASH" of a file's content (128-bit, not cryptographic); `most_bytes` of it are
+/// "SIZE bytes, hash HASH" of a file's content (128-bit, not cryptographic); `max_bytes` of it are
 /// looked at. Errors: io; cancelled.
-Result<std::string> content_mark(const std::string& path, std::uint64_t most_bytes = UINT64_MAX,
+Result<std::string> content_mark(const std::string& path, std::uint64_t max_bytes = UINT64_MAX,
                                  const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

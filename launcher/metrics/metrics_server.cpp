@@ -17,7 +17,7 @@
 namespace troupe {
 namespace {
 
-constexpr unsigned most_connections = 16;
+constexpr unsigned max_connections = 16;
 constexpr unsigned timeout_seconds = 10;
 constexpr int backlog = 16;
 
@@ -129,7 +129,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   TROUPE_TRY(UniqueFd fd, listen_on(address, server->port_));
   MHD_Daemon* daemon = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &answer, &server->content_,
-      MHD_OPTION_LISTEN_SOCKET, fd.get(), MHD_OPTION_CONNECTION_LIMIT, most_connections,
+      MHD_OPTION_LISTEN_SOCKET, fd.get(), MHD_OPTION_CONNECTION_LIMIT, max_connections,
       MHD_OPTION_CONNECTION_TIMEOUT, timeout_seconds, MHD_OPTION_END);
   if (daemon == nullptr) {
     return fail(ErrorCode::io, "cannot serve metrics on {}:{}", address, server->port_);

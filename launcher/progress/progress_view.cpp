@@ -20,7 +20,7 @@ constexpr int steady_columns = 80;
 constexpr int wide_columns = 100;
 constexpr std::size_t bar_cells = 30;
 constexpr std::size_t rank_bar_cells = 10;
-constexpr std::size_t most_rank_lines = 4;
+constexpr std::size_t max_rank_lines = 4;
 
 std::string plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -143,7 +143,7 @@ std::vector<std::string> ProgressView::rank_lines(std::size_t room) const {
     line += (line.empty() ? "" : "   ") + part;
   }
   lines.push_back(line);
-  if (lines.size() <= most_rank_lines) return lines;
+  if (lines.size() <= max_rank_lines) return lines;
   const auto [least, most] = std::minmax_element(busy.begin(), busy.end());
   const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
   return {fmt::format("{} ranks  {} {:.0f}% busy on average, {:.0f}% to {:.0f}%", busy.size(),
@@ -258,7 +258,7 @@ std::string ProgressView::summary() const {
   }
   if (state_.preemptions > 0) {
     result += fmt::format(", {} (of one request up to {})",
-                          plural(state_.preemptions, "preemption"), state_.most_preemptions);
+                          plural(state_.preemptions, "preemption"), state_.max_preemptions);
   }
   if (state_.swaps > 0) {
     result += fmt::format(", {} to host memory", plural(state_.swaps, "swap"));

@@ -24,9 +24,9 @@ struct ProgressState {
   std::uint64_t prefix_tokens = 0;  ///< of prompts, found in the prefix cache
   std::uint64_t output_tokens = 0;
   std::uint64_t preemptions = 0;
-  std::uint64_t most_preemptions = 0;  ///< of one sequence
-  std::uint64_t swaps = 0;             ///< to host memory
-  std::uint64_t drafts = 0;            ///< guessed tokens
+  std::uint64_t max_preemptions = 0;  ///< of one sequence
+  std::uint64_t swaps = 0;            ///< to host memory
+  std::uint64_t drafts = 0;           ///< guessed tokens
   std::uint64_t accepted_drafts = 0;
   double kv_use = 0;              ///< of the KV blocks, 0..1
   double input_wait_seconds = 0;  ///< of `seconds`, with nothing to do before more input came

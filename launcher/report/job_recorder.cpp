@@ -50,8 +50,8 @@ void JobRecorder::take(const Completion& completion) {
 }
 
 bool JobRecorder::keeps_objectives(const Completion& completion) const {
-  const auto keeps = [](const std::optional<double>& most_ms, double us) {
-    return !most_ms || us <= *most_ms * 1000;
+  const auto keeps = [](const std::optional<double>& max_ms, double us) {
+    return !max_ms || us <= *max_ms * 1000;
   };
   std::size_t longest = 1;
   for (const Choice& choice : completion.choices) {

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t most_bins = 48;
+constexpr std::size_t max_bins = 48;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ ordered_json distribution_json(const Distribution& of, double unit) {
 ordered_json distribution_json(const DistributionSketch& of) {
   constexpr double ms = 1e-3;
   ordered_json bins = ordered_json::array();
-  for (const auto& bin : of.bins(most_bins)) {
+  for (const auto& bin : of.bins(max_bins)) {
     bins.push_back({rounded(bin.from_us * ms), rounded(bin.to_us * ms), bin.count});
   }
   ordered_json json = {{"count", of.count()}, {"exact", of.exact()}};
@@ -38,8 +38,8 @@ ordered_json distribution_json(const DistributionSketch& of) {
                                  .p50 = rounded(of.quantile_us(0.50) * ms),
                                  .p95 = rounded(of.quantile_us(0.95) * ms),
                                  .p99 = rounded(of.quantile_us(0.99) * ms)}));
-  json["least"] = rounded(static_cast<double>(of.least_us()) * ms);
-  json["most"] = rounded(static_cast<double>(of.most_us()) * ms);
+  json["least"] = rounded(static_cast<double>(of.min_us()) * ms);
+  json["most"] = rounded(static_cast<double>(of.max_us()) * ms);
   json["bins"] = std::move(bins);
   return json;
 }

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t most_points = 2000;
+constexpr std::size_t max_points = 2000;
 
 double ratio(double amount, double of) { return of > 0 ? rounded(amount / of) : 0; }
 
@@ -75,7 +75,7 @@ ordered_json steps_json(const JobRecorder& job) {
           {"model_seconds", rounded(static_cast<double>(stats.model_us) * 1e-6)},
           {"share_outside_model", outside ? ordered_json(rounded(*outside)) : ordered_json()},
           {"preemptions", stats.scheduler.preemptions},
-          {"most_preemptions_of_one", stats.scheduler.most_preemptions},
+          {"max_preemptions_of_one", stats.scheduler.max_preemptions},
           {"swaps", stats.scheduler.swaps},
           {"peak_kv_use", rounded(job.steps().peak_kv_use())}};
 }
@@ -102,12 +102,12 @@ ordered_json goodput_json(const JobRecorder& job) {
 }
 
 ordered_json over_time_json(const JobRecorder& job) {
-  const auto points = job.steps().points(most_points);
+  const auto points = job.steps().points(max_points);
   ordered_json columns;
   columns["interval_seconds"] = points.empty() ? 0 : rounded(points.front().width);
   for (const auto* name :
        {"seconds", "steps", "output_tokens_per_second", "computed_prompt_tokens_per_second",
-        "prefix_hits_per_second", "running", "waiting", "kv_use", "most_kv_use"}) {
+        "prefix_hits_per_second", "running", "waiting", "kv_use", "max_kv_use"}) {
     columns[name] = ordered_json::array();
   }
   for (const auto& point : points) {
@@ -122,7 +122,7 @@ ordered_json over_time_json(const JobRecorder& job) {
     columns["running"].push_back(rounded(point.running));
     columns["waiting"].push_back(rounded(point.waiting));
     columns["kv_use"].push_back(rounded(point.kv_use));
-    columns["most_kv_use"].push_back(rounded(point.most_kv_use));
+    columns["max_kv_use"].push_back(rounded(point.max_kv_use));
   }
   return columns;
 }

@@ -22,15 +22,15 @@ void StepSeries::Bucket::add(const Bucket& other) {
   running += other.running;
   waiting += other.waiting;
   kv_use += other.kv_use;
-  most_kv_use = std::max(most_kv_use, other.most_kv_use);
+  max_kv_use = std::max(max_kv_use, other.max_kv_use);
 }
 
 void StepSeries::add(std::size_t domain, const StepRecord& record) {
   if (record.steps == 0) return;
-  peak_kv_use_ = std::max(peak_kv_use_, record.most_kv_use);
+  peak_kv_use_ = std::max(peak_kv_use_, record.max_kv_use);
   if (domains_.size() <= domain) domains_.resize(domain + 1);
   const std::int64_t end = std::max<std::int64_t>(record.answered_us - begin_us_, 1);
-  while ((end - 1) / width_us_ >= static_cast<std::int64_t>(most_buckets)) halve();
+  while ((end - 1) / width_us_ >= static_cast<std::int64_t>(max_buckets)) halve();
   Domain& of = domains_[domain];
   // Two results may have come in the same microsecond.
   const std::int64_t begin =
@@ -58,7 +58,7 @@ void StepSeries::add(std::size_t domain, const StepRecord& record) {
                        .running = us * static_cast<double>(record.running) / count,
                        .waiting = us * static_cast<double>(record.waiting) / count,
                        .kv_use = us * record.kv_use / count,
-                       .most_kv_use = record.most_kv_use});
+                       .max_kv_use = record.max_kv_use});
     from = to;
   }
 }
@@ -97,7 +97,7 @@ std::vector<StepSeries::Point> StepSeries::points(std::size_t most) const {
       point.prompt_tokens += sum.prompt_tokens;
       point.prefix_tokens += sum.prefix_tokens;
       point.output_tokens += sum.output_tokens;
-      point.most_kv_use = std::max(point.most_kv_use, sum.most_kv_use);
+      point.max_kv_use = std::max(point.max_kv_use, sum.max_kv_use);
       point.running += sum.running / sum.weight;
       point.waiting += sum.waiting / sum.weight;
       point.kv_use += sum.kv_use / sum.weight / static_cast<double>(domains_.size());

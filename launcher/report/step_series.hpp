@@ -9,12 +9,12 @@
 namespace troupe {
 
 /// What a job's steps were over time, in bounded memory: buckets of equal width, which doubles
-/// whenever there are more than `most_buckets` of them. A step counts evenly over the time from the
+/// whenever there are more than `max_buckets` of them. A step counts evenly over the time from the
 /// result before it, or from its own plan if that is later, to its result; tokens are whole and
 /// their sums exact. One thread at a time.
 class StepSeries {
  public:
-  static constexpr std::size_t most_buckets = 2000;
+  static constexpr std::size_t max_buckets = 2000;
   static constexpr std::int64_t first_width_us = 10'000;
 
   /// Time 0 of the points, on the records' clock; what was earlier counts as at 0.
@@ -35,7 +35,7 @@ class StepSeries {
     double running = 0;
     double waiting = 0;
     double kv_use = 0;
-    double most_kv_use = 0;  ///< of one domain in one step
+    double max_kv_use = 0;  ///< of one domain in one step
   };
   /// From 0 to the last record in at most `most` points of equal width.
   std::vector<Point> points(std::size_t most) const;
@@ -53,7 +53,7 @@ class StepSeries {
     double running = 0;
     double waiting = 0;
     double kv_use = 0;
-    double most_kv_use = 0;
+    double max_kv_use = 0;
 
     void add(const Bucket& other);
   };

@@ -17,11 +17,11 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 // A page more than a power of two: else rows of a power of two would repeat in step with it.
 constexpr std::size_t pattern_bytes = (std::size_t{16} << 20) + page_bytes;
-constexpr std::size_t most_tensor_bytes = std::size_t{16} << 30;
+constexpr std::size_t max_tensor_bytes = std::size_t{16} << 30;
 // A tensor begins anywhere in the first repetition.
-constexpr std::size_t repetitions = most_tensor_bytes / pattern_bytes + 2;
+constexpr std::size_t repetitions = max_tensor_bytes / pattern_bytes + 2;
 constexpr std::size_t mapped_bytes = repetitions * pattern_bytes;
-constexpr std::int64_t most_norm_elements = 1 << 20;
+constexpr std::int64_t max_norm_elements = 1 << 20;
 constexpr float largest_value = 0.04F;
 
 /// The outputs of SplitMix64 (Steele, Lea, Flood 2014), four values of 16 bits each, in [-1, 1).
@@ -97,7 +97,7 @@ Result<DummyWeights> DummyWeights::create(DType dtype) {
   TROUPE_TRY(weights.noise_, std::move(mapped));
   fill_pattern(weights.noise_, weights.dtype_);
 
-  weights.ones_ = HostTensor(weights.dtype_, {most_norm_elements});
+  weights.ones_ = HostTensor(weights.dtype_, {max_norm_elements});
   if (weights.dtype_ == DType::f32) {
     std::ranges::fill(weights.ones_->span<float>(), 1.0F);
   } else {
@@ -126,7 +126,7 @@ Result<Tensor> DummyWeights::tensor(std::string_view name, const Shape& shape) c
   const bool norm = name.find("norm") != std::string_view::npos;
   const auto elements = static_cast<std::size_t>(shape.elements());
   const std::size_t most =
-      norm ? static_cast<std::size_t>(most_norm_elements) : most_tensor_bytes / size_of(dtype_);
+      norm ? static_cast<std::size_t>(max_norm_elements) : max_tensor_bytes / size_of(dtype_);
   if (elements > most) {
     return fail(ErrorCode::unsupported, "dummy weights: tensor {} {} has more than {} elements",
                 name, shape.to_string(), most);

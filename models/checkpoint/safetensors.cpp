@@ -15,7 +15,7 @@ namespace {
 using Entries = std::map<std::string, SafetensorsFile::Entry, std::less<>>;
 
 constexpr std::size_t length_bytes = 8;
-constexpr std::size_t most_header_bytes = 100'000'000;  // the format's own limit
+constexpr std::size_t max_header_bytes = 100'000'000;  // the format's own limit
 
 struct FileType {
   std::string_view name;
@@ -61,9 +61,9 @@ Result<std::size_t> read_header_length(std::span<const std::byte> file, const st
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), length_bytes);
   const std::size_t rest = file.size() - length_bytes;
-  if (length > rest || length > most_header_bytes) {
+  if (length > rest || length > max_header_bytes) {
     return corrupt(where, "the header is said to have {} bytes, but at most {} are possible here",
-                   length, std::min(rest, most_header_bytes));
+                   length, std::min(rest, max_header_bytes));
   }
   return static_cast<std::size_t>(length);
 }

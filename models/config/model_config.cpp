@@ -29,7 +29,7 @@ constexpr std::array known_architectures = {
     NamedArchitecture{Architecture::deepseek_v3, "DeepseekV3ForCausalLM", "deepseek_v3"},
 };
 
-constexpr std::int64_t most_token_id = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t max_token_id = std::numeric_limits<std::int32_t>::max();
 
 Result<Architecture> read_architecture(const Fields& fields) {
   std::string name;
@@ -101,7 +101,7 @@ std::int64_t default_head_dim(const ModelConfig& config) {
 }
 
 Result<void> read_heads(const Fields& fields, ModelConfig& config) {
-  TROUPE_TRY(config.heads, fields.integer({"num_attention_heads"}, 1, most_heads));
+  TROUPE_TRY(config.heads, fields.integer({"num_attention_heads"}, 1, max_heads));
   if (config.architecture == Architecture::deepseek_v3) return read_latent(fields, config);
   TROUPE_TRY(config.kv_heads,
              fields.integer_or({"num_key_value_heads"}, 1, config.heads, config.heads));
@@ -111,7 +111,7 @@ Result<void> read_heads(const Fields& fields, ModelConfig& config) {
                 config.kv_heads, config.heads);
   }
   TROUPE_TRY(config.head_dim,
-             fields.integer_or({"head_dim"}, 2, most_width, default_head_dim(config)));
+             fields.integer_or({"head_dim"}, 2, max_width, default_head_dim(config)));
   if (config.head_dim < 2 || config.head_dim % 2 != 0) {
     return fail(ErrorCode::corrupt_data, "{}: head_dim: expected an even number, found {}",
                 fields.where(), config.head_dim);
@@ -120,15 +120,15 @@ Result<void> read_heads(const Fields& fields, ModelConfig& config) {
 }
 
 Result<void> read_sizes(const Fields& fields, ModelConfig& config) {
-  TROUPE_TRY(config.hidden_size, fields.integer({"hidden_size"}, 1, most_width));
-  TROUPE_TRY(config.layers, fields.integer({"num_hidden_layers"}, 1, most_layers));
+  TROUPE_TRY(config.hidden_size, fields.integer({"hidden_size"}, 1, max_width));
+  TROUPE_TRY(config.layers, fields.integer({"num_hidden_layers"}, 1, max_layers));
   TROUPE_CHECK(read_heads(fields, config));
-  TROUPE_TRY(config.intermediate_size, fields.integer({"intermediate_size"}, 1, most_width));
-  TROUPE_TRY(config.vocab_size, fields.integer({"vocab_size"}, 1, most_vocabulary));
+  TROUPE_TRY(config.intermediate_size, fields.integer({"intermediate_size"}, 1, max_width));
+  TROUPE_TRY(config.vocab_size, fields.integer({"vocab_size"}, 1, max_vocabulary));
   TROUPE_TRY(const double epsilon, fields.number_or({"rms_norm_eps"}, 0.0, 1.0, 1e-6));
   config.rms_norm_eps = static_cast<float>(epsilon);
   TROUPE_TRY(const std::int64_t positions,
-             fields.integer({"max_position_embeddings"}, 1, most_positions));
+             fields.integer({"max_position_embeddings"}, 1, max_positions));
   TROUPE_TRY(config.rope, read_rope(fields, positions));
   config.max_position_embeddings = longest_sequence(config.rope, positions);
   return {};
@@ -140,7 +140,7 @@ bool has_experts(Architecture architecture) {
 }
 
 Result<std::vector<std::int32_t>> read_token_ids(const Fields& fields, Fields::Spellings keys) {
-  TROUPE_TRY(const auto ids, fields.integers(keys, 0, most_token_id));
+  TROUPE_TRY(const auto ids, fields.integers(keys, 0, max_token_id));
   return std::vector<std::int32_t>(ids.begin(), ids.end());
 }
 
@@ -192,7 +192,7 @@ Result<GenerationDefaults> GenerationDefaults::load(const std::filesystem::path&
   const Fields fields(object, path.string());
   TROUPE_TRY(defaults.eos_token_ids, read_token_ids(fields, {"eos_token_id"}));
   TROUPE_TRY(defaults.temperature, fields.optional_number({"temperature"}, 0.0, 1e6));
-  TROUPE_TRY(defaults.top_k, fields.optional_integer({"top_k"}, -1, most_token_id));
+  TROUPE_TRY(defaults.top_k, fields.optional_integer({"top_k"}, -1, max_token_id));
   TROUPE_TRY(defaults.top_p, fields.optional_number({"top_p"}, 0.0, 1.0));
   TROUPE_TRY(defaults.min_p, fields.optional_number({"min_p"}, 0.0, 1.0));
   TROUPE_TRY(defaults.repetition_penalty, fields.optional_number({"repetition_penalty"}, 0.0, 1e6));

@@ -12,16 +12,16 @@ constexpr std::int64_t default_window = 4096;  // transformers' where the key is
 Result<std::int64_t> stated_window(const Fields& fields, const ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::mistral:
-      return fields.integer_or({"sliding_window"}, 1, most_positions,
+      return fields.integer_or({"sliding_window"}, 1, max_positions,
                                fields.mentions("sliding_window") ? 0 : default_window);
     case Architecture::mixtral:
-      return fields.integer_or({"sliding_window"}, 1, most_positions, 0);
+      return fields.integer_or({"sliding_window"}, 1, max_positions, 0);
     case Architecture::qwen2:
     case Architecture::qwen3:
     case Architecture::qwen3_moe: {
       TROUPE_TRY(const bool used, fields.boolean_or({"use_sliding_window"}, false));
       if (!used) return 0;
-      return fields.integer_or({"sliding_window"}, 1, most_positions,
+      return fields.integer_or({"sliding_window"}, 1, max_positions,
                                fields.mentions("sliding_window") ? 0 : default_window);
     }
     case Architecture::llama:
@@ -55,7 +55,7 @@ Result<std::vector<bool>> implied_layer_types(const Fields& fields, const ModelC
   if (config.architecture != Architecture::qwen2 && config.architecture != Architecture::qwen3) {
     return windowed;
   }
-  TROUPE_TRY(const std::int64_t full, fields.integer_or({"max_window_layers"}, 0, most_layers, 28));
+  TROUPE_TRY(const std::int64_t full, fields.integer_or({"max_window_layers"}, 0, max_layers, 28));
   std::fill_n(windowed.begin(), std::min(full, config.layers), false);
   return windowed;
 }
@@ -91,11 +91,11 @@ Result<void> read_latent(const Fields& fields, ModelConfig& config) {
   if (!fields.mentions("q_lora_rank")) {
     return fail(ErrorCode::corrupt_data, "{}: missing key q_lora_rank", fields.where());
   }
-  TROUPE_TRY(latent.query_rank, fields.integer_or({"q_lora_rank"}, 1, most_width, 0));
-  TROUPE_TRY(latent.rank, fields.integer({"kv_lora_rank"}, 1, most_width));
-  TROUPE_TRY(latent.unrotated_dim, fields.integer({"qk_nope_head_dim"}, 1, most_width));
-  TROUPE_TRY(latent.rotated_dim, fields.integer({"qk_rope_head_dim"}, 2, most_width));
-  TROUPE_TRY(latent.value_dim, fields.integer({"v_head_dim"}, 1, most_width));
+  TROUPE_TRY(latent.query_rank, fields.integer_or({"q_lora_rank"}, 1, max_width, 0));
+  TROUPE_TRY(latent.rank, fields.integer({"kv_lora_rank"}, 1, max_width));
+  TROUPE_TRY(latent.unrotated_dim, fields.integer({"qk_nope_head_dim"}, 1, max_width));
+  TROUPE_TRY(latent.rotated_dim, fields.integer({"qk_rope_head_dim"}, 2, max_width));
+  TROUPE_TRY(latent.value_dim, fields.integer({"v_head_dim"}, 1, max_width));
   TROUPE_TRY(latent.interleaved_rope, fields.boolean_or({"rope_interleave"}, true));
   if (latent.rotated_dim % 2 != 0) {
     return fail(ErrorCode::corrupt_data, "{}: qk_rope_head_dim: expected an even number, found {}",

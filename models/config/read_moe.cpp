@@ -8,18 +8,18 @@ namespace {
 
 Result<MoeConfig> read_qwen3_moe(const Fields& fields, const ModelConfig& config) {
   MoeConfig moe;
-  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts", "num_experts"}, 1, most_experts));
+  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts", "num_experts"}, 1, max_experts));
   TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
-  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, most_width));
+  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, max_width));
   TROUPE_TRY(moe.normalize_top_k, fields.boolean_or({"norm_topk_prob"}, false));
-  TROUPE_TRY(moe.sparse_step, fields.integer_or({"decoder_sparse_step"}, 1, most_layers, 1));
+  TROUPE_TRY(moe.sparse_step, fields.integer_or({"decoder_sparse_step"}, 1, max_layers, 1));
   TROUPE_TRY(moe.dense_layers, fields.integers({"mlp_only_layers"}, 0, config.layers - 1));
   return moe;
 }
 
 Result<MoeConfig> read_mixtral(const Fields& fields, const ModelConfig& config) {
   MoeConfig moe;
-  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts"}, 1, most_experts));
+  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts"}, 1, max_experts));
   TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
   moe.intermediate_size = config.intermediate_size;
   moe.normalize_top_k = true;
@@ -49,13 +49,13 @@ Result<MoeConfig> read_deepseek(const Fields& fields, const ModelConfig& config)
   if (scoring != "sigmoid") return fields.unsupported("scoring_func", scoring, "sigmoid");
   TROUPE_TRY(const std::string method, fields.string_or({"topk_method"}, "noaux_tc"));
   if (method != "noaux_tc") return fields.unsupported("topk_method", method, "noaux_tc");
-  TROUPE_TRY(const std::int64_t step, fields.integer_or({"moe_layer_freq"}, 1, most_layers, 1));
+  TROUPE_TRY(const std::int64_t step, fields.integer_or({"moe_layer_freq"}, 1, max_layers, 1));
   if (step != 1) return fields.unsupported("moe_layer_freq", fmt::to_string(step), "1");
   moe.scoring = RouterScoring::sigmoid;
   moe.choice_bias = true;
-  TROUPE_TRY(moe.experts, fields.integer({"n_routed_experts"}, 1, most_experts));
+  TROUPE_TRY(moe.experts, fields.integer({"n_routed_experts"}, 1, max_experts));
   TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
-  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, most_width));
+  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, max_width));
   TROUPE_TRY(moe.normalize_top_k, fields.boolean_or({"norm_topk_prob"}, true));
   TROUPE_TRY(moe.weight_scale, fields.number_or({"routed_scaling_factor"}, 0.0, 1e6, 2.5));
   TROUPE_CHECK(read_deepseek_groups(fields, moe));

@@ -8,12 +8,12 @@ namespace troupe {
 // The parts of a config.json that ModelConfig::load puts together. Errors as ModelConfig::load.
 
 /// Bounds above any model known, and far below what could overflow a product of two in 64 bits.
-inline constexpr std::int64_t most_width = 1 << 20;
-inline constexpr std::int64_t most_layers = 1 << 12;
-inline constexpr std::int64_t most_heads = 1 << 14;
-inline constexpr std::int64_t most_experts = 1 << 14;
-inline constexpr std::int64_t most_vocabulary = 1 << 24;
-inline constexpr std::int64_t most_positions = 1 << 28;
+inline constexpr std::int64_t max_width = 1 << 20;
+inline constexpr std::int64_t max_layers = 1 << 12;
+inline constexpr std::int64_t max_heads = 1 << 14;
+inline constexpr std::int64_t max_experts = 1 << 14;
+inline constexpr std::int64_t max_vocabulary = 1 << 24;
+inline constexpr std::int64_t max_positions = 1 << 28;
 
 /// Reads rope_theta and the scaling of rope_parameters or rope_scaling. `stated_positions` is the
 /// file's max_position_embeddings.

@@ -99,7 +99,7 @@ std::int64_t longest_sequence(const RopeConfig& rope, std::int64_t stated_positi
   } else if (const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling)) {
     longest = std::max(longest, yarn->original_positions * yarn->factor);
   }
-  return static_cast<std::int64_t>(std::min(longest, static_cast<double>(most_positions)));
+  return static_cast<std::int64_t>(std::min(longest, static_cast<double>(max_positions)));
 }
 
 }  // namespace troupe

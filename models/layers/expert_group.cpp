@@ -25,11 +25,11 @@ Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLi
   group.share_ = expert_share(config.moe->experts, mesh, parallel.rank);
   const bool rounds = rounds_sums(limits, ops);
   if (mesh.expert_parallel_size() == 1 || (rounds && tensor_ranks_have_all(mesh))) return group;
-  const std::int64_t most_tokens =
+  const std::int64_t max_tokens =
       ceil_slice(limits.max_batch_tokens, {0, mesh.shape().tensor}).count;
   if (group.share_.part.size == 1 && rounds) {
     TROUPE_TRY(group.rows_, parallel.experts.device->open_row_exchange(
-                                {.most_rows = most_tokens,
+                                {.max_rows = max_tokens,
                                  .width = config.hidden_size,
                                  .top_k = config.moe->top_k,
                                  .local_experts = group.share_.experts.count}));
@@ -39,7 +39,7 @@ Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLi
                             .expert_ranks = mesh.expert_parallel_size(),
                             .parts = group.share_.part.size,
                             .top_k = config.moe->top_k,
-                            .most_tokens = most_tokens};
+                            .max_tokens = max_tokens};
   TROUPE_TRY(auto pairs,
              ExpertExchange::create(*parallel.experts.host, *parallel.experts.device, layout));
   group.pairs_.emplace(std::move(pairs));

@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// Segments of a row-parallel matrix where sums are exact on GPUs: the largest tensor size.
-inline constexpr int most_exact_segments = 4;
+inline constexpr int max_exact_segments = 4;
 
 /// How large the passes of a model may become and in which precision it computes. Fixed when it is
 /// loaded: all buffers are allocated then.
@@ -19,7 +19,7 @@ struct ModelLimits {
   DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
   /// Also where activations are bf16, and Ops deterministic, a sum has the same bits at every
-  /// tensor size: partial sums are f32, of most_exact_segments at most, and so is what a token's
+  /// tensor size: partial sums are f32, of max_exact_segments at most, and so is what a token's
   /// experts make of it, which one rank adds up.
   bool exact_sums = false;
 

@@ -158,7 +158,7 @@ class TensorGroup {
   void count_rows(std::int64_t tokens, std::int64_t rows_per_token);
   /// Whether a pass is cut into parts.
   bool in_parts(std::int64_t tokens) const {
-    return side_ != nullptr && allows_parts_ && tokens >= side_->least_rows() && divides(tokens);
+    return side_ != nullptr && allows_parts_ && tokens >= side_->min_rows() && divides(tokens);
   }
   Slice part_of(std::int64_t tokens, int part) const {
     return SideSums::part_of(tokens, part, size());

@@ -88,7 +88,7 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   const std::string name = checkpoint_name(found, layer, 0);
   // Experts that are split are summed otherwise than whole ones.
   if (!exact_sums_ || is_expert(parameter)) return segments_per_rank(name, extent, ranks);
-  return segments_per_rank(name, extent, ranks, most_exact_segments);
+  return segments_per_rank(name, extent, ranks, max_exact_segments);
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {

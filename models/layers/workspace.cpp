@@ -25,12 +25,12 @@ ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGr
   const ExpertShare& share = group.share();
   if (const RowExchange* rows = group.rows()) {
     const std::int64_t pairs = rows->places() * moe.top_k;
-    return {rows->layout().most_rows, share.experts.count, pairs, 1, pairs, result};
+    return {rows->layout().max_rows, share.experts.count, pairs, 1, pairs, result};
   }
   if (const ExpertExchange* pairs = group.pairs()) {
     const ExpertLayout& layout = pairs->layout();
-    return {layout.most_tokens, layout.local_experts(),         layout.most_received_rows(),
-            layout.parts,       layout.most_tokens * moe.top_k, DType::f32};
+    return {layout.max_tokens, layout.local_experts(),        layout.max_received_rows(),
+            layout.parts,      layout.max_tokens * moe.top_k, DType::f32};
   }
   const std::int64_t rows = tokens * moe.top_k;
   return {tokens, share.experts.count, rows, share.part.size, rows, result};
@@ -50,10 +50,10 @@ Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std:
 Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, Ops& ops,
                                ExchangeBuffers& buffers) {
   const DType activation = ops.activation_dtype();
-  const std::int64_t sent = layout.most_sent_rows();
-  const std::int64_t received = layout.most_received_rows();
-  const std::int64_t pairs = layout.most_tokens * layout.top_k;
-  buffers.ids = HostTensor(DType::i32, {layout.most_tokens, layout.top_k});
+  const std::int64_t sent = layout.max_sent_rows();
+  const std::int64_t received = layout.max_received_rows();
+  const std::int64_t pairs = layout.max_tokens * layout.top_k;
+  buffers.ids = HostTensor(DType::i32, {layout.max_tokens, layout.top_k});
   TROUPE_TRY(buffers.sent_tokens, ops.allocate(DType::i32, {sent}));
   TROUPE_TRY(buffers.sent, ops.allocate(activation, {sent, hidden}));
   TROUPE_TRY(buffers.received, ops.allocate(activation, {received, hidden}));

@@ -12,10 +12,10 @@
 
 namespace troupe {
 
-/// The buffers of an exchange of tokens. S and R are the layout's most_sent_rows and
-/// most_received_rows, P the pairs of its most_tokens.
+/// The buffers of an exchange of tokens. S and R are the layout's max_sent_rows and
+/// max_received_rows, P the pairs of its max_tokens.
 struct ExchangeBuffers {
-  HostTensor ids;              // [most_tokens, k] i32
+  HostTensor ids;              // [max_tokens, k] i32
   DeviceTensor sent_tokens;    // [S] i32
   DeviceTensor sent;           // [S, hidden] activation
   DeviceTensor received;       // [R, hidden] activation

@@ -15,13 +15,13 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
                                                   const Checkpoint& checkpoint, Ops& ops,
                                                   const ParallelContext& parallel,
                                                   const ModelLimits& limits,
-                                                  const LoadProgress& progress) {
+                                                  const OnWeightsLoaded& on_loaded) {
   const ShardOf shard{parallel.at().tensor, parallel.mesh.shape().tensor};
   std::unique_ptr<DecoderModel> model(new DecoderModel(config, limits, ops));
   if (model->limits_.max_positions == 0) {
     model->limits_.max_positions = config.max_position_embeddings;
   }
-  if (auto built = model->build(checkpoint, parallel, shard, progress); !built.ok()) {
+  if (auto built = model->build(checkpoint, parallel, shard, on_loaded); !built.ok()) {
     (void)ops.finish_loading(nullptr);  // what is read goes, and so does where it is read to
     return std::move(built).error();
   }
@@ -29,7 +29,7 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
 }
 
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
-                                 ShardOf shard, const LoadProgress& progress) {
+                                 ShardOf shard, const OnWeightsLoaded& on_loaded) {
   const Family& family = family_of(config_.architecture);
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank, limits_,
                         ops_);
@@ -77,7 +77,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto head, Head::create(context, embedding_ ? &*embedding_ : nullptr));
     head_.emplace(std::move(head));
   }
-  TROUPE_TRY(loaded_, ops_.finish_loading(progress));
+  TROUPE_TRY(loaded_, ops_.finish_loading(on_loaded));
   return {};
 }
 

@@ -20,7 +20,7 @@ class DecoderModel final : public Model {
                                              const Checkpoint& checkpoint, Ops& ops,
                                              const ParallelContext& parallel,
                                              const ModelLimits& limits,
-                                             const LoadProgress& progress);
+                                             const OnWeightsLoaded& on_loaded);
 
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
   bool can_record() const override;
@@ -38,7 +38,7 @@ class DecoderModel final : public Model {
       : config_(config), limits_(limits), ops_(ops) {}
 
   Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard,
-                     const LoadProgress& progress);
+                     const OnWeightsLoaded& on_loaded);
   bool sums_in_parts(const ParallelContext& parallel) const;
   Result<void> build_rope();
   /// Sets passes_.

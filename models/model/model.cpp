@@ -58,11 +58,11 @@ Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) 
 
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           Ops& ops, const ParallelContext& parallel,
-                                          const ModelLimits& limits, const LoadProgress& progress) {
+                                          const ModelLimits& limits, const OnWeightsLoaded& on_loaded) {
   TROUPE_CHECK(check_parallel(parallel));
   TROUPE_CHECK(check_limits(config, limits));
   TROUPE_CHECK(check_model(config, checkpoint, parallel.mesh));
-  return DecoderModel::load(config, checkpoint, ops, parallel, limits, progress);
+  return DecoderModel::load(config, checkpoint, ops, parallel, limits, on_loaded);
 }
 
 Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint,

@@ -89,14 +89,14 @@ class Model {
 };
 
 /// Told how far the weights are, on the thread that loads.
-using LoadProgress = std::function<void(const LoadedWeights&)>;
+using OnWeightsLoaded = std::function<void(const LoadedWeights&)>;
 
 /// Loads this rank's part. `ops` and the collectives must outlive the model; config and checkpoint
 /// are free to go. Errors: those of check_model; resource_exhausted; io.
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           Ops& ops, const ParallelContext& parallel,
                                           const ModelLimits& limits,
-                                          const LoadProgress& progress = nullptr);
+                                          const OnWeightsLoaded& on_loaded = nullptr);
 
 /// Everything that can be refused before a process starts, from headers alone: missing tensors,
 /// shapes that differ from the config (corrupt_data, with file and tensor), sizes that do not

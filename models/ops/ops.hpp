@@ -168,15 +168,15 @@ struct ScoredRow {
 
 /// What models/sampler makes log-probabilities of.
 struct RowScores {
-  static constexpr std::int32_t most_best = 32;
+  static constexpr std::int32_t max_best = 32;
 
   std::uint64_t sum = 0;  ///< of the weights at temperature 1, in units of 2^-44
   float max = 0.0F;       ///< the largest logit
   float logit = 0.0F;     ///< the token's
   std::int32_t id = -1;
   std::int32_t rank = 0;  ///< 1 + the number of likelier tokens; 0: a logit is not finite
-  std::int32_t best_ids[most_best] = {};  ///< best first, of equals the lower id
-  float best_logits[most_best] = {};
+  std::int32_t best_ids[max_best] = {};  ///< best first, of equals the lower id
+  float best_logits[max_best] = {};
 };
 
 /// How far the reading of weights is.

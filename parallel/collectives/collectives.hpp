@@ -116,12 +116,12 @@ class Collectives {
     return fail(ErrorCode::unsupported, "these collectives do not normalise sums");
   }
 
-  /// A way for sums of passes of up to `most_rows` rows of `width` to be made beside other work, to
+  /// A way for sums of passes of up to `max_rows` rows of `width` to be made beside other work, to
   /// be used among the other calls; these collectives outlive it. All ranks call it. Null on all
   /// where there is none.
-  virtual Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+  virtual Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
                                                            std::int64_t width) {
-    (void)dtype, (void)most_rows, (void)width;
+    (void)dtype, (void)max_rows, (void)width;
     return std::unique_ptr<SideSums>();
   }
 

@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds goodbye_limit{200};
 constexpr std::chrono::milliseconds last_word_grace{10};
 
 // What a rank says before it closes its connections; 0 until then.
-enum class Farewell : std::uint32_t { none, aborted, left };
+enum class ShutdownNotice : std::uint32_t { none, aborted, left };
 
 using GlooBuffer = std::unique_ptr<gloo::transport::Buffer>;
 
@@ -45,7 +45,7 @@ struct Slots {
   Slots(int from, int to) : direction(from < to ? 0 : 1) {}
   int puts(int lane) const { return lane * 4 + direction; }
   int credits(int lane) const { return lane * 4 + 2 + direction; }
-  int farewell() const { return lane_count * 4 + direction; }
+  int shutdown_notice() const { return lane_count * 4 + direction; }
   int direction;
 };
 
@@ -58,11 +58,11 @@ struct LaneEnds {
 
 struct Peer {
   std::array<LaneEnds, lane_count> lanes;
-  Farewell said = Farewell::none;
-  Farewell heard = Farewell::none;  // Gloo writes it
-  GlooBuffer farewell_out, farewell_in;
+  ShutdownNotice said = ShutdownNotice::none;
+  ShutdownNotice heard = ShutdownNotice::none;  // Gloo writes it
+  GlooBuffer notice_out, notice_in;
   std::uint64_t nonce = 0;
-  bool gone = false;  // said farewell, or lost
+  bool gone = false;  // said shutdown_notice, or lost
   std::thread watcher;
 };
 
@@ -84,8 +84,8 @@ struct GlooMesh::State {
   void watch(int peer);
 
   void end();
-  void finish(Farewell word);
-  void say(Farewell word);
+  void finish(ShutdownNotice word);
+  void say(ShutdownNotice word);
   void sever(std::chrono::milliseconds grace);
   void say_goodbye();
   Error cause();
@@ -112,7 +112,7 @@ struct GlooMesh::State {
   std::vector<Peer> peers;  // after what their buffers refer to
 
   std::mutex mutex;                 // of what follows, and of who is gone
-  std::condition_variable changed;  // for the keeper
+  std::condition_variable changed;  // for the watchdog
   std::condition_variable gone;     // somebody is, or the group is closing
   std::chrono::milliseconds timeout = std::chrono::seconds(1);
   std::optional<Deadline> deadline;
@@ -120,18 +120,18 @@ struct GlooMesh::State {
   bool closing = false;
   std::optional<Error> why_closing;  // unless by the will of a rank
   std::atomic<int> waits_for = -1;
-  std::thread keeper;
+  std::thread watchdog;
 };
 
 GlooMesh::State::~State() {
   if (context) say_goodbye();
-  if (keeper.joinable()) {
+  if (watchdog.joinable()) {
     {
       const std::lock_guard lock(mutex);
       stopping = true;
     }
     changed.notify_one();
-    keeper.join();
+    watchdog.join();
   }
   // Gloo's thread must not find buffers of open connections gone.
   if (context) sever(std::chrono::milliseconds(0));
@@ -154,15 +154,15 @@ void GlooMesh::State::open_lanes(int to) {
     ends.credits_out = pair.createSendBuffer(out.credits(lane), nullptr, 0);
     ends.credits_in = pair.createRecvBuffer(in.credits(lane), nullptr, 0);
   }
-  peer.farewell_out = pair.createSendBuffer(out.farewell(), &peer.said, sizeof(peer.said));
-  peer.farewell_in = pair.createRecvBuffer(in.farewell(), &peer.heard, sizeof(peer.heard));
+  peer.notice_out = pair.createSendBuffer(out.shutdown_notice(), &peer.said, sizeof(peer.said));
+  peer.notice_in = pair.createRecvBuffer(in.shutdown_notice(), &peer.heard, sizeof(peer.heard));
 }
 
 void GlooMesh::State::arm(std::chrono::milliseconds time) {
   const std::lock_guard lock(mutex);
   timeout = time;
   deadline = deadline_in(time);
-  // The keeper looks every slice, so it is hardly ever woken.
+  // The watchdog looks every slice, so it is hardly ever woken.
   if (time < Deadline::slice) changed.notify_one();
 }
 
@@ -187,7 +187,7 @@ void GlooMesh::State::keep_time() {
         fail(ErrorCode::timeout, "collectives: rank {} of {}: rank {} did not come within {} ms",
              rank, size, waits_for.load(), timeout.count());
     lock.unlock();
-    finish(Farewell::aborted);
+    finish(ShutdownNotice::aborted);
     lock.lock();
   }
 }
@@ -196,16 +196,16 @@ void GlooMesh::State::watch(int peer) {
   Peer& other = peers[static_cast<std::size_t>(peer)];
   std::string lost;
   try {
-    other.farewell_in->waitRecv();
+    other.notice_in->waitRecv();
   } catch (const std::exception& error) {
     // Gloo tells the end of a connection before the bytes that came ahead of it.
-    if (other.heard == Farewell::none) lost = error.what();
+    if (other.heard == ShutdownNotice::none) lost = error.what();
   }
   bool first = false;
   {
     const std::lock_guard lock(mutex);
     other.gone = true;
-    first = !closing && (!lost.empty() || other.heard == Farewell::aborted);
+    first = !closing && (!lost.empty() || other.heard == ShutdownNotice::aborted);
     closing |= first;
     if (first && !lost.empty()) {
       why_closing = fail(ErrorCode::peer_died,
@@ -214,7 +214,7 @@ void GlooMesh::State::watch(int peer) {
     }
   }
   gone.notify_all();
-  if (first) finish(Farewell::aborted);
+  if (first) finish(ShutdownNotice::aborted);
 }
 
 void GlooMesh::State::end() {
@@ -223,25 +223,25 @@ void GlooMesh::State::end() {
     if (closing) return;
     closing = true;
   }
-  finish(Farewell::aborted);
+  finish(ShutdownNotice::aborted);
 }
 
 // By whoever has set `closing`.
-void GlooMesh::State::finish(Farewell word) {
+void GlooMesh::State::finish(ShutdownNotice word) {
   gone.notify_all();
   say(word);
   sever(last_word_grace);
 }
 
-void GlooMesh::State::say(Farewell word) {
+void GlooMesh::State::say(ShutdownNotice word) {
   const SigpipeBlocked no_signal;
   for (Peer& peer : peers) {
-    if (!peer.farewell_out) continue;
+    if (!peer.notice_out) continue;
     try {
       peer.said = word;
-      peer.farewell_out->send(0, sizeof(word));
+      peer.notice_out->send(0, sizeof(word));
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // It is gone, and needs no farewell.
+      // It is gone, and needs no shutdown_notice.
     }
   }
 }
@@ -263,7 +263,7 @@ void GlooMesh::State::say_goodbye() {
     if (closing || !connected) return;
     closing = true;
   }
-  say(Farewell::left);
+  say(ShutdownNotice::left);
   std::unique_lock lock(mutex);
   gone.wait_for(lock, goodbye_limit, [&] {
     return std::ranges::all_of(
@@ -319,7 +319,7 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
     for (int peer = 0; peer < size; ++peer) {
       if (peer != rank) state->open_lanes(peer);
     }
-    state->keeper = std::thread(&State::keep_time, state.get());
+    state->watchdog = std::thread(&State::keep_time, state.get());
   } catch (const std::exception& error) {
     return fail(ErrorCode::io, "collectives: rank {} cannot listen on {} ({}): {}", rank, interface,
                 address, error.what());

@@ -9,7 +9,7 @@ namespace troupe {
 
 /// What the ranks of a group exchange. The same on all of them.
 struct RowExchangeLayout {
-  std::int64_t most_rows = 1;      ///< that one rank gives in one exchange
+  std::int64_t max_rows = 1;       ///< that one rank gives in one exchange
   std::int64_t width = 1;          ///< elements of a row
   std::int64_t top_k = 1;          ///< experts that a row goes to, all different
   std::int64_t local_experts = 1;  ///< rank r has those from r * local_experts on
@@ -31,13 +31,13 @@ class RowExchange {
   const RowExchangeLayout& layout() const { return layout_; }
   int ranks() const { return static_cast<int>(filled_.elements()); }
   /// Places for rows, of all ranks.
-  std::int64_t places() const { return ranks() * layout_.most_rows; }
+  std::int64_t places() const { return ranks() * layout_.max_rows; }
 
   /// Gives x [rows, width] bf16 with the experts `ids` [rows, top_k] i32 and their `weights` f32;
   /// rows may be 0.
   virtual Result<void> dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) = 0;
 
-  /// What has come: row i of rank r is at place r * most_rows + i, for i below filled[r]. Of rows
+  /// What has come: row i of rank r is at place r * max_rows + i, for i below filled[r]. Of rows
   /// that have no expert here only ids and weights are there. Valid until give_back.
   const Tensor& received() const { return received_; }          ///< [places, width] bf16
   const Tensor& received_ids() const { return received_ids_; }  ///< [places, top_k] i32

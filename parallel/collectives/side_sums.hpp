@@ -35,8 +35,8 @@ class SideSums {
   const Tensor& normed() const { return normed_; }
 
   /// Passes of fewer rows are faster without.
-  std::int64_t least_rows() const { return least_rows_; }
-  void set_least_rows(std::int64_t rows) { least_rows_ = rows; }
+  std::int64_t min_rows() const { return min_rows_; }
+  void set_least_rows(std::int64_t rows) { min_rows_ = rows; }
 
   /// Sends this rank's partial sums [rows of the part, width], which what is enqueued so far has
   /// written, to the rows' owners. They must stay until the part is awaited.
@@ -50,7 +50,7 @@ class SideSums {
 
  protected:
   Tensor normed_;
-  std::int64_t least_rows_ = 0;
+  std::int64_t min_rows_ = 0;
 };
 
 }  // namespace troupe

@@ -12,8 +12,8 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-std::int64_t ExpertLayout::most_received_rows() const {
-  return most_tokens * expert_ranks * parts * std::min(top_k, local_experts());
+std::int64_t ExpertLayout::max_received_rows() const {
+  return max_tokens * expert_ranks * parts * std::min(top_k, local_experts());
 }
 
 ExpertExchange::ExpertExchange(Collectives& host, Collectives& device, const ExpertLayout& layout)
@@ -21,12 +21,12 @@ ExpertExchange::ExpertExchange(Collectives& host, Collectives& device, const Exp
       device_(&device),
       layout_(layout),
       expert_begin_(index(layout.experts) + 1),
-      sent_tokens_(DType::i32, {layout.most_sent_rows()}),
-      rows_of_pairs_(DType::i32, {layout.most_tokens * layout.top_k}),
+      sent_tokens_(DType::i32, {layout.max_sent_rows()}),
+      rows_of_pairs_(DType::i32, {layout.max_tokens * layout.top_k}),
       sent_counts_(DType::i32, {host.size(), layout.local_experts()}),
       received_counts_(DType::i32, {host.size(), layout.local_experts()}),
       offsets_(DType::i32, {layout.local_experts() + 1}),
-      sorted_rows_(DType::i32, {layout.most_received_rows()}),
+      sorted_rows_(DType::i32, {layout.max_received_rows()}),
       one_row_(index(host.size()), 1),
       rows_to_(index(host.size())),
       rows_from_(index(host.size())) {}
@@ -43,9 +43,9 @@ Result<ExpertExchange> ExpertExchange::create(Collectives& host, Collectives& de
 }
 
 Result<void> ExpertExchange::plan(const Tensor& ids) {
-  if (ids[0] > layout_.most_tokens) {
+  if (ids[0] > layout_.max_tokens) {
     return fail(ErrorCode::invalid_argument, "an exchange of {} tokens; this one takes {}", ids[0],
-                layout_.most_tokens);
+                layout_.max_tokens);
   }
   pairs_ = ids[0] * layout_.top_k;
   sent_rows_ = pairs_ * layout_.parts;
@@ -97,7 +97,7 @@ void ExpertExchange::count_sent() {
 
 Result<void> ExpertExchange::count_received() {
   const std::int64_t local = layout_.local_experts();
-  const std::int64_t most = layout_.most_tokens * std::min(layout_.top_k, local);
+  const std::int64_t most = layout_.max_tokens * std::min(layout_.top_k, local);
   received_rows_ = 0;
   for (int rank = 0; rank < host_->size(); ++rank) {
     const auto counts = received_counts_->rows(rank, 1).span<std::int32_t>();

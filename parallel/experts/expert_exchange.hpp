@@ -15,17 +15,17 @@ namespace troupe {
 /// part * expert_ranks + e of the group holds part `part` of the experts
 /// [e * experts / expert_ranks, (e + 1) * experts / expert_ranks).
 struct ExpertLayout {
-  std::int64_t experts = 1;      ///< of the model; expert_ranks divides it
-  int expert_ranks = 1;          ///< ranks that whole experts are dealt out to
-  int parts = 1;                 ///< of each expert; parts * expert_ranks is the group's size
-  std::int64_t top_k = 1;        ///< experts that a token chooses, all different; at most `experts`
-  std::int64_t most_tokens = 1;  ///< that one rank of the group may send in one exchange
+  std::int64_t experts = 1;     ///< of the model; expert_ranks divides it
+  int expert_ranks = 1;         ///< ranks that whole experts are dealt out to
+  int parts = 1;                ///< of each expert; parts * expert_ranks is the group's size
+  std::int64_t top_k = 1;       ///< experts that a token chooses, all different; at most `experts`
+  std::int64_t max_tokens = 1;  ///< that one rank of the group may send in one exchange
 
   std::int64_t local_experts() const { return experts / expert_ranks; }
   /// Rows that a rank sends at most: each choice of a token to every part of its expert.
-  std::int64_t most_sent_rows() const { return most_tokens * top_k * parts; }
+  std::int64_t max_sent_rows() const { return max_tokens * top_k * parts; }
   /// Rows that a rank receives at most: every rank's tokens, as often as they can choose it.
-  std::int64_t most_received_rows() const;
+  std::int64_t max_received_rows() const;
 };
 
 /// Takes tokens to the ranks that hold their experts and brings results back. A *pair* is a token
@@ -49,7 +49,7 @@ class ExpertExchange {
 
   /// Sorts the pairs of `ids` [tokens, top_k] i32 (host memory; an expert's number each) and tells
   /// every rank how many rows it will get. What follows is valid until the next plan(). Errors
-  /// also: invalid_argument if there are more than most_tokens, an id is out of range, or a rank
+  /// also: invalid_argument if there are more than max_tokens, an id is out of range, or a rank
   /// announces more rows than the layout allows.
   Result<void> plan(const Tensor& ids);
 
@@ -87,12 +87,12 @@ class ExpertExchange {
   std::int64_t sent_rows_ = 0;
   std::int64_t received_rows_ = 0;
   std::vector<std::int32_t> expert_begin_;  // [experts + 1]: the pairs of an expert, sorted
-  HostTensor sent_tokens_;                  // [most_sent_rows] i32
-  HostTensor rows_of_pairs_;                // [most_tokens * top_k] i32
+  HostTensor sent_tokens_;                  // [max_sent_rows] i32
+  HostTensor rows_of_pairs_;                // [max_tokens * top_k] i32
   HostTensor sent_counts_;                  // [ranks, local experts] i32: to each rank
   HostTensor received_counts_;              // [ranks, local experts] i32: from each rank
   HostTensor offsets_;                      // [local experts + 1] i32
-  HostTensor sorted_rows_;                  // [most_received_rows] i32
+  HostTensor sorted_rows_;                  // [max_received_rows] i32
   std::vector<std::int64_t> one_row_;       // [ranks]: 1 each
   std::vector<std::int64_t> rows_to_;       // [ranks]
   std::vector<std::int64_t> rows_from_;     // [ranks]

@@ -86,18 +86,18 @@ Result<QkvRows> qkv_rows(const HeadLayout& layout, ShardOf shard);
 Result<Slice> gate_up_rows(std::int64_t intermediate, ShardOf shard);
 
 /// Where nothing asks for fewer.
-inline constexpr int most_segments = 8;
+inline constexpr int max_segments = 8;
 
 /// The parts S that a row-parallel matrix's K is always computed in, whatever the tensor size: the
 /// largest power of two <= `most`, itself one, that divides `extent`: the heads for o_proj, else
 /// the matrix's own K (> 0). The S partial sums are added as a binary tree
 /// (parallel/collectives/tree_sum.hpp).
-int row_parallel_segments(std::int64_t extent, int most = most_segments);
+int row_parallel_segments(std::int64_t extent, int most = max_segments);
 
 /// Segments of the K that one rank of `tensor_size` has: S / tensor_size. Error: invalid_argument
 /// "tensor size <n> does not divide the <S> segments of <what> <extent>", for then results would
 /// depend on the tensor size.
 Result<int> segments_per_rank(std::string_view what, std::int64_t extent, int tensor_size,
-                              int most = most_segments);
+                              int most = max_segments);
 
 }  // namespace troupe

@@ -120,11 +120,11 @@ class Decoder {
  private:
   template <class T>
   void get(T& value);
-  /// Reads an element count; each element takes at least `least_bytes` bytes of the rest.
-  std::size_t get_count(std::size_t least_bytes) {
+  /// Reads an element count; each element takes at least `min_bytes` bytes of the rest.
+  std::size_t get_count(std::size_t min_bytes) {
     std::uint64_t count = 0;
     if (!get_raw(&count, sizeof count)) return 0;
-    if (count > rest_.size() / least_bytes) return reject("a count exceeds the message"), 0;
+    if (count > rest_.size() / min_bytes) return reject("a count exceeds the message"), 0;
     return static_cast<std::size_t>(count);
   }
 

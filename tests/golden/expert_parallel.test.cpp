@@ -73,8 +73,8 @@ class ExpertParallel : public testing::TestWithParam<Parameters> {
 
   /// The tokens of a prompt, of a long one as many as few passes take.
   static std::vector<std::int32_t> tokens_of(const GoldenPrompt& prompt, std::int32_t chunk) {
-    constexpr std::int32_t most_passes = 16;
-    const auto tokens = std::min<std::ptrdiff_t>(std::ssize(prompt.ids), most_passes * chunk);
+    constexpr std::int32_t max_passes = 16;
+    const auto tokens = std::min<std::ptrdiff_t>(std::ssize(prompt.ids), max_passes * chunk);
     return {prompt.ids.begin(), prompt.ids.begin() + tokens};
   }
 

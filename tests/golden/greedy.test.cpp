@@ -10,7 +10,7 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t most_rows = 512;
+constexpr std::int32_t max_rows = 512;
 
 class Greedy : public testing::TestWithParam<std::string> {};
 
@@ -18,7 +18,7 @@ class Greedy : public testing::TestWithParam<std::string> {};
 Result<void> start(Runner& runner, Sequence& sequence) {
   while (sequence.computed < static_cast<std::int32_t>(sequence.tokens.size())) {
     const auto left = static_cast<std::int32_t>(sequence.tokens.size()) - sequence.computed;
-    const std::int32_t rows = std::min(left, most_rows);
+    const std::int32_t rows = std::min(left, max_rows);
     const Share share{&sequence, rows, rows == left ? 1 : 0};
     TROUPE_TRY(const Tensor logits, runner.pass({&share, 1}));
     if (rows == left) {
@@ -83,7 +83,7 @@ TEST_P(Greedy, answers_are_those_of_transformers_up_to_the_first_near_tie) {
 }
 
 TEST(GreedyOfRanks, answers_are_those_of_transformers_with_experts_over_two_ranks) {
-  if (most_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
+  if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
   const auto golden = golden_model("qwen3moe-a");
   REQUIRE_OK(const auto answers, read_answers(golden->greedy));
   ASSERT_FALSE(answers.empty());

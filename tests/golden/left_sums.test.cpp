@@ -21,18 +21,18 @@ namespace troupe::golden {
 namespace {
 
 /// Passes of more rows are faster divided, says NormingCollectives.
-constexpr std::int64_t most_whole_rows = 4;
+constexpr std::int64_t max_whole_rows = 4;
 /// Passes of as many are cut into parts.
-constexpr std::int64_t least_rows_in_parts = 7;
+constexpr std::int64_t min_rows_in_parts = 7;
 
 /// Sums that are made when they are begun and seen when they are awaited, not before.
 class LateSums final : public SideSums {
  public:
-  LateSums(Collectives& collectives, std::int64_t most_rows, std::int64_t width,
+  LateSums(Collectives& collectives, std::int64_t max_rows, std::int64_t width,
            std::atomic<int>& norms)
-      : collectives_(collectives), rows_(DType::f32, {most_rows, width}), norms_(norms) {
+      : collectives_(collectives), rows_(DType::f32, {max_rows, width}), norms_(norms) {
     normed_ = rows_;
-    least_rows_ = least_rows_in_parts;
+    min_rows_ = min_rows_in_parts;
   }
 
   Result<void> begin(int part, const Tensor& partial) override {
@@ -79,13 +79,13 @@ class NormingCollectives final : public ForwardingCollectives {
     return dtype == DType::f32 && width == hidden_;
   }
   bool divides_sums(std::size_t bytes) const override {
-    return bytes > static_cast<std::size_t>(most_whole_rows * hidden_) * sizeof(float);
+    return bytes > static_cast<std::size_t>(max_whole_rows * hidden_) * sizeof(float);
   }
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
                                                    std::int64_t width) override {
     EXPECT_EQ(dtype, DType::f32);
     return std::unique_ptr<SideSums>(
-        std::make_unique<LateSums>(*this, most_rows, width, late_norms_));
+        std::make_unique<LateSums>(*this, max_rows, width, late_norms_));
   }
   Result<void> sum_and_norm(const SumAndNorm& call) override {
     ++norms_;

@@ -41,8 +41,8 @@ TEST_P(Bf16, agrees_with_f32_on_the_golden_answers) {
   const auto vocab = static_cast<std::size_t>(exact.runner->config().vocab_size);
 
   Agreement agreement;
-  constexpr std::size_t most_answers = 12;
-  for (std::size_t i = 0; i < std::min(answers.size(), most_answers); ++i) {
+  constexpr std::size_t max_answers = 12;
+  for (std::size_t i = 0; i < std::min(answers.size(), max_answers); ++i) {
     Sequence first{answers[i].prompt};
     first.tokens.insert(first.tokens.end(), answers[i].output.begin(), answers[i].output.end());
     Sequence second = first;

@@ -24,7 +24,7 @@ class CountingCollectives final : public ForwardingCollectives {
   struct Counts {
     std::atomic<int> all_reduces = 0;
     std::atomic<int> reduce_scatters = 0;
-    std::atomic<std::int64_t> most_rows_kept = 0;  ///< by one rank, of one sum
+    std::atomic<std::int64_t> max_rows_kept = 0;  ///< by one rank, of one sum
   };
 
   CountingCollectives(std::unique_ptr<Collectives> inner, Counts& counts)
@@ -37,7 +37,7 @@ class CountingCollectives final : public ForwardingCollectives {
   Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                    std::span<const std::int64_t> rows_per_rank) override {
     ++counts_.reduce_scatters;
-    counts_.most_rows_kept = std::max(counts_.most_rows_kept.load(), sum[0]);
+    counts_.max_rows_kept = std::max(counts_.max_rows_kept.load(), sum[0]);
     return ForwardingCollectives::reduce_scatter_tree(partial, sum, rows_per_rank);
   }
 
@@ -67,7 +67,7 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
   // The embedding, and two blocks a layer, on each of the two ranks.
   EXPECT_EQ(counts.reduce_scatters % 2, 0);
   EXPECT_GT(counts.reduce_scatters, 2);
-  EXPECT_EQ(counts.most_rows_kept, (tokens + 1) / 2);
+  EXPECT_EQ(counts.max_rows_kept, (tokens + 1) / 2);
 }
 
 /// Adds up what all ranks send in all-to-alls.

@@ -10,7 +10,7 @@ namespace {
 
 /// Tokens of the edits of one choice's rows. One half is for rows that need no more than their
 /// share of it, which the device chooses for certain; other rows take of the rest.
-constexpr std::int64_t most_edit_tokens = std::int64_t{1} << 22;
+constexpr std::int64_t max_edit_tokens = std::int64_t{1} << 22;
 
 std::int32_t wanted_logprobs(const LogitsRow& row) {
   if (!row.scores) return -1;
@@ -132,13 +132,13 @@ bool RowSampler::on_device(const LogitsRow& row) const {
   if (!row.sample || wanted_logprobs(row) >= 0 || !row.sampling->bad_words.empty()) return false;
   SampledRow sampled = sampled_row(row, 0);
   sampled.edits = count_edits(row);
-  return sampled.edits.tokens() <= most_edit_tokens / 2 / max_rows_ &&
+  return sampled.edits.tokens() <= max_edit_tokens / 2 / max_rows_ &&
          ops_->can_sample(sampled, vocab_);
 }
 
 Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows,
                                std::int64_t of_rows) {
-  if (begun_ == most_begun) {
+  if (begun_ == max_in_flight) {
     return fail(ErrorCode::internal, "{} choices of tokens are under way already", begun_);
   }
   const std::int64_t own = ceil_slice(of_rows, shard()).count;
@@ -146,7 +146,7 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   if (std::ssize(rows) > of_rows) {
     return fail(ErrorCode::invalid_argument, "{} rows to choose from, of {}", rows.size(), of_rows);
   }
-  Slot& slot = slots_[(oldest_ + begun_) % most_begun];
+  Slot& slot = slots_[(oldest_ + begun_) % max_in_flight];
   slot.rows.assign(rows.begin(), rows.end());
   slot.of_rows = of_rows;
   slot.wanted.clear();
@@ -215,7 +215,7 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
 bool RowSampler::add_edits(const LogitsRow& row, SampledRow& sampled) {
   const SamplingParams& sampling = *row.sampling;
   sampled.edits = count_edits(row);
-  const std::int64_t room = on_device(row) ? most_edit_tokens : most_edit_tokens / 2;
+  const std::int64_t room = on_device(row) ? max_edit_tokens : max_edit_tokens / 2;
   const std::int64_t used = std::ssize(histories_) + std::ssize(lists_);
   if (used + sampled.edits.tokens() > room || !ops_->can_sample(sampled, vocab_)) return false;
   RowEdits& edits = sampled.edits;
@@ -242,8 +242,8 @@ Result<Tensor> RowSampler::upload_edits(Slot& slot, const Tensor& before) {
   const auto histories = std::ssize(histories_), lists = std::ssize(lists_);
   if (histories + lists == 0) return Tensor();
   if (slot.edited->empty()) {  // many runs never need it
-    TROUPE_TRY(slot.edited, ops_->allocate(DType::i32, {most_edit_tokens}));
-    TROUPE_TRY(slot.host_edited, ops_->allocate_host(DType::i32, {most_edit_tokens}));
+    TROUPE_TRY(slot.edited, ops_->allocate(DType::i32, {max_edit_tokens}));
+    TROUPE_TRY(slot.host_edited, ops_->allocate_host(DType::i32, {max_edit_tokens}));
   }
   std::ranges::copy(histories_, slot.host_edited->as<std::int32_t>());
   std::ranges::copy(lists_, slot.host_edited->as<std::int32_t>() + histories);
@@ -280,7 +280,7 @@ Result<std::vector<RowChoice>> RowSampler::finish() {
   const Slot& slot = slots_[oldest_];
   --begun_;
   // Whoever begins one at a time is served by one slot's memory.
-  oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % most_begun;
+  oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % max_in_flight;
   TROUPE_CHECK(ops_->wait(slot.done));
   std::vector<RowChoice> choices(slot.rows.size());
   auto of_host = slot.host_rows.begin();

@@ -36,12 +36,12 @@ struct LogitsRow {
 /// that share a tensor have the logits of a share of the rows each, choose from these and tell each
 /// other.
 ///
-/// A choice is begun, which only enqueues, and finished later: up to `most_begun` may be under way,
-/// and the first begun is the first finished. All ranks of a tensor group begin and finish the same
-/// rows in the same order. One thread at a time.
+/// A choice is begun, which only enqueues, and finished later: up to `max_in_flight` may be under
+/// way, and the first begun is the first finished. All ranks of a tensor group begin and finish the
+/// same rows in the same order. One thread at a time.
 class RowSampler {
  public:
-  static constexpr std::size_t most_begun = 2;
+  static constexpr std::size_t max_in_flight = 2;
 
   /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and the collectives of `tensor`
   /// outlive it. Errors: resource_exhausted.
@@ -55,7 +55,7 @@ class RowSampler {
   /// Enqueues the choices of `rows`, at least one: the first of a pass that was enqueued before and
   /// has `of_rows` rows of logits. `logits` [own rows, vocab] f32, on the device: this rank's
   /// ceil_slice of those. They may be overwritten by what is enqueued next. Errors:
-  /// resource_exhausted; those of the collectives; internal if `most_begun` are under way.
+  /// resource_exhausted; those of the collectives; internal if `max_in_flight` are under way.
   Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows, std::int64_t of_rows);
 
   /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
@@ -87,7 +87,7 @@ class RowSampler {
     DeviceTensor host_scores;     ///< the same on the host
     DeviceTensor rows_to_sample;  ///< [max_rows] SampledRow as bytes, on the host
     DeviceTensor rows_to_score;   ///< [max_rows] ScoredRow as bytes, on the host
-    DeviceTensor edited;          ///< [most_edit_tokens] i32, of the rows' edits; on the device
+    DeviceTensor edited;          ///< [max_edit_tokens] i32, of the rows' edits; on the device
     DeviceTensor host_edited;     ///< the same on the host
     DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
   };
@@ -113,7 +113,7 @@ class RowSampler {
   RankGroup tensor_;
   std::int64_t max_rows_;
   std::int64_t vocab_;
-  std::array<Slot, most_begun> slots_;
+  std::array<Slot, max_in_flight> slots_;
   std::size_t oldest_ = 0;
   std::size_t begun_ = 0;
   Tensor chosen_;

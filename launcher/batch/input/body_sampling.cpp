@@ -34,7 +34,7 @@ Refused read_boolean(std::string_view name, const json& value, bool& out) {
 namespace {
 
 constexpr std::int64_t largest_i32 = std::numeric_limits<std::int32_t>::max();
-constexpr std::size_t most_stop_strings = 16;
+constexpr std::size_t max_stop_strings = 16;
 
 Refused read_float(std::string_view name, const json& value, std::string_view expected,
                    bool (*allowed)(float), std::optional<float>& out) {
@@ -198,8 +198,8 @@ Refused read_stop(std::string_view name, const json& value, Body& body) {
     return invalid("{} must be a string or a list of strings, got {}", name, describe_json(value));
   }
   const json list = value.is_string() ? json::array({value}) : value;
-  if (list.size() > most_stop_strings) {
-    return invalid("{} must have at most {} strings, got {}", name, most_stop_strings, list.size());
+  if (list.size() > max_stop_strings) {
+    return invalid("{} must have at most {} strings, got {}", name, max_stop_strings, list.size());
   }
   return read_texts(name, list, body.out.request.stop);
 }

@@ -25,7 +25,7 @@ Error open_error(int why, std::string_view role, const std::string& path) {
 }  // namespace
 
 Result<ByteSource> ByteSource::open(const std::string& path, std::string_view role,
-                                    std::uint64_t most_bytes) {
+                                    std::uint64_t max_bytes) {
   const bool standard = path == standard_stream;
   // A FIFO opens at once without a writer only if it does not block; it is polled anyway.
   UniqueFd fd(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
@@ -39,14 +39,14 @@ Result<ByteSource> ByteSource::open(const std::string& path, std::string_view ro
     return fail(ErrorCode::invalid_argument, "the {} {} is a folder; it must be a file", role,
                 name);
   }
-  return ByteSource(std::move(fd), name, S_ISREG(status.st_mode), most_bytes);
+  return ByteSource(std::move(fd), name, S_ISREG(status.st_mode), max_bytes);
 }
 
-ByteSource::ByteSource(UniqueFd fd, std::string path, bool is_regular, std::uint64_t most_bytes)
+ByteSource::ByteSource(UniqueFd fd, std::string path, bool is_regular, std::uint64_t max_bytes)
     : fd_(std::move(fd)),
       path_(std::move(path)),
       is_regular_(is_regular),
-      bytes_left_(most_bytes),
+      bytes_left_(max_bytes),
       buffer_(chunk_bytes) {}
 
 Result<ByteSource::Filled> ByteSource::fill(std::chrono::milliseconds timeout) {

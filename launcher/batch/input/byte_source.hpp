@@ -23,10 +23,10 @@ inline constexpr std::string_view standard_stream = "-";
 class ByteSource {
  public:
   /// Opens `path`; "-" is standard input. A FIFO is opened without waiting for its writer. Of a
-  /// regular file at most `most_bytes` (as packed) are read. Errors: not_found, permission_denied,
+  /// regular file at most `max_bytes` (as packed) are read. Errors: not_found, permission_denied,
   /// invalid_argument (a folder), io, with a message that names the file and `role`, e.g. "input".
   static Result<ByteSource> open(const std::string& path, std::string_view role,
-                                 std::uint64_t most_bytes = UINT64_MAX);
+                                 std::uint64_t max_bytes = UINT64_MAX);
 
   /// Waits at most `timeout` for bytes; only what is no regular file makes one wait. The number of
   /// bytes put into `out` (not empty), 0 at the end, nullopt if none came in time. Errors: io;
@@ -36,7 +36,7 @@ class ByteSource {
  private:
   enum class Filled { some, end, not_yet };
 
-  ByteSource(UniqueFd fd, std::string path, bool is_regular, std::uint64_t most_bytes);
+  ByteSource(UniqueFd fd, std::string path, bool is_regular, std::uint64_t max_bytes);
   /// Reads packed bytes, to which it appends if the kind of packing is not known yet.
   Result<Filled> fill(std::chrono::milliseconds timeout);
   Result<void> decide_packing();

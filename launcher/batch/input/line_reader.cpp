@@ -19,8 +19,8 @@ std::string_view without_carriage_return(std::string_view line) {
 }  // namespace
 
 Result<LineReader> LineReader::open(const std::string& path, std::string_view role,
-                                    std::size_t line_limit_bytes, std::uint64_t most_bytes) {
-  TROUPE_TRY(ByteSource source, ByteSource::open(path, role, most_bytes));
+                                    std::size_t line_limit_bytes, std::uint64_t max_bytes) {
+  TROUPE_TRY(ByteSource source, ByteSource::open(path, role, max_bytes));
   return LineReader(std::move(source), line_limit_bytes);
 }
 

@@ -32,7 +32,7 @@ class LineReader {
   /// Opens `path`; errors and arguments as ByteSource::open.
   static Result<LineReader> open(const std::string& path, std::string_view role,
                                  std::size_t line_limit_bytes,
-                                 std::uint64_t most_bytes = UINT64_MAX);
+                                 std::uint64_t max_bytes = UINT64_MAX);
 
   /// The next line that is not blank (spaces and tabs only), nullopt at the end. A missing final
   /// newline is legal; a UTF-8 byte order mark at the very beginning is skipped. Waits for a pipe

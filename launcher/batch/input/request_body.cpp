@@ -17,15 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t most_logprobs = 20;
+constexpr std::int64_t max_token_limit = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t max_logprobs = 20;
 
 Refused read_max_tokens(std::string_view name, const json& value, Body& body) {
-  return read_integer(name, value, 0, most_tokens, body.max_tokens.emplace());
+  return read_integer(name, value, 0, max_token_limit, body.max_tokens.emplace());
 }
 
 Refused read_max_completion_tokens(std::string_view name, const json& value, Body& body) {
-  return read_integer(name, value, 0, most_tokens, body.max_completion_tokens.emplace());
+  return read_integer(name, value, 0, max_token_limit, body.max_completion_tokens.emplace());
 }
 
 Refused read_ignore_eos(std::string_view name, const json& value, Body& body) {
@@ -46,7 +46,7 @@ Refused read_use_beam_search(std::string_view name, const json& value, Body& bod
 
 Refused read_prompt_logprobs(std::string_view name, const json& value, Body& body) {
   std::int64_t count = 0;
-  if (auto refused = read_integer(name, value, 0, most_logprobs, count)) return refused;
+  if (auto refused = read_integer(name, value, 0, max_logprobs, count)) return refused;
   body.out.header.prompt_logprobs = true;
   body.out.request.prompt_logprobs = static_cast<std::int32_t>(count);
   return std::nullopt;
@@ -65,7 +65,7 @@ Refused read_chat_logprobs(std::string_view name, const json& value, Body& body)
 }
 
 Refused read_top_logprobs(std::string_view name, const json& value, Body& body) {
-  return read_integer(name, value, 0, most_logprobs, body.top_logprobs.emplace());
+  return read_integer(name, value, 0, max_logprobs, body.top_logprobs.emplace());
 }
 
 Refused read_completion_logprobs(std::string_view name, const json& value, Body& body) {

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t fma_rounds = 50'000;
 constexpr int chains = 12;
-constexpr std::size_t most_bytes = std::size_t{1} << 30;
+constexpr std::size_t max_bytes = std::size_t{1} << 30;
 constexpr std::size_t bytes_per_thread = std::size_t{128} << 20;
 
 double seconds_since(Clock::time_point begin) {
@@ -65,7 +65,7 @@ __attribute__((noinline)) void read_all(const std::vector<std::uint64_t>& memory
 
 double measure_reading(int threads, double seconds) {
   const std::size_t bytes =
-      std::min(bytes_per_thread, most_bytes / static_cast<std::size_t>(threads));
+      std::min(bytes_per_thread, max_bytes / static_cast<std::size_t>(threads));
   std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(threads));
   return rate_of(threads, seconds, [&memory, bytes](int thread) {
     // A page lies in the memory of the node whose core first writes to it: each thread fills its

@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Call = std::function<Result<void>()>;
 
-constexpr std::int64_t most_recorded_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t max_recorded_bytes = std::int64_t{4} << 20;
 constexpr int calls_in_recording = 20;
 constexpr std::int64_t large_message_bytes = std::int64_t{256} << 20;
 
@@ -106,7 +106,7 @@ Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const 
   TROUPE_CHECK(call());
   TROUPE_CHECK(rank.ops->synchronize());
   int in_round = 1;
-  if (rank.on_device && bytes <= most_recorded_bytes) {
+  if (rank.on_device && bytes <= max_recorded_bytes) {
     in_round = calls_in_recording;
     TROUPE_TRY(recording, rank.ops->record([&]() -> Result<void> {
       for (int i = 0; i < in_round; ++i) TROUPE_CHECK(call());

@@ -69,7 +69,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
                              .kv_heads = kv_heads_,
                              .head_dim = dim,
                              .scale = 1.0F / std::sqrt(static_cast<float>(dim))};
-  const bool decode = rows <= figures.most_decode_rows;
+  const bool decode = rows <= figures.max_decode_rows;
   const Sequences sequences = make_sequences(rows, figures.context, options_.block_size, decode);
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
   const double kv_bytes =

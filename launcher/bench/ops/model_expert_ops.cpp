@@ -12,7 +12,7 @@ namespace troupe {
 namespace {
 
 /// Of passes with at most so many rows experts are measured as one operation.
-constexpr std::int64_t most_few_rows = 8;
+constexpr std::int64_t max_few_rows = 8;
 
 HostTensor chosen_experts(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
   HostTensor ids(DType::i32, {tokens, top_k});
@@ -118,7 +118,7 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
                       .operations = 2 * static_cast<double>(pairs) * static_cast<double>(n) *
                                     static_cast<double>(k)};
     };
-    if (rows <= most_few_rows) {
+    if (rows <= max_few_rows) {
       // As one: a device may have a way of its own.
       OpFigure both = figure("experts", *gate_up);
       both.bytes += met * static_cast<double>(down->bytes());

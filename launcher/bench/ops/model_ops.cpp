@@ -16,7 +16,7 @@ namespace {
 
 constexpr double gpu_cache_bytes = 192e6;  // more than any GPU's, so that operands are far
 constexpr double cpu_cache_bytes = 64e6;
-constexpr std::size_t most_turns = 512;
+constexpr std::size_t max_turns = 512;
 constexpr std::int64_t copied_rows = 1 << 16, copied_width = 4096;  // bf16: 1 GiB read and written
 constexpr std::int64_t product_size = 8192;
 constexpr float epsilon = 1e-6F;
@@ -75,7 +75,7 @@ Result<DeviceTensor> ModelOps::random(DType dtype, const Shape& shape) {
 
 std::size_t ModelOps::turns(double bytes) const {
   const double wanted = (options_.on_gpu ? gpu_cache_bytes : cpu_cache_bytes) / bytes;
-  return std::clamp<std::size_t>(static_cast<std::size_t>(wanted) + 1, 1, most_turns);
+  return std::clamp<std::size_t>(static_cast<std::size_t>(wanted) + 1, 1, max_turns);
 }
 
 Result<void> ModelOps::add(OpsFigures& figures, OpFigure figure,
@@ -174,7 +174,7 @@ std::int64_t ModelOps::sparse_layers() const {
 std::vector<ModelOps::Matrix> ModelOps::matrices() const {
   const std::int64_t hidden = model_.hidden_size, layers = model_.layers, dim = model_.head_dim;
   const std::int64_t ranks = options_.tensor_ranks, dense = layers - sparse_layers();
-  const auto segments = static_cast<int>(options_.deterministic ? most_exact_segments / ranks : 1);
+  const auto segments = static_cast<int>(options_.deterministic ? max_exact_segments / ranks : 1);
   std::vector<Matrix> all;
   if (!model_.latent) {
     all.push_back({"qkv", (heads_ + 2 * kv_heads_) * dim, hidden, layers, activation_});
@@ -203,11 +203,11 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
   }
   // Only rows that are sampled reach the head: a sequence's last.
   const auto rows_of = [&](std::int64_t rows) {
-    if (matrix.op != "head" || rows <= figures.most_decode_rows) return rows;
+    if (matrix.op != "head" || rows <= figures.max_decode_rows) return rows;
     return (rows + figures.context - 1) / figures.context;
   };
   const std::int64_t most = rows_of(figures.rows.back());
-  const std::int64_t room = std::max(most, std::min(figures.most_decode_rows, figures.rows.back()));
+  const std::int64_t room = std::max(most, std::min(figures.max_decode_rows, figures.rows.back()));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {room, matrix.k}));
   TROUPE_TRY(const DeviceTensor out, ops_.allocate(matrix.out, {room, matrix.n}));
   for (const std::int64_t rows : figures.rows) {

@@ -8,7 +8,7 @@ namespace troupe {
 namespace {
 
 std::string pass_line(const OpsFigures& figures, const PassFigures& pass) {
-  const bool decode = pass.rows <= figures.most_decode_rows;
+  const bool decode = pass.rows <= figures.max_decode_rows;
   const std::string what = decode
                                ? fmt::format("decode {} at context {}", pass.rows, figures.context)
                                : fmt::format("prefill {} in parts of {}", pass.rows,
@@ -20,7 +20,7 @@ std::string pass_line(const OpsFigures& figures, const PassFigures& pass) {
 
 }  // namespace
 
-double OpFigure::least_seconds(const Ceilings& ceilings) const {
+double OpFigure::min_seconds(const Ceilings& ceilings) const {
   return std::max(bytes / ceilings.bytes_per_second, operations / ceilings.operations_per_second);
 }
 
@@ -29,7 +29,7 @@ PassFigures pass_of(const OpsFigures& figures, std::int64_t rows) {
   for (const OpFigure& op : figures.ops) {
     if (op.rows != rows) continue;
     const auto count = static_cast<double>(op.count);
-    pass.roofline_seconds += count * op.least_seconds(figures.ceilings);
+    pass.roofline_seconds += count * op.min_seconds(figures.ceilings);
     pass.seconds += count * op.seconds;
     pass.bytes += count * op.bytes;
     pass.operations += count * op.operations;
@@ -51,7 +51,7 @@ std::string to_table(const OpsFigures& figures) {
     text += fmt::format("{:<15} {:>16} {:>3} {:>6} {:>10.1f} {:>8.1f} {:>9.0f} {:>4.0f}\n", op.op,
                         op.shape, op.count, op.rows, 1e6 * op.seconds, 1e-9 * op.bytes / op.seconds,
                         1e-9 * op.operations / op.seconds,
-                        100 * op.least_seconds(figures.ceilings) / op.seconds);
+                        100 * op.min_seconds(figures.ceilings) / op.seconds);
   }
   text += "\n";
   for (const std::int64_t rows : figures.rows) text += pass_line(figures, pass_of(figures, rows));
@@ -78,12 +78,12 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                            {"seconds", op.seconds},
                            {"bytes", op.bytes},
                            {"operations", op.operations},
-                           {"of_ceiling", op.least_seconds(figures.ceilings) / op.seconds}});
+                           {"of_ceiling", op.min_seconds(figures.ceilings) / op.seconds}});
   }
   for (const std::int64_t rows : figures.rows) {
     const PassFigures pass = pass_of(figures, rows);
     json["passes"].push_back({{"rows", rows},
-                              {"kind", rows <= figures.most_decode_rows ? "decode" : "prefill"},
+                              {"kind", rows <= figures.max_decode_rows ? "decode" : "prefill"},
                               {"roofline_seconds", pass.roofline_seconds},
                               {"ops_seconds", pass.seconds},
                               {"bytes", pass.bytes},

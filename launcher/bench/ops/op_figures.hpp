@@ -21,14 +21,14 @@ struct OpFigure {
   double operations = 0;   ///< multiply-adds of matrices, two each
 
   /// The least time at these ceilings.
-  double least_seconds(const Ceilings& ceilings) const;
+  double min_seconds(const Ceilings& ceilings) const;
 };
 
 struct OpsFigures {
   std::string model = {}, device = {}, dtype = {};
   int tensor_parallel_size = 1;
   std::int64_t context = 0;
-  std::int64_t most_decode_rows = 0;  ///< passes of more rows are prefill
+  std::int64_t max_decode_rows = 0;  ///< passes of more rows are prefill
   Ceilings ceilings = {};
   std::vector<std::int64_t> rows = {};
   std::vector<OpFigure> ops = {};

@@ -26,7 +26,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                      .dtype = std::string(to_string(dtype)),
                      .tensor_parallel_size = engine.tensor_parallel_size,
                      .context = options.context,
-                     .most_decode_rows = engine.max_num_seqs,
+                     .max_decode_rows = engine.max_num_seqs,
                      .rows = options.rows};
   ModelOps bench(*ops, plan.model,
                  {.tensor_ranks = engine.tensor_parallel_size,

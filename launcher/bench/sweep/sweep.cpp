@@ -74,9 +74,9 @@ SweepPoint sweep_point(double load, std::span<const SweepRun> runs, const SweepO
     }
     const double speed = ratio(generated, run.seconds);
     const bool first = &run == runs.data();
-    point.least_output_tokens_per_second =
-        first ? speed : std::min(point.least_output_tokens_per_second, speed);
-    point.most_output_tokens_per_second = std::max(point.most_output_tokens_per_second, speed);
+    point.min_output_tokens_per_second =
+        first ? speed : std::min(point.min_output_tokens_per_second, speed);
+    point.max_output_tokens_per_second = std::max(point.max_output_tokens_per_second, speed);
     output_tokens += generated;
     point.seconds += run.seconds;
     operations += work.operations(run.outcomes, run.computed_prompt_tokens);

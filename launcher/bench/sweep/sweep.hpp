@@ -35,8 +35,8 @@ struct SweepPoint {
   double requests_per_second = 0;
   double output_tokens_per_second = 0;
   double all_tokens_per_second = 0;
-  double least_output_tokens_per_second = 0;  ///< of one run
-  double most_output_tokens_per_second = 0;
+  double min_output_tokens_per_second = 0;  ///< of one run
+  double max_output_tokens_per_second = 0;
   /// Within all limits; all where there is none. A limit of TPOT leaves out answers of several
   /// choices, which have none.
   double good_requests_per_second = 0;

@@ -93,8 +93,8 @@ std::string sweep_page(const SweepFigures& figures, const std::string& heading) 
   page += plotter.plot(
       "Output", "tokens/s",
       {{"all runs", [](const SweepPoint& p) { return p.output_tokens_per_second; }},
-       {"least run", [](const SweepPoint& p) { return p.least_output_tokens_per_second; }},
-       {"most run", [](const SweepPoint& p) { return p.most_output_tokens_per_second; }}});
+       {"least run", [](const SweepPoint& p) { return p.min_output_tokens_per_second; }},
+       {"most run", [](const SweepPoint& p) { return p.max_output_tokens_per_second; }}});
   std::vector<std::pair<std::string, Value>> requests = {
       {"answered", [](const SweepPoint& p) { return p.requests_per_second; }}};
   if (figures.options.has_limits()) {

@@ -28,9 +28,8 @@ std::string work_table(const SweepFigures& figures) {
                                   "(least to most)", "MFU", "memory",
                                   limits ? fmt::format("{:>15}", "good req/s") : "");
   for (const SweepPoint& point : figures.points) {
-    const std::string spread =
-        fmt::format("({} to {})", figure(point.least_output_tokens_per_second),
-                    figure(point.most_output_tokens_per_second));
+    const std::string spread = fmt::format("({} to {})", figure(point.min_output_tokens_per_second),
+                                           figure(point.max_output_tokens_per_second));
     const std::string good =
         fmt::format("{} ({:.0f}%)", figure(point.good_requests_per_second), 100 * point.good_share);
     table += fmt::format(
@@ -105,8 +104,8 @@ ordered_json to_json(const SweepFigures& figures) {
          {"seconds", point.seconds},
          {"requests_per_second", point.requests_per_second},
          {"output_tokens_per_second", point.output_tokens_per_second},
-         {"least_output_tokens_per_second", point.least_output_tokens_per_second},
-         {"most_output_tokens_per_second", point.most_output_tokens_per_second},
+         {"min_output_tokens_per_second", point.min_output_tokens_per_second},
+         {"max_output_tokens_per_second", point.max_output_tokens_per_second},
          {"tokens_per_second", point.all_tokens_per_second},
          {"good_requests_per_second", point.good_requests_per_second},
          {"good_share", point.good_share},

@@ -10,7 +10,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t default_prompts = 64;
-constexpr std::size_t most_requests = 1 << 20;
+constexpr std::size_t max_requests = 1 << 20;
 
 struct Lengths {
   std::int64_t prompt = 0;
@@ -86,7 +86,7 @@ Result<Workload> random_lengths(const BenchOptions& options, const WorkloadBound
 
 Result<Workload> csv_lengths(const BenchOptions& options, const WorkloadBounds& bounds) {
   const auto most =
-      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{most_requests}));
+      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{max_requests}));
   TROUPE_TRY(const auto requests, read_lengths_csv(options.workload, most));
   std::vector<Lengths> lengths;
   for (const RequestLengths& request : requests) {
@@ -103,7 +103,7 @@ Result<Workload> batch_requests(const BenchOptions& options, const Config& confi
   ParseContext context{config.model.served_model_name, static_cast<std::uint64_t>(config.job.seed)};
   TROUPE_TRY(auto reader, BatchReader::open(options.workload, std::move(context)));
   const auto most =
-      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{most_requests}));
+      static_cast<std::size_t>(options.num_prompts.value_or(std::int64_t{max_requests}));
   Workload workload;
   while (workload.requests.size() < most) {
     TROUPE_TRY(auto next, reader.next());

@@ -83,8 +83,8 @@ void CpuOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   // few panels to share them out evenly. Parts are handed out one by one, so that a member that is
   // late, because others use its core, costs one part and not half of the work; a part has at least
   // four panels to be worth copying rows for.
-  const std::int64_t most_panels = (panels + members - 1) / members;
-  const bool uneven = most_panels * members * 8 > panels * 9;
+  const std::int64_t max_panels = (panels + members - 1) / members;
+  const bool uneven = max_panels * members * 8 > panels * 9;
   const bool by_rows = rows >= (uneven ? 16 : 128) * members;
   const std::int64_t fewest =
       (by_rows ? rows / (uneven ? 56 : 128) : panels / 4) / members * members;

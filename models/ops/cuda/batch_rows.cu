@@ -13,16 +13,16 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int most_rows = 128;
+constexpr int max_rows = 128;
 constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
 constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
 constexpr int row_bytes = 128;  // of a tile in shared memory
 constexpr int alignment = 1024;
-constexpr int most_stages = 8;
-constexpr int most_shared = 226 * 1024;  // of a block, besides the barriers
-constexpr int multiprocessors = 132;     // of H100 and H200
-constexpr int most_parts = 4;
+constexpr int max_stages = 8;
+constexpr int max_shared = 226 * 1024;  // of a block, besides the barriers
+constexpr int multiprocessors = 132;    // of H100 and H200
+constexpr int max_parts = 4;
 
 /// `groups` groups multiply 64 rows of the weight each with `rows` rows of x.
 template <int groups_, int rows_>
@@ -31,7 +31,7 @@ struct Tiling {
   static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
-  static constexpr int stages = std::min(most_stages, (most_shared - alignment) / stage_bytes);
+  static constexpr int stages = std::min(max_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // that a thread has
   static constexpr int quads = rows / 8;
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
@@ -261,7 +261,7 @@ void with_rows(std::int64_t rows, Body&& body) {
 using namespace cuda;
 
 bool batch_rows_fit(const BatchRowsProduct& product) {
-  return TROUPE_HOPPER != 0 && product.rows <= most_rows && product.k % 8 == 0 &&
+  return TROUPE_HOPPER != 0 && product.rows <= max_rows && product.k % 8 == 0 &&
          product.n % (product.gated ? 16 : 8) == 0;
 }
 
@@ -274,7 +274,7 @@ BatchRowsTiling best_tiling(const BatchRowsProduct& product) {
   const auto tiles = static_cast<std::int64_t>(blocks_of(product.n, group_rows));
   const std::int64_t steps = (product.k + tile_k - 1) / tile_k;
   const std::int64_t parts =
-      std::min({multiprocessors / tiles, steps / 8, std::int64_t{most_parts}});
+      std::min({multiprocessors / tiles, steps / 8, std::int64_t{max_parts}});
   return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
 }
 

@@ -12,7 +12,7 @@ constexpr int warp = 32;
 constexpr int attention_threads = 128;
 constexpr int attention_chunk = 128;  // positions per step of the online softmax
 constexpr int max_head_dim = 576;
-constexpr int most_elements = (max_head_dim + attention_threads - 1) / attention_threads;
+constexpr int max_elements = (max_head_dim + attention_threads - 1) / attention_threads;
 
 struct AttentionPass {
   const SequenceSpan* spans;  // of the whole pass
@@ -56,7 +56,7 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
   }
   const std::int64_t oldest =
       pass.window == 0 || position < pass.window ? 0 : position - pass.window + 1;
-  float sums[most_elements] = {};
+  float sums[max_elements] = {};
   float maximum = -INFINITY, total = 0.0F;
   for (std::int64_t first = oldest / attention_chunk * attention_chunk; first <= position;
        first += attention_chunk) {
@@ -97,14 +97,14 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
       const float term = expf(scores[p] - maximum);
       total += term;
 #pragma unroll
-      for (int e = 0; e < most_elements; ++e) {
+      for (int e = 0; e < max_elements; ++e) {
         const int d = thread + e * attention_threads;
         if (d < pass.value_dim) sums[e] += term * load(values + rows[p] + d);
       }
     }
   }
 #pragma unroll
-  for (int e = 0; e < most_elements; ++e) {
+  for (int e = 0; e < max_elements; ++e) {
     const int d = thread + e * attention_threads;
     if (d < pass.value_dim) store(out + at * pass.value_dim + d, sums[e] / total);
   }

@@ -87,8 +87,8 @@ void multiply_without_tensor_cores(const CudaGroupedLinear& grouped, const Tenso
                                top_k,
                                gather,
                                scatter};
-  const std::int64_t most_tiles = rows / tile + std::min<std::int64_t>(product.experts, rows);
-  const dim3 grid(static_cast<unsigned>(most_tiles), blocks_of(product.n, tile));
+  const std::int64_t max_tiles = rows / tile + std::min<std::int64_t>(product.experts, rows);
+  const dim3 grid(static_cast<unsigned>(max_tiles), blocks_of(product.n, tile));
   with_type(x.dtype(), [&](auto* type) {
     with_type(out.dtype(), [&](auto* to) {
       using T = element<decltype(type)>;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t segment_parts = 16 << 20;  // f32
-constexpr std::int64_t most_sampled_rows = 65536;
+constexpr std::int64_t max_sampled_rows = 65536;
 
 struct CudaRecording final : Recording {
   cudaGraphExec_t graph = nullptr;
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
   if (ops->error_) return *ops->error_;
   TROUPE_CHECK(ops->make_parts(options));
   TROUPE_TRY(ops->sampled_rows_,
-             ops->allocate(DType::u8, {most_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
+             ops->allocate(DType::u8, {max_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
   TROUPE_TRY(ops->row_summaries_, ops->allocate(DType::u8, {sizeof(cuda::SummaryMemory)}));
   ops->check(cudaDeviceGetAttribute(&ops->multiprocessors_, cudaDevAttrMultiProcessorCount,
                                     options.device),

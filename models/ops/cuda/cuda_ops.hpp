@@ -14,7 +14,7 @@ struct CudaOpsOptions {
   bool tunes_products = true;
   /// A row of any operation has the same bits whatever the batch and on every GPU of a kind; a
   /// row-parallel product is the tree sum of its segments, of which all ranks together have at most
-  /// most_steady_segments. bf16 alone.
+  /// max_steady_segments. bf16 alone.
   bool deterministic = false;
 };
 

@@ -135,7 +135,7 @@ __global__ void route_tokens_in_registers(const float* logits, const float* bias
 
 /// One block.
 template <int per_lane>
-__global__ void __launch_bounds__(most_few_tokens* warp)
+__global__ void __launch_bounds__(max_few_tokens* warp)
     choose_for_few(const float* logits, const float* bias, Routing routing, int tokens,
                    FewChoices to) {
   begin_early_kernel();
@@ -211,7 +211,7 @@ void CudaOps::choose_experts(const Tensor& logits, const Tensor& bias, const Rou
   bool chosen = false;
   with_scores_a_lane(routing, [&](auto per_lane) {
     if constexpr (per_lane > 0) {
-      if (tokens < 1 || tokens > most_few_tokens || deterministic_) return;
+      if (tokens < 1 || tokens > max_few_tokens || deterministic_) return;
       const unsigned threads = static_cast<unsigned>(std::max(tokens, 8) * warp);
       check(launch_early(choose_for_few<per_lane>, {dim3(1), threads}, stream(), logits.as<float>(),
                          bias.empty() ? nullptr : bias.as<float>(), routing, tokens,

@@ -38,7 +38,7 @@ __global__ void norm_rows(T* residual, const X* x, const float* weight, float ep
   }
 }
 
-constexpr std::int64_t most_unit_width = 1024 * unit;
+constexpr std::int64_t max_unit_width = 1024 * unit;
 
 /// embed_rows, a unit a thread. Grid: rows, and parts of their width.
 template <class T, class Out>
@@ -195,7 +195,7 @@ void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_b
 
 void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
   if (x.empty()) return;
-  const bool units = x[1] <= most_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+  const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(weight, x[1]);
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
@@ -217,7 +217,7 @@ void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const T
 void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
                            const Tensor& out) {
   if (x.empty()) return;
-  const bool units = x[1] <= most_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+  const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(residual, x[1]) && has_units(weight, x[1]);
   with_type(residual.dtype(), [&](auto* type) {
     with_type(x.dtype(), [&](auto* added) {

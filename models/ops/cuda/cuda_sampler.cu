@@ -48,7 +48,7 @@ __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::in
   const auto key = [](float weight) { return __float_as_uint(weight); };
   const std::uint32_t listed =
       part.list([&](float weight, std::int32_t) { return key(weight) >> 21 >= leading.bin; });
-  if (listed <= most_listed) {
+  if (listed <= max_listed) {
     if (part.is_first()) {
       choose_from_list(part.memory().list, static_cast<int>(listed), choice, limit, chosen);
     }
@@ -115,7 +115,7 @@ __device__ void choose_token(RowPart& part, unsigned char* marks, const float* l
   std::int32_t* const chosen = ids + row.row;
   const bool greedy = is_greedy(row);
   const bool cut_top_k = !greedy && row.top_k > 0 && row.top_k < vocab;
-  const bool few = cut_top_k && row.top_k <= most_listed_top_k;
+  const bool few = cut_top_k && row.top_k <= max_listed_top_k;
 
   const bool aligned = vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
   const bool changes = edited && has_edits(row.edits);
@@ -136,7 +136,7 @@ __device__ void choose_token(RowPart& part, unsigned char* marks, const float* l
     const float bound = part.bound_of_best(static_cast<std::uint32_t>(row.top_k), best.logit);
     const std::uint32_t listed =
         part.list([&](float logit, std::int32_t) { return logit >= bound; });
-    if (listed <= most_listed) {
+    if (listed <= max_listed) {
       if (part.is_first()) {
         choose_from_list(part.memory().list, static_cast<int>(listed), choice, chosen);
       }
@@ -198,8 +198,8 @@ cudaError_t launch_choice(const Sampling& sampling, const SampledRow* rows, std:
 /// Those of `rows` that are pending, at most `count`.
 cudaError_t launch_pending(const Sampling& sampling, const SampledRow* rows, std::size_t count,
                            PendingRows* pending) {
-  constexpr std::size_t most_clusters = 32;  // not many more run at once; most often none has work
-  const RowLaunch launch(sampling.logits[1], std::min(count, most_clusters), bytes_of_token(false));
+  constexpr std::size_t max_clusters = 32;  // not many more run at once; most often none has work
+  const RowLaunch launch(sampling.logits[1], std::min(count, max_clusters), bytes_of_token(false));
   const cudaError_t allowed = launch.allow(choose_pending_tokens);
   if (allowed != cudaSuccess) return allowed;
   return launch_early(choose_pending_tokens,
@@ -211,11 +211,11 @@ cudaError_t launch_pending(const Sampling& sampling, const SampledRow* rows, std
 /// Chooses most tokens from one reading of the rows.
 template <bool aligned>
 cudaError_t launch_summaries(const Sampling& sampling, const SampledRow* rows, std::size_t count,
-                             SummaryMemory* memory, unsigned most_blocks) {
+                             SummaryMemory* memory, unsigned max_blocks) {
   const auto vocab = static_cast<std::int32_t>(sampling.logits[1]);
   const float* const logits = sampling.logits.as<float>();
   const auto groups = static_cast<unsigned>(count) * static_cast<unsigned>(groups_of(vocab));
-  const unsigned blocks = std::min(most_blocks, (groups + summary_warps - 1) / summary_warps);
+  const unsigned blocks = std::min(max_blocks, (groups + summary_warps - 1) / summary_warps);
   const cudaError_t launched =
       launch_early(summarize_rows<aligned>, {dim3(blocks), summary_threads}, sampling.stream,
                    logits, vocab, rows, static_cast<int>(count), memory);
@@ -227,18 +227,18 @@ cudaError_t launch_summaries(const Sampling& sampling, const SampledRow* rows, s
 
 /// Rows without edits.
 cudaError_t launch_plain(const Sampling& sampling, std::span<const SampledRow> rows,
-                         const SampledRow* on_device, SummaryMemory* memory, unsigned most_blocks) {
+                         const SampledRow* on_device, SummaryMemory* memory, unsigned max_blocks) {
   const std::int64_t vocab = sampling.logits[1];
-  if (vocab > most_groups * group_tokens || std::ranges::none_of(rows, is_summarized)) {
+  if (vocab > max_groups * group_tokens || std::ranges::none_of(rows, is_summarized)) {
     return launch_choice<false>(sampling, on_device, rows.size());
   }
   const bool aligned =
       vocab % 4 == 0 && reinterpret_cast<std::uintptr_t>(sampling.logits.data()) % 16 == 0;
-  for (std::size_t done = 0; done < rows.size(); done += most_summarized) {
-    const auto some = rows.subspan(done).first(std::min(rows.size() - done, most_summarized));
+  for (std::size_t done = 0; done < rows.size(); done += max_summarized) {
+    const auto some = rows.subspan(done).first(std::min(rows.size() - done, max_summarized));
     const auto launch = aligned ? launch_summaries<true> : launch_summaries<false>;
     const cudaError_t launched =
-        launch(sampling, on_device + done, some.size(), memory, most_blocks);
+        launch(sampling, on_device + done, some.size(), memory, max_blocks);
     if (launched != cudaSuccess) return launched;
     if (std::ranges::all_of(some, is_greedy)) continue;
     const cudaError_t rest =
@@ -253,7 +253,7 @@ cudaError_t launch_plain(const Sampling& sampling, std::span<const SampledRow> r
 
 bool CudaOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
   const bool edited = cuda::has_edits(row.edits);
-  return vocab <= cuda::most_row_tokens(cuda::bytes_of_token(edited)) &&
+  return vocab <= cuda::max_row_tokens(cuda::bytes_of_token(edited)) &&
          row.edits.output < static_cast<std::int32_t>(cuda::TokenMarks::flag);
 }
 

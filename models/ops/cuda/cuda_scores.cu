@@ -29,7 +29,7 @@ __device__ void write_best(const TokenList& list, int listed, int wanted, RowSco
 __device__ std::uint32_t list_best(RowPart& part, std::uint32_t wanted, float best) {
   const float bound = part.bound_of_best(wanted, best);
   const std::uint32_t listed = part.list([&](float logit, std::int32_t) { return logit >= bound; });
-  if (listed <= most_listed) return listed;
+  if (listed <= max_listed) return listed;
   const CrossingKey last = part.find_kth(wanted);
   const float least = from_ordered(last.key);
   const auto equal = [&](float logit, int) { return std::uint64_t{logit == least ? 1U : 0U}; };
@@ -78,7 +78,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
 }  // namespace cuda
 
 bool CudaOps::can_score(const ScoredRow& row, std::int64_t vocab) const {
-  return vocab <= cuda::most_row_tokens(sizeof(float)) && row.best <= RowScores::most_best;
+  return vocab <= cuda::max_row_tokens(sizeof(float)) && row.best <= RowScores::max_best;
 }
 
 void CudaOps::score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,

@@ -13,11 +13,11 @@ namespace cuda {
 namespace {
 
 constexpr std::int64_t warp = 32;
-constexpr std::int64_t most_shared = 48 << 10;  // bytes that every device has
-constexpr std::int64_t least_warps = 4;         // what is done for each expert is theirs too
-constexpr std::int64_t least_tokens = 64;       // of a warp, before other blocks have some
+constexpr std::int64_t max_shared = 48 << 10;  // bytes that every device has
+constexpr std::int64_t min_warps = 4;          // what is done for each expert is theirs too
+constexpr std::int64_t min_tokens = 64;        // of a warp, before other blocks have some
 /// Blocks that a cluster may have on every Hopper; GPUs before it have no clusters.
-constexpr std::int64_t most_blocks = TROUPE_HOPPER != 0 ? 8 : 1;
+constexpr std::int64_t max_blocks = TROUPE_HOPPER != 0 ? 8 : 1;
 
 __global__ void __launch_bounds__(sort_threads) sort_all(Sorting sorting, std::int64_t rows) {
   begin_early_kernel();
@@ -48,13 +48,13 @@ __global__ void add_counts(const std::int32_t* offsets, int experts, std::int64_
 /// As many warps as `tokens` are worth: of one block, as far as shared memory has room, then of
 /// more.
 Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
-  const std::int64_t room = most_shared / static_cast<std::int64_t>(sizeof(std::int32_t));
+  const std::int64_t room = max_shared / static_cast<std::int64_t>(sizeof(std::int32_t));
   const std::int64_t most =
       std::clamp<std::int64_t>((room - 2 * experts - 1) / (2 * experts), 1, sort_threads / warp);
   const std::int64_t warps =
-      std::clamp<std::int64_t>((tokens + warp - 1) / warp, std::min(least_warps, most), most);
+      std::clamp<std::int64_t>((tokens + warp - 1) / warp, std::min(min_warps, most), most);
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(tokens / (warps * least_tokens), 1, most_blocks);
+      std::clamp<std::int64_t>(tokens / (warps * min_tokens), 1, max_blocks);
   const std::int64_t integers = (2 * warps + 2) * experts + 1;
   return {dim3(static_cast<unsigned>(blocks)), static_cast<unsigned>(warps * warp),
           static_cast<std::size_t>(integers) * sizeof(std::int32_t)};
@@ -62,7 +62,7 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
 
 /// Of the warps of sort_batch.
 std::int64_t batch_turns(std::int64_t tokens) {
-  return blocks_of(tokens, batch_warps * most_blocks);
+  return blocks_of(tokens, batch_warps * max_blocks);
 }
 
 /// That of sort_batch; none for other GPUs, more tokens or so many experts that it has no room.
@@ -70,8 +70,8 @@ std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int
   const std::int64_t turns = batch_turns(tokens);
   const std::int64_t bytes =
       ((turns + 3) * experts + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
-  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > most_turns || top_k > most_pair_lanes ||
-      bytes > most_shared) {
+  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > max_turns || top_k > most_pair_lanes ||
+      bytes > max_shared) {
     return std::nullopt;
   }
   return Grid{dim3(blocks_of(tokens, batch_warps * turns)),
@@ -114,7 +114,7 @@ void CudaOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64
   Sorting sorting = sorting_of(ids, first_expert, batch);
   sorting.counts = counts.as<std::int64_t>();
   const std::int64_t parts = filled.elements();
-  if (parts > FilledRows::most_parts) {
+  if (parts > FilledRows::max_parts) {
     check(cudaErrorInvalidValue, "permute_filled");
     return;
   }

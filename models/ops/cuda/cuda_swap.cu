@@ -15,7 +15,7 @@ namespace cuda {
 namespace {
 
 constexpr int page_threads = 256;
-constexpr int most_blocks_at_once = 256;
+constexpr int max_blocks_at_once = 256;
 constexpr std::size_t staging_bytes = std::size_t{32} << 20;
 
 /// A block's pages in one tensor of a cache, and their place among those of all.
@@ -25,7 +25,7 @@ struct CachePages {
   unsigned first_unit;
 };
 struct BlockList {
-  std::int32_t blocks[most_blocks_at_once];
+  std::int32_t blocks[max_blocks_at_once];
 };
 
 /// Grid: tensors, blocks. `staging` [blocks][units of a block in all tensors].
@@ -122,7 +122,7 @@ class CudaKvSwap final : public KvSwap {
     }
     tensors_ = static_cast<unsigned>(tensors.size());
     const std::size_t block_bytes = units_of_block_ * sizeof(uint4);
-    at_once_ = std::clamp<std::size_t>(staging_bytes / block_bytes, 1, most_blocks_at_once);
+    at_once_ = std::clamp<std::size_t>(staging_bytes / block_bytes, 1, max_blocks_at_once);
     TROUPE_TRY(staging_,
                ops_.allocate(DType::u8, {static_cast<std::int64_t>(at_once_ * block_bytes)}));
     const Tensor host(tensors.data(), DType::u8,

@@ -13,10 +13,10 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t most_kv_heads = 128, most_head_dim = 128, most_blocks = 3;
-/// A context of up to `whole_pages` is not cut, a longer one not finer than `least_pages`: putting
+constexpr std::int64_t max_kv_heads = 128, max_head_dim = 128, max_blocks = 3;
+/// A context of up to `whole_pages` is not cut, a longer one not finer than `min_pages`: putting
 /// parts together would cost more.
-constexpr std::int64_t whole_pages = 16, least_pages = 8;
+constexpr std::int64_t whole_pages = 16, min_pages = 8;
 
 }  // namespace
 
@@ -36,9 +36,8 @@ struct DecodeAttention::PartMemory {
     const auto take = [](auto** memory, std::size_t size) {
       return cuda_done(cudaMalloc(reinterpret_cast<void**>(memory), size), "memory for attention");
     };
-    TROUPE_CHECK(
-        take(&sums, bytes(most_decode_group * most_head_dim * std::int64_t{sizeof(float)})));
-    TROUPE_CHECK(take(&scales, bytes(most_decode_group * std::int64_t{sizeof(float2)})));
+    TROUPE_CHECK(take(&sums, bytes(max_decode_group * max_head_dim * std::int64_t{sizeof(float)})));
+    TROUPE_CHECK(take(&scales, bytes(max_decode_group * std::int64_t{sizeof(float2)})));
     TROUPE_CHECK(take(&finished, bytes(sizeof(unsigned))));
     TROUPE_CHECK(
         cuda_done(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory for attention"));
@@ -93,7 +92,7 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   std::int64_t all_pages = 0;
   for (const std::int32_t row : order) all_pages += pages_of(row);
   // No part is longer than what each block would get if all got the same.
-  std::int64_t longest = std::max((all_pages + rows_at_once - 1) / rows_at_once, least_pages);
+  std::int64_t longest = std::max((all_pages + rows_at_once - 1) / rows_at_once, min_pages);
   const auto parts_of = [&](std::int32_t row) -> std::int64_t {
     return pages_of(row) <= whole_pages ? 1 : (pages_of(row) + longest - 1) / longest;
   };
@@ -145,7 +144,7 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
   attention->parts_ = std::make_unique<PartMemory>();
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
-  TROUPE_CHECK(attention->parts_->allocate(2 * most_blocks * attention->multiprocessors_));
+  TROUPE_CHECK(attention->parts_->allocate(2 * max_blocks * attention->multiprocessors_));
   return Result<std::unique_ptr<DecodeAttention>>(std::move(attention));
 }
 
@@ -154,8 +153,8 @@ DecodeAttention::~DecodeAttention() = default;
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
   return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
          shape.window == 0 && shape.latent == 0 &&
-         (shape.head_dim == 64 || shape.head_dim == most_head_dim) &&
-         shape.heads / shape.kv_heads <= most_decode_group && shape.kv_heads <= most_kv_heads;
+         (shape.head_dim == 64 || shape.head_dim == max_head_dim) &&
+         shape.heads / shape.kv_heads <= max_decode_group && shape.kv_heads <= max_kv_heads;
 }
 
 bool DecodeAttention::suits(const AttentionBatch& batch) {

@@ -10,7 +10,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int page = decode_page, most_heads = most_decode_group;
+constexpr int page = decode_page, max_heads = max_decode_group;
 
 /// The online softmax of a warp: of the query heads 2 (lane % 4) and the next, the scores' maximum
 /// and this lane's share of their total; of all heads, sums[c][w] has the elements
@@ -72,7 +72,7 @@ struct WarpSoftmax {
 
   /// To scales[head] and to the `dim` floats at sums_of(head), of each head of the group.
   template <class SumsOf>
-  __device__ __forceinline__ void store(int group, float2 (&scales)[most_heads],
+  __device__ __forceinline__ void store(int group, float2 (&scales)[max_heads],
                                         const SumsOf& sums_of) const {
     const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
 #pragma unroll
@@ -151,7 +151,7 @@ template <int dim>
 __device__ void join_parts(const DecodePass& pass, const Work& work, float2* scales) {
   const int parts = work.part.parts, group = pass.group;
   for (int i = threadIdx.x; i < parts * group; i += blockDim.x) {
-    scales[i] = __ldcg(pass.scales + work.slot(pass, i / group) * most_heads + i % group);
+    scales[i] = __ldcg(pass.scales + work.slot(pass, i / group) * max_heads + i % group);
   }
   __syncthreads();
   for (int i = threadIdx.x; i < group * dim / 4; i += blockDim.x) {
@@ -161,7 +161,7 @@ __device__ void join_parts(const DecodePass& pass, const Work& work, float2* sca
     WeightedSum all;
 #pragma unroll 8
     for (int p = 0; p < parts; ++p) {
-      const std::int64_t from = (work.slot(pass, p) * most_heads + head) * dim + element;
+      const std::int64_t from = (work.slot(pass, p) * max_heads + head) * dim + element;
       const float2 scale = scales[p * group + head];
       all.add(weight_of(scale, maximum), scale.y,
               __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
@@ -174,7 +174,7 @@ __device__ void join_parts(const DecodePass& pass, const Work& work, float2* sca
 /// row's output, or a part of it.
 template <int dim, int warps, class WarpSums>
 __device__ __forceinline__ void join_warps(const DecodePass& pass, const Work& work, int group,
-                                           const float2 (&warp_scales)[warps][most_heads],
+                                           const float2 (&warp_scales)[warps][max_heads],
                                            const WarpSums& warp_sums) {
   constexpr int threads = warps * 32;
   for (int i = threadIdx.x; i < group * dim / 4; i += threads) {
@@ -193,7 +193,7 @@ __device__ __forceinline__ void join_warps(const DecodePass& pass, const Work& w
       all.write(pass.out + (work.first_head + head) * dim + element);
       continue;
     }
-    const std::int64_t to = work.slot(pass, work.part.index) * most_heads + head;
+    const std::int64_t to = work.slot(pass, work.part.index) * max_heads + head;
     __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
     if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
   }
@@ -221,10 +221,10 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   using Queue = PageQueue<dim, page, warps, stages, DecodePass, Work>;
   constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
-  static_assert(most_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
+  static_assert(max_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ std::uint64_t barriers[warps][stages];
-  __shared__ float2 warp_scales[warps][most_heads];
+  __shared__ float2 warp_scales[warps][max_heads];
   __shared__ bool is_last;
   let_next_kernel_start();
   // The plan, the tables and all keys but the last have been there since before this pass.

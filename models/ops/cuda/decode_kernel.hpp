@@ -10,7 +10,7 @@ namespace troupe {
 /// Positions that a warp takes at once.
 constexpr int decode_page = 16;
 /// Query heads of a KV head: columns of one instruction.
-constexpr int most_decode_group = 8;
+constexpr int max_decode_group = 8;
 
 /// What the blocks of all KV heads do for one row: positions [16 * first_page, + positions) of its
 /// context. Of several parts of a row the block that ends last puts them together.
@@ -35,12 +35,12 @@ struct DecodePass {
   Element* out;                ///< as q
   const DecodePart* parts;     ///< [entries]
   const std::int32_t* tables;  ///< block tables
-  float* sums;                 ///< [slots, kv_heads, most_decode_group, head_dim]
-  float2* scales;              ///< [slots, kv_heads, most_decode_group]: maximum, total
+  float* sums;                 ///< [slots, kv_heads, max_decode_group, head_dim]
+  float2* scales;              ///< [slots, kv_heads, max_decode_group]: maximum, total
   unsigned* finished;          ///< [slots, kv_heads]: parts that are done; 0 between passes
   int entries;
   int kv_heads;
-  int group;            ///< query heads of a KV head, at most most_decode_group
+  int group;            ///< query heads of a KV head, at most max_decode_group
   int pages_per_block;  ///< a block of the cache is so many pages of 16 positions
   float scale;          ///< of q.k, times log2(e)
 };

@@ -245,9 +245,9 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
   const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
   const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
-  const std::int64_t most_tiles = row_tiles * ((width + columns - 1) / columns);
+  const std::int64_t max_tiles = row_tiles * ((width + columns - 1) / columns);
   const auto grid = static_cast<unsigned>(
-      std::min<std::int64_t>(most_tiles, std::int64_t{multiprocessors()} * blocks));
+      std::min<std::int64_t>(max_tiles, std::int64_t{multiprocessors()} * blocks));
   return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
                       static_cast<Out*>(wanted.out));
 }
@@ -276,7 +276,7 @@ ExpertTiling best_tiling(const ExpertProduct& product) {
 bool expert_product_fits(const ExpertProduct& product) {
   const std::int64_t width = product.gated ? product.n / 2 : product.n;
   return TROUPE_HOPPER != 0 && product.k % unit_elements == 0 && width % unit_elements == 0 &&
-         product.n * product.k < std::int64_t{1} << 32 && product.experts <= most_experts;
+         product.n * product.k < std::int64_t{1} << 32 && product.experts <= max_experts;
 }
 
 cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,

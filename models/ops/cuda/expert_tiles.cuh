@@ -12,12 +12,12 @@
 
 namespace troupe::cuda {
 
-constexpr int tile_k = 64;          // 128 bytes, which the swizzle is made for
-constexpr int row_bytes = 128;      // of a tile in shared memory
-constexpr int units = 8;            // of 16 bytes in such a row
-constexpr int unit_elements = 8;    // of bf16
-constexpr int alignment = 1024;     // of a tile, for the swizzle
-constexpr int most_experts = 1024;  // whose tables have room in shared memory
+constexpr int tile_k = 64;         // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;     // of a tile in shared memory
+constexpr int units = 8;           // of 16 bytes in such a row
+constexpr int unit_elements = 8;   // of bf16
+constexpr int alignment = 1024;    // of a tile, for the swizzle
+constexpr int max_experts = 1024;  // whose tables have room in shared memory
 
 constexpr std::size_t tile_table_bytes(std::int64_t experts) {
   return 2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);

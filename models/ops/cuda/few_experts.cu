@@ -11,7 +11,7 @@ namespace cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * 32;
-constexpr int most_tokens = most_rows_of_x;  // no expert has more rows
+constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
 constexpr int most_pairs = 64;
 constexpr int multiprocessors = 132;  // of H100 and H200
 
@@ -295,7 +295,7 @@ cudaError_t allow(const void* kernel, int shared) {
 using namespace cuda;
 
 bool few_experts_fit(const FewExperts& call) {
-  return TROUPE_HOPPER != 0 && call.tokens <= most_tokens &&
+  return TROUPE_HOPPER != 0 && call.tokens <= max_tokens &&
          call.tokens * call.top_k <= most_pairs && call.hidden % slab_rows == 0 &&
          call.inner % 8 == 0;
 }

@@ -11,17 +11,17 @@ namespace {
 
 constexpr int warps = 8, threads = warps * warp;
 constexpr int tile_experts = 16;  // of a block
-constexpr int most_tokens = 8;    // a warp each
-constexpr int most_blocks = 8;    // that a cluster may have everywhere
-constexpr int most_experts = most_blocks * tile_experts;
+constexpr int max_tokens = 8;     // a warp each
+constexpr int max_blocks = 8;     // that a cluster may have everywhere
+constexpr int max_experts = max_blocks * tile_experts;
 
 /// One cluster of blocks: each has the logits of 16 experts, which it gives to the first; that one
 /// chooses.
 template <int chunks>
 __global__ void __launch_bounds__(threads) route_few(FewRouter call, FewChoices to) {
   constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
-  __shared__ float parts[warps][tile_experts][most_tokens];
-  __shared__ float logits[most_tokens * most_experts];
+  __shared__ float parts[warps][tile_experts][max_tokens];
+  __shared__ float logits[max_tokens * max_experts];
   let_next_kernel_start();
   arrive_in_cluster();  // before anybody writes to the first block's memory it has begun
   const int lane = threadIdx.x % warp, own_warp = threadIdx.x / warp, own = lane / 4;
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(threads) route_few(FewRouter call, FewChoices 
 using namespace cuda;
 
 bool few_router_fits(const FewRouter& call) {
-  return TROUPE_HOPPER != 0 && call.tokens >= 1 && call.tokens <= most_tokens &&
-         call.hidden % 8 == 0 && call.routing.experts <= most_experts && call.routing.groups == 1 &&
+  return TROUPE_HOPPER != 0 && call.tokens >= 1 && call.tokens <= max_tokens &&
+         call.hidden % 8 == 0 && call.routing.experts <= max_experts && call.routing.groups == 1 &&
          call.routing.top_k <= warp;
 }
 

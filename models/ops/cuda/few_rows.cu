@@ -12,10 +12,10 @@ namespace cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * 32;
-constexpr int tile_columns = 16;       // rows of the weight that a block multiplies
-constexpr int tile_rows = 8;           // rows of x of one instruction
-constexpr int most_prefetched = 2048;  // columns of a row
-constexpr int multiprocessors = 132;   // of H100 and H200
+constexpr int tile_columns = 16;      // rows of the weight that a block multiplies
+constexpr int tile_rows = 8;          // rows of x of one instruction
+constexpr int max_prefetched = 2048;  // columns of a row
+constexpr int multiprocessors = 132;  // of H100 and H200
 
 /// Blocks that a multiprocessor has at a time, by the registers that their weights take.
 __host__ __device__ constexpr int resident_blocks(int chunks) {
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
   // Where all blocks have begun, the weights after these come as near as there is room, while other
   // kernels end.
   const bool all_at_once = gridDim.x <= multiprocessors * resident_blocks(chunks);
-  const std::int64_t more = min(k - step_k, std::int64_t{most_prefetched});
+  const std::int64_t more = min(k - step_k, std::int64_t{max_prefetched});
   if (all_at_once && more > 0 && threadIdx.x < tile_columns) {
     const int in_tile = threadIdx.x;
     const int of = gated && in_tile >= columns ? width + min(begin + in_tile - columns, width - 1)

@@ -16,7 +16,7 @@ constexpr int part_groups = part_threads / group_lanes;
 constexpr int row_groups = part_groups * row_parts;
 static_assert(row_groups == part_threads, "each thread looks at one group's best");
 constexpr int bins = 2048;
-static_assert(most_listed == part_threads, "a block looks at a list a thread each");
+static_assert(max_listed == part_threads, "a block looks at a list a thread each");
 
 /// The largest logit of some, the lowest id that has it, and whether any is not finite.
 struct Best {
@@ -54,8 +54,8 @@ struct PartMemory {
   TokenList list;                         // part 0's, by all parts
   Crossing found;                         // by this part
   Crossing told;                          // by part 0
-  std::int32_t told_id;                   // by the part that found it
-  std::uint32_t told_next;                // by part 0
+  std::int32_t reported_id;               // by the part that found it
+  std::uint32_t reported_next;            // by part 0
   Best warp_best[part_warps];
   Best part_best[2][row_parts];  // by all parts
   std::uint32_t part_counts[2][row_parts];
@@ -70,7 +70,7 @@ struct PartMemory {
 constexpr int part_overhead = sizeof(PartMemory) - 4 * sizeof(float);
 
 /// The longest row, `of_token` bytes each: a block has 227 KiB of shared memory.
-constexpr std::int64_t most_row_tokens(int of_token) {
+constexpr std::int64_t max_row_tokens(int of_token) {
   return std::int64_t{row_parts} * (((227 << 10) - part_overhead) / (4 * of_token) * 4);
 }
 

@@ -52,7 +52,7 @@ class PlansByTables {
   /// that there are many, waits for `stream` and forgets them all. Errors: those of create().
   Result<Plan*> of(const AttentionBatch& batch, cudaStream_t stream) {
     const Key key = key_of(batch);
-    if (plans_.size() >= most_plans && !plans_.contains(key)) {
+    if (plans_.size() >= max_plans && !plans_.contains(key)) {
       if (const cudaError_t error = cudaStreamSynchronize(stream); error != cudaSuccess) {
         return fail(ErrorCode::internal, "wait for plans: {}", cudaGetErrorString(error));
       }
@@ -72,7 +72,7 @@ class PlansByTables {
 
  private:
   /// More than a pass and a draft model's have.
-  static constexpr std::size_t most_plans = 32;
+  static constexpr std::size_t max_plans = 32;
 
   using Key = std::pair<const void*, int>;
   static Key key_of(const AttentionBatch& batch) { return {batch.block_tables.data(), batch.part}; }

@@ -21,10 +21,10 @@
 namespace troupe {
 namespace {
 
-constexpr int most_candidates = 8;
+constexpr int max_candidates = 8;
 constexpr int runs = 5;
 constexpr float enough_ms = 4.0F;  // of measured runs
-constexpr std::size_t most_operand_bytes = std::size_t{3} << 30;
+constexpr std::size_t max_operand_bytes = std::size_t{3} << 30;
 /// Others must be this much faster than the first advice: the same product takes a few percent more
 /// or less from one second to the next.
 constexpr float clearly_faster = 0.95F;
@@ -44,7 +44,7 @@ ProductTuner::~ProductTuner() {
 const cublasLtMatmulAlgo_t* ProductTuner::choose(const ProductKind& kind, const void* weight,
                                                  cudaStream_t stream) {
   if (const auto found = chosen_.find(kind); found != chosen_.end()) return &found->second;
-  const auto candidates = advised_algorithms(handle_, kind, workspace_bytes_, most_candidates);
+  const auto candidates = advised_algorithms(handle_, kind, workspace_bytes_, max_candidates);
   if (candidates.empty()) return nullptr;
   std::size_t best = 0;
   if (candidates.size() > 1 && stream_ != nullptr) {
@@ -64,7 +64,7 @@ std::optional<std::size_t> ProductTuner::fastest(
   const auto rows = static_cast<std::size_t>(kind.rows);
   const std::size_t x_bytes = rows * static_cast<std::size_t>(kind.k) * size_of(kind.in);
   const std::size_t out_bytes = rows * static_cast<std::size_t>(kind.n) * size_of(kind.out);
-  if (x_bytes + out_bytes > most_operand_bytes) return std::nullopt;
+  if (x_bytes + out_bytes > max_operand_bytes) return std::nullopt;
   const StreamMemory x(x_bytes, stream_), out(out_bytes, stream_), flush(flush_bytes, stream_),
       workspace(workspace_bytes_, stream_);
   if (x.get() == nullptr || out.get() == nullptr || flush.get() == nullptr ||

@@ -8,7 +8,7 @@
 namespace troupe::cuda {
 
 constexpr int warp = 32;
-constexpr int most_few_tokens = 32;        // that are routed and sorted by one block
+constexpr int max_few_tokens = 32;         // that are routed and sorted by one block
 constexpr float lowest_choice = -1.0e38F;  // below every value to choose by
 
 struct Routing {
@@ -109,7 +109,7 @@ struct FewChoices {
 template <int per_lane>
 __device__ void choose_in_block(const float* logits, const float* bias, const Routing& routing,
                                 int tokens, const FewChoices& to) {
-  __shared__ int chosen[most_few_tokens * warp];
+  __shared__ int chosen[max_few_tokens * warp];
   const int token = threadIdx.x / warp, lane = threadIdx.x % warp;
   if (token < tokens) {
     const Choice choice =

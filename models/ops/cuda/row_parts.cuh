@@ -129,10 +129,10 @@ class RowPart {
   __device__ std::int32_t locate_for_all(const PartSums& sums, std::uint64_t target,
                                          Measure&& measure) {
     locate(sums, target, measure, [&](std::int32_t id) {
-      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.told_id) = id;
+      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.reported_id) = id;
     });
     barrier();
-    return memory_.told_id;
+    return memory_.reported_id;
   }
 
   /// What part 0's first thread finds. All parts are done with the row when it returns.
@@ -140,21 +140,21 @@ class RowPart {
   __device__ std::uint32_t tell(Find&& find) {
     if (rank_ == 0 && threadIdx.x == 0) {
       const std::uint32_t found = find();
-      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.told_next) = found;
+      for (int part = 0; part < row_parts; ++part) *in_part(part, &memory_.reported_next) = found;
     }
     barrier();
-    return memory_.told_next;
+    return memory_.reported_next;
   }
 
   /// Puts the values for which keep(value, id) holds into part 0's list, in any order; how many
-  /// there are. If more than most_listed, the list is void.
+  /// there are. If more than max_listed, the list is void.
   template <class Keep>
   __device__ std::uint32_t list(Keep&& keep) {
     for_each<false>([&](float value, int i) {
       if (!keep(value, begin_ + i)) return;
-      if (atomicAdd(&memory_.own_listed, 1U) >= most_listed) return;
+      if (atomicAdd(&memory_.own_listed, 1U) >= max_listed) return;
       const std::uint32_t at = atomicAdd(in_part(0, &memory_.listed), 1U);
-      if (at >= most_listed) return;
+      if (at >= max_listed) return;
       *in_part(0, &memory_.list.values[at]) = value;
       *in_part(0, &memory_.list.ids[at]) = begin_ + i;
     });

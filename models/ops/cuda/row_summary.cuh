@@ -15,7 +15,7 @@
 // first tokens' errors are the new ones less r times those of the sum, at most 24u + 3e-7 +
 // 10u|x_i| together, as what the slope and sampler.cpp are off is the same in both: all are less
 // than 9.3e-6. sampler.cpp's rounding of weights to 2^-44 and the additions of groups, in doubles,
-// are lost in the rest of `most_off`.
+// are lost in the rest of `max_offset`.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@
 
 namespace troupe::cuda {
 
-constexpr int most_listed_top_k = 256;
-constexpr double most_off = 1e-5;
+constexpr int max_listed_top_k = 256;
+constexpr double max_offset = 1e-5;
 
 __host__ __device__ constexpr int groups_of(std::int32_t vocab) {
   return (vocab + group_tokens - 1) / group_tokens;
@@ -42,7 +42,7 @@ __host__ __device__ inline bool is_greedy(const SampledRow& row) {
 /// Whether summaries may tell a row's token: neither so many candidates that they would not be
 /// listed, nor a temperature at which all tokens are alike and slopes may vanish.
 __host__ __device__ inline bool is_summarized(const SampledRow& row) {
-  return is_greedy(row) || (row.top_k <= most_listed_top_k && row.temperature <= 1e4F);
+  return is_greedy(row) || (row.top_k <= max_listed_top_k && row.temperature <= 1e4F);
 }
 
 /// e^(difference / temperature) is 2^(difference * slope).

@@ -7,8 +7,8 @@
 namespace troupe::cuda {
 
 constexpr int group_tokens = 256;
-constexpr int most_groups = 1024;             // of a row: 2^18 tokens
-constexpr std::size_t most_summarized = 512;  // rows at once
+constexpr int max_groups = 1024;             // of a row: 2^18 tokens
+constexpr std::size_t max_summarized = 512;  // rows at once
 
 /// Of a group of logits.
 struct GroupSummary {
@@ -19,13 +19,13 @@ struct GroupSummary {
 /// Rows whose tokens need all weights to the last bit.
 struct PendingRows {
   std::uint32_t count;
-  std::uint32_t taken;                 // beside the first that each cluster takes
-  std::int32_t rows[most_summarized];  // which of those to sample
+  std::uint32_t taken;                // beside the first that each cluster takes
+  std::int32_t rows[max_summarized];  // which of those to sample
 };
 
 struct SummaryMemory {
   PendingRows pending;
-  alignas(16) GroupSummary groups[most_summarized * most_groups];
+  alignas(16) GroupSummary groups[max_summarized * max_groups];
 };
 
 }  // namespace troupe::cuda

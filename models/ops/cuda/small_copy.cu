@@ -8,7 +8,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr std::size_t most_bytes = 512 << 10;
+constexpr std::size_t max_bytes = 512 << 10;
 constexpr int threads = 256;
 
 /// A thread per unit of 16 bytes; one more copies the bytes behind them. What is `there` is not
@@ -51,7 +51,7 @@ using namespace cuda;
 cudaError_t copy_small(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                        cudaStream_t stream) {
   const void* const host = kind == cudaMemcpyHostToDevice ? from : to;
-  if (bytes > most_bytes || !is_aligned(to) || !is_aligned(from) || !is_page_locked(host)) {
+  if (bytes > max_bytes || !is_aligned(to) || !is_aligned(from) || !is_page_locked(host)) {
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
   }
   const auto blocks = static_cast<unsigned>(bytes / sizeof(uint4) / threads + 1);

@@ -21,22 +21,22 @@ struct AllRows {
 /// The rows of ids that count: the first few of each of equal parts.
 struct FilledRows {
   static constexpr bool in_place = false;
-  static constexpr int most_parts = 8;
+  static constexpr int max_parts = 8;
   std::int64_t each;
-  std::int64_t begin[most_parts + 1];
+  std::int64_t begin[max_parts + 1];
 
   __device__ FilledRows(const std::int32_t* filled, int parts, std::int64_t rows_each)
       : each(rows_each) {
     begin[0] = 0;
 #pragma unroll
-    for (int p = 0; p < most_parts; ++p) begin[p + 1] = begin[p] + (p < parts ? filled[p] : 0);
+    for (int p = 0; p < max_parts; ++p) begin[p + 1] = begin[p] + (p < parts ? filled[p] : 0);
   }
-  __device__ std::int64_t count() const { return begin[most_parts]; }
+  __device__ std::int64_t count() const { return begin[max_parts]; }
   /// Of the row-th of all.
   __device__ std::int64_t place(std::int64_t row) const {
     std::int64_t at = row;
 #pragma unroll
-    for (int p = 1; p < most_parts; ++p) {
+    for (int p = 1; p < max_parts; ++p) {
       if (row >= begin[p]) at = row - begin[p] + p * each;
     }
     return at;
@@ -182,10 +182,10 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
 }
 
 constexpr int batch_warps = 32;      // of a block, a token each
-constexpr int most_turns = 4;        // of a warp
+constexpr int max_turns = 4;         // of a warp
 constexpr int most_pair_lanes = 32;  // choices of a token, a lane each
 
-/// sort_in_cluster for a decode batch: at most most_turns * batch_warps tokens of each block, which
+/// sort_in_cluster for a decode batch: at most max_turns * batch_warps tokens of each block, which
 /// has batch_warps warps, with at most most_pair_lanes choices. Bits tell which of a block's tokens
 /// have an expert; how many before one have it is its pair's place among the block's. Each id is
 /// read once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets [experts
@@ -201,16 +201,16 @@ __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens,
     const int token = (static_cast<int>(blockIdx.x) * turns + turn) * batch_warps + own;
     return turn < turns && token < tokens && lane < top_k ? token * top_k + lane : -1;
   };
-  std::int64_t found[most_turns];
+  std::int64_t found[max_turns];
 #pragma unroll
-  for (int turn = 0; turn < most_turns; ++turn) {
+  for (int turn = 0; turn < max_turns; ++turn) {
     const int pair = pair_of(turn);
     found[turn] = pair >= 0 ? sorting.ids[pair] - sorting.first_expert : -1;
   }
   for (int i = threadIdx.x; i < turns * experts; i += blockDim.x) bits[i] = 0;
   __syncthreads();
 #pragma unroll
-  for (int turn = 0; turn < most_turns; ++turn) {
+  for (int turn = 0; turn < max_turns; ++turn) {
     if (found[turn] >= experts) found[turn] = -1;
     if (found[turn] >= 0) atomicOr(&bits[turn * experts + found[turn]], 1U << own);
   }
@@ -235,7 +235,7 @@ __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens,
     for (int e = threadIdx.x; e <= experts; e += blockDim.x) sorting.offsets[e] = offsets[e];
   }
 #pragma unroll
-  for (int turn = 0; turn < most_turns; ++turn) {
+  for (int turn = 0; turn < max_turns; ++turn) {
     const auto expert = static_cast<int>(found[turn]);
     if (expert < 0) continue;
     std::int32_t place = offsets[expert] + places[expert];

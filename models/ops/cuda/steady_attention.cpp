@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t part_positions = steady_page * steady_part_pages;
 constexpr std::int64_t part_bytes = std::int64_t{64} << 20;
-constexpr std::int64_t most_counters = std::int64_t{1} << 16;
+constexpr std::int64_t max_counters = std::int64_t{1} << 16;
 
 /// Rows of one sequence that read their context together.
 struct Group {
@@ -39,7 +39,7 @@ struct SteadyAttention::PartMemory {
           cudaMalloc(reinterpret_cast<void**>(memory), static_cast<std::size_t>(bytes)),
           "memory for attention");
     };
-    constexpr std::int64_t counter_bytes = most_counters * std::int64_t{sizeof(unsigned)};
+    constexpr std::int64_t counter_bytes = max_counters * std::int64_t{sizeof(unsigned)};
     TROUPE_CHECK(take(&parts, part_bytes));
     TROUPE_CHECK(take(&finished, counter_bytes));
     TROUPE_CHECK(cuda_done(cudaMemset(finished, 0, counter_bytes), "memory for attention"));
@@ -54,7 +54,7 @@ struct SteadyAttention::PartMemory {
   static constexpr std::int64_t slots(std::int64_t kv_heads, std::int64_t columns,
                                       std::int64_t dim) {
     const std::int64_t sums = kv_heads * columns * dim * std::int64_t{sizeof(float)};
-    return std::min(part_bytes / (sums + slot_scales(kv_heads, columns)), most_counters / kv_heads);
+    return std::min(part_bytes / (sums + slot_scales(kv_heads, columns)), max_counters / kv_heads);
   }
 };
 
@@ -76,7 +76,7 @@ class SteadyAttention::Plan {
 
  private:
   explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
-  void make_groups(const AttentionBatch& batch, std::int64_t most_rows);
+  void make_groups(const AttentionBatch& batch, std::int64_t max_rows);
 
   std::unique_ptr<PlanMemory> memory_;
   SteadyColumns columns_ = SteadyColumns::eight;
@@ -85,12 +85,12 @@ class SteadyAttention::Plan {
   std::vector<Group> groups_;
 };
 
-void SteadyAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t most_rows) {
+void SteadyAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t max_rows) {
   groups_.clear();
   for (const SequenceSpan& span : batch.sequences) {
-    for (std::int32_t done = 0; done < span.rows; done += static_cast<std::int32_t>(most_rows)) {
+    for (std::int32_t done = 0; done < span.rows; done += static_cast<std::int32_t>(max_rows)) {
       const auto rows =
-          static_cast<std::int32_t>(std::min<std::int64_t>(most_rows, span.rows - done));
+          static_cast<std::int32_t>(std::min<std::int64_t>(max_rows, span.rows - done));
       groups_.push_back(
           {span.first_row + done, rows, span.first_position + done, span.block_offset});
     }
@@ -165,7 +165,7 @@ bool SteadyAttention::supports(const AttentionShape& shape, DType stored, DType 
   return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
          shape.window == 0 && shape.latent == 0 &&
          (shape.head_dim == 64 || shape.head_dim == 128) &&
-         shape.heads / shape.kv_heads <= most_steady_group && shape.kv_heads <= 128;
+         shape.heads / shape.kv_heads <= max_steady_group && shape.kv_heads <= 128;
 }
 
 bool SteadyAttention::suits(const AttentionBatch& batch) {

@@ -27,7 +27,7 @@ SteadyDense::~SteadyDense() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-std::int64_t SteadyDense::most_rows(std::int64_t n, int segments) const {
+std::int64_t SteadyDense::max_rows(std::int64_t n, int segments) const {
   if (segments == 1) return std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t whole_tiles = 128;
   const std::int64_t rows = memory_.parts->elements() / (segments * n);
@@ -49,7 +49,7 @@ bool SteadyDense::multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& 
 Result<void> SteadyDense::multiply(const Tensor& weight, int segments, const Tensor& x,
                                    const Tensor& out, cudaStream_t stream) {
   const std::int64_t n = weight[0], k = weight[1], rows = x[0];
-  const std::int64_t at_once = most_rows(n, segments);
+  const std::int64_t at_once = max_rows(n, segments);
   const bool fits = tuned_ != nullptr && k / segments % 8 == 0 && n % 8 == 0 && at_once > 0;
   for (std::int64_t begin = 0; begin < rows;) {
     const std::int64_t count = fits ? std::min(at_once, rows - begin) : rows;

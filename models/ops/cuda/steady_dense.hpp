@@ -28,7 +28,7 @@ class SteadyDense {
   SteadyDense(const SteadyDense&) = delete;
   SteadyDense& operator=(const SteadyDense&) = delete;
 
-  /// Enqueues out = x . weight^T in `segments` of k, at most most_steady_segments: weight [n, k]
+  /// Enqueues out = x . weight^T in `segments` of k, at most max_steady_segments: weight [n, k]
   /// and x [rows, k] bf16, out [rows, n] f32 or bf16; rows >= 1. Errors: internal.
   Result<void> multiply(const Tensor& weight, int segments, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
@@ -38,7 +38,7 @@ class SteadyDense {
   /// False if the algorithm does not take it.
   bool multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
                 const Tensor& weight, const Tensor& x, const Tensor& out, cudaStream_t stream);
-  std::int64_t most_rows(std::int64_t n, int segments) const;
+  std::int64_t max_rows(std::int64_t n, int segments) const;
 
   Memory memory_;
   cublasLtHandle_t handle_ = nullptr;

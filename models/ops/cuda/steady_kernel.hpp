@@ -12,7 +12,7 @@ inline constexpr int steady_page = 16;
 /// Pages of a part, by which contexts are cut: part p has positions [512 p, 512 p + 512).
 inline constexpr int steady_part_pages = 32;
 /// Query heads of a KV head: columns of one instruction.
-inline constexpr int most_steady_group = 8;
+inline constexpr int max_steady_group = 8;
 
 /// What the blocks of all KV heads do for up to columns / group neighbouring rows of one sequence:
 /// parts [first_part, first_part + parts) of their context. Of rows whose parts are spread over
@@ -43,7 +43,7 @@ struct SteadyPass {
   unsigned* finished;          ///< [slots, kv_heads]: items that are done; 0 between passes
   int entries;
   int kv_heads;
-  int group;            ///< query heads of a KV head, at most most_steady_group
+  int group;            ///< query heads of a KV head, at most max_steady_group
   int pages_per_block;  ///< a block of the cache is so many pages of 16 positions
   float scale;          ///< of q.k, times log2(e)
 };

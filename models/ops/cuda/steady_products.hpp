@@ -22,7 +22,7 @@ struct SteadyProduct {
 };
 
 /// Most segments of one product.
-inline constexpr int most_steady_segments = 4;
+inline constexpr int max_steady_segments = 4;
 
 /// Enqueues out = x . weight^T: each segment of an element is one chain over its k in steps of 16,
 /// which a block has; the blocks of an element's segments are a cluster and add their sums. Where a

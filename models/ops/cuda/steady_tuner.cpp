@@ -16,14 +16,14 @@
 namespace troupe {
 namespace {
 
-constexpr int most_candidates = 12;
+constexpr int max_candidates = 12;
 constexpr int runs = 4;
 constexpr float enough_ms = 4.0F;  // of measured runs
-constexpr std::size_t most_operand_bytes = std::size_t{4} << 30;
+constexpr std::size_t max_operand_bytes = std::size_t{4} << 30;
 /// Of 10,000 elements that are rounded to bf16 another order of adding changes about one (k of
 /// 1,024): fewer than these would let such an algorithm pass.
-constexpr std::int64_t least_compared = std::int64_t{1} << 18;
-constexpr std::int64_t most_rounds = 512;
+constexpr std::int64_t min_compared = std::int64_t{1} << 18;
+constexpr std::int64_t max_rounds = 512;
 constexpr std::size_t round_bytes = 16;  // by which the rows of the next round begin later
 
 std::size_t out_bytes(const ProductKind& kind) {
@@ -33,16 +33,16 @@ std::size_t out_bytes(const ProductKind& kind) {
 /// Bytes of random numbers that rows of all rounds are taken from.
 std::size_t noise_bytes(const ProductKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) +
-         static_cast<std::size_t>(most_rounds) * round_bytes;
+         static_cast<std::size_t>(max_rounds) * round_bytes;
 }
 
 /// How often products of a kind are compared.
 std::int64_t rounds_of(const ProductKind& kind) {
-  return std::clamp<std::int64_t>(least_compared / (kind.rows * kind.n), 1, most_rounds);
+  return std::clamp<std::int64_t>(min_compared / (kind.rows * kind.n), 1, max_rounds);
 }
 
 /// The fewest rows whose bucket is `bucket`.
-std::int64_t fewest_rows(std::int64_t bucket) {
+std::int64_t min_rows(std::int64_t bucket) {
   const std::int64_t lower = bucket / 4 * 3;
   if (bucket > 16 && rows_bucket(lower) == lower && lower < bucket) return lower + 1;
   return bucket > 16 ? bucket / 3 * 2 + 1 : bucket / 2 + 1;
@@ -183,13 +183,13 @@ const cublasLtMatmulAlgo_t* SteadyTuner::choose(const ProductKind& kind, const v
 SteadyTuner::Choice SteadyTuner::fastest(const ProductKind& kind, const void* weight) {
   const std::size_t operands =
       static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) + 2 * out_bytes(kind);
-  if (stream_ == nullptr || operands > most_operand_bytes) return std::nullopt;
+  if (stream_ == nullptr || operands > max_operand_bytes) return std::nullopt;
   Trial trial(*this, kind, weight);
   if (!trial.has_memory()) return std::nullopt;
   ProductKind fewest = kind;
-  fewest.rows = std::min(fewest_rows(kind.rows), kind.rows);
+  fewest.rows = std::min(min_rows(kind.rows), kind.rows);
   auto candidates =
-      advised_algorithms(handle_, segments_of(kind), workspace_bytes_, most_candidates, true);
+      advised_algorithms(handle_, segments_of(kind), workspace_bytes_, max_candidates, true);
   trial.keep_agreeing(kind, candidates);
   trial.keep_agreeing(fewest, candidates);
   Choice best;
@@ -217,7 +217,7 @@ void SteadyTuner::read_file() {
     for (auto& word : algorithm.data) words >> word;
     const auto in_dtype = dtype_of_name(in), out_dtype = dtype_of_name(out);
     if (!words || !in_dtype || !out_dtype || kind.n < 1 || kind.k < 1 || kind.rows < 1 ||
-        kind.segments < 1 || kind.segments > most_steady_segments) {
+        kind.segments < 1 || kind.segments > max_steady_segments) {
       continue;
     }
     kind.in = *in_dtype;

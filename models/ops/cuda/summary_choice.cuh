@@ -12,9 +12,9 @@
 
 namespace troupe::cuda {
 
-constexpr int choice_threads = most_listed;
+constexpr int choice_threads = max_listed;
 constexpr int choice_warps = choice_threads / 32;
-static_assert(most_groups == 2 * choice_threads, "a thread has two groups");
+static_assert(max_groups == 2 * choice_threads, "a thread has two groups");
 
 /// A block's shared memory.
 struct ChoiceMemory {
@@ -24,7 +24,7 @@ struct ChoiceMemory {
   std::uint32_t warp_best[choice_warps];
   std::int32_t found;  // a group, or the least of some
   std::uint32_t chosen_groups, listed;
-  std::int32_t groups[most_listed];
+  std::int32_t groups[max_listed];
 };
 
 /// All threads of a block call the functions together, but for draw_in_group.
@@ -88,11 +88,11 @@ class SummarizedRow {
     for (int j = 0; j < 2; ++j) {
       if (own_[j].max < bound) continue;
       const std::uint32_t at = atomicAdd(&memory_.chosen_groups, 1U);
-      if (at < most_listed) memory_.groups[at] = first_ + j;
+      if (at < max_listed) memory_.groups[at] = first_ + j;
     }
     __syncthreads();
     const std::uint32_t groups = memory_.chosen_groups;  // each has at least one such logit
-    if (groups > most_listed) return groups;
+    if (groups > max_listed) return groups;
     constexpr std::uint32_t at_once = 2;
     for (std::uint32_t first = warp_; first < groups; first += at_once * choice_warps) {
       int begin[at_once];
@@ -179,7 +179,7 @@ class SummarizedRow {
     for (int j = 0; j < 4; ++j) {
       if (i + j >= vocab_ || values[j] < bound) continue;
       const std::uint32_t at = atomicAdd(&memory_.listed, 1U);
-      if (at >= most_listed) continue;
+      if (at >= max_listed) continue;
       memory_.list.values[at] = values[j];
       memory_.list.ids[at] = i + j;
     }
@@ -218,7 +218,7 @@ __device__ bool choose_from_few(SummarizedRow<aligned>& row, ChoiceMemory& memor
     bound = fmaxf(bound, choice.max + choice.row.temperature * log_min_p - 1e-3F);
   }
   const std::uint32_t listed = row.list(bound);
-  if (listed > most_listed) return false;
+  if (listed > max_listed) return false;
   const int count = static_cast<int>(listed);
   weigh_list(memory.list, count, choice);
   if (top_p < 1.0F) cut_list(memory.list, count, LimitOfList{top_p});
@@ -233,7 +233,7 @@ __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& m
   const double sum = row.sum(choice.max, slope_of(choice.row.temperature));
   const float top_p = choice.row.top_p;
   const auto limit = [&](double total) { return limit_of(top_p, __double2ull_rn(total * 0x1p44)); };
-  const Limits limits{limit(sum * (1.0 - most_off)), limit(sum * (1.0 + most_off))};
+  const Limits limits{limit(sum * (1.0 - max_offset)), limit(sum * (1.0 + max_offset))};
   // Of tokens below some share of what is dropped there are too few to matter, most often. Shares
   // are below 1: the largest logit is listed.
   float share = fminf((1.0F - top_p) * static_cast<float>(sum), 15.0F);
@@ -242,14 +242,14 @@ __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& m
     if (share < 1e-12F) return false;
     const float bound = choice.max + choice.row.temperature * logf(share);
     const std::uint32_t listed = row.list(bound);
-    if (listed > most_listed) return false;
+    if (listed > max_listed) return false;
     const int count = static_cast<int>(listed);
     weigh_list(memory.list, count, choice);
     // Logits on either side of the bound may weigh the same, or the lower one more by the error of
     // weights: a list that has one of them does not tell which goes first.
-    const float most_of_others = weight_of(bound, choice.max, choice.scale) * (1.0F + 1e-6F);
+    const float max_of_others = weight_of(bound, choice.max, choice.scale) * (1.0F + 1e-6F);
     const auto limits_of = [&](std::uint64_t) { return limits; };
-    if (!cut_list(memory.list, count, limits_of, most_of_others)) continue;
+    if (!cut_list(memory.list, count, limits_of, max_of_others)) continue;
     draw_from_list(memory.list, count, choice, chosen);
     return true;
   }
@@ -266,7 +266,7 @@ __device__ bool choose_from_all(SummarizedRow<aligned>& row, const Choice& choic
   const double target = __ull2double_rn(random) * 0x1p-64 * sum;
   if (row.find_group(target) == INT_MAX) return false;
   if (threadIdx.x / 32 != 0) return true;
-  const std::int32_t id = row.draw_in_group(target, most_off * sum, choice.max, slope);
+  const std::int32_t id = row.draw_in_group(target, max_offset * sum, choice.max, slope);
   if (id >= 0 && threadIdx.x == 0) *chosen = id;
   return id >= 0;
 }

@@ -10,12 +10,12 @@
 
 namespace troupe::cuda {
 
-constexpr int most_listed = 512;
+constexpr int max_listed = 512;
 
 struct TokenList {
-  std::uint64_t wholes[most_listed];
-  float values[most_listed];  // logits, then weights
-  std::int32_t ids[most_listed];
+  std::uint64_t wholes[max_listed];
+  float values[max_listed];  // logits, then weights
+  std::int32_t ids[max_listed];
 };
 
 /// A row's parameters beside what its logits say.
@@ -55,10 +55,10 @@ __device__ inline void weigh_list(TokenList& list, int listed, const Choice& cho
 }
 
 /// Drops what top_p drops of a list of weights; limits_of(their sum) are the row's. Whether it is
-/// certain what stays, of tokens that are not listed too: they weigh `most_of_others` at most.
+/// certain what stays, of tokens that are not listed too: they weigh `max_of_others` at most.
 template <class LimitsOf>
 __device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of,
-                         float most_of_others = 0.0F) {
+                         float max_of_others = 0.0F) {
   const int own = static_cast<int>(threadIdx.x);
   const bool here = own < listed;
   const float weight = here ? list.values[own] : 0.0F;
@@ -71,7 +71,7 @@ __device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of,
     const float other = list.values[i];
     const std::uint64_t added = list.wholes[i];
     before += other > weight || (other == weight && list.ids[i] < id) ? added : 0;
-    total += other > most_of_others ? added : 0;
+    total += other > max_of_others ? added : 0;
   }
   bool stays = true, certain = true;
   if (here) {

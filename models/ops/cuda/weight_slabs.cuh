@@ -10,8 +10,8 @@
 
 namespace troupe::cuda {
 
-constexpr int slab_rows = 16;      // of weights, that one instruction multiplies
-constexpr int most_rows_of_x = 8;  // likewise
+constexpr int slab_rows = 16;     // of weights, that one instruction multiplies
+constexpr int max_rows_of_x = 8;  // likewise
 
 /// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, waited for,
 /// multiplied and released in order.

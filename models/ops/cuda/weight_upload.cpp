@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 /// Less is not worth a read past the page cache.
-constexpr std::size_t least_direct_bytes = std::size_t{1} << 20;
+constexpr std::size_t min_direct_bytes = std::size_t{1} << 20;
 constexpr auto progress_interval = std::chrono::milliseconds(100);
 
 std::byte* page_of(const void* address) {
@@ -151,7 +151,7 @@ class WeightUpload::Reader {
       return memory;
     }
     const std::uint64_t offset = part.matrix.offset + static_cast<std::uint64_t>(first * size);
-    if (part.matrix.direct_file >= 0 && piece.bytes >= least_direct_bytes &&
+    if (part.matrix.direct_file >= 0 && piece.bytes >= min_direct_bytes &&
         !is_cached(mapped, piece.bytes)) {
       const std::size_t before = offset % page;
       if (read_direct(part.matrix.direct_file, offset - before, before + piece.bytes, memory)) {

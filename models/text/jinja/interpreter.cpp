@@ -9,7 +9,7 @@ namespace troupe::jinja {
 namespace {
 
 // A template of a large model with tools and hundreds of messages takes about 10^5 evaluations.
-constexpr std::size_t most_work = 20'000'000;
+constexpr std::size_t max_work = 20'000'000;
 constexpr std::size_t work_of_iteration = 20;
 
 }  // namespace
@@ -49,7 +49,7 @@ std::string Interpreter::run(const Block& block) {
 
 void Interpreter::charge(std::size_t units) {
   work_ += units;
-  if (work_ > most_work)
+  if (work_ > max_work)
     throw Failure{ErrorCode::resource_exhausted, "the template takes too many steps"};
 }
 

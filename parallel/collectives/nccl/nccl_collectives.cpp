@@ -125,7 +125,7 @@ bool NcclCollectives::can_sum_and_norm(DType dtype, std::int64_t width) const {
 }
 
 bool NcclCollectives::divides_sums(std::size_t bytes) const {
-  return bytes > (size() > 2 ? most_whole_bytes : most_whole_bytes_of_two);
+  return bytes > (size() > 2 ? max_whole_bytes : max_whole_bytes_of_two);
 }
 
 Result<void> NcclCollectives::sum_and_norm(const SumAndNorm& sum) {
@@ -348,11 +348,11 @@ Result<std::unique_ptr<RowExchange>> NcclCollectives::open_row_exchange(
 }
 
 Result<std::unique_ptr<SideSums>> NcclCollectives::open_side_sums(DType dtype,
-                                                                  std::int64_t most_rows,
+                                                                  std::int64_t max_rows,
                                                                   std::int64_t width) {
   if (dtype != DType::bf16 || peers_ == nullptr) return std::unique_ptr<SideSums>();
   TROUPE_TRY(auto opened,
-             PeerSideSums::open(seat_.device, seat_.stream, host_, most_rows, width,
+             PeerSideSums::open(seat_.device, seat_.stream, host_, max_rows, width,
                                 [this](std::size_t bytes) {
                                   return begin({}, {CollectiveCall::Kind::all_reduce, 0, bytes});
                                 }));

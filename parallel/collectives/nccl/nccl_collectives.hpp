@@ -66,7 +66,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override;
   Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) override;
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
                                                    std::int64_t width) override;
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
   Result<void> send(const Tensor& tensor, int to) override;

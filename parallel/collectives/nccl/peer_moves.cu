@@ -17,7 +17,7 @@ struct Parts {
 __device__ __forceinline__ uint2* marked_words(const Call& call, int of, int from) {
   const std::size_t place = (call.epoch() % 2) * max_peer_ranks + static_cast<std::size_t>(from);
   return reinterpret_cast<uint2*>(call.region(of) + peer_control_bytes +
-                                  place * 2 * most_gathered_bytes);
+                                  place * 2 * max_gathered_bytes);
 }
 
 /// Puts word `i` of this rank's to where rank `to` looks.
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(resident_threads)
 bool takes_peer_gather(const Tensor& part, const Tensor& all, std::span<const std::size_t> bytes) {
   return is_aligned(part.data(), 4) && is_aligned(all.data(), 4) &&
          std::ranges::all_of(
-             bytes, [](std::size_t each) { return each % 4 == 0 && each <= most_gathered_bytes; });
+             bytes, [](std::size_t each) { return each % 4 == 0 && each <= max_gathered_bytes; });
 }
 
 cudaError_t launch_peer_gather(const PeerCall& call, const Tensor& part, const Tensor& all,

@@ -28,7 +28,7 @@ Result<std::unique_ptr<PeerRowExchange>> PeerRowExchange::open(int device, cudaS
   made->rows_ = {{memory->regions(), host.rank(), ranks, end}, layout};
   std::byte* const own = memory->regions().of[host.rank()];
   made->memory_ = std::move(memory);
-  const std::int64_t places = ranks * layout.most_rows;
+  const std::int64_t places = ranks * layout.max_rows;
   made->received_ = Tensor(own + region.rows, DType::bf16, {places, layout.width});
   made->received_ids_ = Tensor(own + region.ids, DType::i32, {places, layout.top_k});
   made->filled_ = Tensor(filled_rows(own), DType::i32, {ranks});
@@ -36,9 +36,9 @@ Result<std::unique_ptr<PeerRowExchange>> PeerRowExchange::open(int device, cudaS
 }
 
 Result<void> PeerRowExchange::dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) {
-  if (x[0] > layout().most_rows) {
+  if (x[0] > layout().max_rows) {
     return fail(ErrorCode::invalid_argument, "an exchange of {} rows; this one takes {}", x[0],
-                layout().most_rows);
+                layout().max_rows);
   }
   TROUPE_CHECK(begin_(x.bytes()));
   return enqueued(launch_dispatch(rows_, x, ids, weights, stream_), "the dispatch");

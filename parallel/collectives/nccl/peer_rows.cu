@@ -18,9 +18,9 @@ using namespace cuda;
 constexpr int warp = 32;
 constexpr int threads = 256, warps = threads / warp;
 /// Fewer than a GPU has multiprocessors, so that all blocks of a call run at once.
-constexpr int most_blocks = 128;
-constexpr int most_dispatch_blocks = 1024;
-constexpr int most_top_k = warp;
+constexpr int max_blocks = 128;
+constexpr int max_dispatch_blocks = 1024;
+constexpr int max_top_k = warp;
 /// Looks at a word between two looks at the host's word, which is across the bus.
 constexpr int looks_at_once = 2048;
 constexpr int words_at_once = 4;  // of 16 bytes, that a thread has under way from one row
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(threads)
   const std::uint32_t epoch = *const_cast<volatile std::uint32_t*>(&own.control->epoch) + 1;
   const int lane = threadIdx.x % warp;
   for (int row = blockIdx.x * warps + threadIdx.x / warp; row < rows; row += gridDim.x * warps) {
-    const std::int64_t place = call.rank * layout.most_rows + row;
+    const std::int64_t place = call.rank * layout.max_rows + row;
     const bool there = lane < top_k;
     const int id = there ? ids[std::int64_t{row} * top_k + lane] : 0;
     const float weight = there ? weights[std::int64_t{row} * top_k + lane] : 0.0F;
@@ -225,7 +225,7 @@ __device__ __forceinline__ void add_returned(const PeerRows& exchange, const Reg
   const RowExchangeLayout& layout = exchange.layout;
   const int lane = threadIdx.x % warp, top_k = static_cast<int>(layout.top_k);
   const int words = static_cast<int>(layout.width / 8);
-  const std::int64_t place = exchange.call.rank * layout.most_rows + row;
+  const std::int64_t place = exchange.call.rank * layout.max_rows + row;
   const bool there = lane < top_k;
   const int id = there ? own.ids[place * top_k + lane] : 0;
   const std::uint32_t ranks = ranks_of(id, there, layout.local_experts);
@@ -233,7 +233,7 @@ __device__ __forceinline__ void add_returned(const PeerRows& exchange, const Reg
 #pragma unroll
   for (int rank = 0; rank < max_peer_ranks; ++rank) {
     if ((ranks >> rank & 1U) == 0) continue;
-    const uint4* const from = own.returned + (rank * layout.most_rows + row) * words;
+    const uint4* const from = own.returned + (rank * layout.max_rows + row) * words;
 #pragma unroll
     for (int i = 0; i < sums_at_once; ++i) {
       const int word = begin + i * warp + lane;
@@ -275,10 +275,10 @@ __global__ void __launch_bounds__(threads) return_rows(PeerRows exchange, PeerRo
   for (int rank = 0; rank < call.size; ++rank) {
     const int filled = own.control->filled[rank] * parts;
     uint4* const to =
-        region_of(exchange, places, rank).returned + call.rank * layout.most_rows * words;
+        region_of(exchange, places, rank).returned + call.rank * layout.max_rows * words;
     for (int item = (first - before % stride + stride) % stride; item < filled; item += stride) {
       const int row = item / parts;
-      return_part(own, results, layout, call.rank, rank * layout.most_rows + row,
+      return_part(own, results, layout, call.rank, rank * layout.max_rows + row,
                   item % parts * part_words, to + std::int64_t{row} * words);
     }
     before += filled;
@@ -308,7 +308,7 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 
 }  // namespace
 
 PeerRowsRegion peer_rows_region(const RowExchangeLayout& layout, int ranks) {
-  const auto places = static_cast<std::size_t>(ranks * layout.most_rows);
+  const auto places = static_cast<std::size_t>(ranks * layout.max_rows);
   const auto pairs = places * static_cast<std::size_t>(layout.top_k);
   const std::size_t row_bytes = static_cast<std::size_t>(layout.width) * sizeof(bf16);
   PeerRowsRegion region;
@@ -323,14 +323,14 @@ PeerRowsRegion peer_rows_region(const RowExchangeLayout& layout, int ranks) {
 std::int32_t* filled_rows(std::byte* region) { return reinterpret_cast<Control*>(region)->filled; }
 
 bool takes_peer_rows_exchange(const RowExchangeLayout& layout) {
-  return layout.width % 8 == 0 && layout.top_k <= most_top_k &&
-         layout.most_rows * max_peer_ranks * layout.top_k < std::int64_t{1} << 31;
+  return layout.width % 8 == 0 && layout.top_k <= max_top_k &&
+         layout.max_rows * max_peer_ranks * layout.top_k < std::int64_t{1} << 31;
 }
 
 cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Tensor& ids,
                             const Tensor& weights, cudaStream_t stream) {
   const std::int64_t blocks =
-      std::clamp<std::int64_t>((x[0] + warps - 1) / warps, 1, most_dispatch_blocks);
+      std::clamp<std::int64_t>((x[0] + warps - 1) / warps, 1, max_dispatch_blocks);
   return launch_early(send_rows, {dim3(static_cast<unsigned>(blocks)), threads}, stream, exchange,
                       peer_rows_region(exchange.layout, exchange.call.size),
                       static_cast<const uint4*>(x.data()), ids.as<std::int32_t>(),
@@ -342,7 +342,7 @@ cudaError_t launch_give_back(const PeerRows& exchange, const Tensor& results, co
   cudaError_t error = cudaSuccess;
   with_type(out.dtype(), [&](auto* type) {
     using Out = element<decltype(type)>;
-    error = launch_early(return_rows<Out>, {dim3(most_blocks), threads}, stream, exchange,
+    error = launch_early(return_rows<Out>, {dim3(max_blocks), threads}, stream, exchange,
                          peer_rows_region(exchange.layout, exchange.call.size),
                          static_cast<const uint4*>(results.data()), out[0],
                          static_cast<Out*>(out.data()));

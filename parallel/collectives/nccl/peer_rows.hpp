@@ -21,9 +21,9 @@ inline constexpr std::size_t peer_rows_control_bytes = 4u << 10;
 
 /// Where in a region things begin, each at a multiple of 256 bytes.
 struct PeerRowsRegion {
-  std::size_t ids = 0;       ///< [ranks * most_rows, top_k] i32
+  std::size_t ids = 0;       ///< [ranks * max_rows, top_k] i32
   std::size_t weights = 0;   ///< the same, f32
-  std::size_t rows = 0;      ///< [ranks * most_rows, width] bf16
+  std::size_t rows = 0;      ///< [ranks * max_rows, width] bf16
   std::size_t returned = 0;  ///< the same, of the rank's own rows: what rank r made of row i
   std::size_t bytes = 0;
 };

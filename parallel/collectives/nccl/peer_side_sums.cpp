@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t mark_bytes = 4u << 10;
 /// Of fewer rows the parts' products are too small to be fast.
-constexpr std::int64_t least_rows_of_parts = std::int64_t{SideSums::parts} * 1024;
+constexpr std::int64_t min_rows_of_parts = std::int64_t{SideSums::parts} * 1024;
 /// Above all counts in the order that waits compare in.
 constexpr int released_byte = 0x3F;
 constexpr auto end_time = std::chrono::seconds(3);
@@ -108,20 +108,20 @@ PeerSideSums::PeerSideSums(int device, cudaStream_t stream, int rank, int ranks,
       width_(width),
       box_rows_(box_rows),
       begin_(std::move(begin)) {
-  least_rows_ = least_rows_of_parts;
+  min_rows_ = min_rows_of_parts;
 }
 
 Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_t stream,
-                                                         Collectives& host, std::int64_t most_rows,
+                                                         Collectives& host, std::int64_t max_rows,
                                                          std::int64_t width, Begin begin) {
   const int ranks = host.size();
   if (ranks < 2 || !takes_peer_norm(DType::bf16, width) || !mark_operations().are_there()) {
     return std::unique_ptr<PeerSideSums>();
   }
   // The last part takes what the others, in whole rows of each rank, leave.
-  const std::int64_t box_rows = most_rows / (std::int64_t{parts} * ranks) + parts + 1;
+  const std::int64_t box_rows = max_rows / (std::int64_t{parts} * ranks) + parts + 1;
   const std::size_t row = static_cast<std::size_t>(width) * 2;
-  const std::size_t rows_bytes = static_cast<std::size_t>(most_rows) * row;
+  const std::size_t rows_bytes = static_cast<std::size_t>(max_rows) * row;
   const std::size_t boxes_bytes = static_cast<std::size_t>(box_rows * parts * ranks) * row;
   TROUPE_TRY(auto memory,
              PeerMemory::open(device, host, mark_bytes + boxes_bytes + rows_bytes, mark_bytes));
@@ -129,7 +129,7 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
   std::unique_ptr<PeerSideSums> made(
       new PeerSideSums(device, stream, host.rank(), ranks, width, box_rows, std::move(begin)));
   std::byte* const own = memory->regions().of[host.rank()];
-  made->normed_ = Tensor(own + mark_bytes + boxes_bytes, DType::bf16, {most_rows, width});
+  made->normed_ = Tensor(own + mark_bytes + boxes_bytes, DType::bf16, {max_rows, width});
   made->memory_ = std::move(memory);
   TROUPE_TRY(made->marks_, PeerMarks::make(device, own, mark_bytes));
   TROUPE_CHECK(made->create_streams());

@@ -63,7 +63,7 @@ class PeerSideSums final : public SideSums {
   /// where GPUs do not reach each other's memory or the driver has no waits of streams. Errors:
   /// those of PeerMemory::open.
   static Result<std::unique_ptr<PeerSideSums>> open(int device, cudaStream_t stream,
-                                                    Collectives& host, std::int64_t most_rows,
+                                                    Collectives& host, std::int64_t max_rows,
                                                     std::int64_t width, Begin begin);
   ~PeerSideSums() override;
 

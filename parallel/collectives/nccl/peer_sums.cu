@@ -54,7 +54,7 @@ bool takes_peer_sum(const Tensor& partial, const Tensor& sum) {
 cudaError_t launch_peer_sum(const PeerCall& call, const Tensor& partial, const Tensor& sum,
                             cudaStream_t stream) {
   const auto words = static_cast<std::int64_t>(partial.bytes() / 16);
-  const bool whole = call.size == 2 || partial.bytes() <= most_whole_bytes;
+  const bool whole = call.size == 2 || partial.bytes() <= max_whole_bytes;
   cudaError_t error = cudaSuccess;
   with_types(call.size, partial.dtype(), sum.dtype(), [&](auto ranks, auto in, auto out) {
     using T = decltype(in);

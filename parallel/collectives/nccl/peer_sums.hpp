@@ -17,11 +17,11 @@ inline constexpr int max_peer_ranks = 8;
 
 /// Partial sums of three and more ranks up to this size go to every rank, which adds all of them;
 /// of larger ones each rank adds a share, and sends the others its sums.
-inline constexpr std::size_t most_whole_bytes = 256u << 10;
+inline constexpr std::size_t max_whole_bytes = 256u << 10;
 /// Two ranks send as many bytes either way; with a norm, shares are faster from here on.
-inline constexpr std::size_t most_whole_bytes_of_two = 2u << 20;
+inline constexpr std::size_t max_whole_bytes_of_two = 2u << 20;
 /// Most that launch_peer_gather takes of one rank.
-inline constexpr std::size_t most_gathered_bytes = 32u << 10;
+inline constexpr std::size_t max_gathered_bytes = 32u << 10;
 
 /// Each rank's region, which the others write to: its own count of calls, what small gathers bring
 /// with a mark at every word, and two boxes, which calls use in turn. The first
@@ -31,7 +31,7 @@ struct PeerRegions {
 };
 inline constexpr std::size_t peer_control_bytes = 4u << 10;
 inline constexpr std::size_t peer_cleared_bytes =
-    peer_control_bytes + 2 * max_peer_ranks * 2 * most_gathered_bytes;
+    peer_control_bytes + 2 * max_peer_ranks * 2 * max_gathered_bytes;
 inline constexpr std::size_t peer_box_bytes = 64u << 20;
 inline constexpr std::size_t peer_region_bytes = peer_cleared_bytes + 2 * peer_box_bytes;
 

@@ -28,8 +28,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Call = std::function<Result<void>()>;
 
-constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
-constexpr std::int64_t most_recorded_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t max_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t max_recorded_bytes = std::int64_t{4} << 20;
 constexpr int calls_in_graph = 20;
 constexpr std::int64_t hidden = 4096;  // of the rows that are normalised
 
@@ -40,7 +40,7 @@ struct Rank {
 };
 
 Result<double> mean_us(Rank& rank, std::int64_t bytes, const Call& call) {
-  const bool recorded = bytes <= most_recorded_bytes;
+  const bool recorded = bytes <= max_recorded_bytes;
   std::unique_ptr<Recording> recording;
   for (int i = 0; i < 3; ++i) TROUPE_CHECK(call());
   TROUPE_CHECK(rank.ops->synchronize());
@@ -81,16 +81,16 @@ Result<void> measure(Rank& rank) {
     }
     fmt::print("\n");
   }
-  TROUPE_TRY(const DeviceTensor in, rank.ops->allocate(DType::u8, {most_bytes}));
-  TROUPE_TRY(const DeviceTensor out, rank.ops->allocate(DType::u8, {2 * most_bytes}));
-  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::u8, {most_bytes}));
+  TROUPE_TRY(const DeviceTensor in, rank.ops->allocate(DType::u8, {max_bytes}));
+  TROUPE_TRY(const DeviceTensor out, rank.ops->allocate(DType::u8, {2 * max_bytes}));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::u8, {max_bytes}));
   TROUPE_TRY(const DeviceTensor weight, rank.ops->allocate(DType::f32, {hidden}));
   const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
   for (const std::int64_t bytes :
        {std::int64_t{8} << 10, std::int64_t{32} << 10, std::int64_t{64} << 10,
         std::int64_t{128} << 10, std::int64_t{256} << 10, std::int64_t{512} << 10,
         std::int64_t{1} << 20, std::int64_t{2} << 20, std::int64_t{4} << 20, std::int64_t{8} << 20,
-        std::int64_t{64} << 20, most_bytes}) {
+        std::int64_t{64} << 20, max_bytes}) {
     const auto view = [&](const DeviceTensor& of, DType dtype, Shape shape) {
       return Tensor(of->data(), dtype, shape);
     };

@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t vocab = 151936;
-constexpr std::int64_t most_rows = 256;
+constexpr std::int64_t max_rows = 256;
 constexpr std::int32_t history = 1500;
 
 template <class T>
@@ -52,9 +52,9 @@ double bandwidth(Ops& ops) {
 HostTensor make_logits() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0F, 2.2F), likely(9.0F, 5.0F);
-  HostTensor logits(DType::f32, {most_rows, vocab});
+  HostTensor logits(DType::f32, {max_rows, vocab});
   for (float& logit : logits->span<float>()) logit = normal(random);
-  for (std::int64_t row = 0; row < most_rows; ++row) {
+  for (std::int64_t row = 0; row < max_rows; ++row) {
     for (int i = 0; i < 200; ++i) {
       logits->rows(row, 1).as<float>()[random() % std::uint64_t{vocab}] = likely(random);
     }
@@ -78,15 +78,15 @@ void run() {
   const HostTensor host = make_logits();
   const DeviceTensor logits = checked(ops->allocate(DType::f32, host->shape()));
   ops->upload(host, logits);
-  const DeviceTensor ids = checked(ops->allocate(DType::i32, {most_rows}));
+  const DeviceTensor ids = checked(ops->allocate(DType::i32, {max_rows}));
   const DeviceTensor scores =
-      checked(ops->allocate(DType::u8, {most_rows * static_cast<std::int64_t>(sizeof(RowScores))}));
+      checked(ops->allocate(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(RowScores))}));
   // Calls take turns over the logits, so that few rows come from memory too.
   const auto logits_of = [&](int call, std::int64_t rows) {
-    return logits->rows(call * rows % most_rows, rows);
+    return logits->rows(call * rows % max_rows, rows);
   };
   // Histories of 1,500 tokens, as a penalty of repetitions looks at.
-  HostTensor histories(DType::i32, {most_rows * history});
+  HostTensor histories(DType::i32, {max_rows * history});
   for (std::int32_t id = 0; std::int32_t& token : histories->span<std::int32_t>()) {
     token = (id += 7919) % static_cast<std::int32_t>(vocab);
   }
@@ -94,7 +94,7 @@ void run() {
   ops->upload(histories, edited);
   // Rows go to the device as a worker sends them.
   const DeviceTensor page_locked = checked(
-      ops->allocate_host(DType::u8, {most_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
+      ops->allocate_host(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
   struct Setting {
     const char* name;
     SampledRow row;

@@ -41,8 +41,8 @@ Result<Speculating> load_both(const std::filesystem::path& target,
   TROUPE_CHECK(all.drafter->allocate_kv_cache(kv_blocks));
   TROUPE_TRY(ModelRunner runner, ModelRunner::create(*all.model, *all.ops, {}, kv_blocks));
   all.runner = std::make_unique<ModelRunner>(std::move(runner));
-  all.runner->expect_guesses();
-  all.runner->guess_with(*all.drafter, drafts);
+  all.runner->enable_drafting();
+  all.runner->set_drafter(*all.drafter, drafts);
   return all;
 }
 

@@ -41,7 +41,7 @@ std::filesystem::path data_folder();
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
                                              bool deterministic = false);
 /// Most ranks that can run at the same time.
-int most_golden_ranks();
+int max_golden_ranks();
 /// The collectives for tensors of `ops`, of a rank whose others are `host`; null where those are
 /// for them too.
 Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& ops, Collectives& host);

@@ -8,7 +8,7 @@ Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int /*rank*/,
   return make_cpu_ops({.threads = 1, .dtype = precision});
 }
 
-int most_golden_ranks() { return 64; }
+int max_golden_ranks() { return 64; }
 
 Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& /*ops*/, Collectives& /*host*/) {
   return std::unique_ptr<Collectives>();

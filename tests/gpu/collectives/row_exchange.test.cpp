@@ -74,7 +74,7 @@ HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& fille
   for (std::int64_t r = 0; r < filled.elements(); ++r) {
     for (std::int64_t i = 0; i < filled.as<std::int32_t>()[r]; ++i) {
       for (std::int64_t c = 0; c < layout.top_k; ++c) {
-        const std::int64_t place = r * layout.most_rows + i, pair = place * layout.top_k + c;
+        const std::int64_t place = r * layout.max_rows + i, pair = place * layout.top_k + c;
         const std::int32_t expert = ids.as<std::int32_t>()[pair];
         if (expert / layout.local_experts != rank) continue;
         for (std::int64_t n = 0; n < layout.width; ++n) {
@@ -110,13 +110,13 @@ float expected(const Given& own, const RowExchangeLayout& layout, int ranks, std
   return out == DType::bf16 ? rounded(sum) : sum;
 }
 
-/// One rank's memory for exchanges of up to most_rows.
+/// One rank's memory for exchanges of up to max_rows.
 struct Buffers {
   DeviceTensor x, ids, weights, results, out;
 
   static Result<Buffers> create(Ops& ops, const RowExchangeLayout& layout, int ranks, DType dtype) {
     Buffers made;
-    const std::int64_t rows = layout.most_rows;
+    const std::int64_t rows = layout.max_rows;
     TROUPE_TRY(made.x, ops.allocate(DType::bf16, {rows, layout.width}));
     TROUPE_TRY(made.ids, ops.allocate(DType::i32, {rows, layout.top_k}));
     TROUPE_TRY(made.weights, ops.allocate(DType::f32, {rows, layout.top_k}));
@@ -183,7 +183,7 @@ TEST_P(RowExchanges, bring_every_row_to_its_experts_and_their_sum_back) {
     run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
       const int ranks = GetParam();
       const RowExchangeLayout layout{
-          .most_rows = 130, .width = width, .top_k = top_k, .local_experts = 8};
+          .max_rows = 130, .width = width, .top_k = top_k, .local_experts = 8};
       TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
       if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
       TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, ranks, dtype));
@@ -206,7 +206,7 @@ TEST_P(RowExchanges, bring_every_row_to_its_experts_and_their_sum_back) {
 TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
   run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
     const int ranks = GetParam(), own_rank = rank.host->rank();
-    const RowExchangeLayout layout{.most_rows = 40, .width = 256, .top_k = 1, .local_experts = 4};
+    const RowExchangeLayout layout{.max_rows = 40, .width = 256, .top_k = 1, .local_experts = 4};
     TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
     if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
     TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, ranks, DType::f32));
@@ -244,7 +244,7 @@ TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
 
 TEST_P(RowExchanges, end_when_a_rank_aborts_instead_of_coming) {
   run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
-    const RowExchangeLayout layout{.most_rows = 8, .width = 64, .top_k = 1, .local_experts = 2};
+    const RowExchangeLayout layout{.max_rows = 8, .width = 64, .top_k = 1, .local_experts = 2};
     TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
     if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
     TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, GetParam(), DType::f32));

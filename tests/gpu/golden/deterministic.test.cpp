@@ -18,7 +18,7 @@ constexpr std::int32_t whole = 512;
 class DeterministicGpus : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (most_golden_ranks() < 1) GTEST_SKIP() << "there is no device";
+    if (max_golden_ranks() < 1) GTEST_SKIP() << "there is no device";
     golden_ = golden_model(GetParam());
     if (!golden_) GTEST_SKIP() << missing_model_message(GetParam());
     REQUIRE_OK(prompts_, read_prompts(golden_->logits));
@@ -39,9 +39,9 @@ class DeterministicGpus : public testing::TestWithParam<std::string> {
   }
 
   void expect_bits_on(const MeshRanks& way, const std::string& what) {
-    if (way.shape.world_size() > most_golden_ranks()) {
+    if (way.shape.world_size() > max_golden_ranks()) {
       GTEST_SKIP() << what << " wants " << way.shape.world_size() << " devices, there are "
-                   << most_golden_ranks();
+                   << max_golden_ranks();
     }
     if (loaded_.runner->config().heads % way.shape.tensor != 0) {
       GTEST_SKIP() << what << ": the model has " << loaded_.runner->config().heads << " heads";

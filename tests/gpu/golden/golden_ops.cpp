@@ -10,7 +10,7 @@ Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool det
   return make_cuda_ops({.device = rank, .dtype = precision, .deterministic = deterministic});
 }
 
-int most_golden_ranks() {
+int max_golden_ranks() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
 }

@@ -36,9 +36,9 @@ class CuttingCollectives final : public ForwardingCollectives {
                                const Tensor& scratch) override {
     return inner().columns_to_rows(part, whole, scratch);
   }
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t most_rows,
+  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
                                                    std::int64_t width) override {
-    TROUPE_TRY(auto side, inner().open_side_sums(dtype, most_rows, width));
+    TROUPE_TRY(auto side, inner().open_side_sums(dtype, max_rows, width));
     side_ = side.get();
     return side;
   }
@@ -64,7 +64,7 @@ Result<void> take_whole_passes(Runner& runner, const std::vector<std::int32_t>& 
 // bf16, whose partial sums are bf16 between ranks: the perplexity of text tells wrong sums from
 // rounded ones.
 TEST(RanksOnGpus, have_the_perplexity_of_transformers_in_bf16) {
-  if (most_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
+  if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
   REQUIRE_OK(const auto windows, read_windows());
   REQUIRE_OK(const auto golden, read_perplexity("fable-moe"));
   const std::pair<const char*, MeshRanks> ways[] = {
@@ -81,7 +81,7 @@ TEST(RanksOnGpus, have_the_perplexity_of_transformers_in_bf16) {
        {.shape = {.data = 2, .tensor = 2}, .expert_parallel_size = 4}},
   };
   for (const auto& [name, way] : ways) {
-    if (way.shape.world_size() > most_golden_ranks()) continue;
+    if (way.shape.world_size() > max_golden_ranks()) continue;
     SCOPED_TRACE(name);
     const std::size_t chosen[] = {0, 5, 78};
     const auto body = [&](Runner& runner, int) -> Result<std::vector<float>> {
@@ -104,7 +104,7 @@ TEST(RanksOnGpus, have_the_perplexity_of_transformers_in_bf16) {
 }
 
 TEST(RanksOnGpus, have_the_perplexity_of_one_where_passes_are_cut_into_parts) {
-  if (most_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
+  if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
   REQUIRE_OK(const auto windows, read_windows());
   const auto& window = windows.at(5);
   const auto checkpoint = golden_model("fable-draft")->checkpoint;

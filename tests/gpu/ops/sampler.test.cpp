@@ -255,7 +255,7 @@ TEST_P(GpuSampler, scores_what_the_host_scores) {
   std::vector<ScoredRow> wanted;
   for (std::int32_t row = 0; row < rows_; ++row) {
     const auto given = static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(vocab_));
-    const std::int32_t bests[] = {0, 1, 5, 20, RowScores::most_best};
+    const std::int32_t bests[] = {0, 1, 5, 20, RowScores::max_best};
     wanted.push_back({.row = row, .id = row % 3 == 0 ? given : -1, .best = bests[random_() % 5]});
     ASSERT_TRUE(gpu_->can_score(wanted.back(), vocab_));
   }
@@ -294,7 +294,7 @@ TEST(GpuSamplerLimits, leave_vocabularies_that_no_cluster_holds_to_the_host) {
   if (!gpu.ok()) GTEST_SKIP() << "no GPU: " << gpu.error().message;
   EXPECT_TRUE((*gpu)->can_sample({}, 262144));
   EXPECT_FALSE((*gpu)->can_sample({}, 500000));
-  EXPECT_FALSE((*gpu)->can_score({.row = 0, .id = 0, .best = RowScores::most_best + 1}, 1000));
+  EXPECT_FALSE((*gpu)->can_score({.row = 0, .id = 0, .best = RowScores::max_best + 1}, 1000));
 }
 
 }  // namespace

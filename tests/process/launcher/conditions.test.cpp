@@ -53,7 +53,7 @@ struct Condition {
 };
 
 std::vector<Condition> conditions() {
-  const std::string most_preempted = "of one request up to ([0-9]+)";
+  const std::string max_preempted = "of one request up to ([0-9]+)";
   const std::string swapped = "([0-9]+) swaps to host memory";
   const std::string accepted = "([0-9]+) of [0-9]+ guessed tokens accepted";
   const std::string draft_model =
@@ -64,8 +64,8 @@ std::vector<Condition> conditions() {
       {"planned_after_results", {"async_scheduling=false"}, "", 0},
       {"chunked_by_7", {"max_num_batched_tokens=7", "max_num_seqs=7"}, "", 0},
       {"one_at_a_time", {"max_num_seqs=1"}, "", 0},
-      {"preempted", {"kv_cache_blocks=24", "enable_prefix_caching=false"}, most_preempted, 3},
-      {"preempted_with_a_prefix_cache", {"kv_cache_blocks=36"}, most_preempted, 3},
+      {"preempted", {"kv_cache_blocks=24", "enable_prefix_caching=false"}, max_preempted, 3},
+      {"preempted_with_a_prefix_cache", {"kv_cache_blocks=36"}, max_preempted, 3},
       {"swapped",
        {"kv_cache_blocks=24", "enable_prefix_caching=false", "swap_space=0.1"},
        swapped,
@@ -73,7 +73,7 @@ std::vector<Condition> conditions() {
       {"swapped_with_a_prefix_cache", {"kv_cache_blocks=36", "swap_space=0.1"}, swapped, 3},
       {"swapped_or_preempted",
        {"kv_cache_blocks=24", "swap_space=0.0005"},
-       most_preempted + "\\), [0-9]+ swaps",
+       max_preempted + "\\), [0-9]+ swaps",
        1},
       {"swapped_with_guesses",
        {"speculative_method=ngram", "kv_cache_blocks=24", "swap_space=0.1"},

@@ -10,7 +10,7 @@ using nlohmann::json;
 using Ids = std::vector<int>;
 
 constexpr std::size_t all = 64;
-constexpr double least_router_gap = 1e-5;
+constexpr double min_router_gap = 1e-5;
 
 std::string text_of(const json& choice) {
   return choice.contains("text") ? choice.at("text") : choice.at("message").at("content");
@@ -47,7 +47,7 @@ void expect_references(const Answers& answers, const std::filesystem::path& file
     const auto answer = answers.find(expected.at("custom_id"));
     ASSERT_NE(answer, answers.end()) << "no answer to " << expected.at("custom_id");
     const json gap = expected.value("min_router_gap", json());
-    if (gap.is_number() && gap.get<double>() < least_router_gap) continue;
+    if (gap.is_number() && gap.get<double>() < min_router_gap) continue;
     expect_reference(answer->second, expected);
     ++compared;
   }

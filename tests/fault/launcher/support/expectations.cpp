@@ -69,8 +69,8 @@ void strike_and_check(LauncherRun& run, const Blow& blow, const std::string& whe
   ASSERT_EQ(::kill(pid, blow.signal_number), 0);
   const Aftermath seen = run.watch(struck, sockets, patience);
   std::printf("%-4s %-8s %-22s told after %6.1f ms, all gone after %6.1f ms\n",
-              stopped ? "STOP" : "KILL", blow.role.c_str(), when.c_str(), seen.told_ms.value_or(-1),
-              seen.gone_ms.value_or(-1));
+              stopped ? "STOP" : "KILL", blow.role.c_str(), when.c_str(),
+              seen.reported_ms.value_or(-1), seen.gone_ms.value_or(-1));
 
   SCOPED_TRACE(fmt::format("signal {} to {} ({}) {}; stderr: {}", blow.signal_number, blow.role,
                            pid, when, run.stderr_text()));
@@ -81,8 +81,8 @@ void strike_and_check(LauncherRun& run, const Blow& blow, const std::string& whe
   const auto answers = count_whole_answers(run.output_text());
   ASSERT_TRUE(answers.ok()) << answers.error().message;
   if (blow.role == "driver") return;
-  ASSERT_TRUE(seen.told_ms.has_value());
-  EXPECT_LT(*seen.told_ms, limit_ms);
+  ASSERT_TRUE(seen.reported_ms.has_value());
+  EXPECT_LT(*seen.reported_ms, limit_ms);
   expect_cause(run.stderr_text(), blow, pid);
   expect_last_word(run, seen, *answers);
 }

@@ -230,8 +230,8 @@ Aftermath LauncherRun::watch(Clock::time_point since, const std::vector<std::str
   (void)wait_until(
       [&] {
         const bool over = ended();  // before the look at stderr, whose last word comes before it
-        if (!seen.told_ms && stderr_text().find("logs: ") != std::string::npos) {
-          seen.told_ms = ms_since(since);
+        if (!seen.reported_ms && stderr_text().find("logs: ") != std::string::npos) {
+          seen.reported_ms = ms_since(since);
         }
         seen.left = processes();
         // A process whose main thread is a zombie may have threads that hold sockets still.

@@ -22,10 +22,10 @@ struct JobProcess {
 
 /// What was seen after a process of a job was killed or stopped. Milliseconds from then.
 struct Aftermath {
-  std::optional<double> told_ms;  ///< until the last word was on stderr
-  std::optional<double> gone_ms;  ///< until no process or socket of the job was left
-  std::vector<JobProcess> left;   ///< the processes that are there still, if any
-  std::optional<int> exit_code;   ///< the launcher's; none if it was killed or has not ended
+  std::optional<double> reported_ms;  ///< until the last word was on stderr
+  std::optional<double> gone_ms;      ///< until no process or socket of the job was left
+  std::vector<JobProcess> left;       ///< the processes that are there still, if any
+  std::optional<int> exit_code;       ///< the launcher's; none if it was killed or has not ended
 };
 
 /// A launcher on the demo's model, on two workers if nothing else is said, with a batch that runs

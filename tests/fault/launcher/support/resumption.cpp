@@ -63,11 +63,11 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
   std::mt19937 random(seed);
   auto run = LauncherRun::start(arrangement, requests, longest_answer);
   ASSERT_TRUE(run.ok()) << run.error().message;
-  std::size_t most_before = 0;
+  std::size_t max_before = 0;
   const std::size_t share = static_cast<std::size_t>(requests / kills);
   for (int i = 0; i < kills; ++i) {
-    const std::size_t left = static_cast<std::size_t>(requests) - most_before;
-    const std::string when = wait_a_while(*run, random, i % 2 == 0 && left > 0, most_before,
+    const std::size_t left = static_cast<std::size_t>(requests) - max_before;
+    const std::string when = wait_a_while(*run, random, i % 2 == 0 && left > 0, max_before,
                                           std::min(share, left), longest_wait_ms);
     const int driver = run->wait_for_role("driver", milliseconds(0));
     if (driver != 0) {
@@ -77,8 +77,8 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
     ASSERT_TRUE(seen.gone_ms.has_value()) << "kill " << i << ": processes are left";
     const std::string text = run->output_text();
     const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-    EXPECT_GE(lines, most_before) << "kill " << i << " lost answers";
-    most_before = lines;
+    EXPECT_GE(lines, max_before) << "kill " << i << " lost answers";
+    max_before = lines;
     std::printf("kill %2d %s: %zu of %d lines\n", i + 1, when.c_str(), lines, requests);
     const auto again = run->start_again();
     ASSERT_TRUE(again.ok()) << again.error().message;

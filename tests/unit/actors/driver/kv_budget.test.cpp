@@ -34,7 +34,7 @@ TEST(KvBudget, is_what_requests_can_use_where_free_memory_is_not_known) {
   EXPECT_EQ(choose_kv_cache_blocks(spec, 1024, std::nullopt), 3 * 7);
 }
 
-WorkerReport worker_with(DeviceUse device, std::uint64_t bytes_per_block) {
+WorkerReport worker_with(DeviceMemoryReport device, std::uint64_t bytes_per_block) {
   return {.weight_bytes = 0, .kv_bytes_per_block = bytes_per_block, .device = device};
 }
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "actors/executor/answer_book.hpp"
 #include "actors/executor/beam_search.hpp"
+#include "actors/executor/request_tracker.hpp"
 #include "actors/executor/stop_strings.hpp"
 
 // Random requests through the answer book and a real scheduler, with a toy model for workers: every
@@ -162,9 +162,9 @@ PreparedRequest random_request(std::uint64_t id, std::mt19937& random, const Tok
 class Bench {
  public:
   Bench(Scheduler scheduler, const Tokenizer& tokenizer)
-      : scheduler_(std::move(scheduler)), book_(&tokenizer) {}
+      : scheduler_(std::move(scheduler)), tracker_(&tokenizer) {}
 
-  void submit(PreparedRequest request) { start(book_.begin(0, std::move(request), {})); }
+  void submit(PreparedRequest request) { start(tracker_.begin(0, std::move(request), {})); }
 
   /// Plans what may be planned and applies the oldest. False: there is nothing to do.
   bool step() {
@@ -174,19 +174,19 @@ class Bench {
     in_flight_.pop_front();
     EXPECT_TRUE(updates.ok()) << updates.error().message;
     if (!updates.ok()) return false;
-    for (SequenceUpdate& update : *updates) carry_out(book_.take(std::move(update), {}));
+    for (SequenceUpdate& update : *updates) carry_out(tracker_.take(std::move(update), {}));
     const auto audit = scheduler_.audit();
     EXPECT_TRUE(audit.ok()) << audit.error().message;
     return audit.ok();
   }
 
   void drain() {
-    auto drained = book_.drain(scheduler_.abort_waiting());
+    auto drained = tracker_.drain(scheduler_.abort_waiting());
     dropped.insert(drained.dropped.begin(), drained.dropped.end());
     start(std::move(drained.started));
   }
 
-  bool is_empty() const { return book_.size() == 0 && scheduler_.live() == 0; }
+  bool is_empty() const { return tracker_.size() == 0 && scheduler_.live() == 0; }
 
   std::map<std::uint64_t, Completion> completions;
   std::set<std::uint64_t> dropped;
@@ -194,13 +194,13 @@ class Bench {
  private:
   void start(std::vector<PlacedSequence> sequences) {
     for (auto& [replica, spec] : sequences) {
-      if (!book_.expects(spec.request)) continue;
+      if (!tracker_.expects(spec.request)) continue;
       const auto added = scheduler_.add(std::move(spec));
       ASSERT_TRUE(added.ok()) << added.error().message;
     }
   }
 
-  void carry_out(AnswerBook::Outcome outcome) {
+  void carry_out(RequestTracker::Outcome outcome) {
     for (const auto& [replica, name] : outcome.aborted) scheduler_.abort(name);
     if (outcome.completion) {
       const std::uint64_t id = outcome.completion->id;
@@ -210,7 +210,7 @@ class Bench {
   }
 
   Scheduler scheduler_;
-  AnswerBook book_;
+  RequestTracker tracker_;
   ToyWorker worker_;
   std::deque<StepResult> in_flight_;
 };

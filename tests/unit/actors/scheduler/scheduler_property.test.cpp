@@ -48,8 +48,8 @@ class Workload {
     // Any one request fits, sometimes barely.
     const KvTables tables(1, config_.block_size, config_.windows, false);
     config_.kv_cache_blocks =
-        tables.most_held(config_.max_model_len, config_.max_num_batched_tokens) + below(30);
-    most_prompt_ = config_.max_model_len;
+        tables.max_held(config_.max_model_len, config_.max_num_batched_tokens) + below(30);
+    max_prompt_ = config_.max_model_len;
     restarts_ = below(3) == 0;
     to_add_ = 1 + below(60);
     if (swaps != Swaps::none) config_.swap_blocks = 1 + below(1 << below(10));
@@ -101,7 +101,7 @@ class Workload {
     config_.max_model_len += 600;
     config_.max_num_batched_tokens += config_.chunked_prefill ? 0 : 600;
     config_.kv_cache_blocks += 600 / config_.block_size * static_cast<int>(config_.windows.size());
-    most_tokens_ = 600;
+    max_tokens_ = 600;
     rarity_ = 1000;
     calm_ = 30;
     to_add_ = 4 + below(20);
@@ -117,7 +117,7 @@ class Workload {
     --to_add_;
     SequenceSpec spec;
     spec.request = next_request_++;
-    const std::int32_t length = 1 + below(most_prompt_);
+    const std::int32_t length = 1 + below(max_prompt_);
     // Few beginnings, so that many are shared.
     const std::int32_t family = below(3);
     for (std::int32_t i = 0; i < length; ++i) spec.prompt.push_back(1 + (i * (family + 2)) % 11);
@@ -125,7 +125,7 @@ class Workload {
     spec.priority = below(3);
     if (below(2) == 0) spec.deadline_us = below(3000);
     spec.sampling.seed = spec.request;
-    spec.sampling.max_tokens = below(4) == 0 ? 0 : below(most_tokens_);
+    spec.sampling.max_tokens = below(4) == 0 ? 0 : below(max_tokens_);
     spec.sampling.stop_token_ids = {0};
     const bool fits = length + (spec.sampling.max_tokens > 0 ? 1 : 0) <= config_.max_model_len;
     const std::int32_t limit = std::min(spec.sampling.max_tokens, config_.max_model_len - length);
@@ -215,10 +215,10 @@ class Workload {
   std::optional<CheckingWorker> worker_;
   bool restarts_ = false;
   std::int32_t to_add_ = 0;
-  std::int32_t most_prompt_ = 0;
-  std::int32_t calm_ = 1;          ///< so many times rarer are aborts and restarts
-  std::int32_t most_tokens_ = 40;  ///< of an answer, and one
-  std::int32_t rarity_ = 30;       ///< of stop tokens and failures
+  std::int32_t max_prompt_ = 0;
+  std::int32_t calm_ = 1;         ///< so many times rarer are aborts and restarts
+  std::int32_t max_tokens_ = 40;  ///< of an answer, and one
+  std::int32_t rarity_ = 30;      ///< of stop tokens and failures
   std::uint64_t next_request_ = 0;
   std::uint64_t next_step_ = 0;
   std::uint32_t epoch_ = 0;

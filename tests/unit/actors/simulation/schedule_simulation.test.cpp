@@ -263,7 +263,7 @@ TEST(ScheduleSimulation, gives_every_request_all_its_tokens_whatever_the_bounds)
                               .requests_per_s = seed % 3 == 0 ? 0.0 : 30.0,
                               .mean_prompt_tokens = 60,
                               .mean_max_tokens = 40,
-                              .most_tokens = 300,
+                              .max_sequence_tokens = 300,
                               .stopping_share = 0.3,
                               .prefix_share = 0.5,
                               .prefix_tokens = 40,

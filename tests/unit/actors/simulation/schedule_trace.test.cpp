@@ -38,7 +38,7 @@ TEST(ScheduleTrace, comes_at_the_rate_and_in_the_lengths_that_are_asked_for) {
                               .spread = spread,
                               .mean_prompt_tokens = 100,
                               .mean_max_tokens = 40,
-                              .most_tokens = 1 << 20,
+                              .max_sequence_tokens = 1 << 20,
                               .seed = 3});
     EXPECT_NEAR(static_cast<double>(trace.back().arrival_us) * 1e-6, 400.0, 12.0);
     EXPECT_NEAR(mean_of(trace, &SimulatedRequest::prompt_tokens), 100.0, 4.0);
@@ -52,7 +52,7 @@ TEST(ScheduleTrace, comes_at_the_rate_and_in_the_lengths_that_are_asked_for) {
 TEST(ScheduleTrace, shares_prefixes_and_stops_early_as_often_as_asked_for) {
   const auto trace = drawn({.requests = 4'000,
                             .mean_prompt_tokens = 50,
-                            .most_tokens = 500,
+                            .max_sequence_tokens = 500,
                             .stopping_share = 0.25,
                             .prefix_share = 0.6,
                             .prefix_tokens = 96,
@@ -114,7 +114,8 @@ TEST(ScheduleTrace, refuses_numbers_out_of_range_by_name) {
   EXPECT_THAT(refusal({.mean_max_tokens = 0}), HasSubstr("mean_max_tokens"));
   EXPECT_THAT(refusal({.prefix_share = 1.5}), HasSubstr("prefix_share is 1.5"));
   EXPECT_THAT(refusal({.stopping_share = -0.5}), HasSubstr("stopping_share"));
-  EXPECT_THAT(refusal({.most_tokens = 100, .prefix_tokens = 99}), HasSubstr("leaves no room"));
+  EXPECT_THAT(refusal({.max_sequence_tokens = 100, .prefix_tokens = 99}),
+              HasSubstr("leaves no room"));
   std::vector<SimulatedRequest> trace(1);
   EXPECT_FALSE(set_targets({.patience = 0.5}, trace).ok());
   EXPECT_FALSE(set_targets({.urgent_share = 2.0}, trace).ok());

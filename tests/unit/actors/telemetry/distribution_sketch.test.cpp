@@ -50,8 +50,8 @@ TEST(DistributionSketch, is_right_to_3_percent_beyond_the_exact_limit) {
         values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))]);
     EXPECT_NEAR(sketch.quantile_us(q), expected, 0.033 * expected + 1) << "quantile " << q;
   }
-  EXPECT_EQ(sketch.least_us(), values.front());
-  EXPECT_EQ(sketch.most_us(), values.back());
+  EXPECT_EQ(sketch.min_us(), values.front());
+  EXPECT_EQ(sketch.max_us(), values.back());
 }
 
 TEST(DistributionSketch, of_two_parts_is_that_of_the_whole) {
@@ -76,7 +76,7 @@ TEST(DistributionSketch, stays_bounded_with_repeats_and_huge_values) {
   EXPECT_FALSE(sketch.exact());
   EXPECT_EQ(sketch.count(), 1'000'000'001U);
   EXPECT_NEAR(sketch.quantile_us(0.5), 5, 1);
-  EXPECT_EQ(sketch.most_us(), std::uint64_t{1} << 60);
+  EXPECT_EQ(sketch.max_us(), std::uint64_t{1} << 60);
 }
 
 TEST(DistributionSketch, puts_every_value_in_one_bin) {

@@ -14,7 +14,7 @@ StepRecord step(std::int64_t number) {
   record.output_tokens = 2;
   record.running = 3;
   record.kv_use = 0.25;
-  record.most_kv_use = number == 700 ? 0.9 : 0.25;
+  record.max_kv_use = number == 700 ? 0.9 : 0.25;
   return record;
 }
 
@@ -23,8 +23,8 @@ TEST(StepBatch, loses_detail_but_no_sum_when_it_is_full) {
   constexpr std::int64_t count = 1000;
   for (std::int64_t i = 0; i < count; ++i) batch.add(step(i));
   const auto records = batch.take();
-  EXPECT_LE(records.size(), StepBatch::most_records);
-  EXPECT_GE(records.size(), StepBatch::most_records / 4);
+  EXPECT_LE(records.size(), StepBatch::max_records);
+  EXPECT_GE(records.size(), StepBatch::max_records / 4);
   StepRecord sum = records.front();
   for (std::size_t i = 1; i < records.size(); ++i) {
     EXPECT_LT(records[i - 1].planned_us, records[i].planned_us);
@@ -37,7 +37,7 @@ TEST(StepBatch, loses_detail_but_no_sum_when_it_is_full) {
   EXPECT_EQ(sum.output_tokens, 2'000U);
   EXPECT_EQ(sum.running, 3'000U);
   EXPECT_DOUBLE_EQ(sum.kv_use, 250);
-  EXPECT_DOUBLE_EQ(sum.most_kv_use, 0.9);
+  EXPECT_DOUBLE_EQ(sum.max_kv_use, 0.9);
   EXPECT_EQ(sum.planned_us, 0);
   EXPECT_EQ(sum.answered_us, 999 * 10 + 15);
 }

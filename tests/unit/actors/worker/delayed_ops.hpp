@@ -209,7 +209,7 @@ class DelayedOps final : public CpuOps {
   }
 
   bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
-    return options_.scores && row.best <= RowScores::most_best;
+    return options_.scores && row.best <= RowScores::max_best;
   }
   void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
              const Tensor& scores) override {

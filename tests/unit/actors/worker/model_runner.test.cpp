@@ -449,7 +449,7 @@ Result<std::vector<StepResult>> answer_with_guesses(const Plans& plans) {
     TROUPE_TRY(const RunnerRank made, RunnerRank::make(std::make_unique<DelayedOps>(DelayedOptions{
                                                            .at_once = true, .records = true}),
                                                        few_head_rows, parallel));
-    made.runner->expect_guesses();
+    made.runner->enable_drafting();
     std::unique_ptr<Drafter> drafter;
     if (rank == 0) {
       TROUPE_TRY(Drafter loaded,
@@ -457,7 +457,7 @@ Result<std::vector<StepResult>> answer_with_guesses(const Plans& plans) {
                                  made.model->config(), made.model->limits(), *made.ops));
       drafter = std::make_unique<Drafter>(std::move(loaded));
       TROUPE_CHECK(drafter->allocate_kv_cache(RunnerRank::blocks));
-      made.runner->guess_with(*drafter, 2);
+      made.runner->set_drafter(*drafter, 2);
     }
     TROUPE_TRY(TakenAhead taken, take_ahead(made, plans));
     EXPECT_EQ(taken.begun_ahead, 0U) << "rank " << rank;

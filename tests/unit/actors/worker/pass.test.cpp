@@ -20,9 +20,9 @@ class Passes : public testing::Test {
  protected:
   Passes() : ops_(*make_cpu_ops({.threads = 1, .dtype = DType::f32})) {}
 
-  Pass make_pass(std::int64_t most_rows = 64) {
-    const ModelLimits limits{.max_batch_tokens = most_rows,
-                             .max_head_rows = most_rows,
+  Pass make_pass(std::int64_t max_rows = 64) {
+    const ModelLimits limits{.max_batch_tokens = max_rows,
+                             .max_head_rows = max_rows,
                              .max_positions = 64,
                              .block_size = 16};
     return *Pass::create(*ops_, limits, trash + 1, 1);

@@ -24,12 +24,12 @@ std::filesystem::path text_data(const std::string& name) {
 
 /// The tokenizer.json with few enough tokens that thousands are read in a second.
 ordered_json small_tokenizer(const std::string& name) {
-  constexpr std::size_t most_merges = 40;
+  constexpr std::size_t max_merges = 40;
   ordered_json file =
       ordered_json::parse(golden::file_bytes(text_data(name) / "tokenizer.json"), nullptr, false);
   auto& model = file["model"];
   ordered_json& merges = model["merges"];
-  merges.erase(merges.begin() + std::min<std::ptrdiff_t>(most_merges, std::ssize(merges)),
+  merges.erase(merges.begin() + std::min<std::ptrdiff_t>(max_merges, std::ssize(merges)),
                merges.end());
   // The alphabet, and what the merges left make.
   ordered_json vocabulary = ordered_json::object();

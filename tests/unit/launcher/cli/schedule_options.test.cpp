@@ -32,7 +32,7 @@ TEST(ScheduleOptions, compares_all_policies_with_asynchronous_scheduling_if_noth
   EXPECT_TRUE(options.scheduler.chunked_prefill);
   EXPECT_TRUE(options.scheduler.prefix_caching);
   EXPECT_EQ(options.scheduler.swap_blocks, 0);
-  EXPECT_EQ(options.trace.most_tokens, options.scheduler.max_model_len);
+  EXPECT_EQ(options.trace.max_tokens, options.scheduler.max_model_len);
   EXPECT_TRUE(options.workload.empty());
   EXPECT_TRUE(options.json_path.empty());
 }
@@ -72,7 +72,7 @@ TEST(ScheduleOptions, reads_the_bounds_the_costs_and_the_files) {
   EXPECT_EQ(options.scheduler.max_num_seqs, 8);
   EXPECT_EQ(options.scheduler.max_num_batched_tokens, 512);
   EXPECT_EQ(options.scheduler.max_model_len, 400);
-  EXPECT_EQ(options.trace.most_tokens, 400);
+  EXPECT_EQ(options.trace.max_tokens, 400);
   EXPECT_EQ(options.scheduler.block_size, 32);
   EXPECT_EQ(options.scheduler.kv_cache_blocks, 99);
   EXPECT_EQ(options.scheduler.swap_blocks, 77);

@@ -84,7 +84,7 @@ inline std::unique_ptr<JobRecorder> small_job(JobFacts of = facts()) {
   step.answered_us = 1'500'000;
   step.output_tokens = 24;
   step.prompt_tokens = 9;
-  step.kv_use = step.most_kv_use = 0.25;
+  step.kv_use = step.max_kv_use = 0.25;
   step.running = 3;
   report.steps = {step};
   report.stats.steps = 1;

@@ -16,7 +16,7 @@ StepRecord step(std::int64_t planned_us, std::int64_t answered_us) {
   record.output_tokens = 5;
   record.running = 4;
   record.waiting = 2;
-  record.kv_use = record.most_kv_use = 0.5;
+  record.kv_use = record.max_kv_use = 0.5;
   return record;
 }
 
@@ -78,7 +78,7 @@ TEST(StepSeries, adds_domains_up_and_takes_the_mean_of_their_kv_use) {
   StepSeries series;
   series.add(0, step(0, 10'000));
   StepRecord other = step(0, 10'000);
-  other.kv_use = other.most_kv_use = 0.1;
+  other.kv_use = other.max_kv_use = 0.1;
   other.running = 10;
   series.add(1, other);
   const auto points = series.points(2000);
@@ -86,7 +86,7 @@ TEST(StepSeries, adds_domains_up_and_takes_the_mean_of_their_kv_use) {
   EXPECT_EQ(points[0].steps, 2U);
   EXPECT_DOUBLE_EQ(points[0].running, 14);
   EXPECT_DOUBLE_EQ(points[0].kv_use, 0.3);
-  EXPECT_DOUBLE_EQ(points[0].most_kv_use, 0.5);
+  EXPECT_DOUBLE_EQ(points[0].max_kv_use, 0.5);
   EXPECT_DOUBLE_EQ(series.peak_kv_use(), 0.5);
 }
 
@@ -102,7 +102,7 @@ TEST(StepSeries, stays_bounded_and_keeps_every_token_of_a_long_job) {
     now += std::uniform_int_distribution<std::int64_t>(1, 3'000'000)(random);
     series.add(i % 2, step(begin, now));
   }
-  for (const std::size_t most : {StepSeries::most_buckets, std::size_t{150}, std::size_t{1}}) {
+  for (const std::size_t most : {StepSeries::max_buckets, std::size_t{150}, std::size_t{1}}) {
     const auto points = series.points(most);
     ASSERT_FALSE(points.empty());
     EXPECT_LE(points.size(), most);
@@ -118,7 +118,7 @@ TEST(StepSeries, stays_bounded_and_keeps_every_token_of_a_long_job) {
     const double end = points.back().seconds + points.back().width;
     EXPECT_GE(end, static_cast<double>(now - 77) * 1e-6);
   }
-  EXPECT_GT(series.points(StepSeries::most_buckets).size(), StepSeries::most_buckets / 4);
+  EXPECT_GT(series.points(StepSeries::max_buckets).size(), StepSeries::max_buckets / 4);
 }
 
 TEST(StepSeries, takes_steps_from_before_its_beginning_as_at_zero) {

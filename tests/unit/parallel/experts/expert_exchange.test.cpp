@@ -173,36 +173,36 @@ void run(const ExpertLayout& layout, const std::vector<std::int64_t>& tokens) {
 }
 
 TEST(ExpertExchange, rows_go_to_their_experts_and_results_come_back) {
-  run({.experts = 8, .expert_ranks = 2, .parts = 1, .top_k = 3, .most_tokens = 20}, {20, 7});
-  run({.experts = 16, .expert_ranks = 4, .parts = 1, .top_k = 4, .most_tokens = 9}, {9, 1, 8, 3});
+  run({.experts = 8, .expert_ranks = 2, .parts = 1, .top_k = 3, .max_tokens = 20}, {20, 7});
+  run({.experts = 16, .expert_ranks = 4, .parts = 1, .top_k = 4, .max_tokens = 9}, {9, 1, 8, 3});
 }
 
 TEST(ExpertExchange, every_part_of_a_split_expert_gets_the_row) {
-  run({.experts = 4, .expert_ranks = 2, .parts = 2, .top_k = 2, .most_tokens = 11}, {3, 11, 0, 5});
+  run({.experts = 4, .expert_ranks = 2, .parts = 2, .top_k = 2, .max_tokens = 11}, {3, 11, 0, 5});
 }
 
 TEST(ExpertExchange, ranks_without_tokens_serve_the_others) {
-  run({.experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 1, .most_tokens = 6}, {6, 0});
-  run({.experts = 4, .expert_ranks = 4, .parts = 1, .top_k = 4, .most_tokens = 2}, {0, 2, 0, 0});
-  run({.experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 2, .most_tokens = 6}, {0, 0});
+  run({.experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 1, .max_tokens = 6}, {6, 0});
+  run({.experts = 4, .expert_ranks = 4, .parts = 1, .top_k = 4, .max_tokens = 2}, {0, 2, 0, 0});
+  run({.experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 2, .max_tokens = 6}, {0, 0});
 }
 
 TEST(ExpertExchange, takes_all_tokens_of_all_ranks_on_one_rank) {
   const ExpertLayout layout{
-      .experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 2, .most_tokens = 5};
+      .experts = 4, .expert_ranks = 2, .parts = 1, .top_k = 2, .max_tokens = 5};
   const auto group = make_group(2);
   on_each_rank(2, [&](int rank) {
     auto exchange = ExpertExchange::create(*group[static_cast<std::size_t>(rank)],
                                            *group[static_cast<std::size_t>(rank)], layout);
     ASSERT_TRUE(exchange.ok());
     exchange_and_check(*exchange, rank, {2, 3, 3, 2, 2, 3, 2, 3, 3, 2});
-    EXPECT_EQ(exchange->received_rows(), rank == 1 ? layout.most_received_rows() : 0);
+    EXPECT_EQ(exchange->received_rows(), rank == 1 ? layout.max_received_rows() : 0);
   });
 }
 
 TEST(ExpertExchange, moves_routed_rows_and_counts_and_nothing_else) {
   const ExpertLayout layout{
-      .experts = 8, .expert_ranks = 2, .parts = 2, .top_k = 3, .most_tokens = 1000};
+      .experts = 8, .expert_ranks = 2, .parts = 2, .top_k = 3, .max_tokens = 1000};
   const auto group = make_group(4);
   const std::vector<std::int64_t> tokens{10, 0, 4, 7};
   on_each_rank(4, [&](int rank) {
@@ -230,7 +230,7 @@ TEST(ExpertExchange, moves_routed_rows_and_counts_and_nothing_else) {
 TEST(ExpertExchange, refuses_what_the_layout_does_not_allow) {
   SelfCollectives alone;
   const ExpertLayout layout{
-      .experts = 4, .expert_ranks = 1, .parts = 1, .top_k = 2, .most_tokens = 2};
+      .experts = 4, .expert_ranks = 1, .parts = 1, .top_k = 2, .max_tokens = 2};
   auto exchange = ExpertExchange::create(alone, alone, layout);
   ASSERT_TRUE(exchange.ok());
   const Result<void> too_many = exchange->plan(view({0, 1, 0, 1, 0, 1}, 2));
@@ -254,7 +254,7 @@ TEST(ExpertExchange, refuses_more_rows_than_its_own_limits_allow) {
   on_each_rank(2, [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     const ExpertLayout layout{
-        .experts = 2, .expert_ranks = 2, .parts = 1, .top_k = 1, .most_tokens = rank + 1};
+        .experts = 2, .expert_ranks = 2, .parts = 1, .top_k = 1, .max_tokens = rank + 1};
     auto exchange = ExpertExchange::create(*group[at], *group[at], layout);
     ASSERT_TRUE(exchange.ok());
     outcomes[at] = exchange->plan(view(Ids(at + 1, 0), 1));

@@ -23,14 +23,14 @@ std::int64_t cost_of(const Costs& costs, const Slice& stage) {
 }
 
 /// The least that the costliest of `stages` stages can be, of all cuts of costs[first..].
-std::int64_t least_of_all_cuts(const Costs& costs, std::size_t first, int stages) {
+std::int64_t min_of_all_cuts(const Costs& costs, std::size_t first, int stages) {
   const auto begin = static_cast<std::int64_t>(first);
   const auto layers = static_cast<std::int64_t>(costs.size());
   if (stages == 1) return cost_of(costs, {begin, layers - begin});
   std::int64_t least = INT64_MAX;
   for (std::int64_t count = 1; begin + count <= layers - (stages - 1); ++count) {
     const std::int64_t rest =
-        least_of_all_cuts(costs, static_cast<std::size_t>(begin + count), stages - 1);
+        min_of_all_cuts(costs, static_cast<std::size_t>(begin + count), stages - 1);
     least = std::min(least, std::max(cost_of(costs, {begin, count}), rest));
   }
   return least;
@@ -80,7 +80,7 @@ TEST(StageBalance, finds_what_trying_every_cut_finds) {
       largest = std::max(largest, cost_of(costs, stage));
     }
     ASSERT_EQ(next, static_cast<std::int64_t>(costs.size()));
-    ASSERT_EQ(largest, least_of_all_cuts(costs, 0, stages));
+    ASSERT_EQ(largest, min_of_all_cuts(costs, 0, stages));
   }
 }
 

@@ -121,7 +121,7 @@ TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
 TEST(RowSampler, logits_that_the_device_scores_do_not_leave_it_either) {
   const HostTensor logits = random_logits(10, 2);
   MixedRows wanted(10);
-  wanted.sampling[2].logprobs = RowScores::most_best + 1;
+  wanted.sampling[2].logprobs = RowScores::max_best + 1;
   DelayedOps ops({.scores = true});
   RowSampler sampler = make_sampler(ops, 10);
   EXPECT_FALSE(sampler.on_device(wanted.rows[2])) << "too many alternatives";

@@ -20,7 +20,7 @@ OpsFigures two_ops() {
                      .device = "one GPU",
                      .dtype = "bf16",
                      .context = 512,
-                     .most_decode_rows = 256,
+                     .max_decode_rows = 256,
                      .ceilings = {.operations_per_second = 100, .bytes_per_second = 10},
                      .rows = {256, 4096}};
   figures.ops.push_back({.op = "qkv",
@@ -49,8 +49,8 @@ OpsFigures two_ops() {
 
 TEST(OpFigures, take_at_least_what_their_bytes_or_their_operations_take) {
   const OpsFigures figures = two_ops();
-  EXPECT_DOUBLE_EQ(figures.ops[0].least_seconds(figures.ceilings), 1.0);
-  EXPECT_DOUBLE_EQ(figures.ops[1].least_seconds(figures.ceilings), 4.0);
+  EXPECT_DOUBLE_EQ(figures.ops[0].min_seconds(figures.ceilings), 1.0);
+  EXPECT_DOUBLE_EQ(figures.ops[1].min_seconds(figures.ceilings), 4.0);
 }
 
 TEST(OpFigures, add_up_to_a_pass_as_often_as_it_does_them) {
@@ -96,7 +96,7 @@ std::vector<std::string> names_of(const OpsFigures& figures) {
 }
 
 OpsFigures measured(const ModelConfig& model) {
-  OpsFigures figures{.context = 40, .most_decode_rows = 8, .rows = {1, 8, 50}};
+  OpsFigures figures{.context = 40, .max_decode_rows = 8, .rows = {1, 8, 50}};
   auto ops = make_ops({});
   EXPECT_TRUE(ops.ok()) << ops.error().message;
   if (!ops.ok()) return figures;

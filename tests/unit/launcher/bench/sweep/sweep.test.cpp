@@ -193,8 +193,8 @@ TEST(SweepPoint, gathers_all_runs_of_a_load) {
   EXPECT_DOUBLE_EQ(point.seconds, 3);
   EXPECT_DOUBLE_EQ(point.requests_per_second, 4.0 / 3);
   EXPECT_DOUBLE_EQ(point.output_tokens_per_second, 20.0 / 3);
-  EXPECT_DOUBLE_EQ(point.least_output_tokens_per_second, 5);
-  EXPECT_DOUBLE_EQ(point.most_output_tokens_per_second, 10);
+  EXPECT_DOUBLE_EQ(point.min_output_tokens_per_second, 5);
+  EXPECT_DOUBLE_EQ(point.max_output_tokens_per_second, 10);
   EXPECT_DOUBLE_EQ(point.all_tokens_per_second, 32.0 / 3);
   EXPECT_DOUBLE_EQ(point.good_share, 0.75) << "one of four had its first token after 200 ms";
   EXPECT_DOUBLE_EQ(point.good_requests_per_second, 1);
@@ -233,7 +233,7 @@ TEST(SweepReport, fits_79_columns_and_names_every_load) {
     for (Distribution* of : {&point.first_token_ms, &point.per_token_ms, &point.whole_ms}) {
       *of = {123456, 123456, 123456, 123456};
     }
-    point.output_tokens_per_second = point.most_output_tokens_per_second = 123456;
+    point.output_tokens_per_second = point.max_output_tokens_per_second = 123456;
     point.requests_per_second = point.good_requests_per_second = 12345;
   }
   const std::string table = to_table(figures);

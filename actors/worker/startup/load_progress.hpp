@@ -22,20 +22,20 @@ struct LoadingState {
 
 /// The actor that workers tell how far they are while the driver waits for them. Lives where the
 /// driver does.
-class StartBoard {
+class LoadProgress {
  public:
-  /// `told` is called on the actor's thread; must not block.
-  StartBoard(ActorContext& /*context*/, std::function<void(const LoadingState&)> told)
-      : told_(std::move(told)) {}
+  /// `on_state` is called on the actor's thread; must not block.
+  LoadProgress(ActorContext& /*context*/, std::function<void(const LoadingState&)> on_state)
+      : on_state_(std::move(on_state)) {}
 
-  void note(const LoadingState& state) { told_(state); }
+  void note(const LoadingState& state) { on_state_(state); }
 
   using Arguments = troupe::Arguments<std::function<void(const LoadingState&)>>;
-  using Methods = troupe::Methods<&StartBoard::note>;
-  static constexpr std::string_view actor_type = "StartBoard";
+  using Methods = troupe::Methods<&LoadProgress::note>;
+  static constexpr std::string_view actor_type = "LoadProgress";
 
  private:
-  std::function<void(const LoadingState&)> told_;
+  std::function<void(const LoadingState&)> on_state_;
 };
 
 }  // namespace troupe

@@ -1,4 +1,4 @@
-#include "actors/executor/request_intake.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -17,9 +17,9 @@ constexpr std::int64_t context = 64;
 class Intake : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto loaded = RequestIntake::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context);
+    auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-    intake_.emplace(*std::move(loaded));
+    preprocessor_.emplace(*std::move(loaded));
   }
 
   static Request request_of(std::size_t prompt_tokens, std::optional<std::int64_t> max_tokens) {
@@ -33,7 +33,7 @@ class Intake : public ::testing::Test {
 
   /// The code with which the request is refused; empty if it is taken.
   std::string refusal(Request request) {
-    const auto outcome = intake_->prepare(std::move(request));
+    const auto outcome = preprocessor_->prepare(std::move(request));
     const auto* refused = std::get_if<Completion>(&outcome);
     if (refused == nullptr) return "";
     EXPECT_EQ(refused->id, 7U);
@@ -42,7 +42,7 @@ class Intake : public ::testing::Test {
     return refused->error_code;
   }
 
-  std::optional<RequestIntake> intake_;
+  std::optional<RequestPreprocessor> preprocessor_;
 };
 
 TEST_F(Intake, takes_prompts_and_answers_that_fill_the_context_and_not_one_token_more) {
@@ -55,7 +55,7 @@ TEST_F(Intake, takes_prompts_and_answers_that_fill_the_context_and_not_one_token
 }
 
 TEST_F(Intake, gives_an_answer_without_max_tokens_the_rest_of_the_context) {
-  const auto outcome = intake_->prepare(request_of(10, std::nullopt));
+  const auto outcome = preprocessor_->prepare(request_of(10, std::nullopt));
   ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
   EXPECT_EQ(std::get<PreparedRequest>(outcome).sampling.max_tokens, context - 10);
 }
@@ -86,9 +86,9 @@ TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
     }
   }
   folder.write("config.json", text);
-  auto intake = RequestIntake::load(folder.path().string(), context);
-  ASSERT_TRUE(intake.ok()) << intake.error().message;
-  intake_.emplace(*std::move(intake));
+  auto preprocessor = RequestPreprocessor::load(folder.path().string(), context);
+  ASSERT_TRUE(preprocessor.ok()) << preprocessor.error().message;
+  preprocessor_.emplace(*std::move(preprocessor));
   Request request = request_of(0, 1);
   request.kind = PromptKind::text;
   request.prompt = "The fox";
@@ -98,7 +98,7 @@ TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
 }
 
 TEST_F(Intake, refuses_biased_and_allowed_ids_outside_the_vocabulary) {
-  const auto outside = static_cast<std::int32_t>(intake_->config().vocab_size);
+  const auto outside = static_cast<std::int32_t>(preprocessor_->config().vocab_size);
   Request request = request_of(1, 1);
   request.logit_bias = {{outside - 1, 1.0F}};
   request.allowed_token_ids = {outside - 1};
@@ -113,9 +113,9 @@ TEST_F(Intake, refuses_biased_and_allowed_ids_outside_the_vocabulary) {
 TEST_F(Intake, tokenises_bad_words_at_the_beginning_of_a_text_and_behind_a_space) {
   Request request = request_of(1, 1);
   request.bad_words = {"  king", "Once upon a time"};
-  const auto outcome = intake_->prepare(request);
+  const auto outcome = preprocessor_->prepare(request);
   ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
-  const Tokenizer& tokenizer = *intake_->tokenizer();
+  const Tokenizer& tokenizer = *preprocessor_->tokenizer();
   std::vector<std::vector<std::int32_t>> expected;
   for (const std::string word : {"king", "Once upon a time"}) {
     const auto plain = *tokenizer.encode(word, false);
@@ -128,7 +128,7 @@ TEST_F(Intake, tokenises_bad_words_at_the_beginning_of_a_text_and_behind_a_space
 }
 
 TEST_F(Intake, knows_the_end_that_is_no_stop_reason) {
-  const auto outcome = intake_->prepare(request_of(1, 1));
+  const auto outcome = preprocessor_->prepare(request_of(1, 1));
   ASSERT_TRUE(std::holds_alternative<PreparedRequest>(outcome));
   const AnswerForm& form = std::get<PreparedRequest>(outcome).form;
   EXPECT_EQ(form.eos_ids, (std::vector<std::int32_t>{4093, 4095}));
@@ -141,7 +141,7 @@ TEST_F(Intake, refuses_empty_prompts_and_ids_outside_the_vocabulary) {
   Request request = request_of(2, 1);
   request.prompt_ids[1] = -1;
   EXPECT_EQ(refusal(request), "invalid_prompt");
-  request.prompt_ids[1] = static_cast<std::int32_t>(intake_->config().vocab_size);
+  request.prompt_ids[1] = static_cast<std::int32_t>(preprocessor_->config().vocab_size);
   EXPECT_EQ(refusal(request), "invalid_prompt");
 }
 

@@ -1,4 +1,4 @@
-#include "launcher/job/last_words.hpp"
+#include "launcher/job/exit_messages.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace {
 const JobStanding standing{
     .done = 12, .before = 0, .total = 40, .output = "out.jsonl", .folder = "out.jsonl.job"};
 
-TEST(LastWords, say_what_is_done_and_what_to_do) {
+TEST(ExitMessages, say_what_is_done_and_what_to_do) {
   EXPECT_EQ(
       failed_text("the disk is full", standing),
       "launcher: the disk is full\n12 of 40 lines are answered in out.jsonl. The same command "
@@ -18,14 +18,14 @@ TEST(LastWords, say_what_is_done_and_what_to_do) {
             "out.jsonl. The same command goes on");
 }
 
-TEST(LastWords, tell_earlier_runs_and_leave_an_unknown_total_out) {
+TEST(ExitMessages, tell_earlier_runs_and_leave_an_unknown_total_out) {
   JobStanding other = standing;
   other.before = 5;
   other.total = 0;
   EXPECT_EQ(done_sentence(other), "12 lines are answered in out.jsonl (5 of them before this run)");
 }
 
-TEST(LastWords, know_commands_that_would_not_go_on) {
+TEST(ExitMessages, know_commands_that_would_not_go_on) {
   JobStanding other = standing;
   other.mode = ResumeMode::overwrite;
   EXPECT_EQ(how_to_go_on(other), "The same command without --overwrite goes on");

@@ -1,11 +1,11 @@
-#include "actors/worker/startup/device_use.hpp"
+#include "actors/worker/startup/device_memory_report.hpp"
 
 #include <fmt/format.h>
 
 namespace troupe {
 
-DeviceUse device_use(const DeviceMemory& before, const DeviceMemory& after, std::uint64_t weights,
-                     std::uint64_t later) {
+DeviceMemoryReport device_memory_report(const DeviceMemory& before, const DeviceMemory& after,
+                                        std::uint64_t weights, std::uint64_t later) {
   const std::uint64_t own =
       before.free_bytes > after.free_bytes ? before.free_bytes - after.free_bytes : 0;
   return {.total = after.total_bytes,
@@ -20,7 +20,7 @@ std::string in_gib(std::uint64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-std::string describe(const DeviceUse& use) {
+std::string describe(const DeviceMemoryReport& use) {
   return fmt::format(
       "{}: {} CUDA's own and other processes', {} weights, {} buffers of passes, {} for logits, "
       "sampling and recorded passes; {} free",

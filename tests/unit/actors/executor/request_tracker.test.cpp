@@ -1,4 +1,4 @@
-#include "actors/executor/answer_book.hpp"
+#include "actors/executor/request_tracker.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-constexpr AnswerBook::Clock::time_point now{};
+constexpr RequestTracker::Clock::time_point now{};
 
 PreparedRequest request_of(std::uint64_t id, std::int32_t n, std::int32_t best_of) {
   PreparedRequest request;
@@ -46,11 +46,11 @@ SequenceUpdate proposal(std::uint64_t name, Ids ids, std::vector<float> logprobs
   return update;
 }
 
-TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alone) {
-  AnswerBook book(nullptr);
+TEST(RequestTracker, makes_a_sequence_of_each_choice_that_differs_in_its_number_alone) {
+  RequestTracker tracker(nullptr);
   PreparedRequest request = request_of(5, 3, 3);
   request.sampling.prompt_logprobs = 2;
-  const auto started = book.begin(1, request, now);
+  const auto started = tracker.begin(1, request, now);
   ASSERT_EQ(started.size(), 3U);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(started[i].replica, 1U);
@@ -60,24 +60,24 @@ TEST(AnswerBook, makes_a_sequence_of_each_choice_that_differs_in_its_number_alon
     expected.choice = static_cast<std::uint32_t>(i);
     if (i > 0) expected.prompt_logprobs = -1;
     EXPECT_EQ(started[i].spec.sampling, expected) << "choice " << i;
-    EXPECT_TRUE(book.expects(started[i].spec.request));
+    EXPECT_TRUE(tracker.expects(started[i].spec.request));
   }
-  const auto another = book.begin(0, request_of(6, 1, 1), now);
+  const auto another = tracker.begin(0, request_of(6, 1, 1), now);
   EXPECT_FALSE(std::ranges::any_of(started, [&](const PlacedSequence& s) {
     return s.spec.request == another[0].spec.request;
   })) << "names are not shared";
 }
 
-TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
-  AnswerBook book(nullptr);
-  const auto started = book.begin(0, request_of(5, 2, 2), now);
+TEST(RequestTracker, completes_an_answer_when_the_last_of_its_choices_ends) {
+  RequestTracker tracker(nullptr);
+  const auto started = tracker.begin(0, request_of(5, 2, 2), now);
   const std::uint64_t first = started[0].spec.request;
   const std::uint64_t second = started[1].spec.request;
-  EXPECT_TRUE(book.take(update_of(second, {7}, -1, {}), now).known);
-  auto outcome = book.take(update_of(second, {8}, -1, SequenceEnd::length), now);
+  EXPECT_TRUE(tracker.take(update_of(second, {7}, -1, {}), now).known);
+  auto outcome = tracker.take(update_of(second, {8}, -1, SequenceEnd::length), now);
   EXPECT_FALSE(outcome.completion.has_value());
-  EXPECT_FALSE(book.take(update_of(second, {8}, -1, {}), now).known) << "it has ended";
-  outcome = book.take(update_of(first, {9}, -1, SequenceEnd::stop), now);
+  EXPECT_FALSE(tracker.take(update_of(second, {8}, -1, {}), now).known) << "it has ended";
+  outcome = tracker.take(update_of(first, {9}, -1, SequenceEnd::stop), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->id, 5U);
   EXPECT_FALSE(outcome.completion->failed());
@@ -87,36 +87,36 @@ TEST(AnswerBook, completes_an_answer_when_the_last_of_its_choices_ends) {
   EXPECT_EQ(outcome.completion->choices[1].token_ids, (Ids{7, 8}));
   EXPECT_EQ(outcome.completion->choices[1].finish_reason, FinishReason::length);
   EXPECT_EQ(outcome.completion->prompt_ids, (Ids{10, 11, 12}));
-  EXPECT_EQ(book.size(), 0U);
+  EXPECT_EQ(tracker.size(), 0U);
 }
 
-TEST(AnswerBook, tells_when_the_first_and_the_last_token_came) {
-  AnswerBook book(nullptr);
+TEST(RequestTracker, tells_when_the_first_and_the_last_token_came) {
+  RequestTracker tracker(nullptr);
   const auto at = [](int us) { return now + std::chrono::microseconds(us); };
-  const auto started = book.begin(0, request_of(5, 1, 1), at(10));
+  const auto started = tracker.begin(0, request_of(5, 1, 1), at(10));
   const std::uint64_t name = started[0].spec.request;
-  EXPECT_TRUE(book.take(update_of(name, {}, 0, {}), at(20)).known) << "a chunk of the prompt";
-  EXPECT_TRUE(book.take(update_of(name, {7}, 0, {}), at(35)).known);
-  EXPECT_TRUE(book.take(update_of(name, {7}, 0, {}), at(45)).known);
-  const auto outcome = book.take(update_of(name, {8}, 0, SequenceEnd::length), at(70));
+  EXPECT_TRUE(tracker.take(update_of(name, {}, 0, {}), at(20)).known) << "a chunk of the prompt";
+  EXPECT_TRUE(tracker.take(update_of(name, {7}, 0, {}), at(35)).known);
+  EXPECT_TRUE(tracker.take(update_of(name, {7}, 0, {}), at(45)).known);
+  const auto outcome = tracker.take(update_of(name, {8}, 0, SequenceEnd::length), at(70));
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->first_token_us, 25U);
   EXPECT_EQ(outcome.completion->last_token_us, 60U);
 }
 
-TEST(AnswerBook, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
-  AnswerBook book(nullptr);
-  const auto started = book.begin(0, request_of(5, 2, 4), now);
+TEST(RequestTracker, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
+  RequestTracker tracker(nullptr);
+  const auto started = tracker.begin(0, request_of(5, 2, 4), now);
   ASSERT_EQ(started.size(), 4U);
   EXPECT_EQ(started[0].spec.sampling.logprobs, 0) << "without scores none is best";
   // Sums are -3, -2, -4, -2; means -1, -2, -1, -0.5: equals keep the order of their choices.
   const std::vector<std::pair<Ids, float>> answers{
       {{1, 1, 1}, -1.0F}, {{2}, -2.0F}, {{3, 3, 3, 3}, -1.0F}, {{4, 4, 4, 4}, -0.5F}};
-  AnswerBook::Outcome outcome;
+  RequestTracker::Outcome outcome;
   for (std::size_t i = 0; i < 4; ++i) {
-    outcome = book.take(update_of(started[i].spec.request, answers[i].first, answers[i].second,
-                                  SequenceEnd::length),
-                        now);
+    outcome = tracker.take(update_of(started[i].spec.request, answers[i].first, answers[i].second,
+                                     SequenceEnd::length),
+                           now);
   }
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->choices.size(), 2U);
@@ -125,11 +125,11 @@ TEST(AnswerBook, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
   EXPECT_TRUE(outcome.completion->choices[0].logprobs.empty()) << "nobody asked for scores";
 }
 
-TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
-  AnswerBook book(nullptr);
+TEST(RequestTracker, gathers_the_scores_of_a_prompt_from_its_chunks) {
+  RequestTracker tracker(nullptr);
   PreparedRequest request = request_of(5, 2, 2);
   request.sampling.prompt_logprobs = 0;
-  const auto started = book.begin(0, request, now);
+  const auto started = tracker.begin(0, request, now);
   SequenceUpdate later;
   later.request = started[0].spec.request;
   later.prompt_begin = 2;
@@ -137,116 +137,117 @@ TEST(AnswerBook, gathers_the_scores_of_a_prompt_from_its_chunks) {
   SequenceUpdate earlier = later;
   earlier.prompt_begin = 1;
   earlier.prompt_logprobs = {{-1.0F, {}, {}, 2}};
-  book.take(earlier, now);
-  book.take(later, now);
-  book.take(update_of(started[0].spec.request, {7}, 0, SequenceEnd::length), now);
+  tracker.take(earlier, now);
+  tracker.take(later, now);
+  tracker.take(update_of(started[0].spec.request, {7}, 0, SequenceEnd::length), now);
   const auto outcome =
-      book.take(update_of(started[1].spec.request, {7}, 0, SequenceEnd::length), now);
+      tracker.take(update_of(started[1].spec.request, {7}, 0, SequenceEnd::length), now);
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->prompt_logprobs.size(), 2U);
   EXPECT_EQ(outcome.completion->prompt_logprobs[0].rank, 2);
   EXPECT_EQ(outcome.completion->prompt_logprobs[1].logprob, -2.0F);
 }
 
-TEST(AnswerBook, fails_the_request_whose_logits_fail_and_aborts_its_other_choices) {
-  AnswerBook book(nullptr);
-  const auto started = book.begin(2, request_of(5, 2, 2), now);
-  const auto other = book.begin(0, request_of(6, 1, 1), now);
+TEST(RequestTracker, fails_the_request_whose_logits_fail_and_aborts_its_other_choices) {
+  RequestTracker tracker(nullptr);
+  const auto started = tracker.begin(2, request_of(5, 2, 2), now);
+  const auto other = tracker.begin(0, request_of(6, 1, 1), now);
   const auto outcome =
-      book.take(update_of(started[0].spec.request, {}, 0, SequenceEnd::failed), now);
+      tracker.take(update_of(started[0].spec.request, {}, 0, SequenceEnd::failed), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->error_code, "not_finite");
   EXPECT_EQ(outcome.completion->id, 5U);
   EXPECT_TRUE(std::ranges::any_of(outcome.aborted, [&](const PlacedName& aborted) {
     return aborted.name == started[1].spec.request && aborted.replica == 2;
   }));
-  EXPECT_FALSE(book.expects(started[1].spec.request));
-  EXPECT_TRUE(book.expects(other[0].spec.request));
+  EXPECT_FALSE(tracker.expects(started[1].spec.request));
+  EXPECT_TRUE(tracker.expects(other[0].spec.request));
 }
 
-TEST(AnswerBook, aborts_a_sequence_that_a_stop_string_ended) {
+TEST(RequestTracker, aborts_a_sequence_that_a_stop_string_ended) {
   auto loaded = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const Tokenizer& tokenizer = *loaded;
-  AnswerBook book(&tokenizer);
+  RequestTracker tracker(&tokenizer);
   PreparedRequest request = request_of(5, 2, 2);
   request.form.stop = {" king"};
-  const auto started = book.begin(1, request, now);
+  const auto started = tracker.begin(1, request, now);
   const Ids words = *tokenizer.encode("the old king of", false);
-  auto outcome = book.take(update_of(started[0].spec.request, words, 0, {}), now);
+  auto outcome = tracker.take(update_of(started[0].spec.request, words, 0, {}), now);
   ASSERT_EQ(outcome.aborted.size(), 1U);
   EXPECT_EQ(outcome.aborted[0].name, started[0].spec.request);
   EXPECT_EQ(outcome.aborted[0].replica, 1U);
   EXPECT_FALSE(outcome.completion.has_value()) << "the other choice goes on";
-  outcome = book.take(update_of(started[1].spec.request, words, 0, SequenceEnd::length), now);
+  outcome = tracker.take(update_of(started[1].spec.request, words, 0, SequenceEnd::length), now);
   EXPECT_TRUE(outcome.aborted.empty()) << "the scheduler ended it itself";
   ASSERT_TRUE(outcome.completion.has_value());
   for (const Choice& choice : outcome.completion->choices) EXPECT_EQ(choice.text, "the old");
 }
 
-TEST(AnswerBook, runs_the_beams_of_a_step_as_sequences_until_the_search_is_done) {
-  AnswerBook book(nullptr);
-  auto started = book.begin(0, beam_of(5, 2, 1), now);
+TEST(RequestTracker, runs_the_beams_of_a_step_as_sequences_until_the_search_is_done) {
+  RequestTracker tracker(nullptr);
+  auto started = tracker.begin(0, beam_of(5, 2, 1), now);
   ASSERT_EQ(started.size(), 1U);
   EXPECT_EQ(started[0].spec.sampling.logprobs, 4);
   EXPECT_EQ(started[0].spec.sampling.max_tokens, 1);
-  auto outcome = book.take(proposal(started[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now);
+  auto outcome =
+      tracker.take(proposal(started[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now);
   started = outcome.started;
   ASSERT_EQ(started.size(), 2U);
   EXPECT_EQ(started[0].spec.prompt, (Ids{10, 11, 12, 1}));
   EXPECT_EQ(started[1].spec.prompt, (Ids{10, 11, 12, 2}));
   // The second beam's results come first; its best makes -2.5 against the first one's -3.
-  outcome = book.take(proposal(started[1].spec.request, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}), now);
+  outcome = tracker.take(proposal(started[1].spec.request, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}), now);
   EXPECT_TRUE(outcome.started.empty());
   EXPECT_FALSE(outcome.completion.has_value());
-  outcome = book.take(proposal(started[0].spec.request, {6, 7, 3, 4}, {-2, -2.5F, -3, -4}), now);
+  outcome = tracker.take(proposal(started[0].spec.request, {6, 7, 3, 4}, {-2, -2.5F, -3, -4}), now);
   ASSERT_TRUE(outcome.completion.has_value());
   ASSERT_EQ(outcome.completion->choices.size(), 1U);
   EXPECT_EQ(outcome.completion->choices[0].token_ids, (Ids{2, 8}));
   EXPECT_EQ(outcome.completion->prompt_ids, (Ids{10, 11, 12}));
 }
 
-TEST(AnswerBook, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) {
-  AnswerBook book(nullptr);
-  const auto waiting = book.begin(0, request_of(1, 2, 2), now);
-  const auto partly = book.begin(1, request_of(2, 2, 2), now);
-  const auto begun = book.begin(0, beam_of(3, 2, 2), now);
+TEST(RequestTracker, drops_requests_of_which_nothing_ran_and_lets_the_others_go_on) {
+  RequestTracker tracker(nullptr);
+  const auto waiting = tracker.begin(0, request_of(1, 2, 2), now);
+  const auto partly = tracker.begin(1, request_of(2, 2, 2), now);
+  const auto begun = tracker.begin(0, beam_of(3, 2, 2), now);
   auto beams =
-      book.take(proposal(begun[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now).started;
+      tracker.take(proposal(begun[0].spec.request, {1, 2, 3, 4}, {-1, -2, -3, -4}), now).started;
   ASSERT_EQ(beams.size(), 2U);
   const std::vector<std::uint64_t> aborted{waiting[0].spec.request, waiting[1].spec.request,
                                            partly[1].spec.request, beams[0].spec.request,
                                            beams[1].spec.request};
-  const auto drained = book.drain(aborted);
+  const auto drained = tracker.drain(aborted);
   EXPECT_EQ(drained.dropped, std::vector<std::uint64_t>{1});
   ASSERT_EQ(drained.started.size(), 3U) << "a search that has begun goes on, if all of it waits";
   EXPECT_EQ(drained.started[0].replica, 1U);
   EXPECT_EQ(drained.started[0].spec.sampling, partly[1].spec.sampling);
   EXPECT_EQ(drained.started[1].spec.prompt, beams[0].spec.prompt);
   EXPECT_EQ(drained.started[2].spec.prompt, beams[1].spec.prompt);
-  EXPECT_FALSE(book.expects(waiting[0].spec.request));
-  EXPECT_FALSE(book.expects(partly[1].spec.request)) << "it has another name now";
-  EXPECT_EQ(book.size(), 2U);
-  book.take(update_of(partly[0].spec.request, {7}, 0, SequenceEnd::length), now);
+  EXPECT_FALSE(tracker.expects(waiting[0].spec.request));
+  EXPECT_FALSE(tracker.expects(partly[1].spec.request)) << "it has another name now";
+  EXPECT_EQ(tracker.size(), 2U);
+  tracker.take(update_of(partly[0].spec.request, {7}, 0, SequenceEnd::length), now);
   const auto outcome =
-      book.take(update_of(drained.started[0].spec.request, {8}, 0, SequenceEnd::length), now);
+      tracker.take(update_of(drained.started[0].spec.request, {8}, 0, SequenceEnd::length), now);
   ASSERT_TRUE(outcome.completion.has_value());
   EXPECT_EQ(outcome.completion->choices[1].token_ids, Ids{8});
 }
 
-TEST(AnswerBook, measures_the_time_between_the_tokens_of_each_sequence) {
+TEST(RequestTracker, measures_the_time_between_the_tokens_of_each_sequence) {
   using std::chrono::milliseconds;
-  AnswerBook book(nullptr);
-  const auto started = book.begin(0, request_of(5, 2, 2), now);
+  RequestTracker tracker(nullptr);
+  const auto started = tracker.begin(0, request_of(5, 2, 2), now);
   const auto first = started[0].spec.request, second = started[1].spec.request;
-  book.take(update_of(first, {1}, 0, std::nullopt), now + milliseconds(10));
-  book.take(update_of(second, {1}, 0, std::nullopt), now + milliseconds(11));
-  EXPECT_EQ(book.inter_token_us().count(), 0U) << "first tokens follow none";
+  tracker.take(update_of(first, {1}, 0, std::nullopt), now + milliseconds(10));
+  tracker.take(update_of(second, {1}, 0, std::nullopt), now + milliseconds(11));
+  EXPECT_EQ(tracker.inter_token_us().count(), 0U) << "first tokens follow none";
   // Two that come together share the time since the one before.
-  book.take(update_of(first, {2, 3}, 0, std::nullopt), now + milliseconds(20));
-  book.take(update_of(second, {}, 0, std::nullopt), now + milliseconds(21));
-  book.take(update_of(second, {2}, 0, std::nullopt), now + milliseconds(31));
-  const DistributionSketch& between = book.inter_token_us();
+  tracker.take(update_of(first, {2, 3}, 0, std::nullopt), now + milliseconds(20));
+  tracker.take(update_of(second, {}, 0, std::nullopt), now + milliseconds(21));
+  tracker.take(update_of(second, {2}, 0, std::nullopt), now + milliseconds(31));
+  const DistributionSketch& between = tracker.inter_token_us();
   EXPECT_EQ(between.count(), 3U);
   EXPECT_DOUBLE_EQ(between.quantile_us(0), 5000);
   EXPECT_DOUBLE_EQ(between.quantile_us(0.5), 5000);

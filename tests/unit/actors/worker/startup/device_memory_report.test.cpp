@@ -1,4 +1,4 @@
-#include "actors/worker/startup/device_use.hpp"
+#include "actors/worker/startup/device_memory_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
 Error no_memory() { return fail(ErrorCode::resource_exhausted, "device 0: no memory"); }
 
-TEST(DeviceUse, counts_what_is_neither_weights_nor_taken_before_as_buffers) {
-  const DeviceUse use =
-      device_use({.free_bytes = 90 * gib, .total_bytes = 100 * gib},
-                 {.free_bytes = 60 * gib, .total_bytes = 100 * gib}, 25 * gib, gib);
+TEST(DeviceMemoryReport, counts_what_is_neither_weights_nor_taken_before_as_buffers) {
+  const DeviceMemoryReport use =
+      device_memory_report({.free_bytes = 90 * gib, .total_bytes = 100 * gib},
+                           {.free_bytes = 60 * gib, .total_bytes = 100 * gib}, 25 * gib, gib);
   EXPECT_EQ(use.elsewhere, 10 * gib);
   EXPECT_EQ(use.buffers, 5 * gib);
   EXPECT_EQ(use.free, 60 * gib);
@@ -24,13 +24,14 @@ TEST(DeviceUse, counts_what_is_neither_weights_nor_taken_before_as_buffers) {
             "buffers of passes, 1.0 GiB for logits, sampling and recorded passes; 60.0 GiB free");
 }
 
-TEST(DeviceUse, is_not_below_zero_where_others_free_memory_meanwhile) {
-  const DeviceUse use = device_use({.free_bytes = 50 * gib, .total_bytes = 100 * gib},
-                                   {.free_bytes = 60 * gib, .total_bytes = 100 * gib}, 25 * gib, 0);
+TEST(DeviceMemoryReport, is_not_below_zero_where_others_free_memory_meanwhile) {
+  const DeviceMemoryReport use =
+      device_memory_report({.free_bytes = 50 * gib, .total_bytes = 100 * gib},
+                           {.free_bytes = 60 * gib, .total_bytes = 100 * gib}, 25 * gib, 0);
   EXPECT_EQ(use.buffers, 0U);
 }
 
-TEST(DeviceUse, is_told_by_a_load_without_memory) {
+TEST(DeviceMemoryReport, is_told_by_a_load_without_memory) {
   const Error error = with_memory_of_load(
       no_memory(), {.free_bytes = 20 * gib, .total_bytes = 100 * gib}, 25 * gib, 16384);
   EXPECT_EQ(error.code, ErrorCode::resource_exhausted);
@@ -42,7 +43,7 @@ TEST(DeviceUse, is_told_by_a_load_without_memory) {
   }
 }
 
-TEST(DeviceUse, is_told_by_a_start_without_memory) {
+TEST(DeviceMemoryReport, is_told_by_a_start_without_memory) {
   const Error error = with_memory_of_start(
       no_memory(), {.free_bytes = 20 * gib, .total_bytes = 100 * gib}, 25 * gib, 30 * gib);
   for (const char* part : {"20.0 GiB are free", "weights are 25.0 GiB", "KV cache is 30.0 GiB",
@@ -51,7 +52,7 @@ TEST(DeviceUse, is_told_by_a_start_without_memory) {
   }
 }
 
-TEST(DeviceUse, is_no_part_of_other_errors) {
+TEST(DeviceMemoryReport, is_no_part_of_other_errors) {
   const Error other = fail(ErrorCode::io, "cannot read");
   EXPECT_EQ(with_memory_of_load(other, {.free_bytes = 1, .total_bytes = 2}, 1, 1).message,
             "cannot read");

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// What has a device's memory once a worker has loaded its model, in bytes. All 0 where the device
 /// shares the host's.
-struct DeviceUse {
+struct DeviceMemoryReport {
   std::uint64_t total = 0;
   std::uint64_t free = 0;
   std::uint64_t elsewhere = 0;  ///< CUDA's own, and other processes'
@@ -26,14 +26,14 @@ struct DeviceUse {
 
 /// `before`: the device's memory before the worker took any; `after`: once it has loaded `weights`
 /// bytes of weights.
-DeviceUse device_use(const DeviceMemory& before, const DeviceMemory& after, std::uint64_t weights,
-                     std::uint64_t later);
+DeviceMemoryReport device_memory_report(const DeviceMemory& before, const DeviceMemory& after,
+                                        std::uint64_t weights, std::uint64_t later);
 
 /// "1.5 GiB".
 std::string in_gib(std::uint64_t bytes);
 
 /// "139.8 GiB: 0.6 GiB CUDA's own and other processes', 15.3 GiB weights, ...".
-std::string describe(const DeviceUse& use);
+std::string describe(const DeviceMemoryReport& use);
 
 // Where memory ran out (resource_exhausted), `error` with what has the device's and what to do;
 // else `error` as it is.

@@ -1,4 +1,4 @@
-#include "actors/executor/answer_book.hpp"
+#include "actors/executor/request_tracker.hpp"
 
 #include <algorithm>
 #include <map>
@@ -8,15 +8,15 @@ namespace troupe {
 
 namespace {
 
-std::uint64_t microseconds(AnswerBook::Clock::duration time) {
+std::uint64_t microseconds(RequestTracker::Clock::duration time) {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(time).count());
 }
 
 }  // namespace
 
-std::vector<PlacedSequence> AnswerBook::begin(std::size_t replica, PreparedRequest request,
-                                              Clock::time_point now) {
+std::vector<PlacedSequence> RequestTracker::begin(std::size_t replica, PreparedRequest request,
+                                                  Clock::time_point now) {
   const std::uint64_t id = request.id;
   Entry& entry = answers_[id];
   entry.replica = replica;
@@ -25,8 +25,8 @@ std::vector<PlacedSequence> AnswerBook::begin(std::size_t replica, PreparedReque
   return name(id, entry, entry.answer->begin());
 }
 
-std::vector<PlacedSequence> AnswerBook::name(std::uint64_t request, Entry& entry,
-                                             std::vector<SequenceSpec> specs) {
+std::vector<PlacedSequence> RequestTracker::name(std::uint64_t request, Entry& entry,
+                                                 std::vector<SequenceSpec> specs) {
   std::vector<PlacedSequence> placed;
   for (SequenceSpec& spec : specs) {
     placed.push_back(name_one(request, entry, entry.places++, std::move(spec)));
@@ -34,20 +34,20 @@ std::vector<PlacedSequence> AnswerBook::name(std::uint64_t request, Entry& entry
   return placed;
 }
 
-PlacedSequence AnswerBook::name_one(std::uint64_t request, Entry& entry, std::size_t place,
-                                    SequenceSpec spec) {
+PlacedSequence RequestTracker::name_one(std::uint64_t request, Entry& entry, std::size_t place,
+                                        SequenceSpec spec) {
   spec.request = next_name_++;
   places_.emplace(spec.request, Place{request, place});
   entry.names.push_back(spec.request);
   return {entry.replica, std::move(spec)};
 }
 
-void AnswerBook::forget(Entry& entry, std::uint64_t name) {
+void RequestTracker::forget(Entry& entry, std::uint64_t name) {
   places_.erase(name);
   std::erase(entry.names, name);
 }
 
-AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point now) {
+RequestTracker::Outcome RequestTracker::take(SequenceUpdate update, Clock::time_point now) {
   const std::uint64_t name = update.request;
   const auto found = places_.find(name);
   if (found == places_.end()) return {};
@@ -80,8 +80,8 @@ AnswerBook::Outcome AnswerBook::take(SequenceUpdate update, Clock::time_point no
   return outcome;
 }
 
-void AnswerBook::note_tokens(Entry& entry, Place& place, std::size_t tokens,
-                             Clock::time_point now) {
+void RequestTracker::note_tokens(Entry& entry, Place& place, std::size_t tokens,
+                                 Clock::time_point now) {
   if (!entry.first_token) entry.first_token = now;
   entry.last_token = now;
   if (place.last_token) {
@@ -90,7 +90,8 @@ void AnswerBook::note_tokens(Entry& entry, Place& place, std::size_t tokens,
   place.last_token = now;
 }
 
-AnswerBook::Outcome AnswerBook::fail(std::uint64_t name, std::string code, std::string message) {
+RequestTracker::Outcome RequestTracker::fail(std::uint64_t name, std::string code,
+                                             std::string message) {
   const auto found = places_.find(name);
   if (found == places_.end()) return {};
   const std::uint64_t request = found->second.request;
@@ -105,7 +106,7 @@ AnswerBook::Outcome AnswerBook::fail(std::uint64_t name, std::string code, std::
   return outcome;
 }
 
-AnswerBook::Drained AnswerBook::drain(std::span<const std::uint64_t> names) {
+RequestTracker::Drained RequestTracker::drain(std::span<const std::uint64_t> names) {
   std::map<std::uint64_t, std::vector<std::uint64_t>> by_request;
   for (const std::uint64_t name : names) {
     if (const auto found = places_.find(name); found != places_.end()) {

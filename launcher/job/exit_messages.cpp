@@ -1,4 +1,4 @@
-#include "launcher/job/last_words.hpp"
+#include "launcher/job/exit_messages.hpp"
 
 #include <fmt/format.h>
 

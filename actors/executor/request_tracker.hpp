@@ -29,12 +29,12 @@ struct PlacedName {
 /// All answers under way: names the sequences that they are made of, and brings each update to its
 /// answer. A plain class: it says what is to be started and aborted, and its owner does it and
 /// tells it the time.
-class AnswerBook {
+class RequestTracker {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// `tokenizer` as make_answer's.
-  explicit AnswerBook(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  explicit RequestTracker(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
   /// Begins an answer on a replica; returns the sequences to add there.
   std::vector<PlacedSequence> begin(std::size_t replica, PreparedRequest request,

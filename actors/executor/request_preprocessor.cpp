@@ -1,4 +1,4 @@
-#include "actors/executor/request_intake.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -37,30 +37,30 @@ std::size_t numbers_of(const SamplingParams& params) {
 
 }  // namespace
 
-Result<RequestIntake> RequestIntake::load(const std::string& model_path,
-                                          std::int64_t max_model_len) {
-  RequestIntake intake;
-  TROUPE_TRY(intake.config_, ModelConfig::load(model_path));
-  TROUPE_TRY(intake.defaults_, GenerationDefaults::load(model_path));
-  intake.eos_token_ids_ = eos_token_ids(intake.config_, intake.defaults_);
-  intake.max_model_len_ = max_model_len;
+Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_path,
+                                                      std::int64_t max_model_len) {
+  RequestPreprocessor preprocessor;
+  TROUPE_TRY(preprocessor.config_, ModelConfig::load(model_path));
+  TROUPE_TRY(preprocessor.defaults_, GenerationDefaults::load(model_path));
+  preprocessor.eos_token_ids_ = eos_token_ids(preprocessor.config_, preprocessor.defaults_);
+  preprocessor.max_model_len_ = max_model_len;
   if (std::filesystem::exists(std::filesystem::path(model_path) / "tokenizer.json")) {
-    TROUPE_TRY(intake.tokenizer_, Tokenizer::load(model_path));
-    TROUPE_TRY(intake.own_end_, tokenizers_end(model_path, *intake.tokenizer_));
+    TROUPE_TRY(preprocessor.tokenizer_, Tokenizer::load(model_path));
+    TROUPE_TRY(preprocessor.own_end_, tokenizers_end(model_path, *preprocessor.tokenizer_));
   }
-  if (!intake.own_end_ && !intake.config_.eos_token_ids.empty()) {
-    intake.own_end_ = intake.config_.eos_token_ids.front();
+  if (!preprocessor.own_end_ && !preprocessor.config_.eos_token_ids.empty()) {
+    preprocessor.own_end_ = preprocessor.config_.eos_token_ids.front();
   }
   auto chat_template = ChatTemplate::load(model_path);
   if (chat_template.ok()) {
-    intake.template_ = *std::move(chat_template);
+    preprocessor.template_ = *std::move(chat_template);
   } else if (chat_template.error().code != ErrorCode::not_found) {
     return std::move(chat_template).error();
   }
-  return intake;
+  return preprocessor;
 }
 
-std::variant<PreparedRequest, Completion> RequestIntake::prepare(Request request) const {
+std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request request) const {
   Result<std::vector<std::int32_t>> ids = prompt_ids(request);
   if (!ids.ok()) return refuse(request.id, "invalid_prompt", std::move(ids).error().message);
   const auto prompt_tokens = static_cast<std::int64_t>(ids->size());
@@ -88,7 +88,7 @@ std::variant<PreparedRequest, Completion> RequestIntake::prepare(Request request
   return prepared;
 }
 
-Result<std::vector<std::int32_t>> RequestIntake::prompt_ids(Request& request) const {
+Result<std::vector<std::int32_t>> RequestPreprocessor::prompt_ids(Request& request) const {
   TROUPE_TRY(auto ids, tokens_of(request));
   // A tokenizer may know tokens that the model has no row for.
   for (const std::int32_t id : ids) {
@@ -100,7 +100,7 @@ Result<std::vector<std::int32_t>> RequestIntake::prompt_ids(Request& request) co
   return ids;
 }
 
-Result<std::vector<std::int32_t>> RequestIntake::tokens_of(Request& request) const {
+Result<std::vector<std::int32_t>> RequestPreprocessor::tokens_of(Request& request) const {
   if (request.kind == PromptKind::token_ids) return std::move(request.prompt_ids);
   if (!tokenizer_) {
     return fail(ErrorCode::unsupported,
@@ -118,7 +118,7 @@ Result<std::vector<std::int32_t>> RequestIntake::tokens_of(Request& request) con
   return tokenizer_->encode(text, false);
 }
 
-Result<void> RequestIntake::check(const Request& request) const {
+Result<void> RequestPreprocessor::check(const Request& request) const {
   const auto known = [&](std::int32_t id) { return id >= 0 && id < config_.vocab_size; };
   if (!std::ranges::all_of(request.allowed_token_ids, known)) {
     return fail(ErrorCode::invalid_argument,
@@ -137,8 +137,8 @@ Result<void> RequestIntake::check(const Request& request) const {
   return {};
 }
 
-Result<SamplingParams> RequestIntake::sampling(const Request& request,
-                                               std::int64_t prompt_tokens) const {
+Result<SamplingParams> RequestPreprocessor::sampling(const Request& request,
+                                                     std::int64_t prompt_tokens) const {
   SamplingParams params;
   const auto pick = [](const auto& own, const auto& model, auto& value) {
     using Value = std::decay_t<decltype(value)>;
@@ -180,7 +180,7 @@ Result<SamplingParams> RequestIntake::sampling(const Request& request,
   return params;
 }
 
-Result<std::vector<std::vector<std::int32_t>>> RequestIntake::bad_words(
+Result<std::vector<std::vector<std::int32_t>>> RequestPreprocessor::bad_words(
     const Request& request) const {
   std::vector<std::vector<std::int32_t>> words;
   for (const std::string& text : request.bad_words) {
@@ -198,7 +198,7 @@ Result<std::vector<std::vector<std::int32_t>>> RequestIntake::bad_words(
   return words;
 }
 
-AnswerForm RequestIntake::form(Request& request) const {
+AnswerForm RequestPreprocessor::form(Request& request) const {
   AnswerForm form;
   form.n = request.n;
   form.best_of = request.best_of;

@@ -18,12 +18,13 @@ namespace troupe {
 /// neutral. A bad word is taken as it is tokenised at the beginning of a text and, where that
 /// begins with another token and is as long, behind a space (as in vLLM). prepare() may be called
 /// from any thread.
-class RequestIntake {
+class RequestPreprocessor {
  public:
   /// Reads config, generation config, tokenizer and chat template of the model's folder. A model
   /// without tokenizer.json takes token ids only; one without a template takes no chats.
   /// `max_model_len` bounds prompt and answer together.
-  static Result<RequestIntake> load(const std::string& model_path, std::int64_t max_model_len);
+  static Result<RequestPreprocessor> load(const std::string& model_path,
+                                          std::int64_t max_model_len);
 
   /// The prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
   /// context_length_exceeded).
@@ -35,7 +36,7 @@ class RequestIntake {
   const GenerationDefaults& defaults() const { return defaults_; }
 
  private:
-  RequestIntake() = default;
+  RequestPreprocessor() = default;
   Result<std::vector<std::int32_t>> prompt_ids(Request& request) const;
   Result<std::vector<std::int32_t>> tokens_of(Request& request) const;
   /// Errors: what vLLM refuses as well, with its words.
