@@ -4,7 +4,7 @@
 
 #include "actors/executor/step_loop.hpp"
 #include "actors/worker/worker.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {

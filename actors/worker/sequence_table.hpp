@@ -6,7 +6,7 @@
 
 #include "actors/step/step_plan.hpp"
 #include "actors/worker/pass.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/sampler/sampler.hpp"
 #include "runtime/base/result.hpp"

@@ -12,7 +12,7 @@
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"

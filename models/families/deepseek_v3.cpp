@@ -1,9 +1,9 @@
 #include "models/families/deepseek_v3.hpp"
 
 #include "models/families/weight_tables.hpp"
+#include "models/layers/attention/latent_attention.hpp"
 #include "models/layers/dense_mlp.hpp"
-#include "models/layers/latent_attention.hpp"
-#include "models/layers/moe.hpp"
+#include "models/layers/moe/moe.hpp"
 
 namespace troupe {
 

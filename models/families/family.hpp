@@ -4,7 +4,7 @@
 
 #include "models/layers/decoder_layer.hpp"
 #include "models/layers/layer_context.hpp"
-#include "models/layers/parameters.hpp"
+#include "models/layers/weights/parameters.hpp"
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 #include "models/families/llama.hpp"
 
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention.hpp"
+#include "models/layers/attention/attention.hpp"
 #include "models/layers/dense_mlp.hpp"
 
 namespace troupe {

@@ -1,8 +1,8 @@
 #include "models/families/mixtral.hpp"
 
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention.hpp"
-#include "models/layers/moe.hpp"
+#include "models/layers/attention/attention.hpp"
+#include "models/layers/moe/moe.hpp"
 
 namespace troupe {
 

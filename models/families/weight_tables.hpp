@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "models/layers/parameters.hpp"
+#include "models/layers/weights/parameters.hpp"
 
 namespace troupe {
 

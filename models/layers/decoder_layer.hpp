@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/layers/attention_block.hpp"
+#include "models/layers/attention/attention_block.hpp"
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/hidden_state.hpp"
 #include "models/layers/layer_context.hpp"

@@ -1,11 +1,11 @@
 #pragma once
 
 #include "models/config/model_config.hpp"
-#include "models/layers/expert_group.hpp"
 #include "models/layers/model_limits.hpp"
-#include "models/layers/parallel_context.hpp"
-#include "models/layers/tensor_group.hpp"
-#include "models/layers/weights.hpp"
+#include "models/layers/moe/expert_group.hpp"
+#include "models/layers/parallel/parallel_context.hpp"
+#include "models/layers/parallel/tensor_group.hpp"
+#include "models/layers/weights/weights.hpp"
 #include "models/layers/workspace.hpp"
 #include "models/ops/ops.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "models/layers/attention_shape.hpp"
+#include "models/layers/attention/attention_shape.hpp"
 
 namespace troupe {
 

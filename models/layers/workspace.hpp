@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "models/config/model_config.hpp"
-#include "models/layers/expert_group.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/moe/expert_group.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/experts/expert_exchange.hpp"
 #include "parallel/sharding/sharding.hpp"

@@ -4,8 +4,8 @@
 #include <bit>
 #include <chrono>
 
-#include "models/layers/attention_shape.hpp"
-#include "models/layers/rope_table.hpp"
+#include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/rope_table.hpp"
 #include "models/model/stages.hpp"
 #include "runtime/base/log.hpp"
 

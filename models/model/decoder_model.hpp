@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "models/families/family.hpp"
+#include "models/layers/attention/stage_caches.hpp"
 #include "models/layers/embedding.hpp"
 #include "models/layers/head.hpp"
-#include "models/layers/stage_caches.hpp"
 #include "models/model/model.hpp"
 
 namespace troupe {

@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include "models/families/family.hpp"
-#include "models/layers/attention_shape.hpp"
-#include "models/layers/parameters.hpp"
-#include "models/layers/stage_caches.hpp"
+#include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/stage_caches.hpp"
+#include "models/layers/weights/parameters.hpp"
 #include "models/model/stages.hpp"
 #include "parallel/experts/expert_share.hpp"
 

@@ -1,7 +1,7 @@
 #include "models/model/model.hpp"
 
 #include "models/families/family.hpp"
-#include "models/layers/weights.hpp"
+#include "models/layers/weights/weights.hpp"
 #include "models/model/decoder_model.hpp"
 #include "models/model/stages.hpp"
 
@@ -58,7 +58,8 @@ Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) 
 
 Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Checkpoint& checkpoint,
                                           Ops& ops, const ParallelContext& parallel,
-                                          const ModelLimits& limits, const OnWeightsLoaded& on_loaded) {
+                                          const ModelLimits& limits,
+                                          const OnWeightsLoaded& on_loaded) {
   TROUPE_CHECK(check_parallel(parallel));
   TROUPE_CHECK(check_limits(config, limits));
   TROUPE_CHECK(check_model(config, checkpoint, parallel.mesh));

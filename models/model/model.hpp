@@ -8,9 +8,9 @@
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "models/layers/model_limits.hpp"
-#include "models/layers/parallel_context.hpp"
+#include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
 

@@ -7,9 +7,9 @@
 
 #include "models/config/json_file.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
-#include "tests/golden/support/same_bits.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 // A model whose layers differ in what their caches hold: full attention and windows, by turns. Its
 // groups have block tables of their own over one pool of blocks.

@@ -4,8 +4,8 @@
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
-#include "tests/golden/support/same_bits.hpp"
+#include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 // Experts that are dealt out to ranks, split and copied give the bits of experts on one rank.
 

@@ -5,7 +5,7 @@
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {

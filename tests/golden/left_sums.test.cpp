@@ -8,11 +8,11 @@
 
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "parallel/sharding/sharding.hpp"
-#include "tests/golden/support/forwarding_collectives.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
-#include "tests/golden/support/same_bits.hpp"
+#include "tests/support/forwarding_collectives.hpp"
+#include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 // That a model's layers leave their sums to the next norm where the collectives sum, add and
 // normalise in one go, as those between GPUs do: here of host memory, so that bits must be equal.

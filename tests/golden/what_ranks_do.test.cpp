@@ -6,10 +6,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/forwarding_collectives.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/forwarding_collectives.hpp"
+#include "tests/support/require.hpp"
 
 // That ranks divide the work as their arrangement promises: what they ask of each other, and when.
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 
 namespace troupe {
 

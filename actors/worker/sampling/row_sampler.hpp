@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/worker/sampling/row_choice.hpp"
-#include "models/layers/parallel_context.hpp"
+#include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "models/sampler/sampler.hpp"
 #include "parallel/collectives/collectives.hpp"

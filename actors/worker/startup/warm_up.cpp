@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "actors/worker/pass.hpp"
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 
 namespace troupe {
 namespace {

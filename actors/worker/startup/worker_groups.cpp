@@ -8,7 +8,7 @@
 
 #include "actors/worker/timed_collectives.hpp"
 #include "models/ops/device/device.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {

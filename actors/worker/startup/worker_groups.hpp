@@ -8,10 +8,10 @@
 
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/worker_spec.hpp"
-#include "models/layers/parallel_context.hpp"
+#include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
-#include "parallel/collectives/gloo_collectives.hpp"
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/base/result.hpp"

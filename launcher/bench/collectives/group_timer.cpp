@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "parallel/collectives/gloo_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/memory/shared_memory.hpp"
 

@@ -9,8 +9,8 @@
 
 #include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/columns_to_rows.hpp"
-#include "parallel/collectives/nccl/peer_row_exchange.hpp"
-#include "parallel/collectives/nccl/peer_sums.hpp"
+#include "parallel/collectives/peer/peer_row_exchange.hpp"
+#include "parallel/collectives/peer/peer_sums.hpp"
 
 namespace troupe {
 namespace {

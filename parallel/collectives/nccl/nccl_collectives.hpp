@@ -11,8 +11,8 @@
 #include "parallel/collectives/collective_call.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/collectives/nccl/nccl_communicator.hpp"
-#include "parallel/collectives/nccl/peer_memory.hpp"
-#include "parallel/collectives/nccl/peer_side_sums.hpp"
+#include "parallel/collectives/peer/peer_memory.hpp"
+#include "parallel/collectives/peer/peer_side_sums.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {

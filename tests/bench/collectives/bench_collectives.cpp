@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "parallel/collectives/gloo_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "tests/bench/collectives/tcp_pair.hpp"
 
 namespace troupe {

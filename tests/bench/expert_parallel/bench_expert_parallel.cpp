@@ -14,8 +14,8 @@
 
 #include <fmt/format.h>
 
-#include "tests/golden/support/forwarding_collectives.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/support/forwarding_collectives.hpp"
 
 namespace troupe::golden {
 namespace {

@@ -20,7 +20,7 @@
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_ranks.hpp"
 #include "parallel/collectives/nccl/nccl_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 
 namespace troupe {
 namespace {

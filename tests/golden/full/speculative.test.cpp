@@ -11,7 +11,7 @@
 #include "actors/worker/sampling/drafter.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {

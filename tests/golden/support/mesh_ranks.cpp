@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 #include "tests/golden/support/golden_model.hpp"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "models/layers/cache_spec.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/cuda_ranks.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {

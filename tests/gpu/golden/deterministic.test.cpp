@@ -4,8 +4,8 @@
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
-#include "tests/golden/support/same_bits.hpp"
+#include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 // With deterministic operations a request's logits have the same bits whoever shares its batch,
 // however its tokens are cut into passes and however many tensor ranks compute them, in bf16.

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/forwarding_collectives.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/forwarding_collectives.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "models/layers/pass_attention.hpp"
+#include "models/layers/attention/pass_attention.hpp"
 #include "parallel/device/convert.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 

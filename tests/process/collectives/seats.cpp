@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "parallel/collectives/gloo_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 
 namespace troupe::test {
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::launcher_test {
 namespace {

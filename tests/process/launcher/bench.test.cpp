@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {

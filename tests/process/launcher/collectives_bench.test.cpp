@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 
 namespace troupe::launcher_test {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 
 // A model of which there is nothing but its config.json.
 

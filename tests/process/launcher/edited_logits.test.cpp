@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "models/text/tokenizer.hpp"
-#include "tests/golden/support/require.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/reference_model.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::launcher_test {
 namespace {

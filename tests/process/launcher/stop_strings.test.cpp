@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "models/text/tokenizer.hpp"
-#include "tests/golden/support/require.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe::launcher_test {
 namespace {

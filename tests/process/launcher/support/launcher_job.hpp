@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/process/launcher/support/launcher_process.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 
 namespace troupe::launcher_test {
 

@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "actors/worker/startup/warm_up.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/actors/worker/delayed_ops.hpp"
 #include "tests/unit/actors/worker/runner_rank.hpp"
 

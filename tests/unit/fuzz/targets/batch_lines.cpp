@@ -1,6 +1,6 @@
 #include "launcher/batch/input/request_parser.hpp"
 #include "models/text/unicode/utf8.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

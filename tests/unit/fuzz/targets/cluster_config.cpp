@@ -1,7 +1,7 @@
 #include "launcher/config/cluster_config.hpp"
 
 #include "models/text/unicode/utf8.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

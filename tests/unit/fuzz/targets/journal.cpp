@@ -8,7 +8,7 @@
 #include "launcher/compression/compression.hpp"
 #include "launcher/journal/fingerprint.hpp"
 #include "launcher/journal/past_answers.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

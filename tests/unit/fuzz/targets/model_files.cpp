@@ -5,9 +5,9 @@
 #include "models/config/model_config.hpp"
 #include "models/model/footprint.hpp"
 #include "models/model/model.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

@@ -7,8 +7,8 @@
 #include "models/text/string_replace.hpp"
 #include "models/text/unicode/characters.hpp"
 #include "models/text/unicode/utf8.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "models/checkpoint/checkpoint.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

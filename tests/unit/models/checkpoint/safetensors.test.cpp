@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

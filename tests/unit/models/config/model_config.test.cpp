@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
-#include "tests/golden/support/checkpoint_folder.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

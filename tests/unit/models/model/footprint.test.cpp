@@ -8,10 +8,10 @@
 
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {

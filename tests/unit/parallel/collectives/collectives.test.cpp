@@ -5,7 +5,7 @@
 
 #include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/self_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
 
 namespace troupe {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "parallel/collectives/self_collectives.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 
 namespace troupe {
 namespace {

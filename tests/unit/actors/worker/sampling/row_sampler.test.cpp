@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "models/ops/cpu/cpu_ops.hpp"
-#include "parallel/collectives/shm_collectives.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
 #include "tests/unit/actors/worker/delayed_ops.hpp"
 
 namespace troupe {

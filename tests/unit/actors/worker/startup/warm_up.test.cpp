@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/collectives/shm_collectives.hpp"
-#include "tests/golden/support/require.hpp"
+#include "parallel/collectives/shm/shm_collectives.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/actors/worker/runner_rank.hpp"
 
 namespace troupe {

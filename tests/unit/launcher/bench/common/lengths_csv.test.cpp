@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 
 namespace troupe {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "tests/golden/support/checkpoint_folder.hpp"
+#include "tests/support/checkpoint_folder.hpp"
 
 namespace troupe {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/golden/support/require.hpp"
+#include "tests/support/require.hpp"
 #include "tests/unit/models/ops/cpu/ops_fixture.hpp"
 
 namespace troupe {

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "models/layers/attention/attention_block.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// How a family's attention differs from the plainest.
+struct AttentionOptions {
+  bool query_key_norm = false;  ///< RMSNorm of every query and key head before rotation
+};
+
+/// Grouped-query self-attention (Ainslie et al. 2023), in layers with a window over the last
+/// positions only (Beltagy et al. 2020, Longformer, section 3.1). Query heads are split over the
+/// tensor ranks and KV heads with them (one KV head is held by several ranks where there are
+/// fewer); the output projection is row-parallel in S segments. Biases are added once to each
+/// element, that of the output after the sum over ranks.
+class Attention final : public AttentionBlock {
+ public:
+  static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,
+                                                        std::int64_t layer,
+                                                        AttentionOptions options);
+
+  Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+                       const KvLayer& cache, const Tensor& out) const override;
+  std::size_t bytes() const override;
+
+ private:
+  explicit Attention(const LayerContext& context)
+      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+
+  Ops& ops_;
+  TensorGroup& group_;
+  Workspace& space_;
+  AttentionShape shape_;
+  float norm_eps_ = 0.0F;
+  std::unique_ptr<Linear> qkv_;     // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::unique_ptr<Linear> output_;  // [hidden, heads * head_dim]
+  DeviceTensor qkv_bias_;           // [(heads + 2 kv_heads) * head_dim] f32, or empty
+  DeviceTensor output_bias_;        // [hidden] f32, or empty
+  DeviceTensor query_norm_;         // [head_dim] f32, or empty
+  DeviceTensor key_norm_;           // [head_dim] f32, or empty
+};
+
+}  // namespace troupe

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+
+#include "models/layers/attention/pass_attention.hpp"
+#include "models/ops/ops.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The first block of a decoder layer: self-attention over the paged cache.
+class AttentionBlock {
+ public:
+  virtual ~AttentionBlock() = default;
+
+  /// Writes this pass's part of the cache to `cache` and the block's output, of this rank's own
+  /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::leave_sum). x
+  /// [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
+  /// of Collectives.
+  virtual Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+                               const KvLayer& cache, const Tensor& out) const = 0;
+  /// Device memory of its weights.
+  virtual std::size_t bytes() const = 0;
+};
+
+}  // namespace troupe

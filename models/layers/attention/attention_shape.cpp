@@ -1,0 +1,41 @@
+#include "models/layers/attention/attention_shape.hpp"
+
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+Result<AttentionShape> latent_shape(const ModelConfig& config, ShardOf shard) {
+  const LatentConfig& latent = *config.latent;
+  TROUPE_TRY(const Slice heads, even_slice("heads", config.heads, shard));
+  AttentionShape shape;
+  shape.heads = heads.count;
+  shape.kv_heads = 1;
+  shape.head_dim = latent.rank + latent.rotated_dim;
+  shape.latent = latent.rank;
+  double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&config.rope.scaling)) {
+    scale *= yarn->attention_factor;
+  }
+  shape.scale = static_cast<float>(scale);
+  return shape;
+}
+
+}  // namespace
+
+Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t layer,
+                                       ShardOf shard) {
+  if (config.latent) return latent_shape(config, shard);
+  const HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
+  TROUPE_TRY(const QkvRows rows, qkv_rows(layout, shard));
+  AttentionShape shape;
+  shape.heads = rows.q.count / config.head_dim;
+  shape.kv_heads = rows.k.count / config.head_dim;
+  shape.head_dim = config.head_dim;
+  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  shape.window = config.window_of(layer);
+  return shape;
+}
+
+}  // namespace troupe

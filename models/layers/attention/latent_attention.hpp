@@ -1,0 +1,52 @@
+#pragma once
+
+#include "models/layers/attention/attention_block.hpp"
+#include "models/layers/layer_context.hpp"
+
+namespace troupe {
+
+/// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1) in its absorbed form:
+/// every head's query is projected into the latent space, so that attention reads the latent
+/// vectors of the cache as they are, and what it sums there is projected to the head's values. The
+/// cache holds one latent vector and one rotated key per token, which all heads share and every
+/// tensor rank has; heads are split over the ranks, the projections down to the latent ranks are
+/// replicated.
+///
+/// The inner norms use an epsilon of 1e-6 whatever rms_norm_eps says, as transformers does.
+class LatentAttention final : public AttentionBlock {
+ public:
+  static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,
+                                                        std::int64_t layer);
+
+  Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+                       const KvLayer& cache, const Tensor& out) const override;
+  std::size_t bytes() const override;
+
+ private:
+  explicit LatentAttention(const LayerContext& context)
+      : config_(*context.config.latent),
+        ops_(context.ops),
+        group_(context.tensor),
+        space_(context.space) {}
+
+  Result<void> load_query(const LayerContext& context, std::int64_t layer);
+  Result<void> load_latent(const LayerContext& context, std::int64_t layer);
+  void project_query(const Tensor& x, const ExpertBatch& heads) const;
+
+  LatentConfig config_;
+  Ops& ops_;
+  TensorGroup& group_;
+  Workspace& space_;
+  AttentionShape shape_;
+  std::unique_ptr<Linear> query_down_;       // [query_rank, hidden], or null
+  DeviceTensor query_down_norm_;             // [query_rank] f32, or empty
+  std::unique_ptr<Linear> unrotated_query_;  // [heads * unrotated_dim, query_rank or hidden]
+  std::unique_ptr<Linear> rotated_query_;    // [heads * rotated_dim, query_rank or hidden]
+  std::unique_ptr<Linear> latent_down_;      // [rank + rotated_dim, hidden]
+  DeviceTensor latent_norm_;                 // [rank] f32
+  std::unique_ptr<GroupedLinear> key_up_;    // [heads] x [rank, unrotated_dim]
+  std::unique_ptr<GroupedLinear> value_up_;  // [heads] x [value_dim, rank]
+  std::unique_ptr<Linear> output_;           // [hidden, heads * value_dim]
+};
+
+}  // namespace troupe

@@ -1,0 +1,118 @@
+#include "models/layers/attention/rope_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// theta^(2i / dim) for each of the dim / 2 angles: the positions that a radian takes.
+std::vector<float> plain_periods(double theta, std::int64_t dim) {
+  std::vector<float> periods;
+  for (std::int64_t i = 0; i < dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    periods.push_back(static_cast<float>(std::pow(theta, static_cast<double>(exponent))));
+  }
+  return periods;
+}
+
+std::vector<float> plain_frequencies(double theta, std::int64_t dim) {
+  std::vector<float> frequencies = plain_periods(theta, dim);
+  for (float& x : frequencies) x = 1.0F / x;
+  return frequencies;
+}
+
+float llama3_frequency(float frequency, const Llama3RopeScaling& scaling) {
+  const auto factor = static_cast<float>(scaling.factor);
+  const auto low = static_cast<float>(scaling.low_factor);
+  const auto high = static_cast<float>(scaling.high_factor);
+  const auto positions = static_cast<float>(scaling.original_positions);
+  const float wavelength = 2.0F * std::numbers::pi_v<float> / frequency;
+  if (wavelength > positions / low) return frequency / factor;
+  if (wavelength < positions / high) return frequency;
+  const float kept = (positions / wavelength - low) / (high - low);
+  return (1.0F - kept) * frequency / factor + kept * frequency;
+}
+
+/// The dimension that turns `turns` times in the original length (Peng et al. 2023, section 3.2).
+double yarn_dimension(double turns, double theta, double dim, const YarnRopeScaling& scaling) {
+  const double wavelengths = scaling.original_positions / (turns * 2.0 * std::numbers::pi);
+  return dim * std::log(wavelengths) / (2.0 * std::log(theta));
+}
+
+std::vector<float> yarn_frequencies(double theta, std::int64_t dim,
+                                    const YarnRopeScaling& scaling) {
+  const auto width = static_cast<double>(dim);
+  double low = yarn_dimension(scaling.fast_turns, theta, width, scaling);
+  double high = yarn_dimension(scaling.slow_turns, theta, width, scaling);
+  if (scaling.whole_dimensions) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, width - 1.0);
+  if (low == high) high += 0.001;
+  std::vector<float> frequencies = plain_periods(theta, dim);
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const float period = frequencies[i];
+    const float ramp =
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low);
+    const float kept = 1.0F - std::clamp(ramp, 0.0F, 1.0F);
+    const float stretched = 1.0F / (static_cast<float>(scaling.factor) * period);
+    frequencies[i] = stretched * (1.0F - kept) + 1.0F / period * kept;
+  }
+  return frequencies;
+}
+
+/// The base of a sequence of `tokens`, more than the original length.
+double dynamic_theta(double theta, double tokens, std::int64_t dim,
+                     const DynamicRopeScaling& scaling) {
+  const auto width = static_cast<double>(dim);
+  const double growth =
+      scaling.factor * tokens / scaling.original_positions - (scaling.factor - 1.0);
+  return theta * std::pow(growth, width / (width - 2.0));
+}
+
+/// The frequencies of all positions, for dynamic scaling of those within the original length.
+std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim) {
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling)) {
+    return yarn_frequencies(rope.theta, dim, *yarn);
+  }
+  std::vector<float> frequencies = plain_frequencies(rope.theta, dim);
+  if (const auto* linear = std::get_if<LinearRopeScaling>(&rope.scaling)) {
+    for (float& x : frequencies) x /= static_cast<float>(linear->factor);
+  } else if (const auto* llama3 = std::get_if<Llama3RopeScaling>(&rope.scaling)) {
+    for (float& x : frequencies) x = llama3_frequency(x, *llama3);
+  }
+  return frequencies;
+}
+
+}  // namespace
+
+HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim) {
+  HostTensor table(DType::f32, {positions, head_dim});
+  const std::int64_t half = head_dim / 2;
+  const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling);
+  const auto* dynamic = std::get_if<DynamicRopeScaling>(&rope.scaling);
+  const double factor = yarn == nullptr ? 1.0 : yarn->table_factor;
+  std::vector<float> frequencies = frequencies_of(rope, head_dim);
+  for (std::int64_t position = 0; position < positions; ++position) {
+    const auto tokens = static_cast<double>(position + 1);
+    if (dynamic != nullptr && tokens > dynamic->original_positions) {
+      frequencies =
+          plain_frequencies(dynamic_theta(rope.theta, tokens, head_dim, *dynamic), head_dim);
+    }
+    float* row = table->as<float>() + position * head_dim;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * factor);
+      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * factor);
+    }
+  }
+  return table;
+}
+
+}  // namespace troupe

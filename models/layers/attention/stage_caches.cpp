@@ -1,0 +1,23 @@
+#include "models/layers/attention/stage_caches.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+std::vector<StageCache> stage_caches(const ModelConfig& config, Slice layers) {
+  std::vector<std::size_t> layers_before(cache_groups(config).size(), 0);
+  std::vector<StageCache> caches;
+  for (std::int64_t layer = layers.begin; layer < layers.end(); ++layer) {
+    const std::size_t group = cache_group_of(config, layer);
+    caches.push_back({group, layers_before[group]++});
+  }
+  return caches;
+}
+
+std::int64_t cache_tensors(const std::vector<StageCache>& caches) {
+  std::size_t tensors = 0;
+  for (const StageCache& cache : caches) tensors = std::max(tensors, cache.tensor + 1);
+  return static_cast<std::int64_t>(tensors);
+}
+
+}  // namespace troupe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "models/config/model_config.hpp"
+#include "models/layers/model_limits.hpp"
+#include "models/layers/parallel/parallel_context.hpp"
+#include "models/ops/ops.hpp"
+#include "parallel/collectives/row_exchange.hpp"
+#include "parallel/experts/expert_exchange.hpp"
+#include "parallel/experts/expert_share.hpp"
+
+namespace troupe {
+
+/// How a model's tokens come to its experts, which are on several ranks:
+/// - All tensor ranks have all rows anyway, and hold all experts between them: each computes what
+///   its experts add, and the sum over the ranks is that of any block (MoeBlock). This is so with
+///   expert_parallel_size 1, and up to the tensor size where sums are rounded anyway.
+/// - Rows are exchanged by the devices' kernels, where those reach each other's memory and sums are
+///   rounded anyway (RowExchangeMoe, bf16).
+/// - Rows of pairs are exchanged by collectives, planned on the host, and added in one order at
+///   every size (ExpertParallelMoe).
+class ExpertGroup {
+ public:
+  /// Called by all ranks of parallel.experts. check_weights must have passed. Errors: those of
+  /// Collectives; resource_exhausted.
+  static Result<ExpertGroup> create(const ModelConfig& config, const ModelLimits& limits,
+                                    const ParallelContext& parallel, Ops& ops);
+
+  /// This rank's experts, and which part of each.
+  const ExpertShare& share() const { return share_; }
+  RowExchange* rows() const { return rows_.get(); }                ///< or null
+  ExpertExchange* pairs() { return pairs_ ? &*pairs_ : nullptr; }  ///< or null
+  const ExpertExchange* pairs() const { return pairs_ ? &*pairs_ : nullptr; }
+  bool exchanges() const { return rows_ != nullptr || pairs_.has_value(); }
+
+ private:
+  ExpertShare share_;
+  std::unique_ptr<RowExchange> rows_;
+  std::optional<ExpertExchange> pairs_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,87 @@
+#include "models/layers/moe/expert_parallel_moe.hpp"
+
+namespace troupe {
+
+Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContext& context,
+                                                               std::int64_t layer) {
+  const Weights& weights = context.weights;
+  std::unique_ptr<ExpertParallelMoe> moe(new ExpertParallelMoe(context));
+  TROUPE_TRY(moe->router_, Router::create(context, layer));
+  TROUPE_TRY(moe->gate_up_,
+             weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
+  TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
+  TROUPE_TRY(moe->rows_per_expert_, context.ops.allocate(DType::i64, Shape{moe->down_->experts()}));
+  return std::unique_ptr<FeedForward>(std::move(moe));
+}
+
+Result<void> ExpertParallelMoe::forward(const Tensor& x, const Tensor& out) const {
+  const std::int64_t tokens = x[0];
+  const Slice own = group_.token_slice(tokens);
+  const Tensor own_x = x.rows(own.begin, own.count);
+  TROUPE_CHECK(route(own_x));
+  const Tensor received = space_.exchange.received->rows(0, exchange_.received_rows());
+  const Tensor results = space_.exchange.results->rows(0, exchange_.received_rows());
+  TROUPE_CHECK(send_to_experts(own_x, received));
+  compute(received, results);
+  if (group_.divides(tokens)) return bring_back(results, out);
+  TROUPE_CHECK(bring_back(results, out.rows(own.begin, own.count)));
+  return group_.gather_slices(out);
+}
+
+// Chooses experts for the rows of x, and agrees with the other ranks on who gets what.
+Result<void> ExpertParallelMoe::route(const Tensor& x) const {
+  const std::int64_t tokens = x[0];
+  const Tensor ids = space_.expert_ids->rows(0, tokens);
+  const Tensor host_ids = space_.exchange.ids->rows(0, tokens);
+  if (tokens > 0) {
+    router_->choose(x, ids, space_.expert_weights->rows(0, tokens));
+    ops_.download(ids, host_ids);
+  }
+  // Also: the host buffers that the last layer's uploads read are free again.
+  TROUPE_CHECK(ops_.synchronize());
+  return exchange_.plan(host_ids);
+}
+
+Result<void> ExpertParallelMoe::send_to_experts(const Tensor& x, const Tensor& received) const {
+  const Tensor tokens = space_.exchange.sent_tokens->rows(0, exchange_.sent_rows());
+  const Tensor sent = space_.exchange.sent->rows(0, exchange_.sent_rows());
+  ops_.upload(exchange_.sent_tokens(), tokens);
+  ops_.gather_rows(x, tokens, sent);
+  return exchange_.dispatch(sent, received);
+}
+
+void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) const {
+  const std::int64_t rows = received[0];
+  if (rows == 0) return;
+  const std::int64_t inner = down_->in_features();
+  const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
+  const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
+  const Tensor activated = first_rows(space_.activated, rows, inner);
+  ops_.upload(exchange_.offsets(), batch.offsets);
+  ops_.upload(exchange_.sorted_rows(), batch.source);
+  ops_.count_rows(batch, rows_per_expert_);
+  ops_.grouped_gate_up(*gate_up_, received, batch, 1, gate_up, activated);
+  ops_.grouped_linear(*down_, activated, batch, 1, false, true, results);
+}
+
+// Sums and combines what the experts made of this rank's tokens: out [its tokens, hidden].
+Result<void> ExpertParallelMoe::bring_back(const Tensor& results, const Tensor& out) const {
+  const std::int64_t tokens = out[0];
+  const std::int64_t pairs = tokens * router_->top_k();
+  const Tensor returned = space_.exchange.returned->rows(0, exchange_.sent_rows());
+  TROUPE_CHECK(exchange_.give_back(results, returned));
+  if (tokens == 0) return {};
+  Tensor sums = returned;
+  if (exchange_.layout().parts > 1) {
+    sums = space_.exchange.summed->rows(0, pairs);
+    ops_.tree_sum(returned, sums);
+  }
+  const Tensor order = space_.exchange.rows_of_pairs->rows(0, pairs);
+  const Tensor expert_rows = space_.expert_rows->rows(0, pairs);
+  ops_.upload(exchange_.rows_of_pairs(), order);
+  ops_.gather_rows(sums, order, expert_rows);
+  ops_.combine(expert_rows, space_.expert_weights->rows(0, tokens), out);
+  return {};
+}
+
+}  // namespace troupe

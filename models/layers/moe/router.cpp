@@ -1,0 +1,33 @@
+#include "models/layers/moe/router.hpp"
+
+namespace troupe {
+
+Result<std::unique_ptr<Router>> Router::create(const LayerContext& context, std::int64_t layer) {
+  const MoeConfig& moe = *context.config.moe;
+  std::unique_ptr<Router> router(new Router(context));
+  router->options_ = {.top_k = moe.top_k,
+                      .normalize = moe.normalize_top_k,
+                      .sigmoid = moe.scoring == RouterScoring::sigmoid,
+                      .groups = moe.groups,
+                      .top_groups = moe.top_groups,
+                      .scale = static_cast<float>(moe.weight_scale)};
+  TROUPE_TRY(router->weight_, context.weights.linear({Parameter::router}, layer));
+  if (moe.choice_bias) {
+    TROUPE_TRY(router->bias_, context.weights.vector(Parameter::router_bias, layer));
+  }
+  return router;
+}
+
+void Router::choose(const Tensor& x, const Tensor& ids, const Tensor& weights) const {
+  const Tensor logits = space_.router_logits->rows(0, x[0]);
+  ops_.linear(*weight_, x, logits);
+  ops_.route(logits, bias_, options_, ids, weights);
+}
+
+void Router::choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
+                    const Tensor& counts) const {
+  const Tensor logits = space_.router_logits->rows(0, x[0]);
+  ops_.route_tokens(*weight_, x, logits, bias_, options_, choices, batch, counts);
+}
+
+}  // namespace troupe

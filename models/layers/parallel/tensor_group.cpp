@@ -1,0 +1,154 @@
+#include "models/layers/parallel/tensor_group.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype)
+    : collectives_(collectives),
+      sequence_parallel_(sequence_parallel && collectives != nullptr),
+      partial_dtype_(partial_dtype),
+      rows_per_rank_(static_cast<std::size_t>(collectives == nullptr ? 1 : collectives->size())) {}
+
+Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_parallel,
+                                        std::int64_t max_elements, std::int64_t hidden,
+                                        bool own_rows_are_all, DType partial_dtype, Ops& ops) {
+  TensorGroup group(collectives, sequence_parallel, partial_dtype);
+  group.hidden_ = hidden;
+  group.leaves_sums_ =
+      collectives != nullptr && collectives->can_sum_and_norm(group.partial_dtype_, hidden);
+  group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
+  const bool in_place = group.sums_exactly() && ops.activation_dtype() == partial_dtype;
+  if (group.sequence_parallel_ || group.leaves_sums_ || !in_place) {
+    TROUPE_TRY(group.scratch_, ops.allocate(group.partial_dtype_, {max_elements}));
+  }
+  return group;
+}
+
+Slice TensorGroup::token_slice(std::int64_t tokens) const {
+  if (collectives_ == nullptr) return {0, tokens};
+  return ceil_slice(tokens, {collectives_->rank(), collectives_->size()});
+}
+
+std::vector<Slice> TensorGroup::parts(std::int64_t tokens) const {
+  if (!in_parts(tokens)) return {{0, tokens}};
+  std::vector<Slice> parts;
+  for (int part = 0; part < SideSums::parts; ++part) parts.push_back(part_of(tokens, part));
+  return parts;
+}
+
+bool TensorGroup::divides(std::int64_t tokens) const {
+  return sequence_parallel_ || (may_divide_ && collectives_->divides_sums(partial_bytes(tokens)));
+}
+
+bool TensorGroup::leaves(std::int64_t tokens) const {
+  // Undivided, a large sum is faster by itself.
+  return leaves_sums_ && (divides(tokens) || !collectives_->divides_sums(partial_bytes(tokens)));
+}
+
+Slice TensorGroup::own_tokens(std::int64_t tokens) const {
+  if (in_parts(tokens)) {  // not in a row
+    return {0, own_of(tokens, SideSums::parts - 1).end()};
+  }
+  return divides(tokens) ? token_slice(tokens) : Slice{0, tokens};
+}
+
+void TensorGroup::count_rows(std::int64_t tokens, std::int64_t rows_per_token) {
+  for (int rank = 0; rank < size(); ++rank) {
+    rows_per_rank_[static_cast<std::size_t>(rank)] =
+        ceil_slice(tokens, {rank, size()}).count * rows_per_token;
+  }
+}
+
+Result<void> TensorGroup::gather_tokens(const Tensor& all) {
+  return divides(all[0]) ? gather_slices(all) : Result<void>();
+}
+
+Result<void> TensorGroup::gather_slices(const Tensor& all) {
+  if (collectives_ == nullptr) return {};
+  const Slice own = token_slice(all[0]);
+  count_rows(all[0], 1);
+  return collectives_->all_gather(all.rows(own.begin, own.count), all, rows_per_rank_);
+}
+
+Result<void> TensorGroup::sum(const Tensor& partial, std::int64_t rows_per_token,
+                              const Tensor& own) {
+  if (!divides(partial[0] / rows_per_token)) return collectives_->all_reduce_tree(partial, own);
+  count_rows(partial[0] / rows_per_token, rows_per_token);
+  return collectives_->reduce_scatter_tree(partial, own, rows_per_rank_);
+}
+
+Result<void> TensorGroup::finish_sum(const Tensor& own) {
+  const Tensor partial = std::exchange(left_, Tensor());
+  return partial.data() == nullptr ? Result<void>() : sum(partial, 1, own);
+}
+
+Slice TensorGroup::own_of(std::int64_t tokens, int part) const {
+  const Slice rows = part_of(tokens, part);
+  return {rows.begin / size(), ceil_slice(rows.count, {collectives_->rank(), size()}).count};
+}
+
+Result<void> TensorGroup::await(int part) {
+  const bool unseen = std::exchange(unseen_[static_cast<std::size_t>(part)], false);
+  return unseen ? side_->await(part) : Result<void>();
+}
+
+Result<void> TensorGroup::await_rows() {
+  for (int part = 0; part < SideSums::parts; ++part) TROUPE_CHECK(await(part));
+  return {};
+}
+
+Result<void> TensorGroup::begin_parts(std::int64_t tokens) {
+  for (int part = 0; part < SideSums::parts; ++part) {
+    const Slice rows = part_of(tokens, part);
+    TROUPE_CHECK(side_->begin(part, left_.rows(rows.begin, rows.count)));
+  }
+  return {};
+}
+
+Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
+  const Tensor partial = std::exchange(left_, Tensor());
+  for (int part = 0; part < SideSums::parts; ++part) {
+    const Slice rows = part_of(norm.out[0], part);
+    const Slice own = own_of(norm.out[0], part);
+    TROUPE_CHECK(side_->norm(part, {.partial = partial.rows(rows.begin, rows.count),
+                                    .residual = hidden.residual.rows(own.begin, own.count),
+                                    .weight = norm.weight,
+                                    .eps = norm.eps,
+                                    .normed = norm.out.rows(rows.begin, rows.count),
+                                    .begins = left_begins_,
+                                    .divided = true}));
+    unseen_[static_cast<std::size_t>(part)] = true;
+  }
+  return {};
+}
+
+Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm) {
+  const std::int64_t tokens = norm.out[0];
+  if (left_.data() == nullptr) {
+    const Slice own = own_tokens(tokens);
+    hidden.add_and_norm(ops, norm.weight, norm.eps, norm.out.rows(own.begin, own.count));
+    return norm.of_all_rows ? gather_tokens(norm.out) : Result<void>();
+  }
+  hidden.has_update = false;
+  if (in_parts(tokens)) return norm_parts(hidden, norm);
+  return collectives_->sum_and_norm({.partial = std::exchange(left_, Tensor()),
+                                     .residual = hidden.residual,
+                                     .weight = norm.weight,
+                                     .eps = norm.eps,
+                                     .normed = norm.out,
+                                     .begins = left_begins_,
+                                     .divided = divides(tokens)});
+}
+
+Result<void> TensorGroup::sum_and_norm(const Tensor& partial, const Tensor& residual,
+                                       const Norm& norm) {
+  left_ = Tensor();
+  return collectives_->sum_and_norm({.partial = partial,
+                                     .residual = residual,
+                                     .weight = norm.weight,
+                                     .eps = norm.eps,
+                                     .normed = norm.out});
+}
+
+}  // namespace troupe

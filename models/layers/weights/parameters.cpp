@@ -1,0 +1,176 @@
+#include "models/layers/weights/parameters.hpp"
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+namespace {
+
+void replace_number(std::string& name, std::string_view place, std::int64_t number) {
+  const std::size_t at = name.find(place);
+  if (at != std::string::npos) name.replace(at, place.size(), fmt::to_string(number));
+}
+
+/// Whether layer `layer` has a parameter of which the family's table has a rule.
+bool is_used(Parameter parameter, std::int64_t layer, const ModelConfig& config) {
+  const bool sparse = config.is_sparse(layer);
+  switch (parameter) {
+    case Parameter::gate:
+    case Parameter::up:
+    case Parameter::down:
+      return !sparse;
+    case Parameter::router:
+      return sparse;
+    case Parameter::router_bias:
+      return sparse && config.moe->choice_bias;
+    case Parameter::shared_gate:
+    case Parameter::shared_up:
+    case Parameter::shared_down:
+      return sparse && config.moe->shared_intermediate_size > 0;
+    case Parameter::query_bias:
+    case Parameter::key_bias:
+    case Parameter::value_bias:
+      return config.qkv_bias;
+    case Parameter::output_bias:
+      return config.output_bias;
+    case Parameter::query:
+      return !config.latent || config.latent->query_rank == 0;
+    case Parameter::query_down:
+    case Parameter::query_down_norm:
+    case Parameter::query_up:
+      return config.latent && config.latent->query_rank > 0;
+    default:
+      return true;
+  }
+}
+
+void add_layer_uses(const WeightRule& rule, std::int64_t layer, const ModelConfig& config,
+                    std::vector<WeightUse>& uses) {
+  if (is_expert(rule.parameter)) {
+    const bool sparse = config.is_sparse(layer);
+    for (std::int64_t expert = 0; sparse && expert < config.moe->experts; ++expert) {
+      uses.push_back({&rule, layer, expert});
+    }
+    return;
+  }
+  if (is_used(rule.parameter, layer, config)) uses.push_back({&rule, layer, 0});
+}
+
+Shape latent_shape(Parameter parameter, const LatentConfig& latent, const ModelConfig& config) {
+  switch (parameter) {
+    case Parameter::query_down:
+      return {latent.query_rank, config.hidden_size};
+    case Parameter::query_down_norm:
+      return {latent.query_rank};
+    case Parameter::query_up:
+      return {config.heads * config.head_dim, latent.query_rank};
+    case Parameter::latent_down:
+      return {latent.rank + latent.rotated_dim, config.hidden_size};
+    case Parameter::latent_norm:
+      return {latent.rank};
+    case Parameter::latent_up:
+      return {config.heads * (latent.unrotated_dim + latent.value_dim), latent.rank};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+bool is_global(Parameter parameter) {
+  return parameter == Parameter::embedding || parameter == Parameter::final_norm ||
+         parameter == Parameter::head;
+}
+
+bool is_expert(Parameter parameter) {
+  return parameter == Parameter::expert_gate || parameter == Parameter::expert_up ||
+         parameter == Parameter::expert_down;
+}
+
+HeadLayout head_layout(Parameter parameter, const ModelConfig& config) {
+  HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
+  if (!config.latent) return layout;
+  if (parameter == Parameter::output) layout.head_dim = config.latent->value_dim;
+  if (parameter == Parameter::latent_up) {
+    layout.head_dim = config.latent->unrotated_dim + config.latent->value_dim;
+  }
+  return layout;
+}
+
+Shape shape_of(Parameter parameter, const ModelConfig& config) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t inner = config.intermediate_size;
+  const MoeConfig moe = config.moe.value_or(MoeConfig());
+  switch (parameter) {
+    case Parameter::embedding:
+    case Parameter::head:
+      return {config.vocab_size, hidden};
+    case Parameter::attention_norm:
+    case Parameter::mlp_norm:
+    case Parameter::final_norm:
+      return {hidden};
+    case Parameter::query:
+      return {config.heads * config.head_dim, hidden};
+    case Parameter::key:
+    case Parameter::value:
+      return {config.kv_heads * config.head_dim, hidden};
+    case Parameter::query_norm:
+    case Parameter::key_norm:
+      return {config.head_dim};
+    case Parameter::output:
+      return {hidden, config.heads * head_layout(parameter, config).head_dim};
+    case Parameter::query_bias:
+      return {config.heads * config.head_dim};
+    case Parameter::key_bias:
+    case Parameter::value_bias:
+      return {config.kv_heads * config.head_dim};
+    case Parameter::output_bias:
+      return {hidden};
+    case Parameter::gate:
+    case Parameter::up:
+      return {inner, hidden};
+    case Parameter::down:
+      return {hidden, inner};
+    case Parameter::router:
+      return {moe.experts, hidden};
+    case Parameter::router_bias:
+      return {moe.experts};
+    case Parameter::expert_gate:
+    case Parameter::expert_up:
+      return {moe.intermediate_size, hidden};
+    case Parameter::expert_down:
+      return {hidden, moe.intermediate_size};
+    case Parameter::shared_gate:
+    case Parameter::shared_up:
+      return {moe.shared_intermediate_size, hidden};
+    case Parameter::shared_down:
+      return {hidden, moe.shared_intermediate_size};
+    default:
+      return latent_shape(parameter, config.latent.value_or(LatentConfig()), config);
+  }
+}
+
+std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert) {
+  std::string name(rule.name);
+  replace_number(name, "{layer}", layer);
+  replace_number(name, "{expert}", expert);
+  return name;
+}
+
+std::vector<WeightUse> weights_in_use(const ModelConfig& config,
+                                      std::span<const WeightRule> rules) {
+  std::vector<WeightUse> uses;
+  for (const WeightRule& rule : rules) {
+    if (is_global(rule.parameter)) {
+      const bool tied = rule.parameter == Parameter::head && config.tie_word_embeddings;
+      if (!tied) uses.push_back({&rule, 0, 0});
+      continue;
+    }
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+      add_layer_uses(rule, layer, config, uses);
+    }
+  }
+  return uses;
+}
+
+}  // namespace troupe

@@ -1,0 +1,42 @@
+#include "models/layers/weights/weight_rows.hpp"
+
+#include <cstring>
+
+namespace troupe {
+
+HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  HostTensor taken(matrix.dtype(), {count, matrix[1]});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Tensor from = matrix.rows(rows[static_cast<std::size_t>(i)], 1);
+    std::memcpy(taken->rows(i, 1).data(), from.data(), from.bytes());
+  }
+  return taken;
+}
+
+HostTensor transposed(const Tensor& matrix) {
+  const std::int64_t rows = matrix[0], columns = matrix[1];
+  const auto size = size_of(matrix.dtype());
+  HostTensor turned(matrix.dtype(), {columns, rows});
+  const auto* from = static_cast<const std::byte*>(matrix.data());
+  auto* to = static_cast<std::byte*>(turned->data());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      std::memcpy(to + static_cast<std::size_t>(column * rows + row) * size,
+                  from + static_cast<std::size_t>(row * columns + column) * size, size);
+    }
+  }
+  return turned;
+}
+
+std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, bool interleaved) {
+  std::vector<std::int64_t> rows;
+  const std::int64_t half = dim / 2;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const std::int64_t in_pairs = i < half ? 2 * i : 2 * (i - half) + 1;
+    rows.push_back(first + (interleaved ? in_pairs : i));
+  }
+  return rows;
+}
+
+}  // namespace troupe

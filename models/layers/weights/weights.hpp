@@ -1,0 +1,88 @@
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+
+#include "models/checkpoint/checkpoint.hpp"
+#include "models/config/model_config.hpp"
+#include "models/layers/model_limits.hpp"
+#include "models/layers/weights/parameters.hpp"
+#include "models/ops/ops.hpp"
+#include "models/ops/stored_matrix.hpp"
+#include "parallel/experts/expert_share.hpp"
+#include "parallel/mesh/mesh.hpp"
+#include "parallel/sharding/sharding.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The weights of one rank: reads this rank's part of each parameter from the checkpoint and hands
+/// it to Ops in the form a layer needs. What it is made of must outlive it, the checkpoint until
+/// Ops::finish_loading().
+///
+/// Errors of all reads: those of Checkpoint::weight and shard_weight (they name file and tensor),
+/// and what Ops says when device memory runs out.
+class Weights {
+ public:
+  /// The weights of `rank`, for which check_weights must have passed. `limits` say in what
+  /// precision they are wanted: bf16 rounds all matrices to bf16; f32 keeps them as stored.
+  Weights(const ModelConfig& config, const Checkpoint& checkpoint,
+          std::span<const WeightRule> rules, const Mesh& mesh, int rank, const ModelLimits& limits,
+          Ops& ops)
+      : config_(config),
+        checkpoint_(checkpoint),
+        rules_(rules),
+        shard_{mesh.coordinates(rank).tensor, mesh.shape().tensor},
+        experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
+        compute_(limits.compute),
+        exact_sums_(limits.exact_sums),
+        ops_(ops) {}
+
+  using Stack = std::initializer_list<Parameter>;
+
+  /// This rank's rows of the matrices in `stack`, one below the other, as one product. A
+  /// row-parallel matrix is prepared in its rank's share of the S segments.
+  Result<std::unique_ptr<Linear>> linear(Stack stack, std::int64_t layer) const;
+  /// As linear, for the experts of a layer that this rank holds, or its part of them.
+  Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
+  /// This rank's part of a matrix, in host memory: for layers that rearrange it before they hand it
+  /// to Ops. As stored, or bf16 where `compute` rounds.
+  Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const;
+  /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
+  Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
+  Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const {
+    return vector({parameter}, layer);
+  }
+
+  /// This rank's ceil(vocab / ranks) rows of a [vocab, hidden] matrix, for Ops to load; rows that
+  /// the vocabulary does not have are zero, so that all ranks have as many.
+  Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
+
+  const ShardOf& shard() const { return shard_; }
+
+ private:
+  const WeightRule& rule(Parameter parameter) const;
+  /// What of a parameter's rows or columns this rank has.
+  ShardOf shard_of(Parameter parameter) const {
+    return is_expert(parameter) ? experts_.part : shard_;
+  }
+  Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
+  Result<int> segments(Parameter parameter, std::int64_t layer) const;
+
+  const ModelConfig& config_;
+  const Checkpoint& checkpoint_;
+  std::span<const WeightRule> rules_;
+  ShardOf shard_;
+  ExpertShare experts_;
+  DType compute_;
+  bool exact_sums_;
+  Ops& ops_;
+};
+
+/// Refuses what cannot be loaded on the ranks of `mesh`, reading headers only: missing tensors,
+/// other shapes or dtypes than the config says, sizes that do not divide (what by what).
+Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,
+                           std::span<const WeightRule> rules, const Mesh& mesh);
+
+}  // namespace troupe

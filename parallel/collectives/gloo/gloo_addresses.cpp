@@ -1,0 +1,100 @@
+#include "parallel/collectives/gloo/gloo_addresses.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint64_t magic = 0x31'6f'6f'6c'67'70'72'74;  // "trpgloo1"
+
+void put(std::string& out, std::uint64_t value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Takes numbers and strings off the front of `rest`; nothing once one is not there.
+class Reader {
+ public:
+  explicit Reader(std::string_view rest) : rest_(rest) {}
+
+  std::optional<std::uint64_t> number() {
+    std::uint64_t value = 0;
+    if (rest_.size() < sizeof(value)) return std::nullopt;
+    std::memcpy(&value, rest_.data(), sizeof(value));
+    rest_.remove_prefix(sizeof(value));
+    return value;
+  }
+  std::optional<std::string> text() {
+    const auto bytes = number();
+    if (!bytes || *bytes > rest_.size()) return std::nullopt;
+    std::string value(rest_.substr(0, *bytes));
+    rest_.remove_prefix(*bytes);
+    return value;
+  }
+  bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+std::optional<GlooAddresses> decode(const std::string& encoded) {
+  Reader reader(encoded);
+  const auto found_magic = reader.number();
+  const auto rank = reader.number();
+  const auto room = reader.number();
+  const auto nonce = reader.number();
+  const auto size = reader.number();
+  if (found_magic != magic || !room || !rank || !nonce || !size || *rank >= *size)
+    return std::nullopt;
+  GlooAddresses addresses{static_cast<int>(*rank), *room, *nonce, {}};
+  for (std::uint64_t r = 0; r < *size; ++r) {
+    auto text = reader.text();
+    if (!text) return std::nullopt;
+    addresses.for_rank.push_back(std::move(*text));
+  }
+  return reader.at_end() ? std::optional(std::move(addresses)) : std::nullopt;
+}
+
+}  // namespace
+
+std::string encode(const GlooAddresses& addresses) {
+  std::string out;
+  put(out, magic);
+  put(out, static_cast<std::uint64_t>(addresses.rank));
+  put(out, addresses.room);
+  put(out, addresses.nonce);
+  put(out, addresses.for_rank.size());
+  for (const std::string& text : addresses.for_rank) {
+    put(out, text.size());
+    out += text;
+  }
+  return out;
+}
+
+Result<std::vector<GlooAddresses>> decode_group(std::span<const std::string> encoded,
+                                                std::size_t room) {
+  std::vector<GlooAddresses> group;
+  for (std::size_t r = 0; r < encoded.size(); ++r) {
+    auto addresses = decode(encoded[r]);
+    if (!addresses) {
+      return fail(ErrorCode::corrupt_data, "collectives: what rank {} announced is no address", r);
+    }
+    if (addresses->rank != static_cast<int>(r) || addresses->for_rank.size() != encoded.size()) {
+      return fail(ErrorCode::invalid_argument,
+                  "collectives: expected the addresses of rank {} of {}, found rank {} of {}", r,
+                  encoded.size(), addresses->rank, addresses->for_rank.size());
+    }
+    if (addresses->room != room) {
+      return fail(ErrorCode::invalid_argument,
+                  "collectives: rank {} has {} bytes of room for each other rank, this one {}", r,
+                  addresses->room, room);
+    }
+    group.push_back(std::move(*addresses));
+  }
+  return group;
+}
+
+}  // namespace troupe

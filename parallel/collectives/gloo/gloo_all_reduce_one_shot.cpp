@@ -1,0 +1,34 @@
+#include <algorithm>
+#include <vector>
+
+#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/tree_sum.hpp"
+
+namespace troupe {
+
+Result<void> gloo_all_reduce_one_shot(GlooExchange& exchange, std::span<const float> partial,
+                                      std::span<float> sum) {
+  // Each rank's terms, one row a rank; this rank's own is used where it lies unless the sum goes
+  // there.
+  const std::span<float> rows =
+      exchange.scratch(static_cast<std::size_t>(exchange.size()) * partial.size());
+  std::vector<const float*> terms(static_cast<std::size_t>(exchange.size()));
+  Transfers transfers(exchange.size());
+  for (int r = 0; r < exchange.size(); ++r) {
+    const auto row = rows.subspan(static_cast<std::size_t>(r) * partial.size(), partial.size());
+    terms[static_cast<std::size_t>(r)] = row.data();
+    if (r != exchange.rank()) {
+      transfers.send(r, std::as_bytes(partial));
+      transfers.receive(r, std::as_writable_bytes(row));
+    } else if (partial.data() == sum.data()) {
+      std::ranges::copy(partial, row.begin());
+    } else {
+      terms[static_cast<std::size_t>(r)] = partial.data();
+    }
+  }
+  TROUPE_CHECK(exchange.run(std::move(transfers)));
+  tree_sum(terms, sum.data(), sum.size());
+  return {};
+}
+
+}  // namespace troupe

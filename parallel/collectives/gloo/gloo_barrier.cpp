@@ -1,0 +1,15 @@
+#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+
+namespace troupe {
+
+Result<void> gloo_barrier(GlooExchange& exchange) {
+  Transfers transfers(exchange.size());
+  for (int r = 0; r < exchange.size(); ++r) {
+    if (r == exchange.rank()) continue;
+    transfers.send(r, {});
+    transfers.receive(r, {});
+  }
+  return exchange.run(std::move(transfers));
+}
+
+}  // namespace troupe

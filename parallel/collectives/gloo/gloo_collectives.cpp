@@ -1,0 +1,148 @@
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
+
+#include <algorithm>
+
+#include "parallel/collectives/collective_checks.hpp"
+#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+
+namespace troupe {
+
+namespace {
+
+// Above this, two latencies cost less than sending everything to everybody.
+constexpr std::size_t two_shot_above_bytes = 32u << 10;
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data()), tensor.bytes()};
+}
+
+}  // namespace
+
+GlooCollectives::GlooCollectives(std::unique_ptr<GlooMesh> mesh)
+    : mesh_(std::move(mesh)), exchange_(*mesh_) {
+  for (int peer = 0; peer < mesh_->size(); ++peer) {
+    messages_.emplace_back(*mesh_, peer, GlooMesh::Lane::message);
+  }
+}
+
+// A rank that cannot take part, or fails, must not leave the others waiting for it.
+template <class Body>
+Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& call,
+                                  const Body& body) {
+  if (failed_) {
+    return fail(ErrorCode::cancelled, "collectives: {} on rank {} of {}: the group has failed",
+                describe(call), rank(), size());
+  }
+  Result<void> done = mesh_->check();
+  const bool wrong_arguments = done && !checked;
+  if (wrong_arguments) done = std::move(checked);
+  if (done) {
+    mesh_->arm(timeout());
+    exchange_.begin(call);
+    done = body();
+    mesh_->disarm();
+  }
+  if (done) return done;
+  failed_ = true;
+  // Ranks may find that they disagree because one of them has aborted what the others are still in.
+  if (!wrong_arguments && done.error().code == ErrorCode::invalid_argument) {
+    if (auto closed = mesh_->wait_closed(); !closed) return closed;
+  }
+  mesh_->close();
+  return done;
+}
+
+Result<void> GlooCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
+  return run(check_all_reduce(partial, sum), {CollectiveCall::Kind::all_reduce, 0, partial.bytes()},
+             [&] {
+               const bool two_shot = size() > 2 && partial.bytes() > two_shot_above_bytes;
+               return (two_shot ? gloo_all_reduce_two_shot : gloo_all_reduce_one_shot)(
+                   exchange_, partial.span<float>(), sum.span<float>());
+             });
+}
+
+Result<void> GlooCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                                  std::span<const std::int64_t> rows_per_rank) {
+  return run(check_reduce_scatter(partial, sum, rows_per_rank, rank(), size()),
+             {CollectiveCall::Kind::reduce_scatter, 0, partial.bytes()}, [&] {
+               return gloo_reduce_scatter(
+                   exchange_, partial.span<float>(), sum.span<float>(),
+                   scaled(rows_per_rank, static_cast<std::size_t>(row_elements(partial))));
+             });
+}
+
+Result<void> GlooCollectives::all_gather(const Tensor& part, const Tensor& all,
+                                         std::span<const std::int64_t> rows_per_rank) {
+  return run(check_all_gather(part, all, rows_per_rank, rank(), size()),
+             {CollectiveCall::Kind::all_gather, 0, all.bytes()}, [&] {
+               return gloo_all_gather(exchange_, bytes_of(part), bytes_of(all),
+                                      scaled(rows_per_rank, row_bytes(all)));
+             });
+}
+
+Result<void> GlooCollectives::broadcast(const Tensor& tensor, int root) {
+  return run(check_broadcast(root, size()),
+             {CollectiveCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()},
+             [&] { return gloo_broadcast(exchange_, bytes_of(tensor), root); });
+}
+
+Result<void> GlooCollectives::all_to_all(const Tensor& send,
+                                         std::span<const std::int64_t> send_rows,
+                                         const Tensor& receive,
+                                         std::span<const std::int64_t> receive_rows) {
+  return run(check_all_to_all(send, send_rows, receive, receive_rows, size()),
+             {CollectiveCall::Kind::all_to_all, 0, row_bytes(send)}, [&] {
+               return gloo_all_to_all(exchange_, bytes_of(send), scaled(send_rows, row_bytes(send)),
+                                      bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
+             });
+}
+
+Result<void> GlooCollectives::barrier() {
+  return run({}, {CollectiveCall::Kind::barrier, 0, 0}, [&] { return gloo_barrier(exchange_); });
+}
+
+Result<void> GlooCollectives::meet_first() {
+  exchange_.begin({CollectiveCall::Kind::barrier, 0, 0});
+  Result<void> met = gloo_barrier(exchange_);
+  mesh_->disarm();
+  if (!met) mesh_->close();
+  return met;
+}
+
+Result<void> GlooCollectives::send(const Tensor& tensor, int to) {
+  const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
+  return run(check_peer("send", to, rank(), size()), call, [&]() -> Result<void> {
+    Outgoing message{bytes_of(tensor)};
+    while (!message.finished()) {
+      TROUPE_CHECK(messages_[static_cast<std::size_t>(to)].push(message, call));
+    }
+    return {};
+  });
+}
+
+Result<void> GlooCollectives::receive(const Tensor& tensor, int from) {
+  const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
+  return run(check_peer("receive", from, rank(), size()), call, [&]() -> Result<void> {
+    Incoming message{bytes_of(tensor)};
+    while (!message.finished()) {
+      TROUPE_CHECK(messages_[static_cast<std::size_t>(from)].pull(message, call));
+    }
+    return {};
+  });
+}
+
+Result<GlooRendezvous> GlooRendezvous::announce(const std::string& interface, int rank, int size,
+                                                std::size_t room_bytes) {
+  TROUPE_TRY(auto mesh, GlooMesh::listen(interface, rank, size, room_bytes));
+  return GlooRendezvous(std::move(mesh));
+}
+
+Result<std::unique_ptr<Collectives>> GlooRendezvous::connect(std::span<const std::string> addresses,
+                                                             std::chrono::milliseconds timeout) && {
+  TROUPE_CHECK(mesh_->connect(addresses, timeout));
+  auto group = std::make_unique<GlooCollectives>(std::move(mesh_));
+  TROUPE_CHECK(group->meet_first());
+  return std::unique_ptr<Collectives>(std::move(group));
+}
+
+}  // namespace troupe

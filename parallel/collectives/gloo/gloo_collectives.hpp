@@ -1,0 +1,102 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/gloo/gloo_channel.hpp"
+#include "parallel/collectives/gloo/gloo_exchange.hpp"
+#include "parallel/collectives/gloo/gloo_mesh.hpp"
+
+namespace troupe {
+
+/// Collectives between processes of one or more nodes over TCP, by Gloo's transport with our own
+/// algorithms: the same bits as ShmCollectives.
+///
+/// Beyond the contract of Collectives: a process that dies is noticed by all others
+/// within milliseconds, whatever they wait for, and a host that is lost by the timeout: their first
+/// call then returns peer_died, or cancelled where another rank was faster to abort. One that
+/// destroys its object says goodbye to the others (for 200 ms at most); who waits for it afterwards
+/// gets peer_died. Only the ranks that a call gets bytes from are waited for, and the timeout names
+/// the first of them that is late: broadcast may return on the root before the others have come.
+///
+/// send() copies the message and returns at once where the room of GlooRendezvous::announce() has
+/// space for it, and else when the receiver has taken all but a room's worth. A message needs up to
+/// 104 bytes more than its own, and 8 more for each further piece of an eighth of the room; and of
+/// what the receiver has taken an eighth of the room may still count: two ranks that first send and
+/// then receive up to three quarters of the room do not wait for each other. staging() has no
+/// memory to offer.
+///
+/// Gloo has no authentication: whoever can reach the port of a rank before the rank it is meant for
+/// takes that one's place, a local stranger on "lo" too, and can end the process or write to its
+/// memory. Listen on a private interface of hosts whose users are all trusted.
+class GlooCollectives final : public Collectives {
+ public:
+  /// Of a mesh that is connected; see GlooRendezvous.
+  explicit GlooCollectives(std::unique_ptr<GlooMesh> mesh);
+  /// Before all other calls, once: waits for all ranks under the timeout of the mesh's connect().
+  Result<void> meet_first();
+
+  int rank() const override { return mesh_->rank(); }
+  int size() const override { return mesh_->size(); }
+  using Collectives::all_reduce_tree;
+  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
+  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                   std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> all_gather(const Tensor& part, const Tensor& all,
+                          std::span<const std::int64_t> rows_per_rank) override;
+  Result<void> broadcast(const Tensor& tensor, int root) override;
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override;
+  Result<void> send(const Tensor& tensor, int to) override;
+  Result<void> receive(const Tensor& tensor, int from) override;
+  Result<void> barrier() override;
+  void abort() override { mesh_->close(); }
+  bool aborted() const override { return !mesh_->check().ok(); }
+  Tensor staging(DType dtype, const Shape& shape) override { return {nullptr, dtype, shape}; }
+
+ private:
+  template <class Body>
+  Result<void> run(Result<void> checked, const CollectiveCall& call, const Body& body);
+
+  std::unique_ptr<GlooMesh> mesh_;
+  bool failed_ = false;                // a call has, and told why
+  GlooExchange exchange_;              // refers to mesh_
+  std::vector<GlooChannel> messages_;  // [size], refer to mesh_
+};
+
+/// How the ranks of a GlooCollectives find each other, without a server: each announce()s itself,
+/// the caller carries every rank's addresses() to every rank by a way that it trusts, and each
+/// connects.
+class GlooRendezvous {
+ public:
+  /// Bytes that each rank keeps for each other one: four times this much, once they are used.
+  static constexpr std::size_t default_room_bytes = 1u << 20;
+
+  /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
+  /// up to 4 KiB) must be the same on all ranks. 1 to 64 ranks. Errors: not_found if the interface
+  /// has no address, invalid_argument, io.
+  static Result<GlooRendezvous> announce(const std::string& interface, int rank, int size,
+                                         std::size_t room_bytes = default_room_bytes);
+
+  /// This rank's addresses, opaque; about 150 bytes for each rank.
+  std::string addresses() const { return mesh_->addresses(); }
+
+  /// Connects to all others, whose addresses() these are, in order of rank; returns when all have
+  /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
+  /// if they are of another group or room; io; timeout; peer_died if a rank is gone, or cancelled
+  /// where another rank was faster to give up.
+  Result<std::unique_ptr<Collectives>> connect(
+      std::span<const std::string> addresses,
+      std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;
+
+ private:
+  explicit GlooRendezvous(std::unique_ptr<GlooMesh> mesh) : mesh_(std::move(mesh)) {}
+
+  std::unique_ptr<GlooMesh> mesh_;
+};
+
+}  // namespace troupe

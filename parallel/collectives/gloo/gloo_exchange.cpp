@@ -1,0 +1,53 @@
+#include "parallel/collectives/gloo/gloo_exchange.hpp"
+
+namespace troupe {
+
+Transfers::Transfers(int size)
+    : sends(static_cast<std::size_t>(size), Outgoing{{}, 0, true}),
+      receives(static_cast<std::size_t>(size), Incoming{{}, 0, true}) {}
+
+void Transfers::send(int to, std::span<const std::byte> bytes) {
+  sends[static_cast<std::size_t>(to)] = {bytes};
+}
+
+void Transfers::receive(int from, std::span<std::byte> bytes) {
+  receives[static_cast<std::size_t>(from)] = {bytes};
+}
+
+GlooExchange::GlooExchange(GlooMesh& mesh) : mesh_(mesh) {
+  for (int peer = 0; peer < mesh.size(); ++peer) {
+    channels_.emplace_back(mesh, peer, GlooMesh::Lane::collective);
+  }
+}
+
+Result<void> GlooExchange::run(Transfers transfers) {
+  bool more = true;
+  while (more) {
+    more = false;
+    // From the next rank on, so that not all of them begin with the same one.
+    for (int i = 1; i < size(); ++i) {
+      const auto peer = static_cast<std::size_t>((rank() + i) % size());
+      Outgoing& message = transfers.sends[peer];
+      if (message.finished()) continue;
+      TROUPE_CHECK(channels_[peer].push(message, call_));
+      more |= !message.finished();
+    }
+    for (int i = 1; i < size(); ++i) {
+      const auto peer = static_cast<std::size_t>((rank() - i + size()) % size());
+      Incoming& message = transfers.receives[peer];
+      if (message.finished()) continue;
+      TROUPE_CHECK(channels_[peer].pull(message, call_));
+      more |= !message.finished();
+    }
+  }
+  return {};
+}
+
+std::span<float> GlooExchange::scratch(std::size_t count) {
+  if (static_cast<std::size_t>(scratch_->elements()) < count) {
+    scratch_ = HostTensor(DType::f32, {static_cast<std::int64_t>(count)});
+  }
+  return scratch_->span<float>().first(count);
+}
+
+}  // namespace troupe

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "parallel/collectives/collective_call.hpp"
+#include "parallel/collectives/gloo/gloo_channel.hpp"
+#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// What every rank gives to and takes from every other one, in order of rank; this rank's own
+/// entries stay as they are. Fresh, it is no message at all; an entry that is set is a message,
+/// even one of no bytes, which the other rank must expect.
+struct Transfers {
+  explicit Transfers(int size);
+  void send(int to, std::span<const std::byte> bytes);
+  void receive(int from, std::span<std::byte> bytes);
+
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+};
+
+/// What all collectives over Gloo are made of. One piece to and from everybody goes at a time,
+/// which the lanes have room for, so that ranks that all send at once do not wait for each other in
+/// a circle.
+class GlooExchange {
+ public:
+  explicit GlooExchange(GlooMesh& mesh);
+
+  int rank() const { return mesh_.rank(); }
+  int size() const { return mesh_.size(); }
+
+  /// The next run()s belong to `call`, which the other ranks must be in too.
+  void begin(const CollectiveCall& call) { call_ = call; }
+  Result<void> run(Transfers transfers);
+
+  /// `count` floats for terms that are received, 64-byte aligned, until the next call.
+  std::span<float> scratch(std::size_t count);
+
+ private:
+  GlooMesh& mesh_;
+  CollectiveCall call_;
+  std::vector<GlooChannel> channels_;  // [size]; that of this rank is not used
+  HostTensor scratch_;
+};
+
+}  // namespace troupe

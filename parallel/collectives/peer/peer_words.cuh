@@ -1,0 +1,136 @@
+// How kernels of several ranks write into each other's memory, and know that a word has come.
+//
+// A word of a box that nobody has written yet has all bits set. What is sent never has in any of
+// its four parts: that would be a NaN, of which another is sent. So a word needs no mark and no
+// fence: who wants it looks until all four parts are there, and sets all bits again. Calls use two
+// boxes in turn. Whoever has ended call n + 1 has words of it that every rank's call n + 1 had a
+// part in, and so knows that call n has ended everywhere; then its words of call n + 2 may come to
+// call n's box.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "parallel/collectives/peer/sum_words.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe::peers {
+
+/// Threads of a multiprocessor that these kernels' registers allow.
+constexpr int resident_threads = 1024;
+/// A little fewer than there are, so that all blocks of a call run at once.
+constexpr int multiprocessors = 128;
+/// Looks at a word between two looks at the host's word, which is across the bus.
+constexpr int looks_at_once = 2048;
+
+/// The beginning of a region.
+struct Control {
+  std::uint32_t epoch;  ///< calls that are begun, this rank's own count
+  std::uint32_t begun;  ///< blocks of the call that runs which have read it
+};
+
+/// A rank's side of one call, in one thread. Made when the kernels before are done.
+class Call {
+ public:
+  __device__ explicit Call(const PeerCall& call) : call_(call) {
+    const std::uint32_t next = *const_cast<const volatile std::uint32_t*>(&control()->epoch) + 1;
+    epoch_ = next == 0 ? 2 : next;  // 0 marks nothing, and an odd one was before it
+  }
+
+  __device__ int rank() const { return call_.rank; }
+  __device__ std::uint32_t epoch() const { return epoch_; }
+  __device__ std::byte* region(int rank) const { return call_.regions.of[rank]; }
+  __device__ uint4* box(int rank) const {
+    return reinterpret_cast<uint4*>(region(rank) + peer_cleared_bytes +
+                                    (epoch_ % 2) * peer_box_bytes);
+  }
+
+  /// Lets the next call be one more. By all threads of all blocks, once each.
+  __device__ void count() const {
+    __syncthreads();  // all threads of the block have read the epoch
+    if (threadIdx.x != 0) return;
+    if (atomicAdd(&control()->begun, 1) + 1 != gridDim.x) return;
+    control()->begun = 0;
+    control()->epoch = epoch_;
+  }
+
+  /// Whether to stop looking: the host has ended the call. For good, once it says so.
+  __device__ bool stops() {
+    if (!ended_ && ++looks_ % looks_at_once == 0) ended_ = *call_.end != 0;
+    return ended_;
+  }
+
+ private:
+  __device__ Control* control() const {
+    return reinterpret_cast<Control*>(call_.regions.of[call_.rank]);
+  }
+
+  const PeerCall& call_;
+  std::uint32_t epoch_;
+  int looks_ = 0;
+  bool ended_ = false;
+};
+
+__device__ __forceinline__ void put(uint4* to, uint4 word) {
+  constexpr std::uint32_t most = ~0U - 1;
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
+               "r"(min(word.x, most)), "r"(min(word.y, most)), "r"(min(word.z, most)),
+               "r"(min(word.w, most))
+               : "memory");
+}
+
+__device__ __forceinline__ uint4 look_at(const uint4* from) {
+  uint4 found;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(found.x), "=r"(found.y), "=r"(found.z), "=r"(found.w)
+               : "l"(from));
+  return found;
+}
+
+__device__ __forceinline__ bool is_there(uint4 word) {
+  return word.x != ~0U && word.y != ~0U && word.z != ~0U && word.w != ~0U;
+}
+
+__device__ __forceinline__ void clear(uint4* word) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(word), "r"(~0U)
+               : "memory");
+}
+
+/// Takes a word that another rank sends; what comes of an ended call is void.
+__device__ __forceinline__ uint4 take_one(Call& call, uint4* from) {
+  uint4 found = look_at(from);
+  while (!is_there(found) && !call.stops()) found = look_at(from);
+  clear(from);
+  return found;
+}
+
+/// The same of from[r] of each rank r but this one, all at once.
+template <int ranks>
+__device__ __forceinline__ void take(Call& call, uint4* const (&from)[ranks],
+                                     uint4 (&found)[ranks]) {
+#pragma unroll
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank != call.rank()) found[rank] = look_at(from[rank]);
+  }
+#pragma unroll
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == call.rank()) continue;
+    while (!is_there(found[rank]) && !call.stops()) found[rank] = look_at(from[rank]);
+    clear(from[rank]);
+  }
+}
+
+/// Threads and blocks for `words` of which a block has `per_block` at a time.
+inline cuda::Grid grid_of(std::int64_t words, std::int64_t per_block) {
+  const auto block_threads = static_cast<unsigned>((per_block + 31) / 32 * 32);
+  const std::int64_t most =
+      multiprocessors * std::max<std::int64_t>(resident_threads / block_threads, 1);
+  // All blocks go round equally often.
+  const std::int64_t items = std::max<std::int64_t>((words + per_block - 1) / per_block, 1);
+  const std::int64_t rounds = (items + most - 1) / most;
+  return {dim3(static_cast<unsigned>((items + rounds - 1) / rounds)), block_threads};
+}
+
+constexpr std::int64_t box_words = peer_box_bytes / 16;
+
+}  // namespace troupe::peers

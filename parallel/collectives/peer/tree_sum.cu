@@ -1,0 +1,55 @@
+#include "parallel/collectives/peer/sum_words.cuh"
+
+namespace troupe {
+namespace {
+
+using namespace sums;
+
+struct Parts {
+  const void* of[max_peer_ranks];
+};
+
+template <int ranks, class T, class Out, int each>
+__global__ void __launch_bounds__(threads) sum_parts(Parts parts, std::int64_t words, Out* sum) {
+  using In = Words<T, each>;
+  const std::int64_t stride = std::int64_t{gridDim.x} * threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x; i < words; i += stride) {
+    In terms[ranks];
+#pragma unroll
+    for (int rank = 0; rank < ranks; ++rank) {
+      terms[rank] = static_cast<const In*>(parts.of[rank])[i];
+    }
+    Words<Out, each> added;
+    add_words<ranks, T, Out, each>(terms, added);
+    reinterpret_cast<Words<Out, each>*>(sum)[i] = added;
+  }
+}
+
+}  // namespace
+
+cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, const Tensor& sum,
+                            cudaStream_t stream) {
+  if (sum.empty()) return cudaSuccess;
+  Parts pointers{};
+  std::ranges::copy(parts, pointers.of);
+  bool wide = sum.elements() % 8 == 0 && is_aligned(sum.data(), 32);
+  for (const void* part : parts) wide = wide && is_aligned(part, 32);
+  with_types(
+      static_cast<int>(parts.size()), dtype, sum.dtype(), [&](auto ranks, auto in, auto out) {
+        using T = decltype(in);
+        using Out = decltype(out);
+        auto* to = static_cast<Out*>(sum.data());
+        constexpr std::int64_t most = 4096;
+        if (wide) {
+          const std::int64_t words = sum.elements() / 8;
+          sum_parts<ranks, T, Out, 8>
+              <<<blocks_of(words, most), threads, 0, stream>>>(pointers, words, to);
+        } else {
+          sum_parts<ranks, T, Out, 1><<<blocks_of(sum.elements(), most), threads, 0, stream>>>(
+              pointers, sum.elements(), to);
+        }
+      });
+  return cudaPeekAtLastError();
+}
+
+}  // namespace troupe

@@ -1,0 +1,38 @@
+#include "models/layers/weights/weight_rows.hpp"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+
+HostTensor counted(std::int64_t rows, std::int64_t columns) {
+  HostTensor matrix(DType::f32, {rows, columns});
+  std::iota(matrix->span<float>().begin(), matrix->span<float>().end(), 0.0F);
+  return matrix;
+}
+
+TEST(WeightRows, are_taken_in_the_order_asked_for) {
+  const std::vector<std::int64_t> rows{2, 0};
+  const HostTensor taken = take_rows(counted(3, 2), rows);
+  EXPECT_EQ(taken->shape(), Shape({2, 2}));
+  EXPECT_THAT(taken->span<float>(), ElementsAre(4, 5, 0, 1));
+}
+
+TEST(WeightRows, become_columns_when_transposed) {
+  const HostTensor turned = transposed(counted(2, 3));
+  EXPECT_EQ(turned->shape(), Shape({3, 2}));
+  EXPECT_THAT(turned->span<float>(), ElementsAre(0, 3, 1, 4, 2, 5));
+}
+
+TEST(WeightRows, of_pairs_to_rotate_are_put_in_halves) {
+  EXPECT_THAT(rows_to_rotate(10, 6, true), ElementsAre(10, 12, 14, 11, 13, 15));
+  EXPECT_THAT(rows_to_rotate(10, 4, false), ElementsAre(10, 11, 12, 13));
+}
+
+}  // namespace
+}  // namespace troupe

@@ -1,0 +1,151 @@
+#include "parallel/collectives/gloo/gloo_collectives.hpp"
+
+#include <future>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using Rows = std::vector<std::int64_t>;
+
+template <class T>
+ErrorCode code_of(const Result<T>& result) {
+  EXPECT_FALSE(result.ok());
+  return result.ok() ? ErrorCode::internal : result.error().code;
+}
+
+GlooRendezvous announce(int rank, int ranks, std::size_t room = 4096) {
+  auto announced = GlooRendezvous::announce("lo", rank, ranks, room);
+  EXPECT_TRUE(announced.ok()) << announced.error().message;
+  return std::move(*announced);
+}
+
+// A group of two in one process.
+struct Pair {
+  Pair() {
+    GlooRendezvous one = announce(0, 2);
+    GlooRendezvous two = announce(1, 2);
+    const std::vector<std::string> all{one.addresses(), two.addresses()};
+    auto other = std::async(std::launch::async, [&] { return std::move(two).connect(all); });
+    auto connected = std::move(one).connect(all);
+    EXPECT_TRUE(connected.ok()) << connected.error().message;
+    first = std::move(*connected);
+    second = std::move(*other.get());
+  }
+  // Both say goodbye at once.
+  ~Pair() {
+    auto other = std::async(std::launch::async, [&] { second.reset(); });
+    first.reset();
+    other.wait();
+  }
+
+  std::unique_ptr<Collectives> first;
+  std::unique_ptr<Collectives> second;
+};
+
+TEST(GlooRendezvous, interface_without_address_is_not_found) {
+  const auto announced = GlooRendezvous::announce("no-such-if", 0, 2);
+  ASSERT_EQ(code_of(announced), ErrorCode::not_found);
+  EXPECT_NE(announced.error().message.find("no-such-if"), std::string::npos);
+}
+
+TEST(GlooRendezvous, ranks_outside_the_group_are_refused) {
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 2, 2)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 65)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 2, 0)), ErrorCode::invalid_argument);
+}
+
+TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
+  const std::string zero = announce(0, 2).addresses();
+  const std::string one = announce(1, 2).addresses();
+  const auto refused = [](std::vector<std::string> all) {
+    return code_of(announce(0, 2).connect(all));
+  };
+  EXPECT_EQ(refused({zero, "nonsense"}), ErrorCode::corrupt_data);
+  EXPECT_EQ(refused({zero, one.substr(0, one.size() - 1)}), ErrorCode::corrupt_data);
+  EXPECT_EQ(refused({zero, one + "x"}), ErrorCode::corrupt_data);
+  EXPECT_EQ(refused({one, zero}), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({zero}), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused({zero, announce(1, 2, 8192).addresses()}), ErrorCode::invalid_argument);
+  EXPECT_EQ(
+      refused({announce(0, 3).addresses(), announce(1, 3).addresses(), announce(2, 3).addresses()}),
+      ErrorCode::invalid_argument);
+}
+
+TEST(GlooRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
+  // Who has the greater address connects, and the other waits, which is as the ports happen to be:
+  // several times, so that rank 0 is either.
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    GlooRendezvous one = announce(0, 2);
+    const GlooRendezvous two = announce(1, 2);
+    const std::vector<std::string> all{one.addresses(), two.addresses()};
+    const auto waits = std::move(one).connect(all, std::chrono::milliseconds(30));
+    ASSERT_EQ(code_of(waits), ErrorCode::timeout);
+    EXPECT_TRUE(waits.error().message.ends_with("rank 1 did not come within 30 ms"))
+        << waits.error().message;
+  }
+}
+
+TEST(GlooCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
+  const Pair group;
+  const HostTensor tensor(DType::f32, {4});
+  auto waiting =
+      std::async(std::launch::async, [&] { return group.first->all_reduce_tree(tensor); });
+  EXPECT_EQ(code_of(group.second->all_gather(tensor, tensor, Rows{1})),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(waiting.get()), ErrorCode::cancelled);
+  EXPECT_EQ(code_of(group.second->barrier()), ErrorCode::cancelled);
+}
+
+TEST(GlooCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
+  const Pair group;
+  const HostTensor send(DType::i32, {3, 1});
+  const HostTensor received(DType::i32, {2, 1});
+  const HostTensor received_by_other(DType::i32, {2, 1});
+  auto other = std::async(std::launch::async, [&] {
+    return group.second->all_to_all(send, Rows{3, 0}, received_by_other, Rows{2, 0});
+  });
+  const auto done = group.first->all_to_all(send, Rows{1, 2}, received, Rows{1, 1});
+  ASSERT_EQ(code_of(done), ErrorCode::invalid_argument);
+  EXPECT_NE(done.error().message.find("rank 1 sends 12 bytes to rank 0, which expects 4"),
+            std::string::npos)
+      << done.error().message;
+  other.wait();
+}
+
+TEST(GlooCollectives, message_of_another_length_is_refused_and_ends_the_group) {
+  const Pair group;
+  ASSERT_TRUE(group.first->send(HostTensor(DType::u8, {8}), 1).ok());
+  const auto done = group.second->receive(HostTensor(DType::u8, {9}), 0);
+  ASSERT_EQ(code_of(done), ErrorCode::invalid_argument);
+  EXPECT_NE(done.error().message.find("rank 0 sends 8 bytes to rank 1, which expects 9"),
+            std::string::npos)
+      << done.error().message;
+  EXPECT_EQ(code_of(group.second->barrier()), ErrorCode::cancelled);
+}
+
+TEST(GlooCollectives, rank_that_has_left_is_named_by_who_waits_for_it) {
+  Pair group;
+  group.first.reset();
+  const HostTensor tensor(DType::u8, {8});
+  const auto done = group.second->receive(tensor, 0);
+  ASSERT_EQ(code_of(done), ErrorCode::peer_died);
+  EXPECT_NE(done.error().message.find("rank 0 has left the group"), std::string::npos)
+      << done.error().message;
+}
+
+TEST(GlooCollectives, timeout_may_shrink_between_calls) {
+  const Pair group;
+  auto other = std::async(std::launch::async, [&] { return group.second->barrier(); });
+  ASSERT_TRUE(group.first->barrier().ok());
+  ASSERT_TRUE(other.get().ok());
+  group.first->set_timeout(std::chrono::milliseconds(5));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(code_of(group.first->barrier()), ErrorCode::timeout);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace troupe
