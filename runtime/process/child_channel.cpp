@@ -15,7 +15,6 @@ struct Header {
   std::uint32_t length;
   std::uint32_t has_fd;
 };
-constexpr std::size_t max_message_bytes = std::size_t{256} << 20;
 
 }  // namespace
 
@@ -146,11 +145,12 @@ bool ChildChannel::take_message(Message& message) {
     incoming_fds_.pop_front();
   }
   taken_ += sizeof header + header.length;
-  if (taken_ == incoming_.size()) {
-    incoming_.clear();
-    taken_ = 0;
-  }
   return true;
+}
+
+void ChildChannel::compact() {
+  incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(taken_));
+  taken_ = 0;
 }
 
 Result<std::vector<ChildChannel::Message>> ChildChannel::receive() {
@@ -158,6 +158,7 @@ Result<std::vector<ChildChannel::Message>> ChildChannel::receive() {
   std::vector<Message> messages;
   Message message;
   while (take_message(message)) messages.push_back(std::move(message));
+  compact();
   if (!read.ok() && messages.empty()) return read.error();
   return messages;
 }

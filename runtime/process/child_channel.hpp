@@ -14,9 +14,11 @@ namespace troupe {
 /// One end of the socketpair between a parent and its child: whole messages, each optionally with a
 /// descriptor attached (SCM_RIGHTS). It is the death pipe too: receive fails with peer_died once
 /// the other end is gone. A message is a u32 length, a u32 that says whether a descriptor comes
-/// along, and the bytes, at most 256 MiB.
+/// along, and the bytes, at most `max_message_bytes`.
 class ChildChannel {
  public:
+  static constexpr std::size_t max_message_bytes = std::size_t{256} << 20;
+
   struct Message {
     std::vector<std::byte> bytes;
     UniqueFd fd;  ///< if one was attached
@@ -36,6 +38,8 @@ class ChildChannel {
   /// Waits at most `timeout_ms` until all queued bytes are sent.
   Result<void> drain(int timeout_ms);
 
+  /// Bytes received that are not, or not wholly, handed out.
+  std::size_t unread_bytes() const { return incoming_.size(); }
   /// Reads what is there without blocking and returns the whole messages, oldest first. One thread.
   Result<std::vector<Message>> receive();
   /// Waits at most `timeout_ms` for one message. One thread; not to be mixed with receive before it
@@ -51,13 +55,14 @@ class ChildChannel {
   Result<void> flush_locked();
   Result<void> read_more();
   bool take_message(Message& message);
+  void compact();
 
   UniqueFd socket_;
   mutable std::mutex mutex_;
   std::deque<Outgoing> outgoing_;
   std::size_t queued_bytes_ = 0;
   std::vector<std::byte> incoming_;
-  std::size_t taken_ = 0;  ///< bytes at the front of incoming_ that are used up
+  std::size_t taken_ = 0;  ///< bytes at the front of incoming_ that are used up, until compact()
   std::deque<UniqueFd> incoming_fds_;
 };
 

@@ -93,7 +93,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this != &other) {
-    kill_and_reap();
+    kill_now();
     pid_ = std::exchange(other.pid_, -1);
     pidfd_ = std::move(other.pidfd_);
     status_ = other.status_;
@@ -101,12 +101,21 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   return *this;
 }
 
-ChildProcess::~ChildProcess() { kill_and_reap(); }
+ChildProcess::~ChildProcess() { kill_now(); }
 
-void ChildProcess::kill_and_reap() {
+void ChildProcess::kill_now() {
   if (pid_ < 0 || status_) return;
   signal(SIGKILL);
   (void)wait(std::chrono::seconds(5));
+}
+
+void kill_and_reap(std::span<ChildProcess* const> children, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (const ChildProcess* child : children) child->signal(SIGKILL);
+  for (ChildProcess* child : children) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    (void)child->wait(std::chrono::ceil<std::chrono::milliseconds>(left));
+  }
 }
 
 bool ChildProcess::is_stopped() const {

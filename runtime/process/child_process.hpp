@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,12 +57,16 @@ class ChildProcess {
 
  private:
   ChildProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
-  void kill_and_reap();
+  void kill_now();
 
   pid_t pid_ = -1;
   UniqueFd pidfd_;
   std::optional<ExitStatus> status_;
 };
+
+/// Sends SIGKILL to all of them, and then waits, at most `timeout` in all, and reaps them: what one
+/// takes to die costs the others nothing.
+void kill_and_reap(std::span<ChildProcess* const> children, std::chrono::milliseconds timeout);
 
 /// "SIGKILL" for 9 and so on; "signal 77" for unknown ones.
 std::string signal_name(int signal_number);
