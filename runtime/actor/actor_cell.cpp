@@ -1,10 +1,11 @@
 #include "runtime/actor/actor_cell.hpp"
 
+#include <system_error>
 #include <thread>
 
 #include <pthread.h>
 
-#include "runtime/base/log.hpp"
+#include "runtime/base/exception_text.hpp"
 
 namespace troupe {
 
@@ -50,24 +51,38 @@ class ActorCell::Context final : public ActorContext {
   const std::vector<int> devices_;
 };
 
-std::shared_ptr<ActorCell> ActorCell::start(ActorAddress address, std::vector<int> devices,
-                                            std::shared_ptr<const HostServices> services,
-                                            Factory factory, Events events) {
+Result<std::shared_ptr<ActorCell>> ActorCell::start(ActorAddress address, std::vector<int> devices,
+                                                    std::shared_ptr<const HostServices> services,
+                                                    Factory factory, Events events) {
   std::shared_ptr<ActorCell> cell(
       new ActorCell(std::move(address), std::move(services), std::move(events)));
-  std::thread([cell, devices = std::move(devices), factory = std::move(factory)]() mutable {
-    cell->run(std::move(devices), factory);
-    std::lock_guard lock(cell->mutex_);
-    cell->over_ = true;
-    cell->changed_.notify_all();
-  }).detach();  // wait_until_over takes the place of join, because it has a limit
+  try {
+    std::thread([cell, devices = std::move(devices), factory = std::move(factory)]() mutable {
+      cell->run(std::move(devices), factory);
+      std::lock_guard lock(cell->mutex_);
+      cell->over_ = true;
+      cell->changed_.notify_all();
+    }).detach();  // wait_until_over takes the place of join, because it has a limit
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::resource_exhausted, "cannot start a thread for actor '{}': {}",
+                cell->address_.name, error.what());
+  }
   return cell;
+}
+
+Result<std::unique_ptr<ActorObject>> ActorCell::make(const Factory& factory,
+                                                     ActorContext& context) {
+  try {
+    return factory(context);
+  } catch (...) {
+    return fail(ErrorCode::internal, "its construction threw: {}", current_exception_text());
+  }
 }
 
 void ActorCell::run(std::vector<int> devices, const Factory& factory) {
   ::pthread_setname_np(::pthread_self(), address_.name.substr(0, 15).c_str());
   Context context(*this, std::move(devices));
-  auto made = factory(context);
+  auto made = make(factory, context);
   if (!made.ok()) {
     refuse_all();
     return events_.on_made(made.error());

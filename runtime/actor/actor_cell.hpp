@@ -43,10 +43,11 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
   };
   using Factory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
 
-  /// Starts the thread. The actor is in the hub between on_made and on_ended.
-  static std::shared_ptr<ActorCell> start(ActorAddress address, std::vector<int> devices,
-                                          std::shared_ptr<const HostServices> services,
-                                          Factory factory, Events events);
+  /// Starts the thread. The actor is in the hub between on_made and on_ended. resource_exhausted if
+  /// no thread can be started; then no event follows.
+  static Result<std::shared_ptr<ActorCell>> start(ActorAddress address, std::vector<int> devices,
+                                                  std::shared_ptr<const HostServices> services,
+                                                  Factory factory, Events events);
 
   void deliver(IncomingCall call) override;
   /// Asks the actor to end after the method that runs now.
@@ -59,6 +60,7 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
   ActorCell(ActorAddress address, std::shared_ptr<const HostServices> services, Events events)
       : address_(std::move(address)), services_(std::move(services)), events_(std::move(events)) {}
   void run(std::vector<int> devices, const Factory& factory);
+  Result<std::unique_ptr<ActorObject>> make(const Factory& factory, ActorContext& context);
   void run_methods(ActorObject& actor);
   void request_exit(std::string reason);
   void refuse_all();

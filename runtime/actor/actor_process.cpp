@@ -1,8 +1,10 @@
 #include "runtime/actor/actor_process.hpp"
 
 #include <map>
+#include <optional>
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "runtime/actor/actor_cell.hpp"
@@ -16,14 +18,19 @@ namespace troupe {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds agent_timeout{5000};  ///< for an answer of the agent
 constexpr milliseconds end_grace{800};       ///< for running methods when the process is to end
+constexpr milliseconds last_words{100};      ///< beyond that, for answers to be sent
+constexpr milliseconds flush_limit{10000};   ///< for the answers of an actor that has ended
 
 class ActorProcess {
  public:
   ActorProcess(UniqueFd parent, const ActorTypes& types)
-      : channel_(std::move(parent)), types_(types) {}
+      : channel_(std::move(parent)),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        types_(types) {}
 
   Result<void> boot();
   [[noreturn]] void run();
@@ -35,15 +42,21 @@ class ActorProcess {
   void on_actor_gone(const ActorGone& gone);
   void on_region_reply(const RegionReply& reply, UniqueFd fd);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
+  void forget(ActorId id);
+  void begin_to_end();
+  /// How long to wait for messages; none if the process is to end now.
+  std::optional<milliseconds> time_left();
   [[noreturn]] void end();
 
   ChildChannel channel_;
+  UniqueFd wake_;  ///< an eventfd: an actor is gone
   const ActorTypes& types_;
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::uint64_t next_ask_ = 1;
+  std::optional<Clock::time_point> ends_at_;  ///< once told to end; the main thread's alone
 };
 
 Result<void> ActorProcess::boot() {
@@ -74,7 +87,8 @@ Result<void> ActorProcess::boot() {
 }
 
 void ActorProcess::run() {
-  while (true) {
+  // To the end: actors that are being destroyed may ask the agent for something.
+  while (const auto left = time_left()) {
     auto messages = channel_.receive();  // first: some may have come along with the bootstrap
     if (!messages.ok()) {
       log::warning("the agent is gone; ending");
@@ -82,9 +96,12 @@ void ActorProcess::run() {
     }
     for (auto& message : *messages) on_message(std::move(message));
     if (!messages->empty()) continue;
-    pollfd polled{channel_.fd(), POLLIN, 0};
-    ::poll(&polled, 1, -1);
+    pollfd polled[] = {{channel_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    ::poll(polled, 2, static_cast<int>(left->count()));
+    eventfd_t ignored = 0;
+    ::eventfd_read(wake_.get(), &ignored);
   }
+  end();
 }
 
 void ActorProcess::tell(const ControlMessage& message) {
@@ -102,7 +119,7 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
     return on_region_reply(*reply, std::move(message.fd));
   }
-  if (std::holds_alternative<StopProcess>(*decoded)) end();
+  if (std::holds_alternative<StopProcess>(*decoded)) return begin_to_end();
   if (const auto* stop = std::get_if<StopActor>(&*decoded)) {
     std::lock_guard lock(mutex_);
     if (const auto found = cells_.find(stop->actor); found != cells_.end()) found->second->stop();
@@ -116,24 +133,36 @@ void ActorProcess::start_actor(StartActor start) {
   start.actor.endpoint = services_->hub->endpoint();
   auto make = [make = *std::move(factory), arguments = std::move(start.arguments)](
                   ActorContext& context) { return make(context, arguments); };
-  const auto forget = [this, id] {
-    std::lock_guard lock(mutex_);
-    cells_.erase(id);
-  };
   ActorCell::Events events;
-  events.on_made = [this, id, forget](const Result<void>& made) {
+  events.on_made = [this, id](const Result<void>& made) {
     if (made.ok()) return tell(ActorStarted{id, services_->hub->endpoint(), ::getpid()});
     log::error("actor {} could not be made: {}", id, made.error().message);
-    forget();
     tell(ActorFailed{id, made.error().code, made.error().message});
+    forget(id);
   };
-  events.on_ended = [this, id, forget](bool exited, const std::string& reason) {
-    forget();
+  events.on_ended = [this, id](bool exited, const std::string& reason) {
+    // The process may be told to end as soon as the driver knows.
+    if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
+      log::warning("the last answers of actor {}: {}", id, sent.error().message);
+    }
     tell(ActorEnded{id, exited, reason});
+    forget(id);
   };
+  std::unique_lock lock(mutex_);
+  auto cell = ActorCell::start(std::move(start.actor), std::move(start.devices), services_,
+                               std::move(make), std::move(events));
+  if (cell.ok()) {
+    cells_[id] = *std::move(cell);
+    return;
+  }
+  lock.unlock();
+  tell(ActorFailed{id, cell.error().code, cell.error().message});
+}
+
+void ActorProcess::forget(ActorId id) {
   std::lock_guard lock(mutex_);
-  cells_[id] = ActorCell::start(std::move(start.actor), std::move(start.devices), services_,
-                                std::move(make), std::move(events));
+  cells_.erase(id);
+  ::eventfd_write(wake_.get(), 1);
 }
 
 void ActorProcess::on_actor_gone(const ActorGone& gone) {
@@ -165,20 +194,30 @@ void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
   node.mapped().complete(Error{reply.code, reply.message});
 }
 
+void ActorProcess::begin_to_end() {
+  if (ends_at_) return;
+  ends_at_ = Clock::now() + end_grace;
+  std::lock_guard lock(mutex_);
+  for (auto& [id, cell] : cells_) cell->stop();
+}
+
+std::optional<milliseconds> ActorProcess::time_left() {
+  if (!ends_at_) return milliseconds(-1);  // for ever
+  const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
+  std::lock_guard lock(mutex_);
+  if (cells_.empty() || left <= milliseconds(0)) return std::nullopt;
+  return left;
+}
+
 void ActorProcess::end() {
-  std::map<ActorId, std::shared_ptr<ActorCell>> cells;
   {
     std::lock_guard lock(mutex_);
-    cells = cells_;
-  }
-  for (auto& [id, cell] : cells) cell->stop();
-  const auto deadline = std::chrono::steady_clock::now() + end_grace;
-  for (auto& [id, cell] : cells) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (!cell->wait_until_over(std::chrono::duration_cast<milliseconds>(left))) {
+    for (const auto& [id, cell] : cells_) {
       log::warning("actor {} is still busy; ending the process without it", id);
     }
   }
+  const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
+  (void)services_->hub->flush(left + last_words);
   log::info("ending as told");
   ::_exit(0);  // threads may still run: no destructor may pull things away from them
 }

@@ -47,7 +47,8 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
            (node.empty() || nodes_[process.node].name == node);
   };
   const auto shared = std::find_if(processes_.begin(), processes_.end(), is_shared);
-  if (shared != processes_.end()) node = nodes_[shared->second.node].name;
+  const bool starts_process = shared == processes_.end();
+  if (!starts_process) node = nodes_[shared->second.node].name;
   TROUPE_TRY(auto reservation, placement_.place(options.resources, node, policy_));
 
   Actor actor;
@@ -55,10 +56,10 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.address.type = type;
   actor.named = !options.name.empty();
   actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
-  actor.process = shared != processes_.end() ? shared->first : next_process_++;
+  actor.process = starts_process ? next_process_++ : shared->first;
   actor.done = std::move(done);
   auto& process = processes_[actor.process];
-  if (process.name.empty()) {
+  if (starts_process) {
     process.node = reservation.node;
     process.label = options.process;
     process.name = options.process.empty()
@@ -66,8 +67,8 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
                        : fmt::format("{}-{}", options.process, nodes_[reservation.node].name);
   }
   ++process.actors;
-  Admission admission{actor.address, reservation.node, actor.process, process.name,
-                      reservation.devices};
+  Admission admission{actor.address,  reservation.node, actor.process,
+                      starts_process, process.name,     reservation.devices};
   actor.reservation = std::move(reservation);
   if (actor.named) names_[options.name] = actor.address.id;
   actors_.emplace(actor.address.id, std::move(actor));
@@ -133,8 +134,9 @@ std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
 
 std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended) {
   const ExitStatus status{ended.signalled, ended.code};
-  const std::string what =
-      ended.unresponsive ? "no longer answered heartbeats and was killed" : status.describe();
+  const std::string what = ended.pid == 0       ? "could not be started"
+                           : ended.unresponsive ? "no longer answered heartbeats and was killed"
+                                                : status.describe();
   const DownCause cause = ended.unresponsive ? DownCause::unresponsive
                           : ended.signalled  ? DownCause::signal
                                              : DownCause::exit_code;
@@ -266,6 +268,11 @@ std::optional<ActorDown> ActorRegistry::down_of(ActorId actor) const {
   const auto found = downs_.find(actor);
   if (found == downs_.end()) return std::nullopt;
   return found->second;
+}
+
+std::size_t ActorRegistry::process_count() const {
+  std::lock_guard lock(mutex_);
+  return processes_.size();
 }
 
 Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) const {

@@ -27,6 +27,7 @@ class ActorRegistry {
     ActorAddress address;  ///< without endpoint
     std::size_t node = 0;
     ProcessId process = 0;
+    bool starts_process = false;  ///< this actor is its first
     std::string process_name;
     std::vector<int> devices;
   };
@@ -55,6 +56,8 @@ class ActorRegistry {
 
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
   std::optional<ActorDown> down_of(ActorId actor) const;
+  /// Processes that are to be started, run, or have not been reported as ended.
+  std::size_t process_count() const;
   /// Node and process of a living actor of a node; not_found for others.
   Result<IdleProcess> process_of(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;

@@ -9,6 +9,7 @@
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/methods.hpp"
+#include "runtime/base/exception_text.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/codec.hpp"
 
@@ -43,9 +44,9 @@ class TypedActor final : public ActorObject {
     A::Methods::visit(method, [&]<auto m>() {
       try {
         answer = run_method<m>(arguments, hub);
-      } catch (const std::exception& e) {
-        answer =
-            fail(ErrorCode::internal, "method {} of {} threw: {}", method, A::actor_type, e.what());
+      } catch (...) {
+        answer = fail(ErrorCode::internal, "method {} of {} threw: {}", method, A::actor_type,
+                      current_exception_text());
       }
     });
     return answer;
@@ -80,6 +81,7 @@ class TypedActor final : public ActorObject {
   std::unique_ptr<A> actor_;
 };
 
+/// Exceptions pass through: ActorCell turns them into the error of the spawn.
 template <class A, class... Args>
 Result<std::unique_ptr<A>> make_actor(ActorContext& context, Args&&... args) {
   if constexpr (methods_detail::HasCreate<A>) {
@@ -88,16 +90,10 @@ Result<std::unique_ptr<A>> make_actor(ActorContext& context, Args&&... args) {
     } else {
       return A::create(std::forward<Args>(args)...);
     }
+  } else if constexpr (std::constructible_from<A, ActorContext&, Args...>) {
+    return std::make_unique<A>(context, std::forward<Args>(args)...);
   } else {
-    try {
-      if constexpr (std::constructible_from<A, ActorContext&, Args...>) {
-        return std::make_unique<A>(context, std::forward<Args>(args)...);
-      } else {
-        return std::make_unique<A>(std::forward<Args>(args)...);
-      }
-    } catch (const std::exception& e) {
-      return fail(ErrorCode::internal, "the constructor of {} threw: {}", A::actor_type, e.what());
-    }
+    return std::make_unique<A>(std::forward<Args>(args)...);
   }
 }
 

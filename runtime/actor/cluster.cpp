@@ -14,6 +14,7 @@
 #include "runtime/actor/node_keeper.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/node/regions.hpp"
+#include "runtime/process/child_channel.hpp"
 
 namespace troupe {
 namespace {
@@ -22,6 +23,15 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 class ClusterImpl;
+
+/// The agent hands arguments on in one message, with names and numbers.
+constexpr std::size_t max_argument_bytes = ChildChannel::max_message_bytes - (std::size_t{1} << 20);
+
+/// The regions of the driver process; its actors have them too, and may outlive the cluster.
+struct LocalRegions {
+  std::mutex mutex;
+  Regions regions;
+};
 
 /// Lets threads that may outlive the cluster (a local actor that does not end) find out that it is
 /// gone.
@@ -97,8 +107,7 @@ class ClusterImpl final : public Cluster {
   };
   std::vector<Node> nodes_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
-  std::mutex regions_mutex_;
-  Regions regions_;
+  std::mutex spawning_;  ///< agents hear of actors in the order in which they were admitted
 };
 
 Result<void> ClusterImpl::boot() {
@@ -125,27 +134,30 @@ Result<void> ClusterImpl::start_services(const std::string& job_id) {
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
+  const auto regions = std::make_shared<LocalRegions>();
   services_ = std::make_shared<HostServices>(
       HostServices{"driver", options_.job_folder, "", keys_, hub, std::make_shared<WatchTable>(),
                    ActorHandle<Directory>(directory, hub),
-                   [this](std::string_view name, std::size_t bytes) {
-                     std::lock_guard lock(regions_mutex_);
-                     return regions_.open(name, bytes);
+                   [local = regions](std::string_view name, std::size_t bytes) {
+                     std::lock_guard lock(local->mutex);
+                     return local->regions.open(name, bytes);
                    },
-                   [this](std::string_view prefix) -> Result<void> {
-                     std::lock_guard lock(regions_mutex_);
-                     regions_.release(prefix);
+                   [local = regions](std::string_view prefix) -> Result<void> {
+                     std::lock_guard lock(local->mutex);
+                     local->regions.release(prefix);
                      return {};
                    }});
   Promise<void> made;
-  directory_ = ActorCell::start(
-      directory, {}, services_,
-      [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
-        return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
-            std::make_unique<Directory>(registry)));
-      },
-      {[made](Result<void> result) { made.complete(std::move(result)); },
-       [](bool, const std::string&) {}});
+  TROUPE_TRY(directory_,
+             ActorCell::start(
+                 directory, {}, services_,
+                 [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
+                   return std::unique_ptr<ActorObject>(
+                       std::make_unique<actor_detail::TypedActor<Directory>>(
+                           std::make_unique<Directory>(registry)));
+                 },
+                 {[made](Result<void> result) { made.complete(std::move(result)); },
+                  [](bool, const std::string&) {}}));
   return made.future().get(milliseconds(5000));
 }
 
@@ -288,11 +300,21 @@ void ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
                                AddressCallback done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
-  auto admitted = registry_->admit(options, type, done);
-  if (!admitted.ok()) return done(admitted.error());
-  send_to_node(admitted->node,
-               StartActor{admitted->process, admitted->process_name, admitted->address,
-                          std::move(arguments), admitted->devices});
+  if (arguments.size() > max_argument_bytes) {
+    return done(fail(ErrorCode::invalid_argument,
+                     "the construction arguments of a {} have {} bytes; the limit is {}", type,
+                     arguments.size(), max_argument_bytes));
+  }
+  const auto refused = [&]() -> std::optional<Error> {
+    std::lock_guard lock(spawning_);
+    auto admitted = registry_->admit(options, type, done);
+    if (!admitted.ok()) return std::move(admitted).error();
+    send_to_node(admitted->node,
+                 StartActor{admitted->process, admitted->starts_process, admitted->process_name,
+                            admitted->address, std::move(arguments), admitted->devices});
+    return std::nullopt;
+  }();
+  if (refused) done(*refused);
 }
 
 void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
@@ -323,8 +345,15 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   events.on_ended = [registry = registry_, id, forget](bool exited, const std::string& reason) {
     forget(registry->on_ended({id, exited, reason}));
   };
-  std::lock_guard lock(mutex_);
-  local_[id] = ActorCell::start(*admitted, {}, services_, std::move(make), std::move(events));
+  std::unique_lock lock(mutex_);
+  auto cell = ActorCell::start(*admitted, {}, services_, std::move(make), std::move(events));
+  if (cell.ok()) {
+    local_[id] = *std::move(cell);
+    return;
+  }
+  lock.unlock();
+  registry_->on_failed({id, cell.error().code, cell.error().message});
+  done(cell.error());
 }
 
 Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {

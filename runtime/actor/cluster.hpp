@@ -53,7 +53,7 @@ class Cluster {
   /// Starts an actor of class A (which is in ActorTypes) with the given construction arguments. The
   /// future has the handle once the actor is constructed, or why not: its own error, what was asked
   /// and what there is (resource_exhausted), the taken name (already_exists), the death of its
-  /// process.
+  /// process, arguments of more than 255 MiB (invalid_argument).
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);

@@ -74,7 +74,7 @@ struct Methods {
 /// A class whose making can fail has instead
 ///   static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
 /// (the context again optional); its parameters are found by themselves.
-/// An error from create, or an exception from a constructor, is the error of the spawn.
+/// An error or exception from create or a constructor is the error of the spawn.
 template <class... Args>
 using Arguments = std::tuple<std::decay_t<Args>...>;
 

@@ -7,6 +7,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "runtime/call/callback.hpp"
+
 namespace troupe {
 
 struct WatchTable::State {
@@ -43,7 +45,7 @@ struct WatchTable::State {
       auto node = due.extract(running);
       if (!node.empty()) {
         lock.unlock();
-        node.mapped().callback(node.mapped().down);
+        run_callback(node.mapped().callback, node.mapped().down);
         node = {};
         lock.lock();
       }

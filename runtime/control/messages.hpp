@@ -28,16 +28,18 @@ struct AgentReady {
     archive(node, token, pid);
   }
 };
-/// D -> A -> P: makes an actor, in a new process if `process` is not running yet.
+/// D -> A -> P: makes an actor, in a new process if `starts_process`. A process that has ended is
+/// not started again under its id: an actor that comes too late for it is refused.
 struct StartActor {
   ProcessId process = 0;
+  bool starts_process = false;
   std::string process_name;
   ActorAddress actor;  ///< without endpoint
   Bytes arguments;     ///< its construction arguments, encoded
   std::vector<std::int32_t> devices;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, process_name, actor, arguments, devices);
+    archive(process, starts_process, process_name, actor, arguments, devices);
   }
 };
 /// P -> A -> D.
@@ -89,10 +91,10 @@ struct StopProcess {
     archive(process, kill);
   }
 };
-/// A -> D: the process has ended and is reaped.
+/// A -> D: the process has ended and is reaped, or could not be started.
 struct ProcessEnded {
   ProcessId process = 0;
-  std::int32_t pid = 0;
+  std::int32_t pid = 0;  ///< 0: it could not be started
   bool signalled = false;
   bool unresponsive = false;  ///< the agent killed it because it no longer answered
   std::int32_t code = 0;

@@ -89,6 +89,7 @@ class Agent {
   void start_actor(StartActor message);
   Result<Child*> start_process(const StartActor& message);
   void stop_process(Child& child, Clock::time_point kill_at);
+  void kill_all();
   void answer_region(Child& child, const RegionRequest& request);
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
   void tick();
@@ -121,7 +122,7 @@ int Agent::run() {
     for (auto& message : inbox_.take()) on_driver_message(std::move(message));
     if (parent_gone_ || inbox_.driver_lost()) {
       log::warning("the driver is gone; ending {} processes", children_.size());
-      children_.clear();  // kills and reaps
+      kill_all();
       ::_exit(1);
     }
     if (shutdown_at_ && children_.empty()) break;
@@ -209,6 +210,12 @@ void Agent::stop_process(Child& child, Clock::time_point kill_at) {
   send_to(child, StopProcess{});
 }
 
+void Agent::kill_all() {
+  std::vector<ChildProcess*> processes;
+  for (auto& [id, child] : children_) processes.push_back(&child.process);
+  kill_and_reap(processes, milliseconds(5000));
+}
+
 Result<Child*> Agent::start_process(const StartActor& message) {
   TROUPE_TRY(auto ends, ChildChannel::make_pair());
   ProcessBootstrap bootstrap = bootstrap_.processes;
@@ -238,10 +245,16 @@ Result<Child*> Agent::start_process(const StartActor& message) {
 void Agent::start_actor(StartActor message) {
   const auto found = children_.find(message.process);
   Child* child = found == children_.end() ? nullptr : &found->second;
+  if (child == nullptr && !message.starts_process) {
+    driver_->send(ActorFailed{message.actor.id, ErrorCode::peer_died,
+                              "its process had ended before it could be started there"});
+    return;
+  }
   if (child == nullptr) {
     auto started = start_process(message);
     if (!started.ok()) {
       driver_->send(ActorFailed{message.actor.id, started.error().code, started.error().message});
+      driver_->send(ProcessEnded{.process = message.process});
       return;
     }
     child = *started;

@@ -1,6 +1,11 @@
+#include <latch>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include "tests/fault/runtime/actor/victims.hpp"
 #include "tests/support/time_scale.hpp"
@@ -42,6 +47,36 @@ TEST(Faults, a_stopped_then_killed_driver_leaves_nothing_either) {
   driver->process.signal(SIGKILL);
   ASSERT_TRUE(driver->process.wait(2000ms * time_scale).has_value());
   EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
+}
+
+/// Holds a process at its very end, as a device that does not let go would. Used from one thread.
+class HeldAtExit {
+ public:
+  explicit HeldAtExit(int pid)
+      : pid_(pid), held_(::ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACEEXIT) == 0) {}
+  ~HeldAtExit() { let_go(); }
+  bool held() const { return held_; }
+  void let_go() {
+    if (!std::exchange(held_, false)) return;
+    ::waitpid(pid_, nullptr, __WALL);  // for the stop at its end
+    ::ptrace(PTRACE_DETACH, pid_, nullptr, nullptr);
+  }
+
+ private:
+  const int pid_;
+  bool held_;
+};
+
+TEST(Faults, a_process_that_is_slow_to_die_does_not_keep_others_alive) {
+  auto driver = start_sub_driver();
+  ASSERT_TRUE(driver.ok()) << driver.error().message;
+  HeldAtExit left(driver->pids[2]), right(driver->pids[3]);  // the first actor of each agent
+  if (!left.held() || !right.held()) GTEST_SKIP() << "processes cannot be traced here";
+  driver->process.signal(SIGSTOP);  // agents notice, and kill while they live
+  EXPECT_THAT(wait_until_gone({driver->pids[4], driver->pids[5]}, 3000ms * time_scale), IsEmpty());
+  left.let_go();
+  right.let_go();
+  EXPECT_THAT(wait_until_gone(driver->pids, 6000ms * time_scale), IsEmpty());
 }
 
 class FaultsInACluster : public ::testing::Test {
@@ -101,6 +136,35 @@ TEST_F(FaultsInACluster, a_killed_actor_is_told_at_once) {
   EXPECT_EQ(answer.error().code, ErrorCode::peer_died);
   EXPECT_THAT(answer.error().message, HasSubstr("SIGKILL"));
   expect_right_is_well();
+}
+
+TEST_F(FaultsInACluster, a_process_that_has_ended_is_not_started_again_for_a_late_actor) {
+  const SpawnOptions together{.node = "left", .process = "shared"};
+  const auto first = cluster_->spawn<Sleeper>(together).get(limit);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const int pid = *first->call<&Sleeper::pid>().get(limit);
+
+  // The driver does not hear of the end before the next actor is on its way to the process.
+  std::latch deaf(1), go_on(1);
+  cluster_->spawn<Sleeper>({.node = "left"}).then([&](const Result<ActorHandle<Sleeper>>&) {
+    deaf.count_down();
+    go_on.wait();
+  });
+  deaf.wait();
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  const auto deadline = Clock::now() + limit;
+  while (process_state(pid) != 0 && Clock::now() < deadline) std::this_thread::yield();
+  auto late = cluster_->spawn<Sleeper>(together);
+  go_on.count_down();
+  const auto refused = late.get(limit);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::peer_died) << refused.error().message;
+
+  const auto again = cluster_->spawn<Sleeper>(together).get(limit);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(children_called("troupe: shared-left on left", cluster_->nodes()[0].agent_pid),
+            std::vector<int>{*again->call<&Sleeper::pid>().get(limit)})
+      << "the late actor must not have a process that nobody knows of";
 }
 
 TEST_F(FaultsInACluster, an_exit_code_is_told) {

@@ -96,6 +96,18 @@ std::vector<int> wait_until_gone(const std::vector<int>& pids, std::chrono::mill
   }
 }
 
+std::vector<int> children_called(const std::string& begin, int parent) {
+  std::vector<int> found;
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", parent));
+  for (int pid = 0; children >> pid;) {
+    std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+    std::string command;
+    std::getline(file, command, '\0');
+    if (command.starts_with(begin)) found.push_back(pid);
+  }
+  return found;
+}
+
 std::vector<std::string> abstract_sockets(const std::string& job_marker) {
   std::ifstream file("/proc/net/unix");
   std::vector<std::string> found;

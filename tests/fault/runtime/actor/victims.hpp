@@ -51,6 +51,8 @@ bool is_alive(int pid);
 char process_state(int pid);
 /// Waits at most `limit` until none of the pids is alive; returns those that still are.
 std::vector<int> wait_until_gone(const std::vector<int>& pids, std::chrono::milliseconds limit);
+/// The pids of processes whose command line begins with `begin` and whose parent is `parent`.
+std::vector<int> children_called(const std::string& begin, int parent);
 /// Lines of /proc/net/unix with the job's marker.
 std::vector<std::string> abstract_sockets(const std::string& job_marker);
 std::vector<std::string> dev_shm_entries();

@@ -19,6 +19,9 @@ TEST(Calls, answer_with_values_errors_nothing_and_the_text_of_exceptions) {
   ASSERT_FALSE(thrown.ok());
   EXPECT_EQ(thrown.error().code, ErrorCode::internal);
   EXPECT_NE(thrown.error().message.find("on purpose"), std::string::npos) << thrown.error().message;
+  const auto number = counter.call<&Counter::throw_a_number>().get(limit);
+  ASSERT_FALSE(number.ok());
+  EXPECT_EQ(number.error().code, ErrorCode::internal) << number.error().message;
   EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 2)
       << "an exception must not end the actor";
 }
@@ -58,6 +61,35 @@ TEST(Calls, beyond_the_credits_wait_and_then_fail_with_resource_exhausted) {
   EXPECT_TRUE(slow.get(limit).ok());
   EXPECT_TRUE(recorder.call<&Recorder::record>(4).get(limit).ok()) << "answers give credits back";
   EXPECT_EQ(must(recorder.call<&Recorder::numbers>().get(limit)), (std::vector<int>{0, 1, 2, 4}));
+}
+
+TEST(Calls, of_a_callback_fail_at_once_without_credit) {
+  ClusterOptions options;
+  options.calls.credits = 1;
+  const auto cluster = start_cluster(std::move(options));
+  const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));
+  auto slow = recorder.call<&Recorder::block_for_ms>(1000);
+  Promise<ErrorCode> refused;
+  cluster->spawn<Counter>({}, 1).then([&](const Result<ActorHandle<Counter>>&) {
+    auto beyond = recorder.call<&Recorder::record>(1);
+    const auto start = std::chrono::steady_clock::now();
+    const auto answer = beyond.get(0s);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 500ms);
+    refused.complete(answer.ok() ? ErrorCode::internal : answer.error().code);
+  });
+  EXPECT_EQ(must(refused.future().get(limit)), ErrorCode::resource_exhausted)
+      << "the callback of a spawn must not wait for an answer";
+  EXPECT_TRUE(slow.get(limit).ok());
+}
+
+TEST(Calls, are_answered_although_the_actor_leaves_with_the_answer) {
+  const auto cluster = start_cluster();
+  for (int i = 0; i < 4; ++i) {
+    const auto leaver = must(cluster->spawn<Leaver>({}, "").get(limit));
+    const auto answer = leaver.call<&Leaver::answer_and_leave>(std::uint64_t{24} << 20).get(limit);
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(answer->size(), std::size_t{24} << 20);
+  }
 }
 
 TEST(Calls, carry_megabytes_both_ways) {

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   types.add<troupe::test::Recorder>();
   types.add<troupe::test::Insider>();
   types.add<troupe::test::Fragile>();
+  types.add<troupe::test::Leaver>();
   troupe::init(argc, argv, types);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace troupe::test {
 
@@ -58,6 +59,90 @@ TEST(Spawn, reports_why_an_actor_cannot_be_made) {
   EXPECT_EQ(cluster->spawn<Unlisted>({}).get(limit).error().code, ErrorCode::not_found);
   EXPECT_EQ(cluster->spawn<Fragile>({.node = "nowhere"}, "").get(limit).error().code,
             ErrorCode::not_found);
+}
+
+TEST(Spawn, reports_exceptions_of_the_making_whatever_they_are) {
+  const auto cluster = start_cluster();
+  const auto thrown = cluster->spawn<Fragile>({}, "throw").get(limit);
+  ASSERT_FALSE(thrown.ok());
+  EXPECT_EQ(thrown.error().code, ErrorCode::internal);
+  EXPECT_NE(thrown.error().message.find("create throws"), std::string::npos)
+      << thrown.error().message;
+  EXPECT_EQ(cluster->spawn<Fragile>({}, "throw a number").get(limit).error().code,
+            ErrorCode::internal);
+  EXPECT_EQ(cluster->spawn_local<Fragile>({}, "throw a number").get(limit).error().code,
+            ErrorCode::internal);
+}
+
+TEST(Spawn, refuses_arguments_that_no_agent_would_pass_on) {
+  const auto cluster = start_cluster();
+  const auto refused =
+      cluster->spawn<Fragile>({.name = "f"}, std::string(std::size_t{256} << 20, 'x')).get(limit);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument) << refused.error().message;
+  EXPECT_TRUE(cluster->spawn<Fragile>({.name = "f"}, "").get(limit).ok()) << "the name is free";
+}
+
+TEST(Spawn, reports_that_no_thread_can_be_started_and_the_process_lives_on) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve memory without bounds";
+#endif
+  const auto cluster = start_cluster();
+  const auto first = must(cluster->spawn<Leaver>({.process = "p"}, "").get(limit));
+  ASSERT_TRUE(first.call<&Leaver::leave_no_room_for_threads>().get(limit).ok());
+  const auto second = cluster->spawn<Leaver>({.process = "p"}, "").get(limit);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::resource_exhausted) << second.error().message;
+  EXPECT_TRUE(first.call<&Leaver::pid>().get(limit).ok());
+}
+
+TEST(Spawn, lets_destructors_ask_the_agent_when_the_job_ends) {
+  const tests::TemporaryFolder folder;
+  const auto note = folder.path() / "note";
+  auto cluster = start_cluster();
+  must(cluster->spawn<Leaver>({}, note.string()).get(limit));
+  cluster->shutdown(10s);
+  std::ifstream file(note);
+  std::string outcome;
+  file >> outcome;
+  EXPECT_EQ(outcome, "ok");
+}
+
+/// Is told when to go on, and asks its context for memory then.
+class Straggler {
+ public:
+  struct Shared {
+    Promise<int> begun, go_on, asked;
+  };
+  Straggler(ActorContext& context, std::shared_ptr<Shared> shared)
+      : context_(context), shared_(std::move(shared)) {}
+  void ask_late() {
+    shared_->begun.complete(1);
+    (void)shared_->go_on.future().get(limit);
+    (void)context_.shared_memory("late", 4096);
+    (void)context_.release_shared_memory("late");
+    shared_->asked.complete(1);
+  }
+
+  using Arguments = troupe::Arguments<std::shared_ptr<Shared>>;
+  using Methods = troupe::Methods<&Straggler::ask_late>;
+  static constexpr std::string_view actor_type = "Straggler";
+
+ private:
+  ActorContext& context_;
+  std::shared_ptr<Shared> shared_;
+};
+
+TEST(Spawn, lets_local_actors_that_outlive_the_cluster_use_their_context) {
+  const auto shared = std::make_shared<Straggler::Shared>();
+  auto cluster = start_cluster();
+  const auto straggler = must(cluster->spawn_local<Straggler>({}, shared).get(limit));
+  straggler.call<&Straggler::ask_late>();
+  ASSERT_TRUE(shared->begun.future().get(limit).ok());
+  cluster->shutdown(std::chrono::milliseconds(100));
+  cluster.reset();
+  shared->go_on.complete(1);
+  EXPECT_TRUE(shared->asked.future().get(limit).ok());
 }
 
 TEST(Spawn, hosts_local_actors_in_this_process) {

@@ -1,5 +1,8 @@
 #include "tests/process/runtime/actor/test_actors.hpp"
 
+#include <fstream>
+
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 namespace troupe::test {
@@ -23,6 +26,21 @@ Result<int> Insider::read_memory(const std::string& name, std::uint64_t bytes) {
   int value = -1;
   if (::pread(fd.get(), &value, sizeof value, 0) != sizeof value) return fail_errno(errno, "pread");
   return value;
+}
+
+Leaver::~Leaver() {
+  if (note_.empty()) return;
+  const auto memory = context_.shared_memory("last wish", 4096);
+  std::ofstream(note_) << (memory.ok() ? "ok" : memory.error().message);
+}
+
+void Leaver::leave_no_room_for_threads() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{1} << 20);
+  const rlimit limit{most, most};
+  ::setrlimit(RLIMIT_AS, &limit);
 }
 
 }  // namespace troupe::test

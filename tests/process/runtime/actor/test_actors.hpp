@@ -29,12 +29,14 @@ class Counter {
   }
   void reset() { value_ = 0; }
   int throw_something() { throw std::runtime_error("on purpose"); }
+  int throw_a_number() { throw 7; }
   int pid() { return ::getpid(); }
 
   static constexpr std::string_view actor_type = "Counter";
   using Arguments = troupe::Arguments<int>;
-  using Methods = troupe::Methods<&Counter::add, &Counter::divide, &Counter::reset,
-                                  &Counter::throw_something, &Counter::pid>;
+  using Methods =
+      troupe::Methods<&Counter::add, &Counter::divide, &Counter::reset, &Counter::throw_something,
+                      &Counter::pid, &Counter::throw_a_number>;
 
  private:
   int value_;
@@ -102,6 +104,8 @@ class Insider {
 class Fragile {
  public:
   static Result<std::unique_ptr<Fragile>> create(const std::string& why_not) {
+    if (why_not == "throw") throw std::runtime_error("create throws");
+    if (why_not == "throw a number") throw 7;
     if (!why_not.empty()) return fail(ErrorCode::corrupt_data, "{}", why_not);
     return std::make_unique<Fragile>();
   }
@@ -109,6 +113,32 @@ class Fragile {
 
   static constexpr std::string_view actor_type = "Fragile";
   using Methods = troupe::Methods<&Fragile::answer>;
+};
+
+/// Ends in ways that are hard on its process.
+class Leaver {
+ public:
+  /// Unless `note` is empty, the destructor asks the agent for memory and writes the outcome there.
+  Leaver(ActorContext& context, std::string note) : context_(context), note_(std::move(note)) {}
+  ~Leaver();
+
+  int pid() { return ::getpid(); }
+  /// Answers with so many bytes and ends.
+  std::string answer_and_leave(std::uint64_t bytes) {
+    context_.exit("said all");
+    return std::string(bytes, 'x');
+  }
+  /// Lets this process have little more memory than it has: not enough for the stack of a thread.
+  void leave_no_room_for_threads();
+
+  static constexpr std::string_view actor_type = "Leaver";
+  using Arguments = troupe::Arguments<std::string>;
+  using Methods =
+      troupe::Methods<&Leaver::pid, &Leaver::answer_and_leave, &Leaver::leave_no_room_for_threads>;
+
+ private:
+  ActorContext& context_;
+  const std::string note_;
 };
 
 /// Not among the ActorTypes.
