@@ -2,10 +2,10 @@
 #include <utility>
 #include <vector>
 
-#include "models/ops/cuda/cuda_ops_class.hpp"
+#include "models/ops/cuda/common/small_copy.hpp"
+#include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "models/ops/cuda/device_code.hpp"
-#include "models/ops/cuda/row_summary.hpp"
-#include "models/ops/cuda/small_copy.hpp"
+#include "models/ops/cuda/sampling/row_summary.hpp"
 
 namespace troupe {
 namespace {

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "models/ops/cuda/cuda_collectives.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
-#include "models/ops/cuda/cuda_ranks.hpp"
 #include "parallel/collectives/nccl/nccl_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_ops.hpp"
-#include "models/ops/cuda/host_blocks.hpp"
+#include "models/ops/cuda/memory/pinned_blocks.hpp"
 
 namespace troupe {
 namespace {

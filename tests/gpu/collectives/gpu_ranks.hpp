@@ -9,8 +9,8 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include "models/ops/cuda/cuda_collectives.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
-#include "models/ops/cuda/cuda_ranks.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/cuda_collectives.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
-#include "models/ops/cuda/cuda_ranks.hpp"
 #include "tests/golden/support/golden_model.hpp"
 
 namespace troupe::golden {

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/host_blocks.hpp"
+#include "models/ops/cuda/memory/pinned_blocks.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {

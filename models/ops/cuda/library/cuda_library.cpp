@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/cuda_ranks.hpp"
+#include "models/ops/cuda/cuda_collectives.hpp"
 
 namespace troupe {
 namespace {

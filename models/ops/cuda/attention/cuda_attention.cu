@@ -1,0 +1,182 @@
+// Attention over the paged cache: by which kernels, and those for any head size and both types.
+#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int warp = 32;
+
+constexpr int attention_threads = 128;
+constexpr int attention_chunk = 128;  // positions per step of the online softmax
+constexpr int max_head_dim = 576;
+constexpr int max_elements = (max_head_dim + attention_threads - 1) / attention_threads;
+
+struct AttentionPass {
+  const SequenceSpan* spans;  // of the whole pass
+  int sequences, first_row;
+  const std::int32_t* tables;
+  int heads, kv_heads, head_dim, value_dim, block_size;
+  std::int64_t window;
+  float scale;
+};
+
+/// The span of a row of the pass: spans are in row order.
+__device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
+  int low = 0, high = pass.sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (pass.spans[middle].first_row <= row) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return pass.spans[low];
+}
+
+/// A block per query row and head: chunks of positions, scores by warps (a position each), then the
+/// output's elements by threads. Bytes: each row reads its whole context once per head.
+template <class T, class Stored>
+__global__ void attend(const T* q, const Stored* keys, const Stored* values, AttentionPass pass,
+                       T* out) {
+  __shared__ float query[max_head_dim];
+  __shared__ float scores[attention_chunk];
+  __shared__ std::int64_t rows[attention_chunk];
+  const int row = blockIdx.x, head = blockIdx.y, thread = threadIdx.x;
+  const int kv_head = head / (pass.heads / pass.kv_heads);
+  const int pass_row = pass.first_row + row;
+  const SequenceSpan span = span_of(pass, pass_row);
+  const std::int64_t position = span.first_position + (pass_row - span.first_row);
+  const std::int64_t at = std::int64_t{row} * pass.heads + head;
+  for (int d = thread; d < pass.head_dim; d += attention_threads) {
+    query[d] = load(q + at * pass.head_dim + d) * pass.scale;
+  }
+  const std::int64_t oldest =
+      pass.window == 0 || position < pass.window ? 0 : position - pass.window + 1;
+  float sums[max_elements] = {};
+  float maximum = -INFINITY, total = 0.0F;
+  for (std::int64_t first = oldest / attention_chunk * attention_chunk; first <= position;
+       first += attention_chunk) {
+    __syncthreads();  // the last chunk's scores are read
+    const std::int64_t own = first + thread;
+    if (own >= oldest && own <= position) {
+      const std::int64_t block = pass.tables[span.block_offset + own / pass.block_size];
+      rows[thread] = ((block * pass.kv_heads + kv_head) * pass.block_size + own % pass.block_size) *
+                     pass.head_dim;
+    } else {
+      rows[thread] = -1;
+    }
+    __syncthreads();
+    for (int p = thread / warp; p < attention_chunk; p += attention_threads / warp) {
+      if (rows[p] < 0) {
+        if (thread % warp == 0) scores[p] = -INFINITY;
+        continue;
+      }
+      float score = 0.0F;
+      for (int d = thread % warp; d < pass.head_dim; d += warp) {
+        score += query[d] * load(keys + rows[p] + d);
+      }
+      score = warp_sum(score);
+      if (thread % warp == 0) scores[p] = score;
+    }
+    __syncthreads();
+    float chunk_maximum = maximum;
+    for (int p = thread % warp; p < attention_chunk; p += warp) {
+      chunk_maximum = fmaxf(chunk_maximum, scores[p]);
+    }
+    chunk_maximum = warp_max(chunk_maximum);
+    const float shrink = expf(maximum - chunk_maximum);
+    maximum = chunk_maximum;
+    total *= shrink;
+    for (float& sum : sums) sum *= shrink;
+    for (int p = 0; p < attention_chunk; ++p) {
+      if (rows[p] < 0) continue;
+      const float term = expf(scores[p] - maximum);
+      total += term;
+#pragma unroll
+      for (int e = 0; e < max_elements; ++e) {
+        const int d = thread + e * attention_threads;
+        if (d < pass.value_dim) sums[e] += term * load(values + rows[p] + d);
+      }
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < max_elements; ++e) {
+    const int d = thread + e * attention_threads;
+    if (d < pass.value_dim) store(out + at * pass.value_dim + d, sums[e] / total);
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
+  AttentionShape seeing_all = shape;  // layers with a window have no plan
+  seeing_all.window = 0;
+  if (deterministic_) {
+    if (!batch.sequences.empty() && SteadyAttention::supports(seeing_all, dtype_, dtype_) &&
+        SteadyAttention::suits(batch)) {
+      check(steady_attention_->plan(seeing_all, batch, stream()));
+    }
+    return;
+  }
+  if (batch.sequences.empty() || !flash_attention_ ||
+      !FlashAttention::supports(seeing_all, dtype_, dtype_)) {
+    return;
+  }
+  if (DecodeAttention::supports(seeing_all, dtype_, dtype_) && DecodeAttention::suits(batch)) {
+    check(decode_attention_->plan(seeing_all, batch, stream()));
+    return;
+  }
+  check(flash_attention_->plan(seeing_all, batch, stream()));
+}
+
+void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache, const Tensor& out) {
+  if (q.empty()) return;
+  const DType stored = cache.keys.dtype();
+  if (deterministic_ && SteadyAttention::supports(shape, stored, q.dtype()) &&
+      SteadyAttention::suits(batch)) {
+    check(steady_attention_->attend(q, shape, batch, cache, out, stream()));
+    return;
+  }
+  if (!deterministic_ && DecodeAttention::supports(shape, stored, q.dtype()) &&
+      DecodeAttention::suits(batch)) {
+    check(decode_attention_->attend(q, shape, batch, cache, out, stream()));
+    return;
+  }
+  if (flash_attention_ && FlashAttention::supports(shape, stored, q.dtype())) {
+    check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
+    return;
+  }
+  const AttentionPass pass{static_cast<const SequenceSpan*>(batch.spans.data()),
+                           static_cast<int>(batch.spans.elements() / numbers_of_span),
+                           static_cast<int>(batch.first_row),
+                           batch.block_tables.as<std::int32_t>(),
+                           static_cast<int>(shape.heads),
+                           static_cast<int>(shape.kv_heads),
+                           static_cast<int>(shape.head_dim),
+                           static_cast<int>(shape.value_dim()),
+                           batch.block_size,
+                           shape.window,
+                           shape.scale};
+  const Tensor& values = shape.latent > 0 ? cache.keys : cache.values;
+  const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
+  with_type(q.dtype(), [&](auto* type) {
+    with_type(cache.keys.dtype(), [&](auto* stored) {
+      using T = element<decltype(type)>;
+      using Stored = element<decltype(stored)>;
+      attend<<<grid, attention_threads, 0, stream()>>>(
+          static_cast<const T*>(q.data()), static_cast<const Stored*>(cache.keys.data()),
+          static_cast<const Stored*>(values.data()), pass, static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("attention");
+}
+
+}  // namespace troupe

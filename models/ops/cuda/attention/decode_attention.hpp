@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// Attention of one query row a sequence, bf16 over pages of bf16, at the speed of memory: a block
+/// has the query heads that share a KV head, its warps take pages in turn, each with the online
+/// softmax of FlashAttention (Dao et al., 2022, section 3.1); long contexts are cut into parts,
+/// which the block that ends last puts together (Flash-Decoding, Dao et al., 2023). A batch is
+/// planned on the host, once for all layers. One thread at a time.
+class DecodeAttention {
+ public:
+  /// Errors: resource_exhausted, internal.
+  static Result<std::unique_ptr<DecodeAttention>> create();
+  ~DecodeAttention();
+  DecodeAttention(const DecodeAttention&) = delete;
+  DecodeAttention& operator=(const DecodeAttention&) = delete;
+
+  static bool supports(const AttentionShape& shape, DType stored, DType activation);
+  /// Whether each sequence of the batch has one row, in pages that this reads.
+  static bool suits(const AttentionBatch& batch);
+
+  /// Ops::plan_attention of a batch that suits: enqueues the upload of a plan, which has the same
+  /// layout for equal numbers of sequences. Errors: internal, resource_exhausted.
+  Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+
+  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                      const KvLayer& cache, const Tensor& out, cudaStream_t stream);
+
+ private:
+  class Plan;
+  struct PartMemory;
+
+  DecodeAttention() = default;
+
+  int multiprocessors_ = 0;
+  std::unique_ptr<PartMemory> parts_;  ///< of contexts that are cut
+  PlansByTables<Plan> plans_;
+};
+
+}  // namespace troupe

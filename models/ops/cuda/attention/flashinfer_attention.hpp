@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// Attention of bf16 over pages of bf16 on tensor cores, by FlashInfer's kernels: blocks of query
+/// rows and the heads that share a KV head, long contexts split over the multiprocessors. A batch
+/// is planned on the host, once for all layers. One thread at a time.
+class FlashAttention {
+ public:
+  /// Errors: resource_exhausted.
+  static Result<std::unique_ptr<FlashAttention>> create();
+  ~FlashAttention();
+  FlashAttention(const FlashAttention&) = delete;
+  FlashAttention& operator=(const FlashAttention&) = delete;
+
+  static bool supports(const AttentionShape& shape, DType stored, DType activation);
+
+  /// Ops::plan_attention: enqueues the upload of a plan. Where `batch` is recorded, a plan has the
+  /// same layout for equal numbers of sequences. Errors: internal, resource_exhausted.
+  Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+
+  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                      const KvLayer& cache, const Tensor& out, cudaStream_t stream);
+
+ private:
+  struct Memory;
+  class Plan;
+
+  FlashAttention() = default;
+
+  std::unique_ptr<Memory> sums_;  ///< of contexts that are split
+  PlansByTables<Plan> plans_;
+};
+
+}  // namespace troupe

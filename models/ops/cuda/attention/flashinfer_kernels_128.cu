@@ -1,0 +1,7 @@
+#include "models/ops/cuda/attention/flashinfer_launch.cuh"
+
+namespace troupe::flash {
+
+template cudaError_t launch<128>(std::int64_t, const Parameters&, Element*, float*, cudaStream_t);
+
+}  // namespace troupe::flash

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// Attention of any rows of bf16 over pages of bf16, of which each has the same bits whatever the
+/// pass: as the only row of its sequence or among others, whoever shares the batch. The context is
+/// cut at every 512th position from 0 on, and parts are put together in order
+/// (invariant_attention_kernel.hpp); rows of one sequence that are neighbours read it together. A
+/// batch is planned on the host, once for all layers. One thread at a time.
+class SteadyAttention {
+ public:
+  /// Errors: resource_exhausted, internal.
+  static Result<std::unique_ptr<SteadyAttention>> create();
+  ~SteadyAttention();
+  SteadyAttention(const SteadyAttention&) = delete;
+  SteadyAttention& operator=(const SteadyAttention&) = delete;
+
+  static bool supports(const AttentionShape& shape, DType stored, DType activation);
+  /// Whether the batch is in pages that this reads.
+  static bool suits(const AttentionBatch& batch);
+
+  /// Ops::plan_attention: enqueues the upload of a plan, which has the same layout for equal
+  /// numbers of sequences of one row each. Errors: internal, resource_exhausted.
+  Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+
+  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                      const KvLayer& cache, const Tensor& out, cudaStream_t stream);
+
+ private:
+  class Plan;
+  struct PartMemory;
+
+  SteadyAttention() = default;
+
+  int multiprocessors_ = 0;
+  std::unique_ptr<PartMemory> parts_;  ///< of contexts that several blocks share
+  PlansByTables<Plan> plans_;
+};
+
+}  // namespace troupe

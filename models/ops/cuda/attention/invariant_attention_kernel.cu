@@ -1,0 +1,407 @@
+// Attention with one order of adding for every row: a part of its context is four strands of pages,
+// a warp each, with the online softmax; the strands are joined, then the parts, in order.
+// Operations that a compiler might fuse one way here and another way there are written out
+// (__fmul_rn and so on), as kernels of all sizes must give the same bits.
+#include "models/ops/cuda/attention/decode_lanes.cuh"
+#include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
+#include "models/ops/cuda/attention/page_queue.cuh"
+#include "models/ops/cuda/common/mma_m16n8k16.cuh"
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int page = steady_page, warps = 4, threads = warps * 32, stages = 2;
+constexpr int part_turns = steady_part_pages / warps;  // pages of a warp in a part
+constexpr int tile_columns = 8;                        // of one instruction
+
+/// What a maximum's terms are taken relative to: of nothing yet, to anything.
+__device__ __forceinline__ float origin_of(float maximum) {
+  return maximum == -INFINITY ? 0.0F : maximum;
+}
+
+/// A block's item for one KV head.
+struct Work {
+  SteadyItem item;
+  int kv_head;
+  int last;   // position that the last row sees
+  int pages;  // of the item's parts, as far as the last row sees
+
+  __device__ Work(const SteadyPass& pass, int block)
+      : item(pass.items[block / pass.kv_heads]),
+        kv_head(block % pass.kv_heads),
+        last(item.position + item.rows - 1),
+        pages(min(last / page + 1 - first_page(), item.parts * steady_part_pages)) {}
+
+  __device__ std::int32_t table() const { return item.table; }
+  __device__ int first_page() const { return item.first_part * steady_part_pages; }
+  /// Positions of a page, counted from the item's first, that the last row sees.
+  __device__ int positions_of(int in_item) const {
+    return min(last + 1 - (first_page() + in_item) * page, page);
+  }
+  __device__ std::int64_t slot(const SteadyPass& pass, int part) const {
+    return std::int64_t{item.slot + part} * pass.kv_heads + kv_head;
+  }
+  /// Columns that are queries of the item's rows.
+  __device__ int used(const SteadyPass& pass) const { return item.rows * pass.group; }
+  /// Where column c's head of its row is, in heads of q and of the output.
+  __device__ std::int64_t head(const SteadyPass& pass, int column) const {
+    const std::int64_t row = item.row + column / pass.group;
+    return (row * pass.kv_heads + kv_head) * pass.group + column % pass.group;
+  }
+};
+
+/// The online softmax of a strand of one part, for 8 columns: of columns 2 (lane % 4) and the next,
+/// the scores' maximum and this lane's share of their total; of all columns, sums[c][w] has the
+/// elements 64 c + 8 (lane / 4) + 2 w and the next, each for both columns.
+template <int dim>
+struct StrandSoftmax {
+  static constexpr int units = dim / 64;  // 16 bytes of each of 8 lanes
+
+  float maximum[2], total[2];
+  float sums[units][4][4];
+
+  __device__ void clear() {
+    maximum[0] = maximum[1] = -INFINITY;
+    total[0] = total[1] = 0.0F;
+#pragma unroll
+    for (int c = 0; c < units; ++c) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+#pragma unroll
+        for (float& sum : sums[c][w]) sum = 0.0F;
+      }
+    }
+  }
+
+  /// `scores`: of positions lane / 4 (two columns) and lane / 4 + 8; makes them their terms.
+  __device__ void add_scores(float (&scores)[4]) {
+    float now[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(scores[i], scores[2 + i])));
+    }
+    if (__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) {
+      // 1 for a column whose maximum stays.
+      const float shrink[2] = {exp2f(__fsub_rn(maximum[0], origin_of(now[0]))),
+                               exp2f(__fsub_rn(maximum[1], origin_of(now[1])))};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        total[i] = __fmul_rn(total[i], shrink[i]);
+        maximum[i] = now[i];
+      }
+#pragma unroll
+      for (int c = 0; c < units; ++c) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[c][w][i] = __fmul_rn(sums[c][w][i], shrink[i % 2]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[i] = exp2f(__fsub_rn(scores[i], origin_of(maximum[i % 2])));
+      total[i % 2] = __fadd_rn(total[i % 2], scores[i]);
+    }
+  }
+
+  /// values[i]: elements of position 2 (lane % 4) + i % 2 + 8 (i / 2).
+  __device__ void add_values(const float (&terms)[4], const uint4 (&values)[4][units]) {
+    const std::uint32_t low = transposed(terms[0], terms[1]), high = transposed(terms[2], terms[3]);
+    constexpr unsigned even = 0x5410, odd = 0x7632;
+#pragma unroll
+    for (int c = 0; c < units; ++c) {
+      const uint4 a = word_pairs(values[0][c], values[1][c], even),
+                  b = word_pairs(values[0][c], values[1][c], odd),
+                  e = word_pairs(values[2][c], values[3][c], even),
+                  f = word_pairs(values[2][c], values[3][c], odd);
+      multiply_add(sums[c][0], a.x, b.x, e.x, f.x, low, high);
+      multiply_add(sums[c][1], a.y, b.y, e.y, f.y, low, high);
+      multiply_add(sums[c][2], a.z, b.z, e.z, f.z, low, high);
+      multiply_add(sums[c][3], a.w, b.w, e.w, f.w, low, high);
+    }
+  }
+
+  /// To scales[column] and to `pitch` floats of each column, of 8 columns.
+  __device__ __forceinline__ void store(float2* scales, float* to, int pitch) const {
+    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = 2 * fourth + i;
+      const float all = sum_of_column(total[i]);
+      if (eighth == 0) scales[column] = {maximum[i], all};
+#pragma unroll
+      for (int c = 0; c < units; ++c) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          float* const at = to + column * pitch + 64 * c + 8 * eighth + 2 * w;
+          *reinterpret_cast<float2*>(at) = {sums[c][w][i], sums[c][w][2 + i]};
+        }
+      }
+    }
+  }
+};
+
+/// Four elements of a column's sum, with its maximum and total: of nothing, a part, or all.
+struct Sum {
+  float4 sum{};
+  float total = 0.0F;
+  float maximum = -INFINITY;
+
+  /// Adds one of several whose common maximum is known.
+  __device__ __forceinline__ void add_below(float common, float2 scale, float4 of) {
+    const float weight = exp2f(__fsub_rn(scale.x, common));  // of nothing: 0
+    maximum = common;
+    total = __fmaf_rn(weight, scale.y, total);
+    sum.x = __fmaf_rn(weight, of.x, sum.x);
+    sum.y = __fmaf_rn(weight, of.y, sum.y);
+    sum.z = __fmaf_rn(weight, of.z, sum.z);
+    sum.w = __fmaf_rn(weight, of.w, sum.w);
+  }
+
+  /// Adds the next part, which is one that the row sees.
+  __device__ __forceinline__ void add_part(const Sum& part) {
+    const float now = fmaxf(maximum, part.maximum);
+    const float own = exp2f(__fsub_rn(maximum, now)), other = exp2f(__fsub_rn(part.maximum, now));
+    maximum = now;
+    total = __fmaf_rn(other, part.total, __fmul_rn(own, total));
+    sum.x = __fmaf_rn(other, part.sum.x, __fmul_rn(own, sum.x));
+    sum.y = __fmaf_rn(other, part.sum.y, __fmul_rn(own, sum.y));
+    sum.z = __fmaf_rn(other, part.sum.z, __fmul_rn(own, sum.z));
+    sum.w = __fmaf_rn(other, part.sum.w, __fmul_rn(own, sum.w));
+  }
+
+  __device__ __forceinline__ void write(bf16* to) const {
+    auto* const pairs = reinterpret_cast<__nv_bfloat162*>(to);
+    pairs[0] = __floats2bfloat162_rn(__fdiv_rn(sum.x, total), __fdiv_rn(sum.y, total));
+    pairs[1] = __floats2bfloat162_rn(__fdiv_rn(sum.z, total), __fdiv_rn(sum.w, total));
+  }
+};
+
+/// Called by the whole block, which has written its parts of some rows: whether all items of these
+/// have. `is_last` is shared memory.
+__device__ __forceinline__ bool is_last_item(const SteadyPass& pass, const Work& work,
+                                             bool& is_last) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const auto last = static_cast<unsigned>(work.item.items - 1);
+    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
+  }
+  __syncthreads();
+  return is_last;
+}
+
+/// Called by the whole block that ended last: puts the parts of its rows together.
+template <int dim, int columns>
+__device__ void join_parts(const SteadyPass& pass, const Work& work) {
+  constexpr int quads = dim / 4;
+  for (int i = threadIdx.x; i < work.item.rows * pass.group * quads; i += threads) {
+    const int column = i / quads, element = i % quads * 4;
+    const int parts = (work.item.position + column / pass.group) / (steady_part_pages * page) + 1;
+    Sum all;
+    for (int p = 0; p < parts; ++p) {
+      const std::int64_t from = work.slot(pass, p) * columns + column;
+      const float2 scale = __ldcg(pass.scales + from);
+      const Sum part{__ldcg(reinterpret_cast<const float4*>(pass.sums + from * dim + element)),
+                     scale.y, scale.x};
+      all.add_part(part);
+    }
+    all.write(pass.out + work.head(pass, column) * dim + element);
+  }
+}
+
+/// The columns of an item as a lane multiplies them: 16 bytes of each chunk of the query that is
+/// column lane / 4 of a tile, zeros behind the last, and of columns 2 (lane % 4) and the next the
+/// last position that they see.
+template <int dim, int tiles>
+struct Columns {
+  static constexpr int chunks = dim / 32;
+
+  uint4 query[tiles][chunks];
+  int limit[tiles][2];
+
+  __device__ __forceinline__ void read(const SteadyPass& pass, const Work& work) {
+    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      const int column = t * tile_columns + eighth;
+#pragma unroll
+      for (int j = 0; j < chunks; ++j) {
+        const bf16* const from = pass.q + work.head(pass, column) * dim + (fourth + 4 * j) * 8;
+        query[t][j] = column < work.used(pass) ? *reinterpret_cast<const uint4*>(from) : uint4{};
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        limit[t][i] =
+            min(work.item.position + (t * tile_columns + 2 * fourth + i) / pass.group, work.last);
+      }
+    }
+  }
+};
+
+/// Adds the page of `turn`, in whose place the one `stages` turns later is requested.
+template <int dim, int tiles, class Queue>
+__device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& work, float scale,
+                                         const Columns<dim, tiles>& of,
+                                         StrandSoftmax<dim> (&softmax)[tiles]) {
+  constexpr int units = dim / 64, row_units = dim / 8;
+  const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+  // Rows behind the last position hold anything: the last one stands for them, at weight 0.
+  const int in_item = queue.page_of(turn), there = work.positions_of(in_item);
+  const int first_position = (work.first_page() + in_item) * page;
+  const auto row = [&](const uint4* first, int position) {
+    return first + min(position, there - 1) * row_units;
+  };
+  const uint4* const top = row(queue.keys(turn), eighth) + fourth;
+  const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
+  queue.wait(turn);
+  float scores[tiles][4] = {};
+#pragma unroll
+  for (int j = 0; j < of.chunks; ++j) {
+    const uint4 a = top[4 * j], b = bottom[4 * j];
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      multiply_add(scores[t], a.x, b.x, a.y, b.y, of.query[t][j].x, of.query[t][j].y);
+      multiply_add(scores[t], a.z, b.z, a.w, b.w, of.query[t][j].z, of.query[t][j].w);
+    }
+  }
+  uint4 values[4][units];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4* const from = row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
+#pragma unroll
+    for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
+  }
+  __syncwarp();  // all have read the page: the next may take its place
+  queue.request(turn + stages);
+#pragma unroll
+  for (int t = 0; t < tiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int position = first_position + eighth + 8 * (i / 2);
+      scores[t][i] = position <= of.limit[t][i % 2] ? __fmul_rn(scores[t][i], scale) : -INFINITY;
+    }
+    softmax[t].add_scores(scores[t]);
+    softmax[t].add_values(scores[t], values);
+  }
+}
+
+/// Four elements of a column, from the four strands of a part.
+template <int columns>
+__device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][columns],
+                                              const float* staged, int pitch, int column,
+                                              int element) {
+  float maximum = -INFINITY;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, scales[w][column].x);
+  Sum sum;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    const float* const from = staged + (w * columns + column) * pitch + element;
+    sum.add_below(maximum, scales[w][column], *reinterpret_cast<const float4*>(from));
+  }
+  return sum;
+}
+
+/// A block per item and KV head.
+template <int dim, int tiles>
+__global__ void __launch_bounds__(threads, steady_blocks)
+    attend_rows_steadily(const __grid_constant__ SteadyPass pass) {
+#if __CUDA_ARCH__ >= 900
+  using Queue = PageQueue<dim, page, warps, stages, SteadyPass, Work>;
+  constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
+  constexpr int each = columns * quads / threads;  // elements by fours that a thread joins
+  extern __shared__ __align__(128) uint4 memory[];
+  __shared__ std::uint64_t barriers[warps][stages];
+  __shared__ float2 scales[warps][columns];
+  __shared__ bool is_last;
+  let_next_kernel_start();
+  // The plan has been there since before this pass; pages may be another sequence's new ones.
+  const Work work(pass, blockIdx.x);
+  if (work.item.rows == 0) return;
+  const int warp = threadIdx.x / 32, used = work.used(pass);
+  auto* const staged = reinterpret_cast<float*>(memory + warps * stages * 2 * Queue::units);
+  Queue queue(pass, work, memory + warp * stages * 2 * Queue::units, barriers[warp]);
+  wait_for_kernels_before();
+#pragma unroll
+  for (int turn = 0; turn < stages; ++turn) queue.request(turn);
+  Columns<dim, tiles> of;
+  of.read(pass, work);
+
+  Sum joined[each];
+  for (int part = 0; part < work.item.parts; ++part) {
+    StrandSoftmax<dim> softmax[tiles];
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) softmax[t].clear();
+    const int end = min(queue.size(), (part + 1) * part_turns);
+    for (int turn = part * part_turns; turn < end; ++turn) {
+      add_page(queue, turn, work, pass.scale, of, softmax);
+    }
+    __syncthreads();  // the strands of the part before have been joined
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      const int column = t * tile_columns;
+      softmax[t].store(&scales[warp][column], staged + (warp * columns + column) * pitch, pitch);
+    }
+    __syncthreads();
+    const int first_position = (work.item.first_part + part) * steady_part_pages * page;
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+      const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
+      // A row does not see the parts behind it.
+      if (column >= used || first_position > work.item.position + column / pass.group) continue;
+      const Sum sum = sum_of_strands(scales, staged, pitch, column, element);
+      if (work.item.items == 1) {
+        joined[e].add_part(sum);
+        continue;
+      }
+      const std::int64_t to = work.slot(pass, work.item.first_part + part) * columns + column;
+      __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), sum.sum);
+      if (element == 0) __stcg(pass.scales + to, make_float2(sum.maximum, sum.total));
+    }
+  }
+  if (work.item.items > 1) {
+    if (!is_last_item(pass, work, is_last)) return;
+    __threadfence();
+    join_parts<dim, columns>(pass, work);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < each; ++e) {
+    const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
+    if (column < used) joined[e].write(pass.out + work.head(pass, column) * dim + element);
+  }
+#endif
+}
+
+template <int dim, int tiles>
+cudaError_t launch(const SteadyPass& pass, cudaStream_t stream) {
+  constexpr int columns = tiles * tile_columns;
+  constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16)) +
+                        warps * columns * (dim + 8) * static_cast<int>(sizeof(float));
+  const auto kernel = attend_rows_steadily<dim, tiles>;
+  // Of this thread's device: another one's kernel has its own.
+  const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (allowed != cudaSuccess) return allowed;
+  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.kv_heads)), threads, bytes};
+  return launch_early(kernel, grid, stream, pass);
+}
+
+}  // namespace
+}  // namespace cuda
+
+cudaError_t attend_steadily(const SteadyPass& pass, SteadyColumns columns, int head_dim,
+                            cudaStream_t stream) {
+  if (columns == SteadyColumns::eight) {
+    return head_dim == 64 ? cuda::launch<64, 1>(pass, stream) : cuda::launch<128, 1>(pass, stream);
+  }
+  return head_dim == 64 ? cuda::launch<64, 2>(pass, stream) : cuda::launch<128, 2>(pass, stream);
+}
+
+}  // namespace troupe

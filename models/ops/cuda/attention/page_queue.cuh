@@ -1,0 +1,72 @@
+// Keys and values of attention, read by bulk copies.
+#pragma once
+
+#include <cstdint>
+
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+
+namespace troupe::cuda {
+
+/// A warp's pages of `page` positions, every `warps`-th of what its block does, on their way to
+/// shared memory: the keys of a page, then its values. `work` says where in the row's context that
+/// begins (first_page), where the row's block table does (table), how many pages there are and how
+/// many positions a page has, and whose KV head they are of.
+template <int dim, int page, int warps, int stages, class Pass, class Work>
+class PageQueue {
+ public:
+  using Element = typename Pass::Element;
+  static constexpr int units = page * dim / 8;  // of 16 bytes, in keys or in values
+
+  __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers)
+      : pass_(pass),
+        work_(work),
+        memory_(memory),
+        barriers_(shared_address(barriers)),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32),
+        size_(work.pages > warp_ ? (work.pages - warp_ + warps - 1) / warps : 0) {
+    if (lane_ == 0) {
+      for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
+      show_barriers();
+    }
+    __syncwarp();
+  }
+  __device__ int size() const { return size_; }
+  __device__ int page_of(int turn) const { return warp_ + turn * warps; }
+
+  /// Begins to copy the page of `turn`. Turns are requested in order, each once.
+  __device__ void request(int turn) {
+    if (turn >= size_) return;
+    const int pages_per_block = pass_.pages_per_block;
+    if (turn % 32 == 0 && turn + lane_ < size_) {
+      const int in_row = work_.first_page() + page_of(turn + lane_);
+      blocks_ = pass_.tables[work_.table() + in_row / pages_per_block];
+    }
+    const std::int64_t block = __shfl_sync(~0U, blocks_, turn % 32);
+    if (lane_ != 0) return;
+    const int in_block = (work_.first_page() + page_of(turn)) % pages_per_block;
+    const std::int64_t at =
+        ((block * pass_.kv_heads + work_.kv_head) * pages_per_block + in_block) * page * dim;
+    const std::uint32_t bytes = work_.positions_of(page_of(turn)) * dim * sizeof(Element);
+    const std::uint32_t barrier = barriers_ + turn % stages * 8;
+    expect_bytes(barrier, 2 * bytes);
+    copy_bulk(shared_address(keys(turn)), pass_.keys + at, bytes, barrier);
+    copy_bulk(shared_address(values(turn)), pass_.values + at, bytes, barrier);
+  }
+  /// Waits until the page of `turn` is there.
+  __device__ void wait(int turn) const {
+    wait_for_bytes(barriers_ + turn % stages * 8, turn / stages % 2);
+  }
+  __device__ uint4* keys(int turn) const { return memory_ + turn % stages * 2 * units; }
+  __device__ uint4* values(int turn) const { return keys(turn) + units; }
+
+ private:
+  const Pass& pass_;
+  const Work& work_;
+  uint4* memory_;
+  std::uint32_t barriers_;
+  int lane_, warp_, size_;
+  std::int32_t blocks_ = 0;  // of the lane's turn among 32
+};
+
+}  // namespace troupe::cuda

@@ -1,0 +1,330 @@
+// Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever is stored.
+#include "models/ops/cuda/common/vec8.cuh"
+#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int row_threads = 256;
+
+template <class T, class Out>
+__global__ void embed_rows(const T* table, std::int64_t vocab, const std::int32_t* ids,
+                           std::int64_t vocab_begin, std::int64_t width, Out* out) {
+  const std::int64_t row = ids[blockIdx.x] - vocab_begin;
+  const bool local = row >= 0 && row < vocab;
+  Out* to = out + blockIdx.x * width;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    store(to + i, local ? load(table + row * width + i) + 0.0F : 0.0F);  // makes -0 a +0
+  }
+}
+
+/// With `x` adds it to the residual first; without, `residual` is only read.
+template <class T, class X, bool adds>
+__global__ void norm_rows(T* residual, const X* x, const float* weight, float eps,
+                          std::int64_t width, T* out) {
+  T* row = residual + blockIdx.x * width;
+  float squares = 0.0F;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    if constexpr (adds) store(row + i, load(row + i) + load(x + blockIdx.x * width + i));
+    const float value = load(row + i);
+    squares += value * value;
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    store(out + blockIdx.x * width + i, load(row + i) * scale * weight[i]);
+  }
+}
+
+constexpr std::int64_t max_unit_width = 1024 * unit;
+
+/// embed_rows, a unit a thread. Grid: rows, and parts of their width.
+template <class T, class Out>
+__global__ void embed_units(const T* table, std::int64_t vocab, const std::int32_t* ids,
+                            std::int64_t vocab_begin, int width, Out* out) {
+  begin_early_kernel();
+  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * unit;
+  if (column >= width) return;
+  const std::int64_t row = ids[blockIdx.x] - vocab_begin;
+  float values[unit] = {};
+  if (row >= 0 && row < vocab) load_unit(table + row * width + column, values);
+#pragma unroll
+  for (float& value : values) value += 0.0F;  // makes -0 a +0
+  store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
+}
+
+/// norm_rows for rows that a block holds in its registers, a unit a thread.
+template <class T, class X, bool adds>
+__global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
+                           T* out) {
+  const int column = threadIdx.x * unit;
+  const std::int64_t at = std::int64_t{blockIdx.x} * width + column;
+  const bool there = column < width;
+  float values[unit] = {}, weights[unit];
+  let_next_kernel_start();
+  if (there) load_unit(weight + column, weights);
+  wait_for_kernels_before();
+  float squares = 0.0F;
+  if (there) {
+    load_unit(residual + at, values);
+    if constexpr (adds) {
+      float added[unit];
+      load_unit(x + at, added);
+#pragma unroll
+      for (int i = 0; i < unit; ++i) {
+        T sum;
+        store(&sum, values[i] + added[i]);
+        values[i] = load(&sum);
+      }
+      store_unit(residual + at, values);
+    }
+#pragma unroll
+    for (const float value : values) squares += value * value;
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
+  if (!there) return;
+#pragma unroll
+  for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
+  store_unit(out + at, values);
+}
+
+/// Grid: rows, and parts of their width.
+template <class T>
+__global__ void silu_mul_units(const T* gate_up, int inner, T* out) {
+  begin_early_kernel();
+  const int column = (blockIdx.y * blockDim.x + threadIdx.x) * unit;
+  if (column >= inner) return;
+  const T* row = gate_up + std::int64_t{blockIdx.x} * 2 * inner + column;
+  float gates[unit], ups[unit];
+  load_unit(row, gates);
+  load_unit(row + inner, ups);
+#pragma unroll
+  for (int i = 0; i < unit; ++i) gates[i] = gates[i] / (1.0F + expf(-gates[i])) * ups[i];
+  store_unit(out + std::int64_t{blockIdx.x} * inner + column, gates);
+}
+
+/// Whether a tensor's rows of `width` are made of units that lie where they may be read at once.
+bool has_units(const Tensor& tensor, std::int64_t width) {
+  return width % unit == 0 && reinterpret_cast<std::uintptr_t>(tensor.data()) % 16 == 0;
+}
+
+unsigned unit_threads(std::int64_t width) {
+  return static_cast<unsigned>((width / unit + 31) / 32 * 32);
+}
+
+template <class T, class X>
+__global__ void add_elements(T* to, const X* x, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) store(to + i, load(to + i) + load(x + i));
+}
+
+template <class T>
+__global__ void add_bias_rows(T* x, const float* bias, std::int64_t width, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) store(x + i, load(x + i) + bias[i % width]);
+}
+
+template <class T>
+__global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t count, T* out) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const T* row = gate_up + i / inner * 2 * inner;
+  const float gate = load(row + i % inner);
+  store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
+}
+
+__global__ void take_chosen_ids(const std::int32_t* chosen, std::int64_t count, std::int32_t* ids) {
+  begin_early_kernel();
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count && ids[i] < 0) ids[i] = max(chosen[-1 - ids[i]], 0);
+}
+
+/// The order of parallel/collectives/tree_sum.hpp: sums of powers of two, largest first, folded
+/// from the last.
+__global__ void tree_sum_parts(const float* x, int parts, std::int64_t count, float* out) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float sums[16];
+  int held = 0;
+  for (int part = 0; part < parts; ++part) {
+    sums[held++] = x[part * count + i];
+    for (int done = part + 1; done % 2 == 0; done /= 2, --held) sums[held - 2] += sums[held - 1];
+  }
+  for (; held > 1; --held) sums[held - 2] += sums[held - 1];
+  out[i] = sums[0];
+}
+
+template <class Unit>
+__global__ void gather_units(const Unit* x, const std::int32_t* rows, std::int64_t width,
+                             Unit* out) {
+  const Unit* from = x + std::int64_t{rows[blockIdx.x]} * width;
+  Unit* to = out + blockIdx.x * width;
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[i];
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                    const Tensor& out) {
+  if (out.empty()) return;
+  with_type(table.dtype(), [&](auto* stored) {
+    with_type(out.dtype(), [&](auto* activation) {
+      using Stored = element<decltype(stored)>;
+      using T = element<decltype(activation)>;
+      if (has_units(table, out[1]) && has_units(out, out[1])) {
+        const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * row_threads));
+        check(
+            launch_early(embed_units<Stored, T>, {grid, row_threads}, stream(),
+                         static_cast<const Stored*>(table.data()), table[0], ids.as<std::int32_t>(),
+                         vocab_begin, static_cast<int>(out[1]), static_cast<T*>(out.data())),
+            "embed");
+        return;
+      }
+      embed_rows<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
+          static_cast<const Stored*>(table.data()), table[0], ids.as<std::int32_t>(), vocab_begin,
+          out[1], static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("embed");
+}
+
+void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+  if (x.empty()) return;
+  const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+                     has_units(weight, x[1]);
+  with_type(x.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    if (units) {
+      check(launch_early(norm_units<T, float, false>,
+                         {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
+                         static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
+                         static_cast<int>(x[1]), static_cast<T*>(out.data())),
+            "rms_norm");
+      return;
+    }
+    norm_rows<T, float, false><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
+        static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps, x[1],
+        static_cast<T*>(out.data()));
+  });
+  check_launch("rms_norm");
+}
+
+void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
+                           const Tensor& out) {
+  if (x.empty()) return;
+  const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
+                     has_units(residual, x[1]) && has_units(weight, x[1]);
+  with_type(residual.dtype(), [&](auto* type) {
+    with_type(x.dtype(), [&](auto* added) {
+      using T = element<decltype(type)>;
+      using X = element<decltype(added)>;
+      if (units) {
+        check(launch_early(
+                  norm_units<T, X, true>, {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])},
+                  stream(), static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
+                  weight.as<float>(), eps, static_cast<int>(x[1]), static_cast<T*>(out.data())),
+              "add_rms_norm");
+        return;
+      }
+      norm_rows<T, X, true><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
+          static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), weight.as<float>(),
+          eps, x[1], static_cast<T*>(out.data()));
+    });
+  });
+  check_launch("add_rms_norm");
+}
+
+void CudaOps::add(const Tensor& residual, const Tensor& x) {
+  if (x.empty()) return;
+  with_type(residual.dtype(), [&](auto* type) {
+    with_type(x.dtype(), [&](auto* added) {
+      using T = element<decltype(type)>;
+      using X = element<decltype(added)>;
+      add_elements<<<blocks_of(x.elements(), row_threads), row_threads, 0, stream()>>>(
+          static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), x.elements());
+    });
+  });
+  check_launch("add");
+}
+
+void CudaOps::add_bias(const Tensor& x, const Tensor& bias) {
+  if (x.empty()) return;
+  with_type(x.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    add_bias_rows<<<blocks_of(x.elements(), row_threads), row_threads, 0, stream()>>>(
+        static_cast<T*>(x.data()), bias.as<float>(), x[1], x.elements());
+  });
+  check_launch("add_bias");
+}
+
+void CudaOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
+  if (out.empty()) return;
+  with_type(out.dtype(), [&](auto* type) {
+    using T = element<decltype(type)>;
+    if (has_units(gate_up, out[1]) && has_units(out, out[1])) {
+      const dim3 grid(static_cast<unsigned>(out[0]), blocks_of(out[1], unit * row_threads));
+      check(launch_early(silu_mul_units<T>, {grid, row_threads}, stream(),
+                         static_cast<const T*>(gate_up.data()), static_cast<int>(out[1]),
+                         static_cast<T*>(out.data())),
+            "silu_mul");
+      return;
+    }
+    silu_mul_rows<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
+        static_cast<const T*>(gate_up.data()), out[1], out.elements(), static_cast<T*>(out.data()));
+  });
+  check_launch("silu_mul");
+}
+
+void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
+  if (out.empty()) return;
+  tree_sum_parts<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
+      x.as<float>(), static_cast<int>(x.elements() / out.elements()), out.elements(),
+      out.as<float>());
+  check_launch("tree_sum");
+}
+
+void CudaOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
+  if (ids.empty()) return;
+  check(launch_early(take_chosen_ids, {blocks_of(ids.elements(), row_threads), row_threads},
+                     stream(), chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>()),
+        "take_chosen");
+}
+
+void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
+  if (out.empty()) return;
+  const std::int64_t bytes = static_cast<std::int64_t>(out.bytes()) / out[0];
+  const auto gather = [&](auto unit) {
+    using Unit = decltype(unit);
+    gather_units<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
+        static_cast<const Unit*>(x.data()), rows.as<std::int32_t>(),
+        bytes / static_cast<std::int64_t>(sizeof(Unit)), static_cast<Unit*>(out.data()));
+  };
+  if (bytes % 16 == 0) {
+    gather(uint4{});
+  } else if (bytes % 4 == 0) {
+    gather(std::uint32_t{});
+  } else {
+    gather(std::uint16_t{});
+  }
+  check_launch("gather_rows");
+}
+
+void CudaOps::join_columns(const Tensor& parts, const Tensor& out) {
+  if (out.empty()) return;
+  const auto rows = static_cast<std::size_t>(out[0]);
+  const std::size_t width = parts.bytes() / static_cast<std::size_t>(parts[0]);
+  const std::size_t row = out.bytes() / rows;
+  for (std::size_t done = 0, part = 0; done < row; done += width, ++part) {
+    check(cudaMemcpy2DAsync(static_cast<char*>(out.data()) + done, row,
+                            static_cast<const char*>(parts.data()) + part * rows * width, width,
+                            std::min(width, row - done), rows, cudaMemcpyDeviceToDevice, stream()),
+          "join_columns");
+  }
+}
+
+}  // namespace troupe

@@ -1,7 +1,0 @@
-#include "models/ops/cuda/flash_launch.cuh"
-
-namespace troupe::flash {
-
-template cudaError_t launch<64>(std::int64_t, const Parameters&, Element*, float*, cudaStream_t);
-
-}  // namespace troupe::flash

@@ -1,0 +1,302 @@
+// Products of the rows of a decode batch on Hopper's tensor cores (wgmma): one warp has the copy
+// engine bring tiles of weights and rows to shared memory, groups of four warps multiply them.
+#include <algorithm>
+
+#include "models/ops/cuda/common/cluster.cuh"
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/tensor_map.hpp"
+#include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int max_rows = 128;
+constexpr int group_threads = 128;
+constexpr int group_rows = 64;  // of the weight
+constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;  // of a tile in shared memory
+constexpr int alignment = 1024;
+constexpr int max_stages = 8;
+constexpr int max_shared = 226 * 1024;  // of a block, besides the barriers
+constexpr int multiprocessors = 132;    // of H100 and H200
+constexpr int max_parts = 4;
+
+/// `groups` groups multiply 64 rows of the weight each with `rows` rows of x.
+template <int groups_, int rows_>
+struct Tiling {
+  static constexpr int groups = groups_, rows = rows_;
+  static constexpr int consumers = groups * group_threads, threads = consumers + 32;
+  static constexpr int weight_bytes = groups * group_rows * row_bytes;
+  static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
+  static constexpr int stages = std::min(max_stages, (max_shared - alignment) / stage_bytes);
+  static constexpr int sums = rows / 2;  // that a thread has
+  static constexpr int quads = rows / 8;
+  static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
+};
+
+enum class Output { bf16, f32, gated };
+
+struct Product {
+  CUtensorMap weight, x;
+  void* out;
+  int rows, width, k_steps;  // width: of out
+  Output output;
+};
+
+__device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf(-gate)); }
+
+/// Writes the sums of a thread for the rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the
+/// weight, eight apart, the upper of which is row `at` of its tile plus lane / 4.
+__device__ __forceinline__ void store_quad(const Product& product, int quad, int at, float4 sums) {
+  const int lane = threadIdx.x % 32;
+  const int row = 8 * quad + lane % 4 * 2;
+  const std::size_t width = product.width;
+  if (product.output == Output::f32) {
+    auto* const out = static_cast<float*>(product.out);
+    const int column = at + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (row + i >= product.rows) break;
+      float* const to = out + (row + i) * width + column;
+      if (column < product.width) to[0] = i == 0 ? sums.x : sums.y;
+      if (column + 8 < product.width) to[8] = i == 0 ? sums.z : sums.w;
+    }
+    return;
+  }
+  // Two lanes exchange halves, so that each writes two columns of one row.
+  const bool even = lane / 4 % 2 == 0;
+  const int own_row = even ? row : row + 1;
+  auto* const out = static_cast<bf16*>(product.out);
+  const auto store_pair = [&](float first, float second, int column) {
+    const float got = __shfl_xor_sync(~0U, even ? second : first, 4);
+    if (own_row >= product.rows || column >= product.width) return;
+    *reinterpret_cast<__nv_bfloat162*>(out + own_row * width + column) =
+        even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
+  };
+  const int pair = lane / 8 * 2;
+  if (product.output == Output::gated) {
+    store_pair(silu(sums.x) * sums.z, silu(sums.y) * sums.w, at / 2 + pair);
+  } else {
+    store_pair(sums.x, sums.y, at + pair);
+    store_pair(sums.z, sums.w, at + 8 + pair);
+  }
+}
+
+/// Has the copy engine bring this block's part of k, `steps` steps from `first` on. By one thread.
+template <class T>
+__device__ void copy_tiles(const Product& product, int first, int steps, std::uint32_t stages_at,
+                           std::uint32_t full, std::uint32_t empty) {
+  // Rows of the weight come by eights, gated ones from both halves in turn.
+  const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
+  const int tile = product.output == Output::gated ? eights / 2 : eights;
+  const auto copy_weights = [&](int step, int stage) {
+    expect_bytes(full + 8 * stage, T::stage_bytes);
+    copy_box(stages_at + stage * T::stage_bytes, &product.weight, (first + step) * tile_k, 0, 0,
+             tile, 0, full + 8 * stage);
+  };
+  const auto copy_rows = [&](int step, int stage) {
+    copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &product.x,
+             (first + step) * tile_k, 0, 0, 0, 0, full + 8 * stage);
+  };
+  const int ahead = min(steps, T::stages);
+  for (int step = 0; step < ahead; ++step) copy_weights(step, step);
+  wait_for_kernels_before();
+  for (int step = 0; step < ahead; ++step) copy_rows(step, step);
+  for (int step = ahead; step < steps; ++step) {
+    const int stage = step % T::stages;
+    wait_for_bytes(empty + 8 * stage, (step / T::stages - 1) % 2);
+    copy_weights(step, stage);
+    copy_rows(step, stage);
+  }
+}
+
+/// This group's sums over the block's part of k.
+template <class T>
+__device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
+                               std::uint32_t empty, float (&sums)[T::sums]) {
+  const int group = __shfl_sync(~0U, threadIdx.x / group_threads, 0);
+#pragma unroll
+  for (float& sum : sums) sum = 0.0F;
+  int stage = 0, before = 0;
+  std::uint32_t odd = 0;
+  for (int step = 0; step < steps; ++step) {
+    wait_for_bytes(full + 8 * stage, odd);
+    const std::uint32_t at = stages_at + stage * T::stage_bytes;
+    const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
+    const std::uint64_t right = tile_descriptor(at + T::weight_bytes);
+    pin(sums);
+    open_products();
+#pragma unroll
+    for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+    close_products();
+    // The products of the step before have ended, so its stage may be written to.
+    wait_for_products<1>();
+    if (step > 0 && threadIdx.x % 32 == 0) arrive(empty + 8 * before);
+    before = stage;
+    if (++stage == T::stages) {
+      stage = 0;
+      odd ^= 1;
+    }
+  }
+  wait_for_products<0>();
+  pin(sums);
+}
+
+/// Grid: parts of k, a cluster of them for each tile of the weight's rows.
+template <class T>
+__global__ void __launch_bounds__(T::threads, 1)
+    multiply_batch(const __grid_constant__ Product product) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char shared[];
+  __shared__ std::uint64_t full[T::stages], empty[T::stages];
+  const std::uint32_t begin = shared_address(shared);
+  const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
+  if (threadIdx.x == 0) {
+    for (std::uint64_t& barrier : full) open_barrier(shared_address(&barrier));
+    for (std::uint64_t& barrier : empty) open_barrier(shared_address(&barrier), T::groups * 4);
+    show_barriers();
+  }
+  __syncthreads();
+  const int parts = gridDim.x, part = blockIdx.x;
+  const int first = product.k_steps * part / parts;
+  const int steps = product.k_steps * (part + 1) / parts - first;
+  if (threadIdx.x >= T::consumers) {
+    if (threadIdx.x == T::consumers) {
+      copy_tiles<T>(product, first, steps, stages_at, shared_address(full), shared_address(empty));
+    }
+    __syncwarp();
+    // Not before its copies are asked for: blocks of the next kernel would crowd on multiprocessors
+    // that have none of this one.
+    let_next_kernel_start();
+    if (parts == 1) return;
+    meet_in_cluster();
+    meet_in_cluster();
+    return;
+  }
+  float sums[T::sums];
+  multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
+  const int warp = threadIdx.x / 32;
+  const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
+  const auto quad_of = [&](int quad) {
+    return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
+  };
+  if (parts == 1) {
+#pragma unroll
+    for (int quad = 0; quad < T::quads; ++quad) store_quad(product, quad, at, quad_of(quad));
+    return;
+  }
+  // The stages' memory takes the sums, once no group reads it: [quads][consumers].
+  auto* const own = reinterpret_cast<float4*>(shared + (stages_at - begin));
+  asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
+#pragma unroll
+  for (int quad = 0; quad < T::quads; ++quad) {
+    own[quad * T::consumers + threadIdx.x] = quad_of(quad);
+  }
+  meet_in_cluster();
+  const int end = T::quads * (part + 1) / parts;
+  for (int quad = T::quads * part / parts; quad < end; ++quad) {
+    float4 sum{};
+    for (int other = 0; other < parts; ++other) {
+      const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
+      sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
+    }
+    store_quad(product, quad, at, sum);
+  }
+  meet_in_cluster();  // none ends while others read its sums
+#endif
+}
+
+template <class T>
+cudaError_t launch(const BatchRowsProduct& wanted, int parts, cudaStream_t stream) {
+  const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
+  constexpr std::uint32_t eights = T::groups * group_rows / 8;
+  const TiledTensor weight = wanted.gated ? TiledTensor{wanted.weight,
+                                                        {k, 8, 2, n / 16, 1},
+                                                        {k, n / 2 * k, 8 * k, n * k},
+                                                        {tile_k, 8, 2, eights / 2, 1}}
+                                          : TiledTensor{wanted.weight,
+                                                        {k, 8, 1, n / 8, 1},
+                                                        {k, n * k, 8 * k, n * k},
+                                                        {tile_k, 8, 1, eights, 1}};
+  const auto rows = static_cast<std::uint64_t>(wanted.rows);
+  const TiledTensor x{
+      wanted.x, {k, rows, 1, 1, 1}, {k, rows * k, rows * k, rows * k}, {tile_k, T::rows, 1, 1, 1}};
+  Product product{};
+  if (!make_tensor_map(weight, product.weight) || !make_tensor_map(x, product.x)) {
+    return cudaErrorInvalidValue;
+  }
+  product.out = wanted.out;
+  product.rows = static_cast<int>(wanted.rows);
+  product.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
+  product.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
+  product.output = wanted.gated                     ? Output::gated
+                   : wanted.out_dtype == DType::f32 ? Output::f32
+                                                    : Output::bf16;
+  auto* const kernel = multiply_batch<T>;
+  constexpr std::size_t shared = alignment + std::size_t{T::stages} * T::stage_bytes;
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  if (allowed != cudaSuccess) return allowed;
+  const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
+  return launch_early_as(dim3(static_cast<unsigned>(parts)), kernel,
+                         {dim3(static_cast<unsigned>(parts), tiles), T::threads, shared}, stream,
+                         product);
+}
+
+/// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
+template <int groups, class Body>
+void with_rows(std::int64_t rows, Body&& body) {
+  if (rows <= 32) return body(Tiling<groups, 32>{});
+  if (rows <= 64) return body(Tiling<groups, 64>{});
+  if (rows <= 96) return body(Tiling<groups, 96>{});
+  return body(Tiling<groups, 128>{});
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+bool batch_rows_fit(const BatchRowsProduct& product) {
+  return TROUPE_HOPPER != 0 && product.rows <= max_rows && product.k % 8 == 0 &&
+         product.n % (product.gated ? 16 : 8) == 0;
+}
+
+BatchRowsTiling best_tiling(const BatchRowsProduct& product) {
+  // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
+  // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
+  // wait for each other's places.
+  const unsigned large_tiles = blocks_of(product.n, 3 * group_rows);
+  if (large_tiles > multiprocessors * 3 / 4) return {3, 1};
+  const auto tiles = static_cast<std::int64_t>(blocks_of(product.n, group_rows));
+  const std::int64_t steps = (product.k + tile_k - 1) / tile_k;
+  const std::int64_t parts =
+      std::min({multiprocessors / tiles, steps / 8, std::int64_t{max_parts}});
+  return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
+}
+
+bool batch_rows_suit(const BatchRowsProduct& product) {
+  if (!batch_rows_fit(product)) return false;
+  const BatchRowsTiling tiling = best_tiling(product);
+  // Tiles of two waves, such as a head's, are for libraries; two blocks of few rows fit on a
+  // multiprocessor.
+  const unsigned tiles = blocks_of(product.n, tiling.groups * group_rows);
+  if (tiles > multiprocessors) return tiling.groups == 1 && product.rows <= 32;
+  return product.rows <= (tiling == BatchRowsTiling{1, 1} ? 96 : 128);
+}
+
+cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling tiling,
+                                cudaStream_t stream) {
+  cudaError_t error = cudaErrorInvalidValue;
+  const auto run = [&](auto type) {
+    error = launch<decltype(type)>(product, tiling.parts, stream);
+  };
+  if (tiling.groups == 1) with_rows<1>(product.rows, run);
+  if (tiling.groups == 3) with_rows<3>(product.rows, run);
+  return error;
+}
+
+}  // namespace troupe

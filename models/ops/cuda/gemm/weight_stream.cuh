@@ -1,0 +1,176 @@
+// Weights of products of few rows on their way through shared memory: each warp has its own queue
+// of copies there, and waits for nobody but the memory.
+#pragma once
+
+#include <cstdint>
+
+#include "models/ops/cuda/common/mma_m16n8k16.cuh"
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+
+namespace troupe::cuda {
+
+constexpr int slab_rows = 16;     // of weights, that one instruction multiplies
+constexpr int max_rows_of_x = 8;  // likewise
+
+/// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, waited for,
+/// multiplied and released in order.
+template <int columns_, int stages>
+class SlabQueue {
+ public:
+  static constexpr int columns = columns_;
+  static constexpr int row_units = columns / 8;  // of 16 bytes
+  static constexpr int x_units = columns / 32;   // that a lane has of a row of x
+  static constexpr int slab_bytes = slab_rows * columns * static_cast<int>(sizeof(bf16));
+  /// What one warp needs of shared memory, at a multiple of 128.
+  static constexpr int bytes = stages * slab_bytes;
+
+  __device__ SlabQueue(unsigned char* memory, std::uint64_t (&barriers)[stages])
+      : memory_(memory), barriers_(shared_address(barriers)), lane_(threadIdx.x % 32) {
+    if (lane_ == 0) {
+      for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
+      show_barriers();
+    }
+    __syncwarp();
+  }
+
+  /// Lane r < 16 has where row r begins, of which `left` columns are there.
+  __device__ __forceinline__ void request(const bf16* row, int left) {
+    const auto row_bytes = static_cast<std::uint32_t>(min(left, columns) * sizeof(bf16));
+    const std::uint32_t barrier = barriers_ + 8 * to_;
+    if (lane_ == 0) expect_bytes(barrier, slab_rows * row_bytes);
+    __syncwarp();
+    if (lane_ < slab_rows) {
+      const std::uint32_t to = shared_address(memory_ + to_ * slab_bytes);
+      copy_bulk(to + lane_ * (slab_bytes / slab_rows), row, row_bytes, barrier);
+    }
+    advance(to_);
+  }
+  /// The columns from `column` on of tile `tile` of a map of tiles of 8 and 8 rows, zeros for those
+  /// that it does not have.
+  __device__ __forceinline__ void request(const CUtensorMap& map, int column, int tile) {
+    if (lane_ == 0) {
+      const std::uint32_t barrier = barriers_ + 8 * to_;
+      expect_bytes(barrier, slab_bytes);
+      copy_box(shared_address(memory_ + to_ * slab_bytes), &map, column, 0, 0, tile, 0, barrier);
+    }
+    advance(to_);
+  }
+  __device__ __forceinline__ void wait() const { wait_for_bytes(barriers_ + 8 * from_, turn_); }
+
+  /// Adds the slab's product with this lane's units of x to two chains: their sum has of weight row
+  /// l / 4 + 8 h and x row 2 (l % 4) + i at 2 h + i. `left` columns are there.
+  __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left, float (&even)[4],
+                                           float (&odd)[4]) const {
+    const int own = lane_ / 4, fourth = lane_ % 4;
+    // Eight lanes that read at a time have two rows, which would meet in the same banks: they read
+    // different halves of 128 bytes.
+    const int exchanged = own % 2;
+    const auto* const top =
+        reinterpret_cast<const uint4*>(memory_ + from_ * slab_bytes) + own * row_units + fourth;
+    const auto* const bottom = top + 8 * row_units;
+#pragma unroll
+    for (int i = 0; i < x_units; i += 2) {
+      const int first = 4 * i + 4 * exchanged, second = 4 * i + 4 - 4 * exchanged;
+      const uint4 a = top[first], b = top[second], c = bottom[first], d = bottom[second];
+      add(exchanged ? b : a, exchanged ? d : c, x[i], 32 * i + 8 * fourth < left, even, odd);
+      add(exchanged ? a : b, exchanged ? c : d, x[i + 1], 32 * i + 32 + 8 * fourth < left, even,
+          odd);
+    }
+  }
+  /// The slab has been read: the next request may take its place.
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    advance(from_);
+    if (from_ == 0) turn_ ^= 1;
+  }
+
+ private:
+  __device__ static __forceinline__ void advance(int& stage) {
+    stage = stage + 1 == stages ? 0 : stage + 1;
+  }
+  __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4& x, bool there,
+                                             float (&even)[4], float (&odd)[4]) {
+    if (!there) top = bottom = uint4{};  // memory that nothing was copied to holds anything
+    multiply_add(even, top.x, bottom.x, top.y, bottom.y, x.x, x.y);
+    multiply_add(odd, top.z, bottom.z, top.w, bottom.w, x.z, x.w);
+  }
+
+  unsigned char* memory_;
+  std::uint32_t barriers_;
+  int lane_, to_ = 0, from_ = 0;
+  std::uint32_t turn_ = 0;  // of the stages, odd or even
+};
+
+/// Reads this lane's units of a row of x, or zeros if it is null: `at` is the slab's first column
+/// of k.
+template <int units>
+__device__ __forceinline__ void read_x(const bf16* row, int at, int k, uint4 (&values)[units]) {
+  const int in_chunk = threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int i = 0; i < units; ++i) {
+    const int column = at + i * 32 + in_chunk;
+    const bool there = row != nullptr && column < k;
+    values[i] = there ? *reinterpret_cast<const uint4*>(row + column) : uint4{};
+  }
+}
+
+/// The parts that the warps of a block have of a tile's sums. The warp that comes last puts them
+/// together; the others are at the next tile meanwhile, but not at the one after it.
+template <int warps>
+struct TileSums {
+  static constexpr int tiles = 2;
+  unsigned arrived[tiles], done[tiles];
+
+  /// What `parts` of add() takes.
+  static constexpr int bytes(std::int64_t rows) {
+    return static_cast<int>(tiles * warps * slab_rows * rows * sizeof(float));
+  }
+  /// By all threads; then a barrier.
+  __device__ void open() {
+    if (threadIdx.x < tiles) arrived[threadIdx.x] = done[threadIdx.x] = 0;
+  }
+  /// By each of the first `of` warps for tile 0, 1, .. of the block, which has at most `rows` rows
+  /// of x. Calls finish(sum) in the warp that comes last, where sum(weight row, x row) adds in the
+  /// order of warps.
+  template <class Finish>
+  __device__ __forceinline__ void add(float* parts, int rows, int tile, int of,
+                                      const float (&even)[4], const float (&odd)[4],
+                                      const Finish& finish) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+    const int slot = tile % tiles, stride = slab_rows * rows;
+    const unsigned turn = tile / tiles;
+    float* const of_tile = parts + slot * warps * stride;
+    while (*static_cast<volatile unsigned*>(&done[slot]) != turn) {
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = lane % 4 * 2 + i;
+      if (row >= rows) break;
+      of_tile[warp * stride + own * rows + row] = even[i] + odd[i];
+      of_tile[warp * stride + (own + 8) * rows + row] = even[2 + i] + odd[2 + i];
+    }
+    __threadfence_block();
+    __syncwarp();
+    unsigned before = 0;
+    if (lane == 0) before = atomicAdd(&arrived[slot], 1U);
+    before = __shfl_sync(~0U, before, 0);
+    if (before + 1 != (turn + 1) * of) return;
+    __threadfence_block();
+    __syncwarp();  // what the first lane has seen, all have
+    finish([&](int weight_row, int row) {
+      const float* const first = of_tile + weight_row * rows + row;
+      float sum = *first;
+#pragma unroll
+      for (int w = 1; w < warps; ++w) {
+        if (w < of) sum += first[w * stride];
+      }
+      return sum;
+    });
+    __threadfence_block();
+    __syncwarp();
+    if (lane == 0) *static_cast<volatile unsigned*>(&done[slot]) = turn + 1;
+  }
+};
+
+}  // namespace troupe::cuda

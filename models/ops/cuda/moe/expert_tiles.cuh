@@ -1,0 +1,88 @@
+// What the kernels of experts' products share: the layout of a tile in shared memory, where the
+// tiles of all experts are, and the gate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/common/warp_scan.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+
+namespace troupe::cuda {
+
+constexpr int tile_k = 64;         // 128 bytes, which the swizzle is made for
+constexpr int row_bytes = 128;     // of a tile in shared memory
+constexpr int units = 8;           // of 16 bytes in such a row
+constexpr int unit_elements = 8;   // of bf16
+constexpr int alignment = 1024;    // of a tile, for the swizzle
+constexpr int max_experts = 1024;  // whose tables have room in shared memory
+
+constexpr std::size_t tile_table_bytes(std::int64_t experts) {
+  return 2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
+}
+
+/// Where each expert's tiles begin, counted through all; in shared memory.
+struct TileTable {
+  const std::int32_t* offsets;  // [experts + 1] sorted rows
+  const std::int32_t* first;    // [experts + 1] tiles
+  int experts;
+
+  __device__ int tiles() const { return first[experts]; }
+  __device__ int rows_of(int expert) const { return offsets[expert + 1] - offsets[expert]; }
+  /// The last expert whose first tile is at or before this one.
+  __device__ int expert_of(int tile) const {
+    int low = 0, high = experts - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first[middle] <= tile) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+
+/// Counts the tiles of all experts, tiles_of(rows) each; by all threads of a block. `memory`:
+/// tile_table_bytes.
+template <class TilesOf>
+__device__ TileTable make_tile_table(const std::int32_t* all_offsets, int experts,
+                                     std::int32_t* memory, TilesOf&& tiles_of) {
+  std::int32_t* offsets = memory;
+  std::int32_t* first = memory + experts + 1;
+  for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = all_offsets[e];
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    sum_up([&](int e) { return tiles_of(offsets[e + 1] - offsets[e]); }, experts, first);
+  }
+  __syncthreads();
+  return {offsets, first, experts};
+}
+
+/// Where a unit of row `row` of a tile's x is; null behind the tile's last row.
+template <class Product, class Tile>
+__device__ __forceinline__ const bf16* unit_of_row(const Product& product, const Tile& tile,
+                                                   int row, int unit) {
+  if (row >= tile.rows) return nullptr;
+  const int sorted = tile.row + row;
+  const std::size_t from = product.gather ? product.source[sorted] / product.top_k : sorted;
+  return product.x + from * product.k + unit * unit_elements;
+}
+
+/// Multiprocessors of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
+/// silu, in the same bits whatever the tiling.
+__device__ __forceinline__ float expert_silu(float gate) {
+  return __fdividef(gate, 1.0F + __expf(-gate));
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,297 @@
+// Products of experts with few rows by groups of four warps on Hopper's tensor cores (wgmma), fed
+// by copies in the background: bound by the weights' bytes, which this streams through shared
+// memory once. The weights' rows are the left matrix of a tile, so that few rows waste little.
+#include <algorithm>
+
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/moe/expert_tiles.cuh"
+#include "models/ops/cuda/moe/grouped_gemm.hpp"
+#include "models/ops/cuda/moe/grouped_gemm_2cta.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int threads = 256;       // two groups of four warps
+constexpr int blocks = 2;          // on a multiprocessor
+constexpr int group_columns = 64;  // by one group
+constexpr int rows_at_once = 32;   // that the threads copy a unit each of
+
+/// `rows` of x meet 128 of the weights. `stages` of tile_k columns are in shared memory.
+template <int rows_, int stages_>
+struct Tiling {
+  static constexpr int rows = rows_, stages = stages_;
+  static constexpr int columns = 128;
+  static constexpr int columns_bytes = columns * row_bytes;
+  static constexpr int stage_bytes = columns_bytes + rows * row_bytes;
+};
+using Rows16 = Tiling<16, 6>;
+using Rows32 = Tiling<32, 5>;
+using Rows64 = Tiling<64, 4>;
+
+struct Product {
+  const bf16* weights;
+  const bf16* x;
+  const std::int32_t* offsets;
+  const std::int32_t* source;
+  std::uint32_t experts, n, k, top_k;
+  bool gather, scatter;
+};
+
+template <class T>
+std::size_t shared_bytes(std::int64_t experts) {
+  return alignment + T::stages * T::stage_bytes + tile_table_bytes(experts);
+}
+
+struct Tile {
+  int expert;
+  int row;     // the first, sorted
+  int rows;    // at most T::rows
+  int column;  // of tiles
+};
+
+template <class T>
+__device__ Tile find_tile(const TileTable& table, int column_tiles, int number) {
+  const int expert = table.expert_of(number);
+  const int in_expert = number - table.first[expert], row_tile = in_expert / column_tiles;
+  const int row = table.offsets[expert] + row_tile * T::rows;
+  return {expert, row, min(T::rows, table.offsets[expert + 1] - row),
+          in_expert - row_tile * column_tiles};
+}
+
+/// The row of the matrix that row `i` of the columns' tile is. Gated tiles have gates and their ups
+/// where one thread gets both sums. n or more: none.
+template <class T, bool gated>
+__device__ std::uint32_t matrix_row(const Product& product, int column_tile, int i) {
+  if constexpr (!gated) return column_tile * T::columns + i;
+  const std::uint32_t inner = product.n / 2;
+  constexpr int half = T::columns / 2, run = 8;
+  const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
+  if (column >= inner) return product.n;
+  return i % (2 * run) < run ? column : inner + column;
+}
+
+/// What one thread copies of a tile: a unit of every rows_at_once-th row.
+template <class T, bool gated>
+class Copies {
+ public:
+  __device__ Copies(const Product& product, std::uint32_t stages_at)
+      : product_(product), row_(threadIdx.x / units), unit_(threadIdx.x % units) {
+    to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * 16);
+  }
+
+  __device__ void open(const Tile& tile) {
+    const std::size_t matrix = std::size_t{product_.n} * product_.k;
+    weights_ = product_.weights + tile.expert * matrix + unit_ * unit_elements;
+#pragma unroll
+    for (int i = 0; i < column_copies; ++i) {
+      const std::uint32_t row =
+          matrix_row<T, gated>(product_, tile.column, row_ + i * rows_at_once);
+      column_[i] = row < product_.n ? row * product_.k : none;
+    }
+#pragma unroll
+    for (int i = 0; i < row_copies; ++i) {
+      x_[i] = unit_of_row(product_, tile, row_ + i * rows_at_once, unit_);
+    }
+  }
+
+  /// Columns [k, k + tile_k) to a stage.
+  __device__ void copy(std::uint32_t k, int stage) const {
+    const bool in_k = k + unit_ * unit_elements < product_.k;
+    const std::uint32_t to = to_ + stage * T::stage_bytes;
+#pragma unroll
+    for (int i = 0; i < column_copies; ++i) {
+      const bool there = in_k && column_[i] != none;
+      copy_async(to + i * rows_at_once * row_bytes,
+                 there ? weights_ + column_[i] + k : product_.weights, there);
+    }
+#pragma unroll
+    for (int i = 0; i < row_copies; ++i) {
+      if (T::rows < rows_at_once && row_ >= T::rows) break;
+      const bool there = in_k && x_[i] != nullptr;
+      copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes,
+                 there ? x_[i] + k : product_.x, there);
+    }
+  }
+
+ private:
+  static constexpr int column_copies = T::columns / rows_at_once;
+  static constexpr int row_copies = (T::rows + rows_at_once - 1) / rows_at_once;
+  static constexpr std::uint32_t none = ~0U;
+
+  const Product& product_;
+  int row_, unit_;
+  std::uint32_t to_;
+  const bf16* weights_ = nullptr;
+  std::uint32_t column_[column_copies];
+  const bf16* x_[row_copies];
+};
+
+/// Writes this thread's sums, whose places multiply_tiles says; `first` is its warp's first column.
+template <class T, bool gated, class Out>
+__device__ void store_sums(const Product& product, const Tile& tile, int first,
+                           const float (&sums)[T::rows / 2], Out* out) {
+  const int lane = threadIdx.x % 32;
+  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const int column = gated ? tile.column * (T::columns / 2) + first / 2 + lane / 4
+                           : tile.column * T::columns + first + lane / 4;
+#pragma unroll
+  for (int j = 0; j < T::rows / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = 8 * j + lane % 4 * 2 + i;
+      if (row >= tile.rows) break;
+      const int sorted = tile.row + row;
+      Out* to = out + std::size_t(product.scatter ? product.source[sorted] : sorted) * width;
+      if constexpr (gated) {
+        if (column < width) store(to + column, expert_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
+      } else {
+        if (column < width) store(to + column, sums[4 * j + i]);
+        if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);
+      }
+    }
+  }
+}
+
+/// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the products,
+/// over the ends of tiles; a stage is written to again when the products of the step after its own
+/// have begun, and those of its own have ended.
+template <class T, bool gated, class Out>
+__global__ void __launch_bounds__(threads, blocks)
+    multiply_tiles_of_experts(const Product product, Out* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  begin_early_kernel();
+  extern __shared__ unsigned char shared[];
+  const std::uint32_t begin = shared_address(shared);
+  const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
+  auto* memory =
+      reinterpret_cast<std::int32_t*>(shared + (stages_at - begin) + T::stages * T::stage_bytes);
+  const int columns = gated ? T::columns / 2 : T::columns;
+  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const int column_tiles = (width + columns - 1) / columns;
+  const TileTable table =
+      make_tile_table(product.offsets, static_cast<int>(product.experts), memory,
+                      [=](int rows) { return (rows + T::rows - 1) / T::rows * column_tiles; });
+  const int tiles = table.tiles();
+  const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
+
+  Copies<T, gated> copies(product, stages_at);
+  int next_tile = blockIdx.x, next_step = 0;
+  if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
+  const auto copy_next = [&](int stage) {
+    if (next_tile < tiles) {
+      copies.copy(next_step * tile_k, stage);
+      if (++next_step == k_steps) {
+        next_step = 0;
+        next_tile += gridDim.x;
+        if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
+      }
+    }
+    close_copies();
+  };
+#pragma unroll
+  for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
+
+  const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
+  int stage = 0, next_stage = T::stages - 2;
+  for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
+    const Tile tile = find_tile<T>(table, column_tiles, number);
+    float sums[T::rows / 2];
+#pragma unroll
+    for (float& sum : sums) sum = 0.0F;
+    for (int step = 0; step < k_steps; ++step) {
+      wait_for_copies<T::stages - 3>();
+      show_to_products();
+      __syncthreads();
+      const std::uint32_t at = stages_at + stage * T::stage_bytes;
+      const std::uint64_t left = tile_descriptor(at + group * group_columns * row_bytes);
+      const std::uint64_t right = tile_descriptor(at + T::columns_bytes);
+      pin(sums);
+      open_products();
+#pragma unroll
+      for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+      close_products();
+      copy_next(next_stage);
+      wait_for_products<1>();
+      stage = stage + 1 == T::stages ? 0 : stage + 1;
+      next_stage = next_stage + 1 == T::stages ? 0 : next_stage + 1;
+    }
+    wait_for_products<0>();
+    pin(sums);
+    store_sums<T, gated>(product, tile, warp * 16, sums, out);
+  }
+  wait_for_copies<0>();
+#endif
+}
+
+template <class T, bool gated, class Out>
+cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
+  auto* const kernel = multiply_tiles_of_experts<T, gated, Out>;
+  const std::size_t shared = shared_bytes<T>(wanted.experts);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(shared));
+  const Product product{static_cast<const bf16*>(wanted.weights),
+                        static_cast<const bf16*>(wanted.x),
+                        wanted.offsets,
+                        wanted.source,
+                        static_cast<std::uint32_t>(wanted.experts),
+                        static_cast<std::uint32_t>(wanted.n),
+                        static_cast<std::uint32_t>(wanted.k),
+                        static_cast<std::uint32_t>(wanted.top_k),
+                        wanted.gather,
+                        wanted.scatter};
+  const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
+  const std::int64_t columns = gated ? T::columns / 2 : T::columns;
+  const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
+  const std::int64_t max_tiles = row_tiles * ((width + columns - 1) / columns);
+  const auto grid = static_cast<unsigned>(
+      std::min<std::int64_t>(max_tiles, std::int64_t{multiprocessors()} * blocks));
+  return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
+                      static_cast<Out*>(wanted.out));
+}
+
+template <class T>
+cudaError_t launch_tiling(const ExpertProduct& product, cudaStream_t stream) {
+  if (product.gated) return launch<T, true, bf16>(product, stream);
+  if (product.out_dtype == DType::bf16) return launch<T, false, bf16>(product, stream);
+  return launch<T, false, float>(product, stream);
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+ExpertTiling best_tiling(const ExpertProduct& product) {
+  // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768, halves and quarters of these, 32
+  // whole ones, and 8 of 6,144 x 2,048 and 2,048 x 3,072.
+  const std::int64_t rows = product.pairs / std::max<std::int64_t>(product.experts, 1);
+  if (rows <= 8) return ExpertTiling::rows_16;
+  if (rows <= 24) return ExpertTiling::rows_32;
+  return rows <= 56 ? ExpertTiling::rows_64 : ExpertTiling::rows_256;
+}
+
+bool expert_product_fits(const ExpertProduct& product) {
+  const std::int64_t width = product.gated ? product.n / 2 : product.n;
+  return TROUPE_HOPPER != 0 && product.k % unit_elements == 0 && width % unit_elements == 0 &&
+         product.n * product.k < std::int64_t{1} << 32 && product.experts <= max_experts;
+}
+
+cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
+                             cudaStream_t stream) {
+  switch (tiling) {
+    case ExpertTiling::rows_16:
+      return launch_tiling<Rows16>(product, stream);
+    case ExpertTiling::rows_32:
+      return launch_tiling<Rows32>(product, stream);
+    case ExpertTiling::rows_64:
+      return launch_tiling<Rows64>(product, stream);
+    case ExpertTiling::rows_256:
+      return multiply_experts_in_clusters(product, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace troupe

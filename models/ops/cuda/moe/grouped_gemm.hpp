@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "parallel/device/dtype.hpp"
+
+namespace troupe {
+
+/// Products of sorted rows with their experts' matrices (Ops::grouped_linear), bf16 on Hopper's
+/// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
+struct ExpertProduct {
+  const void* weights = nullptr;          ///< [experts, n, k] bf16
+  const void* x = nullptr;                ///< [tokens, k] bf16 with gather, else sorted rows
+  void* out = nullptr;                    ///< [pairs, n], with gated [pairs, n / 2]
+  DType out_dtype = DType::bf16;          ///< bf16 or f32
+  const std::int32_t* offsets = nullptr;  ///< [experts + 1]
+  const std::int32_t* source = nullptr;   ///< [pairs]
+  std::int64_t pairs = 0, experts = 0, n = 0, k = 0, top_k = 1;
+  bool gather = false, scatter = false;
+  /// The first half of n is a gate: out = silu(gate) * up.
+  bool gated = false;
+};
+
+/// How a product is cut into tiles: rows of an expert by columns of its matrix.
+enum class ExpertTiling : std::uint8_t {
+  rows_16,   ///< 16 x 128
+  rows_32,   ///< 32 x 128
+  rows_64,   ///< 64 x 128
+  rows_256,  ///< 256 x 256, by two blocks (grouped_gemm_2cta.hpp)
+};
+
+/// The tiling that measured fastest for this many rows an expert.
+ExpertTiling best_tiling(const ExpertProduct& product);
+
+/// Whether these kernels compute the product: k and n (with gated n / 2) are multiples of 8, an
+/// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, this build is for
+/// Hopper. It does not depend on `pairs`.
+bool expert_product_fits(const ExpertProduct& product);
+
+/// Enqueues the product on the current device: one launch of as many blocks as fit at once, which
+/// find their tiles by `offsets` on the device, so that a CUDA graph may replay it with others. An
+/// output row is a function of its own input row and its expert alone, in bits: each element is one
+/// chain over k in steps of 16 on the tensor cores, whatever the tiling.
+cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
+                             cudaStream_t stream);
+inline cudaError_t multiply_experts(const ExpertProduct& product, cudaStream_t stream) {
+  return multiply_experts(product, best_tiling(product), stream);
+}
+
+}  // namespace troupe

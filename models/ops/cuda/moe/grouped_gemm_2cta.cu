@@ -1,0 +1,388 @@
+// Products of experts with many rows on Hopper's tensor cores (wgmma), by clusters of two blocks.
+// In each block a group of four warps fetches tiles to shared memory, and two groups multiply and
+// write 64 rows each. Weights come by the copy engine, to both blocks at once where they share
+// them; rows by threads, as they lie apart.
+#include "models/ops/cuda/common/cluster.cuh"
+#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/tensor_map.hpp"
+#include "models/ops/cuda/moe/expert_tiles.cuh"
+#include "models/ops/cuda/moe/grouped_gemm_2cta.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int group_threads = 128;
+constexpr int multiplying = 2 * group_threads;
+constexpr int threads = multiplying + group_threads;
+constexpr int fetching_registers = 56, multiplying_registers = 224;  // of a thread
+static_assert((fetching_registers + 2 * multiplying_registers) * group_threads <= 1 << 16);
+constexpr int cluster_blocks = 2;
+constexpr int group_rows = 64;
+constexpr int tile_rows = 2 * group_rows;
+constexpr int tile_columns = 256;  // of the matrix, gates and their ups
+constexpr int box_columns = tile_columns / 2;
+constexpr int rows_bytes = tile_rows * row_bytes;
+constexpr int box_bytes = box_columns * row_bytes;
+constexpr int stage_bytes = rows_bytes + 2 * box_bytes;
+constexpr int stages = 4;
+constexpr int warp_rows = 16;
+constexpr int warp_bytes = warp_rows * row_bytes;  // that a warp's sums pass through
+constexpr int passing_bytes = multiplying / 32 * warp_bytes;
+
+struct Product {
+  CUtensorMap weights;
+  const bf16* x;
+  const std::int32_t* offsets;
+  const std::int32_t* source;
+  std::uint32_t k, top_k;
+  int experts, width, column_tiles;  // width: of the output
+  bool gather, scatter;
+};
+
+/// A block's part of its cluster's tile.
+struct Tile {
+  int expert;
+  int row;      // the first, sorted
+  int rows;     // 1 to tile_rows
+  int column;   // of tiles; column_tiles: none
+  bool shared;  // the columns, by both blocks
+};
+
+/// How many tiles of an expert's rows two blocks share, the last maybe not full; the rest is at
+/// most tile_rows.
+__device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * tile_rows); }
+
+__device__ TileTable make_table(const Product& product, std::int32_t* memory) {
+  const int columns = product.column_tiles;
+  return make_tile_table(product.offsets, product.experts, memory, [columns](int rows) {
+    const int shared = shared_tiles(rows);
+    const int rest = rows > shared * 2 * tile_rows ? (columns + 1) / 2 : 0;
+    return shared * columns + rest;
+  });
+}
+
+/// Tiles of the same columns are neighbours, so that they meet their weights in the cache.
+__device__ Tile find_tile(const TileTable& table, int column_tiles, int number, int block) {
+  const int expert = table.expert_of(number);
+  const int begin = table.offsets[expert], rows = table.rows_of(expert);
+  const int shared = shared_tiles(rows), in_expert = number - table.first[expert];
+  if (in_expert < shared * column_tiles) {
+    const int column = in_expert / shared;
+    const int row = (2 * (in_expert - column * shared) + block) * tile_rows;
+    return {expert, begin + row, min(tile_rows, rows - row), column, true};
+  }
+  const int row = 2 * shared * tile_rows;
+  const int column = 2 * (in_expert - shared * column_tiles) + block;
+  return {expert, begin + row, rows - row, column, false};
+}
+
+/// Where in a block's shared memory what is.
+struct Places {
+  std::uint32_t stages, passing;  // [stages][rows, columns], [warps][rows]
+  std::uint32_t full, empty;      // [stages] barriers
+};
+
+/// What a thread of the fetching group copies of a tile's rows: a unit of every 16th.
+class RowCopies {
+ public:
+  __device__ RowCopies(const Product& product, const Tile& tile, int thread,
+                       std::uint32_t stages_at)
+      : product_(product), unit_(thread % units) {
+    const int first = thread / units;
+    to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * 16);
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+      x_[i] = unit_of_row(product, tile, first + i * rows_at_once, unit_);
+    }
+  }
+
+  /// Columns [k, k + tile_k) to a stage.
+  __device__ void copy(std::uint32_t k, int stage) const {
+    const bool in_k = k + unit_ * unit_elements < product_.k;
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+      const bool there = in_k && x_[i] != nullptr;
+      copy_async(to_ + stage * stage_bytes + i * rows_at_once * row_bytes,
+                 there ? x_[i] + k : product_.x, there);
+    }
+  }
+
+ private:
+  static constexpr int rows_at_once = group_threads / units;
+  static constexpr int copies = tile_rows / rows_at_once;
+
+  const Product& product_;
+  int unit_;
+  std::uint32_t to_;
+  const bf16* x_[copies];
+};
+
+/// Has the copy engine bring a step's columns: of shared ones half to both blocks, the other block
+/// brings the others. By one thread.
+template <bool gated>
+__device__ void copy_columns(const Product& product, const Tile& tile, int block, int k,
+                             std::uint32_t to, std::uint32_t barrier) {
+  const int column = tile.column * (gated ? box_columns : tile_columns);
+  expect_bytes(barrier, 2 * box_bytes);
+  if (tile.shared) {
+    copy_box_to_blocks(to + block * box_bytes, &product.weights, k,
+                       gated ? column : column + block * box_columns, gated ? block : 0,
+                       tile.expert, 0, barrier, (1 << cluster_blocks) - 1);
+    return;
+  }
+#pragma unroll
+  for (int box = 0; box < 2; ++box) {
+    copy_box(to + box * box_bytes, &product.weights, k, gated ? column : column + box * box_columns,
+             gated ? box : 0, tile.expert, 0, barrier);
+  }
+}
+
+/// The fetching group: fills stages as both blocks' products have left them.
+template <bool gated>
+__device__ void fetch_tiles(const Product& product, const TileTable& table, const Places& places,
+                            int k_steps, int block) {
+  const int thread = static_cast<int>(threadIdx.x) - multiplying, tiles = table.tiles();
+  int stage = 0;
+  std::uint32_t odd = 1;  // all stages are empty
+  for (int number = blockIdx.x / cluster_blocks; number < tiles;
+       number += gridDim.x / cluster_blocks) {
+    const Tile tile = find_tile(table, product.column_tiles, number, block);
+    const RowCopies rows(product, tile, thread, places.stages);
+    for (int step = 0; step < k_steps; ++step) {
+      const std::uint32_t full = places.full + 8 * stage;
+      wait_for_bytes(places.empty + 8 * stage, odd);
+      if (thread == 0) {
+        copy_columns<gated>(product, tile, block, step * tile_k,
+                            places.stages + stage * stage_bytes + rows_bytes, full);
+      }
+      rows.copy(step * tile_k, stage);
+      arrive_after_copies(full);
+      if (++stage == stages) {
+        stage = 0;
+        odd ^= 1;
+      }
+    }
+  }
+}
+
+/// What a thread's sum at `at` is of the output: with `gated` the ups are behind the gates.
+template <bool gated>
+__device__ __forceinline__ float output_of(const float (&sums)[tile_columns / 2], int at) {
+  if constexpr (!gated) return sums[at];
+  return expert_silu(sums[at]) * sums[(at + box_columns / 2) % (tile_columns / 2)];
+}
+
+__device__ __forceinline__ std::uint32_t round_pair(float a, float b) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+/// Writes a warp's sums, whose places multiply_tiles says: 16 rows, the first of which is `first`
+/// of the tile; lane r % 16 knows where row r goes. Through shared memory, 64 columns at a time,
+/// so that whole lines of 128 bytes are written.
+template <bool gated>
+__device__ void store_rows(const Product& product, const Tile& tile, int first, int to_row,
+                           const float (&sums)[tile_columns / 2], std::uint32_t passing,
+                           bf16* out) {
+  constexpr int columns = gated ? box_columns : tile_columns, chunk_columns = row_bytes / 2;
+  const int lane = threadIdx.x % 32;
+  const int begin = tile.column * columns;
+#pragma unroll
+  for (int chunk = 0; chunk < columns / chunk_columns; ++chunk) {
+    __syncwarp();
+#pragma unroll
+    for (int unit = 0; unit < units; unit += 2) {
+      const int at = 4 * (units * chunk + unit);
+      std::uint32_t pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        pairs[i] =
+            round_pair(output_of<gated>(sums, at + 2 * i), output_of<gated>(sums, at + 2 * i + 1));
+      }
+      const int row = lane % warp_rows;
+      store_matrices(passing + row * row_bytes + (((unit + lane / 16) ^ (row % units)) * 16),
+                     pairs);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < warp_rows; i += 32 / units) {
+      const int row = i + lane / units;
+      const int column = begin + chunk * chunk_columns + lane % units * unit_elements;
+      const std::size_t to = __shfl_sync(~0U, to_row, row);
+      const uint4 unit = load_shared(passing + row * row_bytes + ((lane ^ row) % units * 16));
+      if (first + row < tile.rows && column < product.width) {
+        *reinterpret_cast<uint4*>(out + to * product.width + column) = unit;
+      }
+    }
+  }
+}
+/// The same in fp32, as they are: four lanes write 32 bytes.
+template <bool gated>
+__device__ void store_rows(const Product& product, const Tile& tile, int first, int to_row,
+                           const float (&sums)[tile_columns / 2], std::uint32_t, float* out) {
+  constexpr int columns = gated ? box_columns : tile_columns;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = lane / 4 + 8 * half;
+    const std::size_t to = __shfl_sync(~0U, to_row, row);
+    if (first + row >= tile.rows) continue;
+#pragma unroll
+    for (int j = 0; j < columns / 8; ++j) {
+      const int column = tile.column * columns + 8 * j + lane % 4 * 2;
+      if (column >= product.width) break;
+      const int at = 4 * j + 2 * half;
+      *reinterpret_cast<float2*>(out + to * product.width + column) =
+          make_float2(output_of<gated>(sums, at), output_of<gated>(sums, at + 1));
+    }
+  }
+}
+
+/// A multiplying group: each tile's products and their way out.
+template <bool gated, class Out>
+__device__ void multiply_and_store(const Product& product, const TileTable& table,
+                                   const Places& places, int k_steps, int block, Out* out) {
+  const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
+  const int lane = threadIdx.x % 32, first = warp * warp_rows;
+  const int tiles = table.tiles(), stride = gridDim.x / cluster_blocks;
+  const auto row_to = [&](const Tile& tile) {
+    const int row = first + lane % warp_rows, sorted = tile.row + row;
+    return product.scatter && row < tile.rows ? product.source[sorted] : sorted;
+  };
+  const auto release = [&](int stage) {
+    if (lane < cluster_blocks) arrive_in_block(places.empty + 8 * stage, lane);
+  };
+  int number = blockIdx.x / cluster_blocks, stage = 0, to_row = 0;
+  std::uint32_t odd = 0;
+  Tile tile{};
+  if (number < tiles) {
+    tile = find_tile(table, product.column_tiles, number, block);
+    to_row = row_to(tile);
+  }
+  while (number < tiles) {
+    const bool works = group * group_rows < tile.rows && tile.column < product.column_tiles;
+    float sums[tile_columns / 2];
+    int before = -1;
+    for (int step = 0; step < k_steps; ++step) {
+      wait_for_bytes(places.full + 8 * stage, odd);
+      show_to_products();
+      if (works) {
+        const std::uint32_t at = places.stages + stage * stage_bytes;
+        const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
+        const std::uint64_t right = tile_descriptor(at + rows_bytes);
+        pin(sums);
+        open_products();
+#pragma unroll
+        for (int i = 0; i < tile_k / 16; ++i) {
+          multiply_tiles(left + 2 * i, right + 2 * i, step > 0 || i > 0, sums);
+        }
+        close_products();
+      }
+      // The products of the step before have ended, so its stage may be written to.
+      wait_for_products<1>();
+      if (before >= 0) release(before);
+      before = stage;
+      if (++stage == stages) {
+        stage = 0;
+        odd ^= 1;
+      }
+    }
+    const Tile own = tile;
+    const int own_to = to_row;
+    number += stride;
+    if (number < tiles) {  // looked up while products run
+      tile = find_tile(table, product.column_tiles, number, block);
+      to_row = row_to(tile);
+    }
+    wait_for_products<0>();
+    release(before);
+    pin(sums);
+    if (works) {
+      store_rows<gated>(product, own, first, own_to, sums, places.passing + warp * warp_bytes, out);
+    }
+  }
+}
+
+template <bool gated, class Out>
+__global__ void __launch_bounds__(threads, 1)
+    multiply_in_clusters(const __grid_constant__ Product product, Out* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char shared[];
+  __shared__ std::uint64_t full[stages], empty[stages];
+  const std::uint32_t begin = shared_address(shared);
+  const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
+  const Places places{stages_at, stages_at + stages * stage_bytes, shared_address(full),
+                      shared_address(empty)};
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < stages; ++stage) {
+      open_barrier(places.full + 8 * stage, 1 + group_threads);
+      open_barrier(places.empty + 8 * stage, cluster_blocks * multiplying / 32);
+    }
+    show_barriers();
+  }
+  begin_early_kernel();
+  const TileTable table = make_table(
+      product, reinterpret_cast<std::int32_t*>(shared + (places.passing - begin) + passing_bytes));
+  meet_in_cluster();  // the other's barriers are there
+  const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
+  const int block = block_of_cluster();
+  if (threadIdx.x >= multiplying) {
+    leave_registers<fetching_registers>();
+    fetch_tiles<gated>(product, table, places, k_steps, block);
+  } else {
+    take_registers<multiplying_registers>();
+    multiply_and_store<gated>(product, table, places, k_steps, block, out);
+  }
+  __syncwarp();
+  meet_in_cluster();  // none ends while the other writes to its shared memory
+#endif
+}
+
+template <bool gated, class Out>
+cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
+  const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
+  const auto experts = static_cast<std::uint64_t>(wanted.experts);
+  const std::uint64_t width = gated ? n / 2 : n;
+  const TiledTensor weights{wanted.weights,
+                            {k, width, n / width, experts, 1},
+                            {k, width * k, n * k, experts * n * k},
+                            {tile_k, box_columns, 1, 1, 1}};
+  Product product{};
+  if (!make_tensor_map(weights, product.weights)) return cudaErrorInvalidValue;
+  product.x = static_cast<const bf16*>(wanted.x);
+  product.offsets = wanted.offsets;
+  product.source = wanted.source;
+  product.k = static_cast<std::uint32_t>(k);
+  product.top_k = static_cast<std::uint32_t>(wanted.top_k);
+  product.experts = static_cast<int>(experts);
+  product.width = static_cast<int>(width);
+  product.column_tiles = static_cast<int>(blocks_of(wanted.n, tile_columns));
+  product.gather = wanted.gather;
+  product.scatter = wanted.scatter;
+  auto* const kernel = multiply_in_clusters<gated, Out>;
+  const std::size_t shared =
+      alignment + stages * stage_bytes + passing_bytes + tile_table_bytes(wanted.experts);
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  if (allowed != cudaSuccess) return allowed;
+  const auto clusters = static_cast<unsigned>(multiprocessors() / cluster_blocks);
+  return launch_early_as(dim3(cluster_blocks), kernel,
+                         {dim3(clusters * cluster_blocks), threads, shared}, stream, product,
+                         static_cast<Out*>(wanted.out));
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+cudaError_t multiply_experts_in_clusters(const ExpertProduct& product, cudaStream_t stream) {
+  if (product.gated) return launch<true, bf16>(product, stream);
+  if (product.out_dtype == DType::bf16) return launch<false, bf16>(product, stream);
+  return launch<false, float>(product, stream);
+}
+
+}  // namespace troupe

@@ -1,0 +1,335 @@
+// The experts of a few tokens: each chosen expert's matrices go through shared memory once.
+#include <algorithm>
+
+#include "models/ops/cuda/common/tensor_map.hpp"
+#include "models/ops/cuda/gemm/weight_stream.cuh"
+#include "models/ops/cuda/moe/small_batch_moe.hpp"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int warps = 8, threads = warps * 32;
+constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
+constexpr int most_pairs = 64;
+constexpr int multiprocessors = 132;  // of H100 and H200
+
+/// One slab of a row of 2,048 is a warp's whole part of it.
+constexpr int gate_stages = 1, gate_blocks = 2;  // on a multiprocessor
+using GateSlabs = SlabQueue<256, gate_stages>;
+/// The slabs of an expert's row of 768 are all on their way at once.
+constexpr int down_stages = 3;
+using DownSlabs = SlabQueue<256, down_stages>;
+
+#if __CUDA_ARCH__ >= 900
+/// What a block keeps of a pass's choices. Rows are those of `activated`: sorted ones, or with one
+/// token its choices in their order.
+struct Plan {
+  int expert_at[most_pairs];    // whose first row this is, or -1
+  int rows_at[most_pairs];      // that it has then
+  int first_of[most_pairs];     // the first row of a row's expert
+  int row_of_pair[most_pairs];  // or -1: the expert is elsewhere
+  int firsts[most_pairs];       // the rows that are an expert's first
+  int active;                   // experts that have rows
+  float weights[most_pairs];
+
+  /// By all threads; ends with a barrier.
+  __device__ void make(const FewExperts& call) {
+    if (call.tokens > 1) {
+      make_of_tokens(call);
+    } else if (threadIdx.x < 32) {
+      make_of_token(call);
+    }
+    __syncthreads();
+  }
+
+ private:
+  /// Of one token: each choice is a row, and nothing needs to be sorted. By a warp.
+  __device__ void make_of_token(const FewExperts& call) {
+    for (int pair = threadIdx.x; pair < most_pairs; pair += 32) {
+      const bool chosen = pair < call.top_k;
+      const std::int64_t expert = chosen ? call.ids[pair] - call.first_expert : -1;
+      const bool here = expert >= 0 && expert < call.experts;
+      expert_at[pair] = here ? static_cast<int>(expert) : -1;
+      rows_at[pair] = 1;
+      first_of[pair] = pair;
+      row_of_pair[pair] = here ? pair : -1;
+      if (chosen) weights[pair] = call.weights[pair];
+    }
+    __syncwarp();
+    list_firsts();
+  }
+  /// By a warp.
+  __device__ void list_firsts() {
+    int listed = 0;
+    for (int row = threadIdx.x; row < most_pairs; row += 32) {
+      const bool first = expert_at[row] >= 0;
+      const unsigned all = __ballot_sync(~0U, first), before = all & ((1U << threadIdx.x) - 1);
+      if (first) firsts[listed + __popc(before)] = row;
+      listed += __popc(all);
+    }
+    if (threadIdx.x == 0) active = listed;
+  }
+  /// By all threads.
+  __device__ void make_of_tokens(const FewExperts& call) {
+    const int pairs = static_cast<int>(call.tokens * call.top_k);
+    const int own = threadIdx.x;
+    // What is read comes at once.
+    const int valid = call.offsets[call.experts];
+    const int begin = own < call.experts ? call.offsets[own] : 0;
+    const int end = own < call.experts ? call.offsets[own + 1] : 0;
+    const int pair = own < pairs ? call.source[own] : 0;
+    if (own < pairs) weights[own] = call.weights[own];
+    if (own < most_pairs) {
+      expert_at[own] = -1;
+      row_of_pair[own] = -1;
+    }
+    __syncthreads();
+    const auto note = [&](int expert, int from, int to) {
+      if (from == to) return;
+      expert_at[from] = expert;
+      rows_at[from] = to - from;
+      for (int row = from; row < to; ++row) first_of[row] = from;
+    };
+    note(own, begin, end);
+    for (int e = own + threads; e < call.experts; e += threads) {
+      note(e, call.offsets[e], call.offsets[e + 1]);
+    }
+    if (own < valid) row_of_pair[pair] = own;
+    __syncthreads();
+    if (own < 32) list_firsts();
+  }
+};
+#endif
+
+/// Blocks take every gridDim.x-th tile of 8 gates with their ups, of all chosen experts.
+__global__ void __launch_bounds__(threads, gate_blocks)
+    gate_few_rows(const __grid_constant__ CUtensorMap gate_up,
+                  const __grid_constant__ FewExperts call) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ std::uint64_t barriers[warps][gate_stages];
+  __shared__ TileSums<warps> sums;
+  __shared__ Plan plan;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  GateSlabs queue(memory + warp * GateSlabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * GateSlabs::bytes);
+  sums.open();
+  wait_for_kernels_before();
+  // So late, so that the next kernel finds what was there before this one.
+  let_next_kernel_start();
+  plan.make(call);
+  constexpr int columns = slab_rows / 2;
+  const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
+  const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
+  const int column_tiles = inner / columns, tiles = column_tiles * plan.active;
+  const int slabs = (hidden + GateSlabs::columns - 1) / GateSlabs::columns;
+  if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
+
+  const auto first_row = [&](int tile) { return plan.firsts[tile / column_tiles]; };
+  const auto tile_of_all = [&](int tile) {
+    return plan.expert_at[first_row(tile)] * 2 * column_tiles + tile % column_tiles;
+  };
+  int next_tile = blockIdx.x, next_slab = warp, next_of_all = tile_of_all(blockIdx.x);
+  const auto request = [&] {
+    if (next_tile >= tiles) return;
+    queue.request(gate_up, next_slab * GateSlabs::columns, next_of_all);
+    next_slab += warps;
+    if (next_slab < slabs) return;
+    next_slab = warp;
+    next_tile += gridDim.x;
+    if (next_tile < tiles) next_of_all = tile_of_all(next_tile);
+  };
+#pragma unroll
+  for (int i = 0; i < gate_stages; ++i) request();
+
+  const auto row_of = [&](int tile) -> const bf16* {
+    if (tile >= tiles) return nullptr;
+    const int first = first_row(tile);
+    if (own >= plan.rows_at[first]) return nullptr;
+    const int token = tokens == 1 ? 0 : call.source[first + own] / top_k;
+    return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
+  };
+  const bf16* row = row_of(blockIdx.x);
+  uint4 x[GateSlabs::x_units];  // comes while the slab does
+  int done = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
+    float even[4] = {}, odd[4] = {};
+    const bf16* const row_after = row_of(tile + gridDim.x);
+    for (int slab = warp; slab < slabs; slab += warps) {
+      read_x(row, slab * GateSlabs::columns, hidden, x);
+      queue.wait();
+      queue.multiply(x, hidden - slab * GateSlabs::columns, even, odd);
+      queue.release();
+      request();
+    }
+    row = row_after;
+    sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
+      const int first = first_row(tile), rows = plan.rows_at[first];
+      for (int i = lane; i < columns * rows; i += 32) {
+        const int in_tile = i % columns, of = i / columns;
+        const float gate = sum(in_tile, of);
+        bf16* const to = static_cast<bf16*>(call.activated) + std::int64_t{first + of} * inner;
+        store(to + tile % column_tiles * columns + in_tile,
+              gate / (1.0F + __expf(-gate)) * sum(in_tile + columns, of));
+      }
+    });
+  }
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+/// A column of what a token's experts made of it, by their weights, in the order of choice. `parts`
+/// [pairs][16][tokens], by an expert's first row.
+__device__ __forceinline__ float weighted_sum(const Plan& plan, const float* parts, int tokens,
+                                              int top_k, int token, int column) {
+  float sum = 0.0F;
+  bool first = true;
+  for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
+    const int of = plan.row_of_pair[pair];
+    if (of < 0) continue;
+    const int of_expert = plan.first_of[of];
+    const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
+    sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
+    first = false;
+  }
+  return sum;
+}
+#endif
+
+/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched behind
+/// gate_few_rows alone: what that kernel waited for is there when this one begins, so weights are
+/// on their way before the gates are through.
+template <class Out>
+__global__ void __launch_bounds__(threads, 1)
+    add_few_rows(const __grid_constant__ CUtensorMap down, const __grid_constant__ FewExperts call,
+                 Out* out) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ std::uint64_t barriers[warps][down_stages];
+  __shared__ Plan plan;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  DownSlabs queue(memory + warp * DownSlabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * DownSlabs::bytes);
+  let_next_kernel_start();
+  plan.make(call);
+  const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
+  const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
+  const int slabs = (inner + DownSlabs::columns - 1) / DownSlabs::columns;
+  const auto tile_of_all = [&](int rank) {
+    return plan.expert_at[plan.firsts[rank]] * (hidden / slab_rows) + static_cast<int>(blockIdx.x);
+  };
+  int next_rank = warp, next_slab = 0;
+  const auto request = [&] {
+    if (next_rank >= plan.active) return;
+    queue.request(down, next_slab * DownSlabs::columns, tile_of_all(next_rank));
+    if (++next_slab < slabs) return;
+    next_slab = 0;
+    next_rank += warps;
+  };
+#pragma unroll
+  for (int i = 0; i < down_stages; ++i) request();
+
+  const auto row_of = [&](int rank) -> const bf16* {
+    if (rank >= plan.active) return nullptr;
+    const int first = plan.firsts[rank];
+    if (own >= plan.rows_at[first]) return nullptr;
+    return static_cast<const bf16*>(call.activated) + std::int64_t{first + own} * inner;
+  };
+  wait_for_kernels_before();
+  const bf16* row = row_of(warp);
+  uint4 now[DownSlabs::x_units], next[DownSlabs::x_units];
+  read_x(row, 0, inner, now);
+  for (int rank = warp; rank < plan.active; rank += warps) {
+    float even[4] = {}, odd[4] = {};
+    const bf16* const row_after = row_of(rank + warps);
+    for (int slab = 0; slab < slabs; ++slab) {
+      const bool more = slab + 1 < slabs;
+      read_x(more ? row : row_after, more ? (slab + 1) * DownSlabs::columns : 0, inner, next);
+      queue.wait();
+      queue.multiply(now, inner - slab * DownSlabs::columns, even, odd);
+      queue.release();
+      request();
+#pragma unroll
+      for (int i = 0; i < DownSlabs::x_units; ++i) now[i] = next[i];
+    }
+    row = row_after;
+    float* const to = parts + plan.firsts[rank] * slab_rows * tokens;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int of = lane % 4 * 2 + i;
+      if (of >= tokens) break;
+      to[own * tokens + of] = even[i] + odd[i];
+      to[(own + 8) * tokens + of] = even[2 + i] + odd[2 + i];
+    }
+  }
+  __syncthreads();
+  const int token = threadIdx.x / slab_rows, column = threadIdx.x % slab_rows;
+  if (token >= tokens) return;
+  const float sum = weighted_sum(plan, parts, tokens, top_k, token, column);
+  store(out + std::int64_t{token} * hidden + blockIdx.x * slab_rows + column, sum);
+#endif
+}
+
+/// Tiles of 8 rows, and 8 more that are `other` rows on; a tile begins `step` rows after the last.
+bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::int64_t step,
+               std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return make_tensor_map({.data = matrices,
+                          .sizes = {size(k), 8, 2, size(tiles), 1},
+                          .strides = {size(k), size(other * k), size(step * k), size(step * k)},
+                          .box = {columns, 8, 2, 1, 1},
+                          .swizzled = false},
+                         map);
+}
+
+cudaError_t allow(const void* kernel, int shared) {
+  // Of this thread's device: another one's kernel has its own.
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+bool few_experts_fit(const FewExperts& call) {
+  return TROUPE_HOPPER != 0 && call.tokens <= max_tokens &&
+         call.tokens * call.top_k <= most_pairs && call.hidden % slab_rows == 0 &&
+         call.inner % 8 == 0;
+}
+
+cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream) {
+  CUtensorMap gate_up, down;
+  if (!map_tiles(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
+                 GateSlabs::columns, gate_up) ||
+      !map_tiles(call.down, call.inner, 8, slab_rows, call.experts * call.hidden / slab_rows,
+                 DownSlabs::columns, down)) {
+    return cudaErrorNotSupported;
+  }
+  const std::int64_t pairs = call.tokens * call.top_k;
+  const int gate_bytes = warps * GateSlabs::bytes + TileSums<warps>::bytes(call.tokens);
+  cudaError_t error = allow(reinterpret_cast<const void*>(gate_few_rows), gate_bytes);
+  if (error != cudaSuccess) return error;
+  const unsigned gate_grid = std::min(blocks_of(pairs * call.inner, slab_rows / 2),
+                                      static_cast<unsigned>(gate_blocks * multiprocessors));
+  error =
+      launch_early(gate_few_rows, {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)},
+                   stream, gate_up, call);
+  if (error != cudaSuccess) return error;
+  const auto down_bytes =
+      static_cast<int>(warps * DownSlabs::bytes + pairs * slab_rows * call.tokens * sizeof(float));
+  with_type(call.out_dtype, [&](auto* type) {
+    using Out = element<decltype(type)>;
+    error = allow(reinterpret_cast<const void*>(add_few_rows<Out>), down_bytes);
+    if (error != cudaSuccess) return;
+    error = launch_early(
+        add_few_rows<Out>,
+        {dim3(blocks_of(call.hidden, slab_rows)), threads, static_cast<std::size_t>(down_bytes)},
+        stream, down, call, static_cast<Out*>(call.out));
+  });
+  return error;
+}
+
+}  // namespace troupe

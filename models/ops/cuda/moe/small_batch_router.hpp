@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/moe/routing.cuh"
+
+namespace troupe {
+
+/// The router of a few tokens (Ops::route_tokens), bf16. All pointers are device memory, tensors
+/// aligned to 16 bytes.
+struct FewRouter {
+  const void* weight = nullptr;  ///< [experts, hidden] bf16
+  const void* x = nullptr;       ///< [tokens, hidden] bf16
+  const float* bias = nullptr;   ///< [experts], or null
+  std::int64_t tokens = 0, hidden = 0;
+  cuda::Routing routing{};
+};
+
+/// Whether run_few_router does it: at most 8 tokens and 128 experts in one group, hidden a multiple
+/// of 8, and this build is for Hopper.
+bool few_router_fits(const FewRouter& call);
+
+/// Enqueues the product with the router's matrix, the choice and the sorting, as one kernel.
+cudaError_t run_few_router(const FewRouter& call, const cuda::FewChoices& to, cudaStream_t stream);
+
+}  // namespace troupe
