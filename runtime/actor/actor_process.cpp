@@ -61,7 +61,7 @@ class ActorProcess {
 
 Result<void> ActorProcess::boot() {
   TROUPE_TRY(auto first, channel_.receive_one(10000));
-  TROUPE_TRY(auto message, decode_message(first.bytes));
+  TROUPE_TRY(auto message, decode_message(first.bytes, ControlEdge::agent_to_process));
   const auto* bootstrap = std::get_if<ProcessBootstrap>(&message);
   if (bootstrap == nullptr)
     return fail(ErrorCode::corrupt_data, "the agent did not send a bootstrap");
@@ -111,7 +111,7 @@ void ActorProcess::tell(const ControlMessage& message) {
 }
 
 void ActorProcess::on_message(ChildChannel::Message message) {
-  auto decoded = decode_message(message.bytes);
+  auto decoded = decode_message(message.bytes, ControlEdge::agent_to_process);
   if (!decoded.ok()) return log::error("from the agent: {}", decoded.error().message);
   if (std::holds_alternative<Heartbeat>(*decoded)) return tell(Heartbeat{});
   if (auto* start = std::get_if<StartActor>(&*decoded)) return start_actor(std::move(*start));

@@ -275,6 +275,23 @@ std::size_t ActorRegistry::process_count() const {
   return processes_.size();
 }
 
+bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t node) const {
+  std::lock_guard lock(mutex_);
+  const auto has_actor = [&](ActorId id) {
+    const auto found = actors_.find(id);
+    return found == actors_.end() ||
+           (!found->second.local && found->second.reservation.node == node);
+  };
+  if (const auto* started = std::get_if<ActorStarted>(&message)) return has_actor(started->actor);
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) return has_actor(failed->actor);
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) return has_actor(ended->actor);
+  if (const auto* process = std::get_if<ProcessEnded>(&message)) {
+    const auto found = processes_.find(process->process);
+    return found == processes_.end() || found->second.node == node;
+  }
+  return true;
+}
+
 Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);

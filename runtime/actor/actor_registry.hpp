@@ -58,6 +58,8 @@ class ActorRegistry {
   std::optional<ActorDown> down_of(ActorId actor) const;
   /// Processes that are to be started, run, or have not been reported as ended.
   std::size_t process_count() const;
+  /// False for a message about an actor or process that is known and not of this node.
+  bool is_about_node(const ControlMessage& message, std::size_t node) const;
   /// Node and process of a living actor of a node; not_found for others.
   Result<IdleProcess> process_of(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;

@@ -60,6 +60,8 @@ class ClusterImpl final : public Cluster {
   std::vector<NodeInfo> nodes() const override;
   const JobKeys& keys() const override { return keys_; }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
+  void suspend(milliseconds timeout) override;
+  void resume() override;
   void shutdown(milliseconds timeout) override;
 
  protected:
@@ -76,10 +78,11 @@ class ClusterImpl final : public Cluster {
   Result<void> start_agents(const std::string& job_id);
   Result<void> wait_for_agents();
   void on_agent_message(AgentKey agent, ControlMessage message);
-  void on_agent_lost(AgentKey agent);
+  void on_agent_lost(AgentKey agent, const Error& why);
+  void on_agent_refused(const std::string& node, const Error& why);
   void on_agent_process_ended(std::size_t node, const std::string& how);
   void publish(const std::vector<ActorDown>& downs);
-  void send_to_node(std::size_t node, const ControlMessage& message);
+  Result<void> send_to_node(std::size_t node, const ControlMessage& message);
   /// Those that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
   void stop_agents(milliseconds timeout);
@@ -103,7 +106,9 @@ class ClusterImpl final : public Cluster {
     int agent_pid = 0;
     bool ready = false;
     bool over = false;
-    std::string how;  ///< it ended
+    bool suspended = false;
+    std::string how;      ///< it ended
+    std::string refused;  ///< why its agent was turned away
   };
   std::vector<Node> nodes_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
@@ -165,11 +170,15 @@ Result<void> ClusterImpl::start_agents(const std::string& job_id) {
   nodes_.resize(options_.nodes.size());
   for (auto& node : nodes_)
     TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&node.token, 1))));
-  TROUPE_TRY(control_, ControlServer::start(keys_, "127.0.0.1",
-                                            {[this](AgentKey agent, ControlMessage message) {
-                                               on_agent_message(agent, std::move(message));
-                                             },
-                                             [this](AgentKey agent) { on_agent_lost(agent); }}));
+  TROUPE_TRY(
+      control_,
+      ControlServer::start(
+          keys_, "127.0.0.1",
+          {[this](AgentKey agent, ControlMessage message) {
+             on_agent_message(agent, std::move(message));
+           },
+           [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
+           [this](const std::string& node, const Error& why) { on_agent_refused(node, why); }}));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const std::string& name = options_.nodes[i].name;
     AgentBootstrap bootstrap;
@@ -190,6 +199,7 @@ Result<void> ClusterImpl::start_agents(const std::string& job_id) {
     bootstrap.control_port = control_->port();
     bootstrap.token = nodes_[i].token;
     bootstrap.log_folder = options_.log_folder;
+    control_->admit(name, nodes_[i].token);
     auto keeper = std::make_unique<NodeKeeper>(
         options_.starter, name, encode(bootstrap), process.log_path,
         [this, i](const std::string& how) { on_agent_process_ended(i, how); });
@@ -204,18 +214,19 @@ Result<void> ClusterImpl::wait_for_agents() {
   const auto settled = [this] {
     bool all = true;
     for (const auto& node : nodes_) {
-      if (node.over) return true;
+      if (node.over || !node.refused.empty()) return true;
       all = all && node.ready;
     }
     return all;
   };
-  changed_.wait_for(lock, options_.start_timeout, settled);
+  (void)wait_for(changed_, lock, options_.start_timeout, settled);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto& name = options_.nodes[i].name;
     const std::string where =
         options_.log_folder.empty()
             ? ""
             : fmt::format("; its log is {}/agent-{}.log", options_.log_folder, name);
+    if (!nodes_[i].refused.empty()) return Error{ErrorCode::unsupported, nodes_[i].refused};
     if (nodes_[i].over) {
       return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}", name,
                   nodes_[i].how, where);
@@ -237,14 +248,26 @@ void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
       node.agent_pid = ready->pid;
       node.ready = true;
       changed_.notify_all();
+      log::debug("the agent of node '{}' is ready on {}, pid {}", ready->node, ready->host,
+                 ready->pid);
     }
     return;
   }
+  std::size_t index = 0;
   {
     std::lock_guard lock(mutex_);
-    const bool known = std::any_of(nodes_.begin(), nodes_.end(),
-                                   [&](const Node& node) { return node.agent == agent; });
-    if (!known) return;  // it was given up
+    const auto found = std::find_if(nodes_.begin(), nodes_.end(),
+                                    [&](const Node& node) { return node.agent == agent; });
+    if (found == nodes_.end()) return;  // it was given up
+    index = static_cast<std::size_t>(found - nodes_.begin());
+    if (std::holds_alternative<Suspended>(message)) {
+      found->suspended = true;
+      changed_.notify_all();
+    }
+  }
+  if (!registry_->is_about_node(message, index)) {
+    return log::error("the agent of node '{}' speaks for what is not on its node",
+                      options_.nodes[index].name);
   }
   if (const auto* started = std::get_if<ActorStarted>(&message)) registry_->on_started(*started);
   if (const auto* failed = std::get_if<ActorFailed>(&message)) {
@@ -256,10 +279,20 @@ void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
     publish(registry_->on_process_ended(*process));
 }
 
-void ClusterImpl::on_agent_lost(AgentKey agent) {
+void ClusterImpl::on_agent_refused(const std::string& name, const Error& why) {
+  log::error("{}", why.message);
+  std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (options_.nodes[i].name == name && !nodes_[i].ready) nodes_[i].refused = why.message;
+  }
+  changed_.notify_all();
+}
+
+void ClusterImpl::on_agent_lost(AgentKey agent, const Error& why) {
   std::lock_guard lock(mutex_);
   for (auto& node : nodes_) {
     if (node.agent != agent) continue;
+    if (!shutting_down_) log::info("an agent is lost: {}", why.message);
     node.agent = 0;
     if (!shutting_down_ && node.keeper) node.keeper->give_up();
   }
@@ -284,17 +317,35 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
     services_->hub->mark_down(down.id, down.message);
     services_->watches->on_down(down);
     const ActorGone gone{encode(down)};
-    for (std::size_t i = 0; i < nodes_.size(); ++i) send_to_node(i, gone);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, gone);
   }
   for (const auto& idle : registry_->take_idle_processes()) {
-    send_to_node(idle.node, StopProcess{idle.process, false});
+    (void)send_to_node(idle.node, StopProcess{idle.process, false});
   }
 }
 
-void ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
+Result<void> ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
   std::lock_guard lock(mutex_);
   const AgentKey agent = nodes_[node].agent;
-  if (agent != 0 && control_) control_->send(agent, message);
+  if (agent == 0 || !control_) return {};
+  return control_->send(agent, message);
+}
+
+void ClusterImpl::suspend(milliseconds timeout) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, Suspend{});
+  std::unique_lock lock(mutex_);
+  (void)wait_for(changed_, lock, timeout, [this] {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [](const Node& node) { return node.agent == 0 || node.suspended; });
+  });
+}
+
+void ClusterImpl::resume() {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& node : nodes_) node.suspended = false;
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, Resume{});
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -305,16 +356,22 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
                      "the construction arguments of a {} have {} bytes; the limit is {}", type,
                      arguments.size(), max_argument_bytes));
   }
+  std::optional<ActorFailed> unsent;
   const auto refused = [&]() -> std::optional<Error> {
     std::lock_guard lock(spawning_);
     auto admitted = registry_->admit(options, type, done);
     if (!admitted.ok()) return std::move(admitted).error();
-    send_to_node(admitted->node,
-                 StartActor{admitted->process, admitted->starts_process, admitted->process_name,
-                            admitted->address, std::move(arguments), admitted->devices});
+    const auto sent =
+        send_to_node(admitted->node,
+                     StartActor{admitted->process, admitted->starts_process, admitted->process_name,
+                                admitted->address, std::move(arguments), admitted->devices});
+    if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
     return std::nullopt;
   }();
   if (refused) done(*refused);
+  if (!unsent) return;
+  registry_->on_failed(*unsent);
+  publish({});
 }
 
 void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
@@ -368,19 +425,19 @@ Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) 
   if (cell) {
     cell->stop();
   } else if (place.ok()) {
-    send_to_node(place->node, StopActor{place->process, actor.id});
+    (void)send_to_node(place->node, StopActor{place->process, actor.id});
   } else if (!registry_->down_of(actor.id)) {
     return fail(ErrorCode::not_found, "there is no actor {}", actor.id);
   }
   if (down->future().wait(timeout)) return {};
-  if (place.ok()) send_to_node(place->node, StopProcess{place->process, true});
+  if (place.ok()) (void)send_to_node(place->node, StopProcess{place->process, true});
   return fail(ErrorCode::timeout, "actor '{}' did not end within {} ms{}", actor.name,
               timeout.count(), place.ok() ? "; its process was killed" : "");
 }
 
 Result<void> ClusterImpl::kill(const ActorAddress& actor) {
   TROUPE_TRY(const auto place, registry_->process_of(actor.id));
-  send_to_node(place.node, StopProcess{place.process, true});
+  (void)send_to_node(place.node, StopProcess{place.process, true});
   return {};
 }
 
@@ -409,13 +466,14 @@ std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(mil
 }
 
 void ClusterImpl::stop_agents(milliseconds timeout) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) send_to_node(i, Shutdown{timeout.count() / 2});
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    (void)send_to_node(i, Shutdown{timeout.count() / 2});
   const auto all_over = [this] {
     return std::all_of(nodes_.begin(), nodes_.end(),
                        [](const Node& node) { return node.over || !node.keeper; });
   };
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, timeout / 2 + milliseconds(50), all_over)) {
+  if (!wait_for(changed_, lock, timeout / 2 + milliseconds(50), all_over)) {
     for (auto& node : nodes_) {
       if (node.keeper && !node.over) node.keeper->signal(SIGKILL);
     }

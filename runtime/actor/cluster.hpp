@@ -42,7 +42,8 @@ struct SpawnOptions {
 /// The driver's side of a job: starts one agent per node, and actors on them. All functions are
 /// callable from any thread; none but start, stop and shutdown blocks.
 ///
-/// When this process ends in whatever way, agents and actors end with it, within 2 s at most.
+/// When this process ends in whatever way, agents and actors end with it, at once; when it is
+/// stopped from outside while they are not, within 2.5 s.
 /// Children ignore SIGINT (Ctrl-C on the terminal reaches the driver alone).
 class Cluster {
  public:
@@ -134,6 +135,13 @@ class Cluster {
 
   virtual const JobKeys& keys() const = 0;
   virtual std::weak_ptr<CallHub> hub() const = 0;
+
+  /// Has all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have, so
+  /// that this process may stop itself: nobody's silence is taken for death until resume(). If this
+  /// process ends meanwhile, all others end with it as ever.
+  virtual void suspend(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
+  /// Lets them go on.
+  virtual void resume() = 0;
 
   /// Ends all actors and agents: a stop message, SIGKILL after half of `timeout`. Watches are not
   /// told any more. Idempotent; bounded by `timeout` + 1 s.

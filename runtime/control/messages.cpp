@@ -16,7 +16,42 @@ Result<ControlMessage> decode_alternative(std::size_t wanted, Decoder& decoder) 
   }
 }
 
+template <class... Messages>
+bool is_one_of(const ControlMessage& message) {
+  return (std::holds_alternative<Messages>(message) || ...);
+}
+
+Result<void> check_protocol(std::span<const std::byte> bytes) {
+  Decoder decoder(bytes);
+  std::uint8_t index = 0;
+  std::uint32_t protocol = 0;
+  decoder(index, protocol);
+  const bool is_hello = decoder.ok() && index == ControlMessage(AgentReady{}).index();
+  if (!is_hello || protocol == control_protocol) return {};
+  return fail(ErrorCode::unsupported,
+              "the agent speaks control protocol {}, this driver {}: start all processes of a job "
+              "from one installation",
+              protocol, control_protocol);
+}
+
 }  // namespace
+
+bool travels_on(ControlEdge edge, const ControlMessage& message) {
+  switch (edge) {
+    case ControlEdge::agent_to_driver:
+      return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, Suspended,
+                       Heartbeat>(message);
+    case ControlEdge::driver_to_agent:
+      return is_one_of<StartActor, StopActor, StopProcess, ActorGone, Shutdown, Suspend, Resume,
+                       Heartbeat>(message);
+    case ControlEdge::process_to_agent:
+      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, Heartbeat>(message);
+    case ControlEdge::agent_to_process:
+      return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, RegionReply,
+                       Heartbeat>(message);
+  }
+  return false;
+}
 
 Bytes encode_message(const ControlMessage& message) {
   Encoder encoder;
@@ -25,12 +60,18 @@ Bytes encode_message(const ControlMessage& message) {
   return encoder.take();
 }
 
-Result<ControlMessage> decode_message(std::span<const std::byte> bytes) {
+Result<ControlMessage> decode_message(std::span<const std::byte> bytes, ControlEdge edge) {
   Decoder decoder(bytes);
   std::uint8_t index = 0;
   decoder(index);
   if (!decoder.ok()) return fail(ErrorCode::corrupt_data, "an empty control message");
-  return decode_alternative(index, decoder);
+  TROUPE_CHECK(check_protocol(bytes));
+  TROUPE_TRY(auto message, decode_alternative(index, decoder));
+  if (!travels_on(edge, message)) {
+    return fail(ErrorCode::permission_denied, "control message {} is not for this end to send",
+                index);
+  }
+  return message;
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -17,15 +18,21 @@ using ProcessId = std::uint64_t;
 /// The supervision's messages along the driver - agent - actor process tree. One vocabulary for
 /// both edges; each comment says which way a message goes (D driver, A agent, P actor process).
 
+/// Changes whenever a control message does.
+inline constexpr std::uint32_t control_protocol = 2;
+
 /// A -> D, first: this agent serves `node`. `token` is the one of its bootstrap: an agent that
-/// comes back after it was given up has an old one and is refused.
+/// comes back after it was given up has an old one and is refused, as is one of another build.
 struct AgentReady {
+  std::uint32_t protocol = control_protocol;  ///< first, in every version
+  std::array<std::byte, 32> build{};          ///< this_build()
   std::string node;
   std::uint64_t token = 0;
   std::int32_t pid = 0;
+  std::string host;  ///< the machine's name
   template <class Archive>
   void fields(Archive& archive) {
-    archive(node, token, pid);
+    archive(protocol, build, node, token, pid, host);
   }
 };
 /// D -> A -> P: makes an actor, in a new process if `starts_process`. A process that has ended is
@@ -139,7 +146,23 @@ struct ProcessBootstrap {
             credits, credit_timeout_ms, cause_grace_ms);
   }
 };
-/// A -> P and back: are you there.
+/// D -> A: the driver is about to stop (Ctrl-Z): stop your processes until Resume, and do not take
+/// anybody's silence for death meanwhile. Answered by Suspended.
+struct Suspend {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// A -> D: it is so.
+struct Suspended {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// D -> A: go on.
+struct Resume {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// Between A and D, and A and P, both ways: I am there.
 struct Heartbeat {
   template <class Archive>
   void fields(Archive&) {}
@@ -167,12 +190,21 @@ struct RegionReply {
   }
 };
 
-using ControlMessage = std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor,
-                                    ActorEnded, StopProcess, ProcessEnded, ActorGone, Shutdown,
-                                    ProcessBootstrap, Heartbeat, RegionRequest, RegionReply>;
+using ControlMessage =
+    std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
+                 StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
+                 RegionRequest, RegionReply, Suspend, Suspended, Resume>;
+
+/// Who sends to whom.
+enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };
+/// True for the messages that travel on this edge: an actor process cannot speak as an agent, nor
+/// an agent as the driver.
+bool travels_on(ControlEdge edge, const ControlMessage& message);
 
 Bytes encode_message(const ControlMessage& message);
-Result<ControlMessage> decode_message(std::span<const std::byte> bytes);
+/// Reads a message that came in on `edge`. Errors: corrupt_data, unsupported for an AgentReady of
+/// another protocol, permission_denied for a message that does not travel there.
+Result<ControlMessage> decode_message(std::span<const std::byte> bytes, ControlEdge edge);
 
 /// What the driver gives an agent through its NodeStarter.
 struct AgentBootstrap {

@@ -4,16 +4,19 @@
 #include <csignal>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "runtime/base/lease.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/security/handshake.hpp"
 
 namespace troupe {
 namespace {
@@ -21,16 +24,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// A stopped process is to be known to the driver within 2 s; about 0.4 s of that are left for the
-/// way there on a busy machine.
-constexpr milliseconds heartbeat_interval{200};
-constexpr milliseconds silence_limit{1200};
 /// Until the first sign of life of a process that runs: the program may come from a slow disk.
 constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
 
-/// Messages from CAF's thread to the agent's, with an eventfd to poll.
+/// Messages from the control client's thread to the agent's, with an eventfd to poll.
 class Inbox {
  public:
   Inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -40,12 +39,13 @@ class Inbox {
     messages_.push_back(std::move(message));
     ::eventfd_write(wake_.get(), 1);
   }
-  void lose_driver() {
+  void lose_driver(const std::string& why) {
     std::lock_guard lock(mutex_);
-    driver_lost_ = true;
+    driver_lost_ = why;
     ::eventfd_write(wake_.get(), 1);
   }
-  bool driver_lost() const {
+  /// Why, if it is.
+  std::optional<std::string> driver_lost() const {
     std::lock_guard lock(mutex_);
     return driver_lost_;
   }
@@ -60,19 +60,34 @@ class Inbox {
   UniqueFd wake_;
   mutable std::mutex mutex_;
   std::vector<ControlMessage> messages_;
-  bool driver_lost_ = false;
+  std::optional<std::string> driver_lost_;
 };
 
 struct Child {
   ChildProcess process;
   std::unique_ptr<ChildChannel> channel;
   std::string name;
-  Clock::time_point last_heard;
-  std::optional<Clock::time_point> kill_at;
+  Lease start{start_limit};      ///< until it is heard for the first time
+  Lease silence{silence_limit};  ///< from then on; before, if it is stopped
+  std::optional<Deadline> kill_at{};
   bool heard = false;
   bool unresponsive = false;
   bool channel_over = false;
+  std::set<ActorId> actors{};  ///< that were to be made in it; it speaks for no others
 };
+
+/// The actor that a process speaks for.
+std::optional<ActorId> actor_of(const ControlMessage& message) {
+  if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
+  return std::nullopt;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 class Agent {
  public:
@@ -88,7 +103,9 @@ class Agent {
   void on_child_end(std::map<ProcessId, Child>::iterator found);
   void start_actor(StartActor message);
   Result<Child*> start_process(const StartActor& message);
-  void stop_process(Child& child, Clock::time_point kill_at);
+  void stop_process(Child& child, milliseconds grace);
+  void suspend();
+  void resume();
   void kill_all();
   void answer_region(Child& child, const RegionRequest& request);
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
@@ -102,30 +119,38 @@ class Agent {
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
   bool parent_gone_ = false;
-  std::optional<Clock::time_point> shutdown_at_;
+  bool is_shutting_down_ = false;
+  bool is_suspended_ = false;
 };
 
 int Agent::run() {
   auto keys = JobKeys::from_secret(bootstrap_.processes.secret);
   if (!keys.ok()) return log::error("{}", keys.error().message), 1;
-  auto driver =
-      ControlClient::connect(*keys, bootstrap_.control_host, bootstrap_.control_port,
-                             {bootstrap_.processes.node, bootstrap_.token, ::getpid()},
-                             {[this](ControlMessage message) { inbox_.push(std::move(message)); },
-                              [this] { inbox_.lose_driver(); }},
-                             milliseconds(10000));
+  AgentReady hello;
+  hello.build = this_build();
+  hello.node = bootstrap_.processes.node;
+  hello.token = bootstrap_.token;
+  hello.pid = ::getpid();
+  hello.host = host_name();
+  auto driver = ControlClient::connect(
+      agent_key(*keys, hello.node), bootstrap_.control_host, bootstrap_.control_port, hello,
+      {[this](ControlMessage message) { inbox_.push(std::move(message)); },
+       [this](const Error& why) { inbox_.lose_driver(why.message); }},
+      milliseconds(10000));
   if (!driver.ok()) return log::error("{}", driver.error().message), 1;
   driver_ = *std::move(driver);
   log::info("agent of node {} is ready", bootstrap_.processes.node);
   while (true) {
     poll_once();
     for (auto& message : inbox_.take()) on_driver_message(std::move(message));
-    if (parent_gone_ || inbox_.driver_lost()) {
-      log::warning("the driver is gone; ending {} processes", children_.size());
+    const auto lost = inbox_.driver_lost();
+    if (parent_gone_ || lost) {
+      log::warning("the driver is gone ({}); ending {} processes",
+                   lost.value_or("its end of the socketpair is closed"), children_.size());
       kill_all();
       ::_exit(1);
     }
-    if (shutdown_at_ && children_.empty()) break;
+    if (is_shutting_down_ && children_.empty()) break;
   }
   log::info("agent of node {} ends as told", bootstrap_.processes.node);
   return 0;
@@ -153,20 +178,18 @@ void Agent::poll_once() {
 
 /// Pings every child, and kills those that were silent too long or outlived their notice.
 void Agent::tick() {
-  const auto now = Clock::now();
-  // If this process itself was stopped or starved, the children had no pings to answer.
-  const bool late = now - next_tick_ > heartbeat_interval;
-  next_tick_ = now + heartbeat_interval;
+  next_tick_ = Clock::now() + heartbeat_interval;
+  if (is_suspended_) return;
   for (auto& [id, child] : children_) {
-    if (late) child.last_heard = now;
-    const auto silent = now - child.last_heard;
-    if (!child.unresponsive && silent > silence_limit &&
-        (child.heard || silent > start_limit || child.process.is_stopped())) {
+    const bool is_silent = child.silence.has_expired();
+    const bool does_not_start = !child.heard && child.start.has_expired();
+    if (!child.unresponsive &&
+        ((is_silent && (child.heard || child.process.is_stopped())) || does_not_start)) {
       log::error("process {} (pid {}) does not answer; killing it", child.name,
                  child.process.pid());
       child.unresponsive = true;
       child.process.signal(SIGKILL);
-    } else if (child.kill_at && now >= *child.kill_at) {
+    } else if (child.kill_at && child.kill_at->is_over()) {
       child.process.signal(SIGKILL);
     } else if (child.channel->queued_bytes() > max_queued_to_child) {
       log::error("process {} (pid {}) does not read what it is sent; killing it", child.name,
@@ -196,17 +219,23 @@ void Agent::on_driver_message(ControlMessage message) {
   } else if (const auto* end = std::get_if<StopProcess>(&message)) {
     Child* child = child_of(end->process);
     if (child != nullptr && end->kill) child->process.signal(SIGKILL);
-    if (child != nullptr && !end->kill) stop_process(*child, Clock::now() + stop_grace);
+    if (child != nullptr && !end->kill) stop_process(*child, stop_grace);
   } else if (std::holds_alternative<ActorGone>(message)) {
     for (auto& [id, child] : children_) send_to(child, message);
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
-    shutdown_at_ = Clock::now() + milliseconds(shutdown->timeout_ms);
-    for (auto& [id, child] : children_) stop_process(child, *shutdown_at_);
+    is_shutting_down_ = true;
+    for (auto& [id, child] : children_) {
+      stop_process(child, milliseconds(shutdown->timeout_ms));
+    }
+  } else if (std::holds_alternative<Suspend>(message)) {
+    suspend();
+  } else if (std::holds_alternative<Resume>(message)) {
+    resume();
   }
 }
 
-void Agent::stop_process(Child& child, Clock::time_point kill_at) {
-  child.kill_at = kill_at;
+void Agent::stop_process(Child& child, milliseconds grace) {
+  child.kill_at = deadline_in(grace);
   send_to(child, StopProcess{});
 }
 
@@ -214,6 +243,22 @@ void Agent::kill_all() {
   std::vector<ChildProcess*> processes;
   for (auto& [id, child] : children_) processes.push_back(&child.process);
   kill_and_reap(processes, milliseconds(5000));
+}
+
+/// The processes stop with the driver, so that what they wait for of each other and of the driver
+/// does not run out.
+void Agent::suspend() {
+  is_suspended_ = true;
+  for (auto& [id, child] : children_) child.process.signal(SIGSTOP);
+  driver_->send(Suspended{});
+}
+
+void Agent::resume() {
+  is_suspended_ = false;
+  for (auto& [id, child] : children_) {
+    child.silence.renew();
+    child.process.signal(SIGCONT);
+  }
 }
 
 Result<Child*> Agent::start_process(const StartActor& message) {
@@ -231,11 +276,8 @@ Result<Child*> Agent::start_process(const StartActor& message) {
                            bootstrap.log_path,
                            ends.second.get()}));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  Child child{.process = std::move(process),
-              .channel = std::move(channel),
-              .name = message.process_name,
-              .last_heard = Clock::now(),
-              .kill_at = {}};
+  Child child{
+      .process = std::move(process), .channel = std::move(channel), .name = message.process_name};
   auto& started = children_.emplace(message.process, std::move(child)).first->second;
   send_to(started, bootstrap);
   log::info("started process {} (pid {})", started.name, started.process.pid());
@@ -259,6 +301,7 @@ void Agent::start_actor(StartActor message) {
     }
     child = *started;
   }
+  child->actors.insert(message.actor.id);
   send_to(*child, std::move(message));
 }
 
@@ -269,15 +312,19 @@ bool Agent::on_child_messages(Child& child) {
     child.channel_over = true;  // it is ending; its pidfd tells how
     return false;
   }
-  child.last_heard = Clock::now();
+  child.silence.renew();
   child.heard = true;
   for (auto& message : *messages) on_child_message(child, std::move(message));
   return !messages->empty();
 }
 
 void Agent::on_child_message(Child& child, ChildChannel::Message message) {
-  auto decoded = decode_message(message.bytes);
+  auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
   if (!decoded.ok()) return log::error("process {}: {}", child.name, decoded.error().message);
+  if (const auto actor = actor_of(*decoded); actor && !child.actors.contains(*actor)) {
+    return log::error("process {} speaks for actor {}, which is not one of its own", child.name,
+                      *actor);
+  }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);
   if (std::holds_alternative<Heartbeat>(*decoded)) return;

@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class LauncherStops : public testing::TestWithParam<std::tuple<const char*, Moment>> {};
 
-TEST_P(LauncherStops, a_stopped_process_is_noticed_within_two_seconds_and_named) {
+TEST_P(LauncherStops, a_stopped_process_is_noticed_in_time_and_named) {
   const auto [role, moment] = GetParam();
   auto run = LauncherRun::start();
   ASSERT_TRUE(run.ok()) << run.error().message;

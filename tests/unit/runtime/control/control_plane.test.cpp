@@ -2,58 +2,133 @@
 
 #include <atomic>
 
-#include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "runtime/call/future.hpp"
-#include "runtime/process/unique_fd.hpp"
+#include "runtime/security/handshake.hpp"
+#include "tests/support/knocker.hpp"
 
 namespace troupe {
+namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 
-/// Speaks no TLS at the port and goes away.
-void knock(std::uint16_t port) {
-  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return;
-  constexpr char text[] = "GET / HTTP/1.0\r\n\r\n";
-  [[maybe_unused]] const auto sent = ::send(socket.get(), text, sizeof text, MSG_NOSIGNAL);
+constexpr auto limit = 5s;
+
+AgentReady hello_of(const std::string& node, std::uint64_t token) {
+  AgentReady hello;
+  hello.build = this_build();
+  hello.node = node;
+  hello.token = token;
+  hello.pid = 1;
+  return hello;
 }
+
+/// A driver's end, and what it is told.
+struct Driver {
+  JobKeys keys = *JobKeys::generate();
+  std::atomic<int> heard = 0, lost = 0;
+  Promise<AgentKey> greeted;
+  Promise<std::string> why_lost, why_refused;
+  std::unique_ptr<ControlServer> server;
+
+  Driver() {
+    ControlServer::Events events{
+        [this](AgentKey agent, const ControlMessage&) {
+          ++heard;
+          greeted.complete(agent);
+        },
+        [this](AgentKey, const Error& why) {
+          ++lost;
+          why_lost.complete(why.message);
+        },
+        [this](const std::string&, const Error& why) { why_refused.complete(why.message); }};
+    server = *ControlServer::start(keys, "127.0.0.1", std::move(events));
+  }
+  Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello, const Key& key,
+                                                 std::chrono::milliseconds timeout = limit,
+                                                 ControlClient::Events events = {[](auto) {},
+                                                                                 [](auto&) {}}) {
+    return ControlClient::connect(key, "127.0.0.1", server->port(), hello, std::move(events),
+                                  timeout);
+  }
+  Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello) {
+    return connect(hello, agent_key(keys, hello.node));
+  }
+};
 
 TEST(ControlPlane, keeps_agents_although_strangers_knock_and_refuses_other_jobs) {
-  const auto keys = *JobKeys::generate();
-  std::atomic<int> lost = 0;
-  std::atomic<int> heard = 0;
-  Promise<AgentKey> hello;
-  auto server = ControlServer::start(keys, "127.0.0.1",
-                                     {[&](AgentKey agent, const ControlMessage&) {
-                                        ++heard;
-                                        hello.complete(agent);
-                                      },
-                                      [&](AgentKey) { ++lost; }});
-  ASSERT_TRUE(server.ok()) << server.error().message;
-  const std::uint16_t port = (*server)->port();
+  Driver driver;
+  driver.server->admit("node", 1);
   Promise<void> answered;
-  auto client = ControlClient::connect(
-      keys, "127.0.0.1", port, {"node", 1, 1},
-      {[&](const ControlMessage&) { answered.complete({}); }, [] {}}, 5000ms);
+  auto client =
+      driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), limit,
+                     {[&](const ControlMessage&) { answered.complete({}); }, [](auto&) {}});
   ASSERT_TRUE(client.ok()) << client.error().message;
-  const auto agent = hello.future().get(5s);
+  const auto agent = driver.greeted.future().get(limit);
   ASSERT_TRUE(agent.ok()) << agent.error().message;
-  for (int i = 0; i < 30; ++i) knock(port);
-  const auto stranger = ControlClient::connect(*JobKeys::generate(), "127.0.0.1", port,
-                                               {"node", 2, 2}, {[](auto) {}, [] {}}, 100ms);
+  driver.server->admit("other", 2);
+  const test::Knocker knocker(test::Knocker::to_port(driver.server->port()),
+                              {.idle = 100, .knocks_per_second = 200});
+  const auto stranger =
+      driver.connect(hello_of("other", 2), agent_key(*JobKeys::generate(), "other"), 100ms);
   EXPECT_FALSE(stranger.ok()) << "a process of another job was let in";
-  (*server)->send(*agent, Heartbeat{});
-  EXPECT_TRUE(answered.future().get(5s).ok()) << "the agent's connection was lost";
-  EXPECT_EQ(lost, 0);
-  EXPECT_EQ(heard, 1);
+  ASSERT_TRUE(driver.server->send(*agent, StopActor{}).ok());
+  EXPECT_TRUE(answered.future().get(limit).ok()) << "the agent's connection was lost";
+  EXPECT_EQ(driver.lost, 0);
+  EXPECT_EQ(driver.heard, 1);
 }
 
+TEST(ControlPlane, lets_in_only_the_agent_it_was_told_to_and_only_once) {
+  Driver driver;
+  driver.server->admit("node", 1);
+  EXPECT_FALSE(
+      driver.connect(hello_of("elsewhere", 1), agent_key(driver.keys, "elsewhere"), 100ms).ok());
+  auto late = driver.connect(hello_of("node", 7));
+  const auto why = driver.why_refused.future().get(limit);
+  ASSERT_TRUE(why.ok());
+  EXPECT_THAT(*why, HasSubstr("given up"));
+  const auto agent = driver.connect(hello_of("node", 1));
+  ASSERT_TRUE(agent.ok()) << agent.error().message;
+  ASSERT_TRUE(driver.greeted.future().get(limit).ok());
+  EXPECT_FALSE(driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), 100ms).ok());
+  EXPECT_EQ(driver.heard, 1);
+}
+
+TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
+  Driver driver;
+  driver.server->admit("node", 1);
+  Promise<void> lost;
+  auto client = driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), limit,
+                               {[](auto) {}, [&](const Error&) { lost.complete({}); }});
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  ASSERT_TRUE(driver.greeted.future().get(limit).ok());
+  driver.server.reset();
+  EXPECT_TRUE(lost.future().get(limit).ok());
+
+  Driver other;
+  other.server->admit("node", 1);
+  auto second = other.connect(hello_of("node", 1));
+  ASSERT_TRUE(other.greeted.future().get(limit).ok());
+  second->reset();
+  EXPECT_TRUE(other.why_lost.future().get(limit).ok());
+  EXPECT_EQ(other.lost, 1);
+}
+
+TEST(ControlPlane, an_agent_that_speaks_as_the_driver_is_disconnected) {
+  Driver driver;
+  driver.server->admit("node", 1);
+  auto client = driver.connect(hello_of("node", 1));
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  ASSERT_TRUE(driver.greeted.future().get(limit).ok());
+  (*client)->send(StopProcess{1, true});
+  const auto why = driver.why_lost.future().get(limit);
+  ASSERT_TRUE(why.ok());
+  EXPECT_THAT(*why, HasSubstr("not for this end"));
+  EXPECT_EQ(driver.heard, 1);
+}
+
+}  // namespace
 }  // namespace troupe

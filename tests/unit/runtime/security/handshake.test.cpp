@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/security/tls_identity.hpp"
-
 namespace troupe {
 
 struct Outcome {
@@ -109,15 +107,6 @@ TEST(JobKeys, follow_rfc_5869_without_salt) {
   const Key prk = hmac_sha256(Key{}, input);
   const std::array<std::byte, 2> info{std::byte{'x'}, std::byte{1}};
   EXPECT_EQ(to_hex(keys.derive("x")), to_hex(hmac_sha256(prk, info)));
-}
-
-TEST(TlsIdentity, has_one_key_per_secret) {
-  const auto keys = *JobKeys::generate();
-  const auto a = derive_tls_identity(keys);
-  const auto b = derive_tls_identity(keys);
-  ASSERT_TRUE(a.ok()) << a.error().message;
-  EXPECT_EQ(a->key_pem, b->key_pem);
-  EXPECT_NE(a->key_pem, derive_tls_identity(*JobKeys::generate())->key_pem);
 }
 
 }  // namespace troupe

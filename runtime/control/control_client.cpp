@@ -1,0 +1,110 @@
+#include <atomic>
+#include <thread>
+
+#include "runtime/base/log.hpp"
+#include "runtime/call/future.hpp"
+#include "runtime/control/caf_supervisor.hpp"
+#include "runtime/control/control_limits.hpp"
+#include "runtime/control/control_plane.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::milliseconds retry_interval{50};
+
+class Client final : public ControlClient {
+ public:
+  explicit Client(Events events) : events_(std::move(events)) {}
+  ~Client() override {
+    is_stopping_ = true;
+    loop_.reset();
+    if (supervisor_) supervisor_->stop();
+    supervisor_.reset();
+    link_.reset();
+  }
+
+  Result<void> connect(const Key& key, const std::string& host, std::uint16_t port,
+                       const AgentReady& hello, std::chrono::milliseconds timeout) {
+    TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
+    Deadline deadline(timeout);
+    while (true) {
+      const auto opened = open(key, host, port, hello, deadline);
+      if (opened.ok()) return {};
+      if (deadline.is_over()) {
+        return fail(ErrorCode::io, "cannot reach the driver at {}:{}: {}", host, port,
+                    opened.error().message);
+      }
+      std::this_thread::sleep_for(retry_interval);
+    }
+  }
+
+  void send(const ControlMessage& message) override {
+    const auto sent = link_->send(LinkFrame(encode_message(message)));
+    if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_lost tells
+    log::error("to the driver: {}", sent.error().message);
+    link_->close();
+  }
+
+ private:
+  /// Tries once to connect.
+  Result<void> open(const Key& key, const std::string& host, std::uint16_t port,
+                    const AgentReady& hello, Deadline deadline) {
+    struct Attempt {
+      Promise<void> opened;
+      std::shared_ptr<Supervisor> supervisor;  ///< the loop's thread, from on_open on
+    };
+    auto attempt = std::make_shared<Attempt>();
+    LinkEvents events{[this, attempt, hello](const std::shared_ptr<TlsLink>& link) {
+                        auto sent =
+                            link->send(LinkFrame(encode_message(hello)));  // before any heartbeat
+                        attempt->supervisor = supervise(link);
+                        attempt->opened.complete(std::move(sent));
+                      },
+                      [attempt](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
+                        attempt->supervisor->on_frame(std::move(frame));
+                      },
+                      [attempt](const std::shared_ptr<TlsLink>&, const Error& why) {
+                        attempt->opened.complete(why);
+                        if (attempt->supervisor) attempt->supervisor->on_closed(why);
+                      }};
+    TROUPE_TRY(auto link, loop_->connect(host, port, {agent_role, hello.node}, driver_peer(), key,
+                                         std::move(events)));
+    if (auto opened = attempt->opened.future().get(deadline.left()); !opened.ok()) {
+      link->close();
+      return opened;
+    }
+    link_ = std::move(link);
+    supervisor_ = attempt->supervisor;
+    return {};
+  }
+
+  std::shared_ptr<Supervisor> supervise(const std::shared_ptr<TlsLink>& link) {
+    SupervisorEvents events{[this](ControlMessage message) {
+                              if (!is_stopping_) events_.on_message(std::move(message));
+                            },
+                            [this](bool, const Error& why) {
+                              if (!is_stopping_) events_.on_lost(why);
+                            }};
+    return std::make_shared<Supervisor>(caf_, link, ControlSession::with_driver(silence_limit),
+                                        std::move(events));
+  }
+
+  const Events events_;
+  std::atomic<bool> is_stopping_ = false;
+  std::shared_ptr<Supervisor> supervisor_;
+  std::shared_ptr<TlsLink> link_;
+  std::unique_ptr<LinkLoop> loop_;
+  CafSystem caf_;  ///< its end waits for the actor, which uses the members above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlClient>> ControlClient::connect(
+    const Key& key, const std::string& host, std::uint16_t port, const AgentReady& hello,
+    Events events, std::chrono::milliseconds timeout) {
+  auto client = std::make_unique<Client>(std::move(events));
+  TROUPE_CHECK(client->connect(key, host, port, hello, timeout));
+  return std::unique_ptr<ControlClient>(std::move(client));
+}
+
+}  // namespace troupe

@@ -1,0 +1,143 @@
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "runtime/base/log.hpp"
+#include "runtime/control/caf_supervisor.hpp"
+#include "runtime/control/control_limits.hpp"
+#include "runtime/control/control_plane.hpp"
+#include "runtime/security/handshake.hpp"
+
+namespace troupe {
+namespace {
+
+class Server final : public ControlServer {
+ public:
+  Server(const JobKeys& keys, Events events) : keys_(keys), events_(std::move(events)) {}
+  ~Server() override {
+    is_stopping_ = true;
+    loop_.reset();
+    for (auto& [key, agent] : agents_) agent.supervisor->stop();
+    agents_.clear();
+  }
+
+  Result<void> listen(const std::string& address) {
+    TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
+    LinkEvents events{[this](const std::shared_ptr<TlsLink>& link) { on_open(link); },
+                      [this](const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
+                        if (const auto supervisor = supervisor_of(*link))
+                          supervisor->on_frame(std::move(frame));
+                      },
+                      [this](const std::shared_ptr<TlsLink>& link, const Error& why) {
+                        if (const auto supervisor = supervisor_of(*link))
+                          supervisor->on_closed(why);
+                      }};
+    const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
+      std::lock_guard lock(mutex_);
+      if (peer.role != agent_role || !admitted_.contains(peer.name)) return std::nullopt;
+      return agent_key(keys_, peer.name);
+    };
+    TROUPE_TRY(port_, loop_->listen("control plane", address, key_of, std::move(events)));
+    return {};
+  }
+
+  std::uint16_t port() const override { return port_; }
+
+  void admit(const std::string& node, std::uint64_t token) override {
+    std::lock_guard lock(mutex_);
+    admitted_[node] = token;
+  }
+
+  Result<void> send(AgentKey agent, const ControlMessage& message) override {
+    std::shared_ptr<TlsLink> link;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = agents_.find(agent);
+      if (found == agents_.end()) return {};
+      link = found->second.link;
+    }
+    auto sent = link->send(LinkFrame(encode_message(message)));
+    if (!sent.ok() && sent.error().code == ErrorCode::peer_died) return {};
+    return sent;
+  }
+
+ private:
+  struct Agent {
+    std::shared_ptr<TlsLink> link;
+    std::shared_ptr<Supervisor> supervisor;
+  };
+
+  /// An agent has proven its key. It is let in once: the token is used up by the one who shows it.
+  void on_open(const std::shared_ptr<TlsLink>& link) {
+    const std::string& node = link->peer().name;
+    std::lock_guard lock(mutex_);
+    const AgentKey key = next_key_++;
+    key_of_link_[link.get()] = key;
+    SupervisorEvents events{
+        [this, key](ControlMessage message) { on_message(key, std::move(message)); },
+        [this, key, node](bool was_greeted, const Error& why) {
+          on_over(key, node, was_greeted, why);
+        }};
+    ControlSession::Hello hello{node, admitted_[node], this_build()};
+    agents_[key] = {link,
+                    std::make_shared<Supervisor>(
+                        caf_, link, ControlSession::with_agent(std::move(hello), silence_limit),
+                        std::move(events))};
+  }
+
+  std::shared_ptr<Supervisor> supervisor_of(const TlsLink& link) {
+    std::lock_guard lock(mutex_);
+    const auto found = key_of_link_.find(&link);
+    return found == key_of_link_.end() ? nullptr : agents_.at(found->second).supervisor;
+  }
+
+  void on_message(AgentKey key, ControlMessage message) {
+    if (const auto* hello = std::get_if<AgentReady>(&message)) {
+      std::lock_guard lock(mutex_);
+      admitted_.erase(hello->node);
+    }
+    if (!is_stopping_) events_.on_message(key, std::move(message));
+  }
+
+  void on_over(AgentKey key, const std::string& node, bool was_greeted, const Error& why) {
+    std::shared_ptr<Supervisor> ended;  // not destroyed under the lock
+    {
+      std::lock_guard lock(mutex_);
+      if (is_stopping_) return;
+      Agent& agent = agents_.at(key);
+      ended = std::move(agent.supervisor);
+      key_of_link_.erase(agent.link.get());
+      agents_.erase(key);
+    }
+    if (was_greeted) return events_.on_lost(key, why);
+    if (why.code != ErrorCode::peer_died) events_.on_refused(node, why);
+  }
+
+  const JobKeys keys_;
+  const Events events_;
+  std::atomic<bool> is_stopping_ = false;
+  std::mutex mutex_;
+  std::map<std::string, std::uint64_t> admitted_;  ///< tokens of the agents that are awaited
+  AgentKey next_key_ = 1;
+  std::map<AgentKey, Agent> agents_;
+  std::map<const TlsLink*, AgentKey> key_of_link_;
+  std::uint16_t port_ = 0;
+  std::unique_ptr<LinkLoop> loop_;
+  CafSystem caf_;  ///< its end waits for the actors, which use the members above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const JobKeys& keys,
+                                                            const std::string& address,
+                                                            Events events) {
+  auto server = std::make_unique<Server>(keys, std::move(events));
+  TROUPE_CHECK(server->listen(address));
+  return std::unique_ptr<ControlServer>(std::move(server));
+}
+
+Key agent_key(const JobKeys& keys, const std::string& node) {
+  return link_key(keys, driver_peer(), {agent_role, node});
+}
+
+}  // namespace troupe

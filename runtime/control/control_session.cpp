@@ -1,0 +1,48 @@
+#include "runtime/control/control_session.hpp"
+
+namespace troupe {
+
+ControlSession ControlSession::with_agent(Hello expected, Clock::duration silence_limit,
+                                          Clock::time_point now) {
+  return {ControlEdge::agent_to_driver, std::move(expected), Lease(silence_limit, now)};
+}
+
+ControlSession ControlSession::with_driver(Clock::duration silence_limit, Clock::time_point now) {
+  return {ControlEdge::driver_to_agent, std::nullopt, Lease(silence_limit, now)};
+}
+
+Result<std::optional<ControlMessage>> ControlSession::on_frame(std::span<const std::byte> frame,
+                                                               Clock::time_point now) {
+  TROUPE_TRY(auto message, decode_message(frame, incoming_));
+  TROUPE_CHECK(check_hello(message));
+  lease_.renew(now);
+  if (std::holds_alternative<Suspend>(message)) lease_.suspend();
+  if (std::holds_alternative<Resume>(message)) lease_.resume(now);
+  if (std::holds_alternative<Heartbeat>(message)) return std::optional<ControlMessage>();
+  return std::optional<ControlMessage>(std::move(message));
+}
+
+Result<void> ControlSession::check_hello(const ControlMessage& message) {
+  const auto* hello = std::get_if<AgentReady>(&message);
+  if (!expected_) {
+    if (hello == nullptr) return {};
+    return fail(ErrorCode::permission_denied, "an agent that introduces itself again");
+  }
+  if (hello == nullptr) {
+    return fail(ErrorCode::permission_denied, "an agent that does not introduce itself first");
+  }
+  if (hello->build != expected_->build) {
+    return fail(ErrorCode::unsupported,
+                "the agent of '{}' is of another build: start all processes of a job from one "
+                "installation",
+                expected_->node);
+  }
+  if (hello->node != expected_->node || hello->token != expected_->token) {
+    return fail(ErrorCode::permission_denied,
+                "an agent of '{}' that was given up, or never asked for", expected_->node);
+  }
+  expected_.reset();
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,111 @@
+#include "runtime/control/control_session.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Clock = ControlSession::Clock;
+
+constexpr Clock::time_point start{};
+
+ControlSession agent_session() {
+  return ControlSession::with_agent({"node0", 5, {}}, 1800ms, start);
+}
+
+AgentReady right_hello() {
+  AgentReady hello;
+  hello.node = "node0";
+  hello.token = 5;
+  return hello;
+}
+
+std::string refusal_of(ControlSession session, const ControlMessage& message) {
+  const auto outcome = session.on_frame(encode_message(message), start);
+  return outcome.ok() ? "" : outcome.error().message;
+}
+
+TEST(ControlSession, hands_on_what_an_agent_says_after_its_hello) {
+  auto session = agent_session();
+  EXPECT_FALSE(session.is_greeted());
+  const auto hello = session.on_frame(encode_message(right_hello()), start);
+  ASSERT_TRUE(hello.ok() && hello->has_value());
+  EXPECT_TRUE(session.is_greeted());
+  const auto ended = session.on_frame(encode_message(ProcessEnded{.process = 3}), start);
+  ASSERT_TRUE(ended.ok() && ended->has_value());
+  const auto beat = session.on_frame(encode_message(Heartbeat{}), start);
+  EXPECT_TRUE(beat.ok() && !beat->has_value());
+}
+
+TEST(ControlSession, refuses_an_agent_that_is_not_the_one_that_was_started) {
+  AgentReady other_token = right_hello(), other_node = right_hello(), other_build = right_hello(),
+             other_protocol = right_hello();
+  other_token.token = 6;
+  other_node.node = "node1";
+  other_build.build[0] = std::byte{1};
+  other_protocol.protocol = control_protocol + 1;
+  EXPECT_THAT(refusal_of(agent_session(), other_token), HasSubstr("given up"));
+  EXPECT_THAT(refusal_of(agent_session(), other_node), HasSubstr("given up"));
+  EXPECT_THAT(refusal_of(agent_session(), other_build), HasSubstr("another build"));
+  EXPECT_THAT(refusal_of(agent_session(), other_protocol), HasSubstr("protocol"));
+  EXPECT_THAT(refusal_of(agent_session(), Heartbeat{}), HasSubstr("introduce"));
+}
+
+TEST(ControlSession, refuses_what_the_other_end_has_no_business_to_say) {
+  auto session = agent_session();
+  ASSERT_TRUE(session.on_frame(encode_message(right_hello()), start).ok());
+  for (const ControlMessage& message :
+       {ControlMessage(StartActor{}), ControlMessage(StopProcess{}), ControlMessage(Shutdown{}),
+        ControlMessage(ActorGone{}), ControlMessage(ProcessBootstrap{}),
+        ControlMessage(RegionRequest{}), ControlMessage(right_hello())}) {
+    EXPECT_NE(refusal_of(session, message), "") << message.index();
+  }
+  const auto driver = ControlSession::with_driver(1800ms, start);
+  for (const ControlMessage& message :
+       {ControlMessage(right_hello()), ControlMessage(ActorStarted{}),
+        ControlMessage(ProcessEnded{}), ControlMessage(RegionReply{})}) {
+    EXPECT_NE(refusal_of(driver, message), "") << message.index();
+  }
+}
+
+TEST(ControlSession, each_message_travels_on_the_edges_it_is_for) {
+  EXPECT_FALSE(travels_on(ControlEdge::process_to_agent, ProcessEnded{}));
+  EXPECT_FALSE(travels_on(ControlEdge::process_to_agent, AgentReady{}));
+  EXPECT_FALSE(travels_on(ControlEdge::agent_to_process, Shutdown{}));
+  EXPECT_TRUE(travels_on(ControlEdge::process_to_agent, RegionRequest{}));
+}
+
+TEST(ControlSession, gives_a_silent_peer_up_but_not_one_that_was_stopped_together_with_it) {
+  auto session = ControlSession::with_driver(1800ms, start);
+  auto now = start;
+  for (int i = 0; i < 20; ++i) {
+    now += 200ms;
+    ASSERT_TRUE(session.on_frame(encode_message(Heartbeat{}), now).ok());
+  }
+  now += 60s;  // everything was stopped
+  EXPECT_FALSE(session.has_expired(now));
+  ASSERT_TRUE(session.on_frame(encode_message(Heartbeat{}), now + 100ms).ok());
+  now += 100ms;
+  int ticks = 0;
+  while (!session.has_expired(now)) {
+    now += 200ms;
+    ++ticks;
+  }
+  EXPECT_EQ(ticks, 9) << "1.8 s";
+}
+
+TEST(ControlSession, a_driver_that_says_it_stops_may_be_silent_until_it_goes_on) {
+  auto session = ControlSession::with_driver(1800ms, start);
+  ASSERT_TRUE(session.on_frame(encode_message(Suspend{}), start).ok());
+  auto now = start;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(session.has_expired(now += 200ms));
+  ASSERT_TRUE(session.on_frame(encode_message(Resume{}), now).ok());
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(session.has_expired(now += 200ms));
+  EXPECT_TRUE(session.has_expired(now += 200ms));
+}
+
+}  // namespace
+}  // namespace troupe
