@@ -248,7 +248,7 @@ Result<void> ModelRunner::join_passes_of_others() {
     TROUPE_TRY(const std::int64_t tokens, domain_tokens(0));
     if (tokens == 0) return {};
     ForwardBatch batch;
-    batch.recorded = true;
+    batch.graph_captured = true;
     batch.domain_tokens = tokens;
     const SpanScope scope(recorder_, SpanKind::forward);
     TROUPE_CHECK(model_->forward(batch, {}));
@@ -305,7 +305,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
   rows_ += static_cast<std::uint64_t>(pass_->rows());
-  if (model_->can_record() && !drafting_enabled_) {
+  if (model_->supports_graph() && !drafting_enabled_) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
   std::int64_t tokens = 0;
@@ -317,7 +317,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
   batch.divides_logits = tensor_.host != nullptr;
   batch.alone = alone_;
   if (stages_ == 1 && pass_->awaits_tokens()) {
-    ops_->take_chosen(sampler_->chosen(), batch.token_ids);
+    ops_->resolve_sampled_ids(sampler_->chosen(), batch.token_ids);
   }
   Tensor logits;
   if (is_last_stage()) {

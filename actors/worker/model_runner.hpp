@@ -26,7 +26,7 @@ namespace troupe {
 ///
 /// A step is begun, which on a device that works by itself only enqueues, and finished later. Where
 /// the device has chosen the tokens of the step before, the next one is begun before their ids are
-/// known here: its rows take them on the device (Ops::take_chosen).
+/// known here: its rows take them on the device (Ops::resolve_sampled_ids).
 ///
 /// In a pipeline the last stage alone samples. It sends the ids to the first stage, which takes
 /// them when a plan needs them, so that a stage is not held up by the one after it; the stages
@@ -38,7 +38,7 @@ class ModelRunner {
   /// Blocks of the model's KV cache for `kv_blocks` that plans may name: where its passes are
   /// recorded, one more, which rows that only pad a pass write to.
   static std::int64_t blocks_to_allocate(const Model& model, std::int64_t kv_blocks) {
-    return model.can_record() ? kv_blocks + 1 : kv_blocks;
+    return model.supports_graph() ? kv_blocks + 1 : kv_blocks;
   }
 
   /// `model` has its KV cache of blocks_to_allocate(kv_blocks) and was loaded for `parallel`. All

@@ -12,7 +12,7 @@ std::span<const std::int32_t> numbers(const std::vector<SequenceSpan>& spans) {
 
 }  // namespace
 
-std::int64_t recorded_rows(std::int64_t rows) {
+std::int64_t graph_rows(std::int64_t rows) {
   if (rows <= 8) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
   const std::int64_t unit = rows <= 32 ? 8 : rows <= 64 ? 16 : rows <= 256 ? 32 : 128;
   return (rows + unit - 1) / unit * unit;
@@ -82,7 +82,7 @@ bool Pass::is_one_row_a_sequence() const {
 
 void Pass::pad_for_recording(std::int32_t block) {
   if (empty() || !is_one_row_a_sequence()) return;
-  const std::int64_t wanted = recorded_rows(rows());
+  const std::int64_t wanted = graph_rows(rows());
   const std::int64_t room = std::min(limits_.max_batch_tokens, limits_.max_head_rows);
   const auto missing = static_cast<std::size_t>(wanted - rows());
   if (wanted > room || !has_room_for_tables(missing)) return;
@@ -92,7 +92,7 @@ void Pass::pad_for_recording(std::int32_t block) {
     begin_sequence(tables, 1, 0);
     add_row(tables, token, 0, true);
   }
-  recorded_ = true;
+  graph_captured_ = true;
 }
 
 Result<ForwardBatch> Pass::upload() {
@@ -107,7 +107,7 @@ Result<ForwardBatch> Pass::upload() {
     return place;
   };
   ForwardBatch batch;
-  batch.recorded = recorded_;
+  batch.graph_captured = graph_captured_;
   batch.token_ids = stage(ids_);
   batch.head_rows = stage(head_rows_);
   const Tensor positions = stage(positions_);
@@ -126,10 +126,10 @@ Result<ForwardBatch> Pass::upload() {
                           .sequences = group.spans,
                           .block_size = limits_.block_size,
                           .spans = spans.reshaped({sequences, numbers_of_span}),
-                          .recorded = recorded_});
+                          .graph_captured = graph_captured_});
   }
   ops_->upload(staging.inputs->rows(0, next), inputs_->rows(0, next));
-  staging.copied = ops_->mark();
+  staging.copied = ops_->record_event();
   staging.used = true;
   batch.attention = attention_;
   return batch;
@@ -140,7 +140,7 @@ void Pass::clear() {
   positions_.clear();
   head_rows_.clear();
   awaits_tokens_ = false;
-  recorded_ = false;
+  graph_captured_ = false;
   for (Group& group : groups_) {
     group.slots.clear();
     group.tables.clear();

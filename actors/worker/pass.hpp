@@ -32,7 +32,7 @@ class Pass {
   /// are used, from position `first_position` on.
   void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position);
   /// A row; `wants_logits` makes it the next of the head's rows. A `token` below 0 stands for one
-  /// that Ops::take_chosen puts in its place.
+  /// that Ops::resolve_sampled_ids puts in its place.
   void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits);
 
   bool empty() const { return ids_.empty(); }
@@ -63,7 +63,7 @@ class Pass {
   struct Staging {
     DeviceTensor inputs;               ///< all but the tables
     std::vector<DeviceTensor> tables;  ///< of each group
-    Ops::Mark copied = 0;
+    Ops::DeviceEvent copied = 0;
     bool used = false;
   };
 
@@ -75,7 +75,7 @@ class Pass {
   std::vector<std::int32_t> ids_, positions_, head_rows_;
   std::vector<Group> groups_;
   bool awaits_tokens_ = false;
-  bool recorded_ = false;
+  bool graph_captured_ = false;
   DeviceTensor inputs_;
   std::array<Staging, 2> staging_;
   std::size_t turn_ = 0;
@@ -83,6 +83,6 @@ class Pass {
 };
 
 /// The length that passes of `rows` rows are recorded with: not much longer, one of a few dozen.
-std::int64_t recorded_rows(std::int64_t rows);
+std::int64_t graph_rows(std::int64_t rows);
 
 }  // namespace troupe

@@ -123,7 +123,7 @@ std::uint64_t Worker::later_bytes() const {
   std::int64_t rows = ceil_slice(limits.max_head_rows, first).count;
   if (drafter_) rows += limits.max_head_rows;
   const auto logits = static_cast<std::uint64_t>(rows * config_.vocab_size) * size_of(DType::f32);
-  return logits + (model_->can_record() ? recordings_bytes : 0) + kernels_bytes + swap_bytes;
+  return logits + (model_->supports_graph() ? recordings_bytes : 0) + kernels_bytes + swap_bytes;
 }
 
 Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
@@ -194,7 +194,7 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   times.note("buffers");
   if (!spec_.draft_model_path.empty()) {
     runner_->enable_drafting();
-  } else if (model_->can_record()) {
+  } else if (model_->supports_graph()) {
     TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
     uncounted_rows_ = runner_->rows();
     uncounted_expert_rows_ = model_->expert_load().rows;

@@ -11,7 +11,7 @@ Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int6
   return made;
 }
 
-Result<void> DecoderLayer::forward(HiddenState& hidden, const PassAttention& pass,
+Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata& pass,
                                    const Tensor& rope, const KvLayer& cache) const {
   const std::int64_t tokens = pass.whole().positions[0];
   const Tensor normed = group_.normed_rows(space_.normed, tokens);

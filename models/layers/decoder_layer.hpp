@@ -16,7 +16,7 @@ class DecoderLayer {
 
   /// `hidden` holds this rank's own tokens of the pass. A pass without tokens is one of other
   /// replicas, whose tokens this rank's experts may get. Errors: those of Collectives.
-  Result<void> forward(HiddenState& hidden, const PassAttention& pass, const Tensor& rope,
+  Result<void> forward(HiddenState& hidden, const AttentionMetadata& pass, const Tensor& rope,
                        const KvLayer& cache) const;
   /// As FeedForward's.
   Tensor rows_per_expert() const { return feed_forward_->rows_per_expert(); }

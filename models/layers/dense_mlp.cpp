@@ -17,7 +17,7 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
-  return group_.leave_sum_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
+  return group_.defer_all_reduce_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
     const std::int64_t at_once = ops_.rows_at_once();
     for (std::int64_t done = 0; done < part.count; done += at_once) {
       const std::int64_t rows = std::min(at_once, part.count - done);

@@ -10,7 +10,7 @@ Result<Embedding> Embedding::create(const LayerContext& context) {
 }
 
 Result<void> Embedding::forward(const Tensor& ids, const Tensor& out) const {
-  return group_.leave_sum(
+  return group_.defer_all_reduce(
       ids[0], out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); }, true);
 }
 

@@ -17,8 +17,8 @@ class FeedForward {
   virtual bool reads_all_tokens() const = 0;
 
   /// x [tokens, hidden] activation, the same on all tensor ranks; out [own tokens, hidden] f32
-  /// (TensorGroup::own_tokens), or what TensorGroup::leave_sum left. Without tokens it takes part
-  /// in what other replicas do with these weights, and does nothing else. Errors: those of
+  /// (TensorGroup::own_tokens), or what TensorGroup::defer_all_reduce left. Without tokens it takes
+  /// part in what other replicas do with these weights, and does nothing else. Errors: those of
   /// Collectives.
   virtual Result<void> forward(const Tensor& x, const Tensor& out) const = 0;
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty

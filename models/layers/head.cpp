@@ -60,7 +60,7 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   ops_.gather_rows(hidden.residual, rows, residual);
   if (leaves) {
     ops_.gather_rows(tokens_.left(), rows, update);
-    return tokens_.sum_and_norm(update, residual, {norm_, norm_eps_, normed, true});
+    return tokens_.all_reduce_rms_norm(update, residual, {norm_, norm_eps_, normed, true});
   }
   HiddenState chosen{residual, update, hidden.has_update};
   if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
@@ -74,7 +74,7 @@ Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {
   const Tensor all = space_.all_logits->rows(0, ranks * count);
   std::ranges::fill(rows_per_rank_, count);
   TROUPE_CHECK(group_->all_gather(local, all, rows_per_rank_));
-  ops_.join_columns(all, logits);
+  ops_.concat_columns(all, logits);
   return {};
 }
 

@@ -23,12 +23,12 @@ struct ExpertWork {
 ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGroup& group,
                        DType result) {
   const ExpertShare& share = group.share();
-  if (const RowExchange* rows = group.rows()) {
-    const std::int64_t pairs = rows->places() * moe.top_k;
-    return {rows->layout().max_rows, share.experts.count, pairs, 1, pairs, result};
+  if (const DeviceExpertExchange* exchange = group.device_exchange()) {
+    const std::int64_t assignments = exchange->capacity() * moe.top_k;
+    return {exchange->layout().max_rows, share.experts.count, assignments, 1, assignments, result};
   }
-  if (const ExpertExchange* pairs = group.pairs()) {
-    const ExpertLayout& layout = pairs->layout();
+  if (const ExpertExchange* exchange = group.host_exchange()) {
+    const ExpertLayout& layout = exchange->layout();
     return {layout.max_tokens, layout.local_experts(),        layout.max_received_rows(),
             layout.parts,      layout.max_tokens * moe.top_k, DType::f32};
   }
@@ -52,7 +52,7 @@ Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, 
   const DType activation = ops.activation_dtype();
   const std::int64_t sent = layout.max_sent_rows();
   const std::int64_t received = layout.max_received_rows();
-  const std::int64_t pairs = layout.max_tokens * layout.top_k;
+  const std::int64_t assignments = layout.max_tokens * layout.top_k;
   buffers.ids = HostTensor(DType::i32, {layout.max_tokens, layout.top_k});
   TROUPE_TRY(buffers.sent_tokens, ops.allocate(DType::i32, {sent}));
   TROUPE_TRY(buffers.sent, ops.allocate(activation, {sent, hidden}));
@@ -60,9 +60,9 @@ Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, 
   TROUPE_TRY(buffers.results, ops.allocate(DType::f32, {received, hidden}));
   TROUPE_TRY(buffers.returned, ops.allocate(DType::f32, {sent, hidden}));
   if (layout.parts > 1) {
-    TROUPE_TRY(buffers.summed, ops.allocate(DType::f32, {pairs, hidden}));
+    TROUPE_TRY(buffers.summed, ops.allocate(DType::f32, {assignments, hidden}));
   }
-  TROUPE_TRY(buffers.rows_of_pairs, ops.allocate(DType::i32, {pairs}));
+  TROUPE_TRY(buffers.rows_of_assignments, ops.allocate(DType::i32, {assignments}));
   return {};
 }
 
@@ -149,8 +149,8 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
   }
-  if (const ExpertExchange* pairs = experts.pairs()) {
-    TROUPE_CHECK(allocate_exchange(pairs->layout(), hidden, ops, space.exchange));
+  if (const ExpertExchange* exchange = experts.host_exchange()) {
+    TROUPE_CHECK(allocate_exchange(exchange->layout(), hidden, ops, space.exchange));
   }
   return space;
 }

@@ -13,16 +13,16 @@
 namespace troupe {
 
 /// The buffers of an exchange of tokens. S and R are the layout's max_sent_rows and
-/// max_received_rows, P the pairs of its max_tokens.
+/// max_received_rows, P the assignments of its max_tokens.
 struct ExchangeBuffers {
-  HostTensor ids;              // [max_tokens, k] i32
-  DeviceTensor sent_tokens;    // [S] i32
-  DeviceTensor sent;           // [S, hidden] activation
-  DeviceTensor received;       // [R, hidden] activation
-  DeviceTensor results;        // [R, hidden] f32: what this rank's experts make of them
-  DeviceTensor returned;       // [S, hidden] f32
-  DeviceTensor summed;         // [P, hidden] f32; empty unless experts are split
-  DeviceTensor rows_of_pairs;  // [P] i32
+  HostTensor ids;                    // [max_tokens, k] i32
+  DeviceTensor sent_tokens;          // [S] i32
+  DeviceTensor sent;                 // [S, hidden] activation
+  DeviceTensor received;             // [R, hidden] activation
+  DeviceTensor results;              // [R, hidden] f32: what this rank's experts make of them
+  DeviceTensor returned;             // [S, hidden] f32
+  DeviceTensor summed;               // [P, hidden] f32; empty unless experts are split
+  DeviceTensor rows_of_assignments;  // [P] i32
 };
 
 /// The buffers of latent attention (LatentConfig).
@@ -69,11 +69,11 @@ struct Workspace {
   DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
-  /// Experts' output: [rows, hidden] activation, or f32 where sums are exact; where rows of pairs
-  /// are exchanged [X * k, hidden] f32.
+  /// Experts' output: [rows, hidden] activation, or f32 where sums are exact; where rows of
+  /// assignments are exchanged [X * k, hidden] f32.
   DeviceTensor expert_rows;
   DeviceTensor shared_rows;  // [T, hidden] as update: output of the MLP that all tokens take
-  ExchangeBuffers exchange;  // empty unless rows of pairs are exchanged
+  ExchangeBuffers exchange;  // empty unless rows of assignments are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

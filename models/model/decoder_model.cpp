@@ -47,9 +47,9 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
                                  config_.hidden_size, experts_.exchanges(), partial, ops_));
   if (shard.size > 1 && sums_in_parts(parallel)) {
     TROUPE_TRY(auto side,
-               parallel.tensor.device->open_side_sums(
+               parallel.tensor.device->open_overlapped_all_reduce(
                    ops_.activation_dtype(), limits_.max_batch_tokens, config_.hidden_size));
-    tensor.sum_beside(std::move(side));
+    tensor.overlap_all_reduce(std::move(side));
   }
   tensor_.emplace(std::move(tensor));
   pipeline_ = parallel.pipeline.device;
@@ -97,48 +97,49 @@ Result<void> DecoderModel::build_rope() {
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
   plan_attention(batch);
-  return batch.recorded && can_record() ? replay(batch, logits) : run(batch, logits);
+  return batch.graph_captured && supports_graph() ? replay(batch, logits) : run(batch, logits);
 }
 
 void DecoderModel::plan_attention(const ForwardBatch& batch) {
-  tensor_->allow_parts(!batch.recorded);
+  tensor_->allow_parts(!batch.graph_captured);
   const std::vector<Slice> parts = tensor_->parts(batch.token_ids.elements());
   passes_.clear();
   for (const AttentionBatch& attention : batch.attention) passes_.emplace_back(attention, parts);
   while (passes_.size() < groups_) passes_.emplace_back(AttentionBatch(), parts);  // no tokens
-  for (const PassAttention& pass : passes_) {
+  for (const AttentionMetadata& pass : passes_) {
     for (const AttentionBatch& planned : pass.batches()) ops_.plan_attention(attention_, planned);
   }
 }
 
-bool DecoderModel::can_record() const {
-  // An exchange of pairs waits for the device to say who gets how many.
-  return experts_.pairs() == nullptr && ops_.can_record(attention_, limits_.kv_dtype);
+bool DecoderModel::supports_graph() const {
+  // The host exchange of assignments waits for the device to say who gets how many.
+  return experts_.host_exchange() == nullptr && ops_.supports_graph(attention_, limits_.kv_dtype);
 }
 
 Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logits) {
   const auto [found, is_first] =
-      recordings_.try_emplace({batch.token_ids.elements(), likely_rows(batch)});
+      graphs_.try_emplace({batch.token_ids.elements(), expected_rows(batch)});
   if (is_first) return run(batch, logits);
   if (found->second == nullptr) {
     const auto began = std::chrono::steady_clock::now();
-    TROUPE_TRY(found->second, ops_.record([&] { return run(batch, logits); }));
+    TROUPE_TRY(found->second, ops_.capture([&] { return run(batch, logits); }));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    log::debug("recorded a pass of {} rows in {:.1f} ms", found->first.first, took.count());
+    log::debug("graph_captured a pass of {} rows in {:.1f} ms", found->first.first, took.count());
   }
   ops_.replay(*found->second);
   return {};
 }
 
-std::int64_t DecoderModel::likely_rows(const ForwardBatch& batch) const {
-  if (experts_.rows() == nullptr) return 0;
+std::int64_t DecoderModel::expected_rows(const ForwardBatch& batch) const {
+  if (experts_.device_exchange() == nullptr) return 0;
   const std::int64_t tokens = std::max(batch.token_ids.elements(), batch.domain_tokens);
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
 }
 
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
   const std::int64_t tokens = batch.token_ids.elements();
-  if (experts_.rows() != nullptr) experts_.rows()->expect(likely_rows(batch));
+  if (experts_.device_exchange() != nullptr)
+    experts_.device_exchange()->expect(expected_rows(batch));
   const std::int64_t own = tensor_->own_tokens(tokens).count;
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
@@ -159,13 +160,13 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                                       const Tensor& logits) {
   if (is_last_stage()) {
     if (batch.head_rows.empty()) {
-      tensor_->drop_sum();  // the next pass's first norm must not take it for its own
+      tensor_->discard();  // the next pass's first norm must not take it for its own
       return {};
     }
     return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits,
                           batch.divides_logits);
   }
-  TROUPE_CHECK(tensor_->finish_sum(hidden.update));
+  TROUPE_CHECK(tensor_->complete(hidden.update));
   if (hidden.tokens() == 0) return {};
   ops_.add(hidden.residual, hidden.update);
   if (batch.alone) return {};

@@ -23,7 +23,7 @@ class DecoderModel final : public Model {
                                              const OnWeightsLoaded& on_loaded);
 
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
-  bool can_record() const override;
+  bool supports_graph() const override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;
@@ -49,7 +49,7 @@ class DecoderModel final : public Model {
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// Where rows are exchanged, how many there are of all ranks, to a power of two; else 0.
-  std::int64_t likely_rows(const ForwardBatch& batch) const;
+  std::int64_t expected_rows(const ForwardBatch& batch) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
 
@@ -71,13 +71,13 @@ class DecoderModel final : public Model {
   std::vector<DecoderLayer> layers_;                              // of this stage
   std::size_t groups_ = 1;                                        // of cache_groups
   std::vector<StageCache> caches_;                                // of each of layers_
-  std::vector<PassAttention> passes_;                             // this pass, for each group
+  std::vector<AttentionMetadata> passes_;                         // this pass, for each group
   std::optional<Head> head_;                                      // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  /// Passes by their tokens and likely_rows; null after the first one, which runs as any pass does:
-  /// what a device chooses or allocates at first use is then there.
-  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Recording>> recordings_;
+  /// Passes by their tokens and expected_rows; null after the first one, which runs as any pass
+  /// does: what a device chooses or allocates at first use is then there.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<CapturedGraph>> graphs_;
 };
 
 }  // namespace troupe

@@ -30,7 +30,7 @@ struct ForwardBatch {
   Tensor head_rows;  ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
   /// Every pass of as many tokens that says so has its tensors at the same places, a sequence for
   /// each token, and logits for each: what it enqueues may be recorded and replayed.
-  bool recorded = false;
+  bool graph_captured = false;
   /// Tokens of all replicas that hold experts of this one in this pass, as far as that is known.
   std::int64_t domain_tokens = 0;
   /// Each tensor rank wants the logits of its ceil_slice of head_rows alone.
@@ -64,7 +64,7 @@ class Model {
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
 
   /// Whether passes with ForwardBatch::recorded are worth their while here.
-  virtual bool can_record() const = 0;
+  virtual bool supports_graph() const = 0;
 
   /// Device memory of one KV block on this rank. A block belongs to one group at a time, and the
   /// i-th layer of each group (on this stage) keeps its part in the i-th cache tensor: so it is

@@ -56,9 +56,9 @@ struct AttentionBatch {
   std::int32_t block_size = 16;
   /// [sequences, 4] i32: those of the whole pass as the device sees them; the CPU needs none.
   Tensor spans;
-  /// What is enqueued over it is recorded (Ops::record) and replayed for other batches: tensors at
+  /// What is enqueued over it is recorded (Ops::capture) and replayed for other batches: tensors at
   /// the same place, as many sequences, each of one row.
-  bool recorded = false;
+  bool graph_captured = false;
   std::int64_t first_row = 0;  ///< of the batch in the pass
   int part = 0;                ///< of the pass: batches that are planned at once differ in it
 };
@@ -103,7 +103,7 @@ struct ExpertBatch {
   Tensor offsets;  ///< [local experts + 1] i32: expert e has sorted rows [offsets[e], offsets[e+1])
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
   /// How many those are, as near as the host knows; 0: all. What is fastest is chosen by it.
-  std::int64_t likely_rows = 0;
+  std::int64_t expected_rows = 0;
 };
 
 /// What a router chose for the tokens of a pass, on a rank that has some of the experts.
@@ -153,10 +153,10 @@ struct SampledRow {
   RowEdits edits = {};
 };
 
-/// Operations that were recorded: made by `Ops::record`, used by `Ops::replay` of the same Ops.
-class Recording {
+/// Operations that were recorded: made by `Ops::capture`, used by `Ops::replay` of the same Ops.
+class CapturedGraph {
  public:
-  virtual ~Recording() = default;
+  virtual ~CapturedGraph() = default;
 };
 
 /// A row of logits of which a token's log-probability is wanted, and the best tokens'.
@@ -229,18 +229,18 @@ class Ops {
   virtual void download(const Tensor& device, const Tensor& host) = 0;
 
   /// A point in the order of what was enqueued.
-  using Mark = std::uint64_t;
+  using DeviceEvent = std::uint64_t;
   /// The point behind everything enqueued so far. Few are remembered: of one that is followed by
   /// dozens wait() waits for a later one.
-  virtual Mark mark() { return 0; }
-  /// Returns when everything enqueued before `mark` is done, whatever came after it.
-  virtual Result<void> wait(Mark mark) {
-    (void)mark;
+  virtual DeviceEvent record_event() { return 0; }
+  /// Returns when everything enqueued before `event` is done, whatever came after it.
+  virtual Result<void> wait(DeviceEvent event) {
+    (void)event;
     return synchronize();
   }
-  /// Whether wait(mark) would return at once.
-  virtual bool is_reached(Mark mark) {
-    (void)mark;
+  /// Whether wait(event) would return at once.
+  virtual bool query(DeviceEvent event) {
+    (void)event;
     return true;
   }
   /// Returns when everything enqueued so far is done.
@@ -248,18 +248,19 @@ class Ops {
 
   /// Whether operations over a cache of `shape` and `stored` can be recorded: so that a pass of
   /// hundreds of them is enqueued by one call.
-  virtual bool can_record(const AttentionShape& shape, DType stored) const {
+  virtual bool supports_graph(const AttentionShape& shape, DType stored) const {
     (void)shape, (void)stored;
     return false;
   }
   /// Records what `enqueue` enqueues, which is not carried out and must be the same operations on
   /// the same memory whenever it is replayed; it must not upload, download or synchronize. Errors:
-  /// those of `enqueue`; unsupported where can_record says false; resource_exhausted.
-  virtual Result<std::unique_ptr<Recording>> record(const std::function<Result<void>()>& enqueue) {
+  /// those of `enqueue`; unsupported where supports_graph says false; resource_exhausted.
+  virtual Result<std::unique_ptr<CapturedGraph>> capture(
+      const std::function<Result<void>()>& enqueue) {
     (void)enqueue;
     return fail(ErrorCode::unsupported, "this device records no operations");
   }
-  virtual void replay(const Recording& recording) { (void)recording; }
+  virtual void replay(const CapturedGraph& graph) { (void)graph; }
 
   /// Packs `weight` [n, k] (f32, bf16 or f16, host memory, free to go afterwards) for products in
   /// `segments` equal parts of k: a power of two that divides k; 1 for column-parallel matrices.
@@ -350,7 +351,7 @@ class Ops {
                                  const KvLayer& cache, const Tensor& q_out) = 0;
 
   /// Prepares on the host what attention of `shape` over `batch` needs: before the first layer of a
-  /// pass, for each of its batches, outside of record(). It serves all layers whose windows alone
+  /// pass, for each of its batches, outside of capture(). It serves all layers whose windows alone
   /// differ.
   virtual void plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
     (void)shape, (void)batch;
@@ -382,15 +383,16 @@ class Ops {
   /// counts[e] += the rows that `batch` has for expert e. counts [local experts] i64.
   virtual void count_rows(const ExpertBatch& batch, const Tensor& counts) = 0;
 
-  /// permute and count_rows, of ids in equal parts: the first filled[p] rows of part p count, and
-  /// the others are not read. filled [parts] i32, on the device.
-  virtual void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
-                              const ExpertBatch& batch, const Tensor& counts) = 0;
+  /// permute and count_rows, of ids in equal parts: the first received_counts[p] rows of part p
+  /// count, and the others are not read. received_counts [parts] i32, on the device.
+  virtual void permute_received(const Tensor& ids, const Tensor& received_counts,
+                                std::int64_t first_expert, const ExpertBatch& batch,
+                                const Tensor& counts) = 0;
 
   /// route, permute and count_rows: fills `choices` and `batch`.
-  virtual void choose_experts(const Tensor& logits, const Tensor& bias,
-                              const RouterOptions& options, const ExpertChoices& choices,
-                              const ExpertBatch& batch, const Tensor& counts) {
+  virtual void route_and_permute(const Tensor& logits, const Tensor& bias,
+                                 const RouterOptions& options, const ExpertChoices& choices,
+                                 const ExpertBatch& batch, const Tensor& counts) {
     route(logits, bias, options, choices.ids, choices.weights);
     permute(choices.ids, choices.first_expert, batch);
     count_rows(batch, counts);
@@ -423,7 +425,7 @@ class Ops {
                              const Tensor& out) = 0;
 
   /// grouped_gate_up, grouped_linear with `down` and combine_local: out [tokens, hidden] is what
-  /// the local experts add to x [tokens, hidden]. `choices` and `batch` are of choose_experts.
+  /// the local experts add to x [tokens, hidden]. `choices` and `batch` are of route_and_permute.
   virtual void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                           const ExpertChoices& choices, const ExpertBatch& batch,
                           const ExpertScratch& scratch, const Tensor& out) {
@@ -442,11 +444,11 @@ class Ops {
 
   /// Puts parts of rows side by side: out[r, p * width + c] = parts[p * rows + r, c], as far as out
   /// has columns. parts [ranks * rows, width], out [rows, n].
-  virtual void join_columns(const Tensor& parts, const Tensor& out) = 0;
+  virtual void concat_columns(const Tensor& parts, const Tensor& out) = 0;
 
   /// Rows whose token was not known yet when they were uploaded: ids[i] < 0 becomes
   /// chosen[-1 - ids[i]], or 0 where that one is negative too. ids [tokens] i32, chosen [n] i32.
-  virtual void take_chosen(const Tensor& chosen, const Tensor& ids) = 0;
+  virtual void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) = 0;
 
   /// Whether sample() takes such a row of `vocab` logits; otherwise the host must choose.
   virtual bool can_sample(const SampledRow& row, std::int64_t vocab) const {
@@ -475,14 +477,14 @@ class Ops {
     (void)logits, (void)rows, (void)ids, (void)scores;
   }
 
-  /// linear with `router`, then choose_experts of what it gives. x [tokens, hidden]; logits
+  /// linear with `router`, then route_and_permute of what it gives. x [tokens, hidden]; logits
   /// [tokens, experts] f32 is memory that this may use.
   virtual void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
                             const Tensor& bias, const RouterOptions& options,
                             const ExpertChoices& choices, const ExpertBatch& batch,
                             const Tensor& counts) {
     linear(router, x, logits);
-    choose_experts(logits, bias, options, choices, batch, counts);
+    route_and_permute(logits, bias, options, choices, batch, counts);
   }
 };
 

@@ -96,7 +96,7 @@ Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& su
                     rows_per_rank[static_cast<std::size_t>(rank)]);
 }
 
-Result<void> check_sum_and_norm(const SumAndNorm& sum, int rank, int size) {
+Result<void> check_all_reduce_rms_norm(const AllReduceRmsNorm& sum, int rank, int size) {
   TROUPE_CHECK(check_device_all_reduce(sum.partial, sum.normed));
   const std::int64_t rows = sum.partial[0], width = row_elements(sum.partial);
   const std::int64_t own = sum.divided ? ceil_slice(rows, {rank, size}).count : rows;

@@ -31,7 +31,7 @@ Result<void> check_device_all_reduce(const Tensor& partial, const Tensor& sum);
 Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& sum,
                                          std::span<const std::int64_t> rows_per_rank, int rank,
                                          int size);
-Result<void> check_sum_and_norm(const SumAndNorm& sum, int rank, int size);
+Result<void> check_all_reduce_rms_norm(const AllReduceRmsNorm& sum, int rank, int size);
 
 /// Elements of one row of a tensor of rank >= 1.
 std::int64_t row_elements(const Tensor& tensor);

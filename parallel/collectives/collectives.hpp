@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "parallel/collectives/row_exchange.hpp"
-#include "parallel/collectives/side_sums.hpp"
+#include "parallel/collectives/device_expert_exchange.hpp"
+#include "parallel/collectives/overlapped_all_reduce.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -15,7 +15,7 @@ namespace troupe {
 /// A sum over ranks that is added to a residual stream, of which the norm goes on: residual = the
 /// sum rounded to its dtype + residual, normed = RMSNorm(residual) * weight, as three operations
 /// one by one would leave them, in bits.
-struct SumAndNorm {
+struct AllReduceRmsNorm {
   Tensor partial;   ///< [rows, width]
   Tensor residual;  ///< [rows, width]; with `divided` this rank's ceil_slice of the rows
   Tensor weight;    ///< [width] f32
@@ -100,18 +100,18 @@ class Collectives {
   /// data() is null where the implementation has none that large; use memory of your own then.
   virtual Tensor staging(DType dtype, const Shape& shape) = 0;
 
-  /// Whether sum_and_norm takes rows of this width; the same on all ranks.
-  virtual bool can_sum_and_norm(DType dtype, std::int64_t width) const {
+  /// Whether all_reduce_rms_norm takes rows of this width; the same on all ranks.
+  virtual bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const {
     (void)dtype, (void)width;
     return false;
   }
   /// Whether `divided` is faster for as many bytes of partial sums.
-  virtual bool divides_sums(std::size_t bytes) const {
+  virtual bool prefers_sharded_residual(std::size_t bytes) const {
     (void)bytes;
     return false;
   }
-  /// Errors: unsupported where can_sum_and_norm says false.
-  virtual Result<void> sum_and_norm(const SumAndNorm& sum) {
+  /// Errors: unsupported where can_all_reduce_rms_norm says false.
+  virtual Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) {
     (void)sum;
     return fail(ErrorCode::unsupported, "these collectives do not normalise sums");
   }
@@ -119,10 +119,10 @@ class Collectives {
   /// A way for sums of passes of up to `max_rows` rows of `width` to be made beside other work, to
   /// be used among the other calls; these collectives outlive it. All ranks call it. Null on all
   /// where there is none.
-  virtual Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
-                                                           std::int64_t width) {
+  virtual Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
+      DType dtype, std::int64_t max_rows, std::int64_t width) {
     (void)dtype, (void)max_rows, (void)width;
-    return std::unique_ptr<SideSums>();
+    return std::unique_ptr<OverlappedAllReduce>();
   }
 
   /// Of a matrix whose columns are spread over the ranks, gives each rank whole rows. `part` [rows,
@@ -134,9 +134,10 @@ class Collectives {
 
   /// A way for rows to go to experts and back among these ranks, to be used among the other calls;
   /// these collectives outlive it. All ranks call it. Null on all where there is none.
-  virtual Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) {
+  virtual Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
+      const DeviceExpertExchangeLayout& layout) {
     (void)layout;
-    return std::unique_ptr<RowExchange>();
+    return std::unique_ptr<DeviceExpertExchange>();
   }
 
   /// all_reduce_tree by the library that this is made with, in the library's own order of adding:

@@ -22,7 +22,7 @@ ExpertExchange::ExpertExchange(Collectives& host, Collectives& device, const Exp
       layout_(layout),
       expert_begin_(index(layout.experts) + 1),
       sent_tokens_(DType::i32, {layout.max_sent_rows()}),
-      rows_of_pairs_(DType::i32, {layout.max_tokens * layout.top_k}),
+      rows_of_assignments_(DType::i32, {layout.max_tokens * layout.top_k}),
       sent_counts_(DType::i32, {host.size(), layout.local_experts()}),
       received_counts_(DType::i32, {host.size(), layout.local_experts()}),
       offsets_(DType::i32, {layout.local_experts() + 1}),
@@ -47,9 +47,9 @@ Result<void> ExpertExchange::plan(const Tensor& ids) {
     return fail(ErrorCode::invalid_argument, "an exchange of {} tokens; this one takes {}", ids[0],
                 layout_.max_tokens);
   }
-  pairs_ = ids[0] * layout_.top_k;
-  sent_rows_ = pairs_ * layout_.parts;
-  TROUPE_CHECK(sort_pairs(std::span(ids.as<std::int32_t>(), index(pairs_))));
+  assignments_ = ids[0] * layout_.top_k;
+  sent_rows_ = assignments_ * layout_.parts;
+  TROUPE_CHECK(sort_assignments(std::span(ids.as<std::int32_t>(), index(assignments_))));
   count_sent();
   TROUPE_CHECK(host_->all_to_all(sent_counts_, one_row_, received_counts_, one_row_));
   TROUPE_CHECK(count_received());
@@ -57,7 +57,7 @@ Result<void> ExpertExchange::plan(const Tensor& ids) {
   return {};
 }
 
-Result<void> ExpertExchange::sort_pairs(std::span<const std::int32_t> ids) {
+Result<void> ExpertExchange::sort_assignments(std::span<const std::int32_t> ids) {
   std::ranges::fill(expert_begin_, 0);
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= layout_.experts) {
@@ -68,8 +68,8 @@ Result<void> ExpertExchange::sort_pairs(std::span<const std::int32_t> ids) {
   std::partial_sum(expert_begin_.begin(), expert_begin_.end(), expert_begin_.begin());
   // expert_begin_[e] serves as expert e's cursor and ends where e + 1 begins; a shift restores it.
   auto* const tokens = sent_tokens_->as<std::int32_t>();
-  auto* const rows = rows_of_pairs_->as<std::int32_t>();
-  for (std::int64_t pair = 0; pair < pairs_; ++pair) {
+  auto* const rows = rows_of_assignments_->as<std::int32_t>();
+  for (std::int64_t pair = 0; pair < assignments_; ++pair) {
     const std::int32_t row = expert_begin_[index(ids[index(pair)])]++;
     rows[pair] = row;
     tokens[row] = static_cast<std::int32_t>(pair / layout_.top_k);
@@ -77,7 +77,7 @@ Result<void> ExpertExchange::sort_pairs(std::span<const std::int32_t> ids) {
   std::shift_right(expert_begin_.begin(), expert_begin_.end(), 1);
   expert_begin_.front() = 0;
   for (int part = 1; part < layout_.parts; ++part) {
-    std::copy_n(tokens, pairs_, tokens + part * pairs_);
+    std::copy_n(tokens, assignments_, tokens + part * assignments_);
   }
   return {};
 }
@@ -138,7 +138,7 @@ Result<void> ExpertExchange::dispatch(const Tensor& rows, const Tensor& received
   return device_->all_to_all(rows, rows_to_, received, rows_from_);
 }
 
-Result<void> ExpertExchange::give_back(const Tensor& results, const Tensor& returned) {
+Result<void> ExpertExchange::combine(const Tensor& results, const Tensor& returned) {
   return device_->all_to_all(results, rows_from_, returned, rows_to_);
 }
 

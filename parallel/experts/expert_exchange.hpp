@@ -34,7 +34,7 @@ struct ExpertLayout {
 /// the counts. Rows of a token are not merged where two of its experts share a rank: so counts
 /// alone tell the receiver which expert a row is for, and both ways carry the same rows.
 ///
-/// Per exchange, on every rank of the group, with tokens or without: plan, dispatch, give_back.
+/// Per exchange, on every rank of the group, with tokens or without: plan, dispatch, combine.
 /// Sorting is done on the host. Nothing is allocated after create().
 ///
 /// Errors of all calls: those of Collectives. One thread at a time.
@@ -47,10 +47,10 @@ class ExpertExchange {
 
   const ExpertLayout& layout() const { return layout_; }
 
-  /// Sorts the pairs of `ids` [tokens, top_k] i32 (host memory; an expert's number each) and tells
-  /// every rank how many rows it will get. What follows is valid until the next plan(). Errors
-  /// also: invalid_argument if there are more than max_tokens, an id is out of range, or a rank
-  /// announces more rows than the layout allows.
+  /// Sorts the assignments of `ids` [tokens, top_k] i32 (host memory; an expert's number each) and
+  /// tells every rank how many rows it will get. What follows is valid until the next plan().
+  /// Errors also: invalid_argument if there are more than max_tokens, an id is out of range, or a
+  /// rank announces more rows than the layout allows.
   Result<void> plan(const Tensor& ids);
 
   std::int64_t sent_rows() const { return sent_rows_; }
@@ -63,19 +63,19 @@ class ExpertExchange {
   Tensor offsets() const { return offsets_; }                                   // [local + 1] i32
   Tensor sorted_rows() const { return sorted_rows_->rows(0, received_rows_); }  // i32
   /// Where in a part's results each pair is. Results come back in the order of sent_tokens(): those
-  /// of part p are rows [p * pairs, (p + 1) * pairs). [pairs] i32, host.
-  Tensor rows_of_pairs() const { return rows_of_pairs_->rows(0, pairs_); }
+  /// of part p are rows [p * assignments, (p + 1) * assignments). [assignments] i32, host.
+  Tensor rows_of_assignments() const { return rows_of_assignments_->rows(0, assignments_); }
 
   /// Sends `rows` [sent_rows, ...] and receives `received` [received_rows, ...]; any dtype. Tensors
   /// of this and the next are of `device`.
   Result<void> dispatch(const Tensor& rows, const Tensor& received);
   /// Sends `results` [received_rows, ...], one for each received row, back to where it came from:
   /// `returned` [sent_rows, ...].
-  Result<void> give_back(const Tensor& results, const Tensor& returned);
+  Result<void> combine(const Tensor& results, const Tensor& returned);
 
  private:
   ExpertExchange(Collectives& host, Collectives& device, const ExpertLayout& layout);
-  Result<void> sort_pairs(std::span<const std::int32_t> ids);
+  Result<void> sort_assignments(std::span<const std::int32_t> ids);
   void count_sent();
   Result<void> count_received();
   void sort_received();
@@ -83,12 +83,12 @@ class ExpertExchange {
   Collectives* host_;
   Collectives* device_;
   ExpertLayout layout_;
-  std::int64_t pairs_ = 0;
+  std::int64_t assignments_ = 0;
   std::int64_t sent_rows_ = 0;
   std::int64_t received_rows_ = 0;
-  std::vector<std::int32_t> expert_begin_;  // [experts + 1]: the pairs of an expert, sorted
+  std::vector<std::int32_t> expert_begin_;  // [experts + 1]: the assignments of an expert, sorted
   HostTensor sent_tokens_;                  // [max_sent_rows] i32
-  HostTensor rows_of_pairs_;                // [max_tokens * top_k] i32
+  HostTensor rows_of_assignments_;          // [max_tokens * top_k] i32
   HostTensor sent_counts_;                  // [ranks, local experts] i32: to each rank
   HostTensor received_counts_;              // [ranks, local experts] i32: from each rank
   HostTensor offsets_;                      // [local experts + 1] i32

@@ -153,7 +153,7 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   for (const LogitsRow& row : rows) slot.wanted.push_back(wanted_logprobs(row));
   TROUPE_CHECK(begin_on_device(logits, slot));
   TROUPE_CHECK(download_logits(logits, slot));
-  slot.done = ops_->mark();
+  slot.done = ops_->record_event();
   ++begun_;
   return {};
 }
@@ -250,7 +250,7 @@ Result<Tensor> RowSampler::upload_edits(Slot& slot, const Tensor& before) {
   const Tensor edited = slot.edited->rows(0, histories + lists);
   ops_->upload(slot.host_edited->rows(0, histories + lists), edited);
   if (std::ranges::any_of(histories_, [](std::int32_t id) { return id < 0; })) {
-    ops_->take_chosen(before, edited.rows(0, histories));
+    ops_->resolve_sampled_ids(before, edited.rows(0, histories));
   }
   return edited;
 }

@@ -67,7 +67,7 @@ class RowSampler {
   std::size_t begun() const { return begun_; }
 
   /// Whether finish() need not wait for the device; at least one choice must be begun.
-  bool is_ready() const { return ops_->is_reached(slots_[oldest_].done); }
+  bool is_ready() const { return ops_->query(slots_[oldest_].done); }
 
   /// Waits for the choice that was begun first, and not for what was enqueued after it; an entry a
   /// row, in order. Errors: those of the device and the collectives; internal if none is begun.
@@ -80,7 +80,7 @@ class RowSampler {
     std::int64_t of_rows = 0;             ///< of the pass
     std::vector<std::int32_t> wanted;     ///< best tokens of each row; -1: no log-probabilities
     std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
-    Ops::Mark done = 0;
+    Ops::DeviceEvent done = 0;
     DeviceTensor chosen;          ///< [max_rows] i32, on the device
     DeviceTensor ids;             ///< the same on the host
     DeviceTensor scores;          ///< [max_rows] RowScores as bytes, on the device

@@ -122,7 +122,7 @@ Result<void> warm_up(ModelRunner& runner, const Model& model, std::int64_t kv_bl
   const std::int64_t longest =
       holds_two ? std::min({limits.max_batch_tokens, limits.max_head_rows, kv_blocks}) : 0;
   for (std::int64_t rows = longest; rows > 0; --rows) {
-    if (recorded_rows(rows) != rows) continue;
+    if (graph_rows(rows) != rows) continue;
     TROUPE_CHECK(steps.start(rows, 1));
     TROUPE_CHECK(steps.decode());
   }

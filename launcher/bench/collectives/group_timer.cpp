@@ -89,10 +89,10 @@ class Calls {
 
 /// Seconds of a call, the same number on all ranks.
 Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const Call& call) {
-  std::unique_ptr<Recording> recording;
+  std::unique_ptr<CapturedGraph> graph;
   const auto once = [&]() -> Result<void> {
-    if (recording == nullptr) return call();
-    rank.ops->replay(*recording);
+    if (graph == nullptr) return call();
+    rank.ops->replay(*graph);
     return {};
   };
   const auto time = [&](int rounds) -> Result<double> {
@@ -108,7 +108,7 @@ Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const 
   int in_round = 1;
   if (rank.on_device && bytes <= max_recorded_bytes) {
     in_round = calls_in_recording;
-    TROUPE_TRY(recording, rank.ops->record([&]() -> Result<void> {
+    TROUPE_TRY(graph, rank.ops->capture([&]() -> Result<void> {
       for (int i = 0; i < in_round; ++i) TROUPE_CHECK(call());
       return {};
     }));

@@ -87,14 +87,14 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
   TROUPE_TRY(const DeviceTensor qkv, random(activation_, {rows, (heads_ + 2 * kv_heads_) * dim}));
   TROUPE_TRY(const DeviceTensor q, random(activation_, {rows, heads_ * dim}));
   TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {rows, heads_ * dim}));
-  const bool recordable = decode && ops_.can_record(shape, options_.dtype);
+  const bool capturable = decode && ops_.supports_graph(shape, options_.dtype);
   const AttentionBatch batch{.positions = positions,
                              .kv_slots = slots,
                              .block_tables = table,
                              .sequences = sequences.spans,
                              .block_size = options_.block_size,
                              .spans = spans,
-                             .recorded = recordable};
+                             .graph_captured = capturable};
   ops_.plan_attention(shape, batch);
   const auto layer = [&](std::size_t turn) {
     const auto& [keys, values] = caches[turn % caches.size()];
@@ -116,7 +116,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
         ops_.norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope, shape, batch,
                              layer(turn), out);
       },
-      recordable));
+      capturable));
   double seen = 0, cached = 0;  // keys that queries meet, and keys that are read
   for (const SequenceSpan& span : sequences.spans) {
     const double first = span.first_position, length = span.rows;
@@ -131,7 +131,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
   attended.bytes = 2 * q_bytes + cached * bytes_of({2 * kv_heads_ * dim}, options_.dtype);
   return add(
       figures, std::move(attended),
-      [&](std::size_t turn) { ops_.attention(q, shape, batch, layer(turn), out); }, recordable);
+      [&](std::size_t turn) { ops_.attention(q, shape, batch, layer(turn), out); }, capturable);
 }
 
 }  // namespace troupe

@@ -81,7 +81,7 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   const MoeConfig& moe = *model_.moe;
   const std::int64_t hidden = model_.hidden_size, top_k = moe.top_k, experts = moe.experts;
   const std::int64_t inner = moe.intermediate_size / options_.tensor_ranks;
-  const std::int64_t most = figures.rows.back(), most_pairs = most * top_k;
+  const std::int64_t most = figures.rows.back(), max_assignments = most * top_k;
   const auto prepare = [&](const Shape& shape) {
     const HostTensor one = random_weight(shape);
     return ops_.prepare_grouped(std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()),
@@ -90,21 +90,21 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   TROUPE_TRY(const auto gate_up, prepare({2 * inner, hidden}));
   TROUPE_TRY(const auto down, prepare({hidden, inner}));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
-  TROUPE_TRY(const DeviceTensor activated, random(activation_, {most_pairs, inner}));
-  TROUPE_TRY(const DeviceTensor scratch, ops_.allocate(activation_, {most_pairs, 2 * inner}));
-  TROUPE_TRY(const DeviceTensor gated, ops_.allocate(activation_, {most_pairs, inner}));
-  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(summed_, {most_pairs, hidden}));
+  TROUPE_TRY(const DeviceTensor activated, random(activation_, {max_assignments, inner}));
+  TROUPE_TRY(const DeviceTensor scratch, ops_.allocate(activation_, {max_assignments, 2 * inner}));
+  TROUPE_TRY(const DeviceTensor gated, ops_.allocate(activation_, {max_assignments, inner}));
+  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(summed_, {max_assignments, hidden}));
   TROUPE_TRY(const DeviceTensor weights, random(DType::f32, {most, top_k}));
   TROUPE_TRY(const DeviceTensor out, ops_.allocate(summed_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, top_k}));
   TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {experts + 1}));
-  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most_pairs}));
+  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {max_assignments}));
   const HostTensor chosen = chosen_experts(most, top_k, experts);
   ops_.upload(chosen, ids);
   TROUPE_CHECK(ops_.synchronize());
   for (const std::int64_t rows : figures.rows) {
-    const std::int64_t pairs = rows * top_k;
-    const ExpertBatch batch{offsets, source->rows(0, pairs)};
+    const std::int64_t assignments = rows * top_k;
+    const ExpertBatch batch{offsets, source->rows(0, assignments)};
     ops_.permute(ids->rows(0, rows), 0, batch);
     const double met = static_cast<double>(experts_met(chosen->rows(0, rows), experts)) /
                        static_cast<double>(experts);
@@ -115,7 +115,7 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
                       .rows = rows,
                       .count = sparse_layers(),
                       .bytes = met * static_cast<double>(grouped.bytes()),
-                      .operations = 2 * static_cast<double>(pairs) * static_cast<double>(n) *
+                      .operations = 2 * static_cast<double>(assignments) * static_cast<double>(n) *
                                     static_cast<double>(k)};
     };
     if (rows <= max_few_rows) {
@@ -124,8 +124,8 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
       both.bytes += met * static_cast<double>(down->bytes());
       both.operations *= 1.5;
       const ExpertChoices choices{ids->rows(0, rows), weights->rows(0, rows)};
-      const ExpertScratch space{scratch->rows(0, pairs), gated->rows(0, pairs),
-                                expert_rows->rows(0, pairs)};
+      const ExpertScratch space{scratch->rows(0, assignments), gated->rows(0, assignments),
+                                expert_rows->rows(0, assignments)};
       TROUPE_CHECK(add(figures, std::move(both), [&](std::size_t) {
         ops_.expert_mlp(*gate_up, *down, x->rows(0, rows), choices, batch, space,
                         out->rows(0, rows));
@@ -133,16 +133,18 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
       continue;
     }
     OpFigure upper = figure("experts' gates", *gate_up);
-    upper.bytes += bytes_of({pairs, hidden}, activation_) + bytes_of({pairs, inner}, activation_);
+    upper.bytes +=
+        bytes_of({assignments, hidden}, activation_) + bytes_of({assignments, inner}, activation_);
     TROUPE_CHECK(add(figures, std::move(upper), [&](std::size_t) {
-      ops_.grouped_gate_up(*gate_up, x->rows(0, rows), batch, top_k, scratch->rows(0, pairs),
-                           gated->rows(0, pairs));
+      ops_.grouped_gate_up(*gate_up, x->rows(0, rows), batch, top_k, scratch->rows(0, assignments),
+                           gated->rows(0, assignments));
     }));
     OpFigure lower = figure("experts' down", *down);
-    lower.bytes += bytes_of({pairs, inner}, activation_) + bytes_of({pairs, hidden}, summed_);
+    lower.bytes +=
+        bytes_of({assignments, inner}, activation_) + bytes_of({assignments, hidden}, summed_);
     TROUPE_CHECK(add(figures, std::move(lower), [&](std::size_t) {
-      ops_.grouped_linear(*down, activated->rows(0, pairs), batch, top_k, false, true,
-                          expert_rows->rows(0, pairs));
+      ops_.grouped_linear(*down, activated->rows(0, assignments), batch, top_k, false, true,
+                          expert_rows->rows(0, assignments));
     }));
     TROUPE_CHECK(
         add(figures,
@@ -150,9 +152,10 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
              .shape = fmt::format("{} x {}", top_k, hidden),
              .rows = rows,
              .count = sparse_layers(),
-             .bytes = bytes_of({pairs, hidden}, summed_) + bytes_of({rows, hidden}, summed_)},
+             .bytes = bytes_of({assignments, hidden}, summed_) + bytes_of({rows, hidden}, summed_)},
             [&](std::size_t) {
-              ops_.combine(expert_rows->rows(0, pairs), weights->rows(0, rows), out->rows(0, rows));
+              ops_.combine(expert_rows->rows(0, assignments), weights->rows(0, rows),
+                           out->rows(0, rows));
             }));
   }
   return {};

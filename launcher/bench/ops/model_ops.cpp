@@ -79,8 +79,8 @@ std::size_t ModelOps::turns(double bytes) const {
 }
 
 Result<void> ModelOps::add(OpsFigures& figures, OpFigure figure,
-                           const std::function<void(std::size_t turn)>& enqueue, bool recordable) {
-  TROUPE_TRY(figure.seconds, timer_.time(enqueue, recordable));
+                           const std::function<void(std::size_t turn)>& enqueue, bool capturable) {
+  TROUPE_TRY(figure.seconds, timer_.time(enqueue, capturable));
   figures.ops.push_back(std::move(figure));
   return {};
 }

@@ -58,7 +58,7 @@ class ModelOps {
   /// How many operands of `bytes` take turns.
   std::size_t turns(double bytes) const;
   Result<void> add(OpsFigures& figures, OpFigure figure,
-                   const std::function<void(std::size_t turn)>& enqueue, bool recordable = true);
+                   const std::function<void(std::size_t turn)>& enqueue, bool capturable = true);
 
   Ops& ops_;
   const ModelConfig& model_;

@@ -17,7 +17,7 @@ constexpr std::size_t most = 400;  // operations of a run
 }  // namespace
 
 Result<double> OpTimer::time(const std::function<void(std::size_t turn)>& enqueue,
-                             bool recordable) {
+                             bool capturable) {
   const auto seconds_of = [&](const std::function<void()>& body) -> Result<double> {
     TROUPE_CHECK(ops_.synchronize());
     const auto begin = Clock::now();
@@ -32,19 +32,18 @@ Result<double> OpTimer::time(const std::function<void(std::size_t turn)>& enqueu
   TROUPE_TRY(const double tried, seconds_of([&] { several(trial); }));
   const double wanted = seconds_ / runs / (tried / trial);
   const auto count = static_cast<std::size_t>(std::clamp(wanted, 1.0, double{most}));
-  std::unique_ptr<Recording> recording;
-  if (records_ && recordable) {
-    TROUPE_TRY(recording, ops_.record([&]() -> Result<void> {
+  std::unique_ptr<CapturedGraph> graph;
+  if (records_ && capturable) {
+    TROUPE_TRY(graph, ops_.capture([&]() -> Result<void> {
       several(count);
       return {};
     }));
-    TROUPE_CHECK(seconds_of([&] { ops_.replay(*recording); }));
+    TROUPE_CHECK(seconds_of([&] { ops_.replay(*graph); }));
   }
   std::array<double, runs> times{};
   for (double& time : times) {
-    TROUPE_TRY(const double whole, seconds_of([&] {
-                 recording != nullptr ? ops_.replay(*recording) : several(count);
-               }));
+    TROUPE_TRY(const double whole,
+               seconds_of([&] { graph != nullptr ? ops_.replay(*graph) : several(count); }));
     time = whole / static_cast<double>(count);
   }
   std::ranges::nth_element(times, times.begin() + runs / 2);

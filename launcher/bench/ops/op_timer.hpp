@@ -18,7 +18,7 @@ class OpTimer {
   /// Seconds of one operation, the median of several runs over many. `enqueue(turn)` enqueues it;
   /// turns count up, for operands that take turns so that none is in the device's cache. Recorded
   /// operations must be the same at each replay. Errors: those of Ops.
-  Result<double> time(const std::function<void(std::size_t turn)>& enqueue, bool recordable = true);
+  Result<double> time(const std::function<void(std::size_t turn)>& enqueue, bool capturable = true);
 
  private:
   Ops& ops_;

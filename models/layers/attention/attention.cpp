@@ -27,9 +27,9 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
-Result<void> Attention::forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+Result<void> Attention::forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
                                 const KvLayer& cache, const Tensor& out) const {
-  TROUPE_CHECK(group_.leave_sum_by_parts(x[0], out, [&](Slice rows, const Tensor& sums) {
+  TROUPE_CHECK(group_.defer_all_reduce_by_parts(x[0], out, [&](Slice rows, const Tensor& sums) {
     const AttentionBatch& batch = pass.of(rows);
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
     const Tensor query = space_.query->rows(rows.begin, rows.count);
@@ -41,7 +41,7 @@ Result<void> Attention::forward(const Tensor& x, const PassAttention& pass, cons
     ops_.linear(*output_, attended, sums);
   }));
   if (output_bias_->empty()) return {};
-  TROUPE_CHECK(group_.finish_sum(out));
+  TROUPE_CHECK(group_.complete(out));
   ops_.add_bias(out, output_bias_);
   return {};
 }

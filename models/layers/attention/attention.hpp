@@ -21,7 +21,7 @@ class Attention final : public AttentionBlock {
                                                         std::int64_t layer,
                                                         AttentionOptions options);
 
-  Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+  Result<void> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
                        const KvLayer& cache, const Tensor& out) const override;
   std::size_t bytes() const override;
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "models/layers/attention/pass_attention.hpp"
+#include "models/layers/attention/attention_metadata.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
 
@@ -14,10 +14,10 @@ class AttentionBlock {
   virtual ~AttentionBlock() = default;
 
   /// Writes this pass's part of the cache to `cache` and the block's output, of this rank's own
-  /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::leave_sum). x
-  /// [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
+  /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::defer_all_reduce).
+  /// x [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
   /// of Collectives.
-  virtual Result<void> forward(const Tensor& x, const PassAttention& pass, const Tensor& rope,
+  virtual Result<void> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
                                const KvLayer& cache, const Tensor& out) const = 0;
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;

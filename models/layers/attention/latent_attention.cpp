@@ -90,7 +90,7 @@ void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) c
                       by_head(latent, shape_.heads));
 }
 
-Result<void> LatentAttention::forward(const Tensor& x, const PassAttention& pass,
+Result<void> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
                                       const Tensor& rope, const KvLayer& cache,
                                       const Tensor& out) const {
   const std::int64_t tokens = x[0];
@@ -109,8 +109,8 @@ Result<void> LatentAttention::forward(const Tensor& x, const PassAttention& pass
   ops_.attention(query, shape_, pass.whole(), cache, attended);
   ops_.grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
                       by_head(values, shape_.heads));
-  return group_.leave_sum(tokens, out,
-                          [&](const Tensor& sums) { ops_.linear(*output_, values, sums); });
+  return group_.defer_all_reduce(tokens, out,
+                                 [&](const Tensor& sums) { ops_.linear(*output_, values, sums); });
 }
 
 std::size_t LatentAttention::bytes() const {

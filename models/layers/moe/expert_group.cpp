@@ -28,21 +28,21 @@ Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLi
   const std::int64_t max_tokens =
       ceil_slice(limits.max_batch_tokens, {0, mesh.shape().tensor}).count;
   if (group.share_.part.size == 1 && rounds) {
-    TROUPE_TRY(group.rows_, parallel.experts.device->open_row_exchange(
-                                {.max_rows = max_tokens,
-                                 .width = config.hidden_size,
-                                 .top_k = config.moe->top_k,
-                                 .local_experts = group.share_.experts.count}));
-    if (group.rows_ != nullptr) return group;
+    TROUPE_TRY(group.device_exchange_, parallel.experts.device->open_expert_exchange(
+                                           {.max_rows = max_tokens,
+                                            .width = config.hidden_size,
+                                            .top_k = config.moe->top_k,
+                                            .local_experts = group.share_.experts.count}));
+    if (group.device_exchange_ != nullptr) return group;
   }
   const ExpertLayout layout{.experts = config.moe->experts,
                             .expert_ranks = mesh.expert_parallel_size(),
                             .parts = group.share_.part.size,
                             .top_k = config.moe->top_k,
                             .max_tokens = max_tokens};
-  TROUPE_TRY(auto pairs,
+  TROUPE_TRY(auto exchange,
              ExpertExchange::create(*parallel.experts.host, *parallel.experts.device, layout));
-  group.pairs_.emplace(std::move(pairs));
+  group.host_exchange_.emplace(std::move(exchange));
   return group;
 }
 

@@ -7,7 +7,7 @@
 #include "models/layers/model_limits.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
-#include "parallel/collectives/row_exchange.hpp"
+#include "parallel/collectives/device_expert_exchange.hpp"
 #include "parallel/experts/expert_exchange.hpp"
 #include "parallel/experts/expert_share.hpp"
 
@@ -15,12 +15,13 @@ namespace troupe {
 
 /// How a model's tokens come to its experts, which are on several ranks:
 /// - All tensor ranks have all rows anyway, and hold all experts between them: each computes what
-///   its experts add, and the sum over the ranks is that of any block (MoeBlock). This is so with
-///   expert_parallel_size 1, and up to the tensor size where sums are rounded anyway.
+///   its experts add, and the sum over the ranks is that of any block (TensorParallelMoe). This is
+///   so with expert_parallel_size 1, and up to the tensor size where sums are rounded anyway.
 /// - Rows are exchanged by the devices' kernels, where those reach each other's memory and sums are
-///   rounded anyway (RowExchangeMoe, bf16).
-/// - Rows of pairs are exchanged by collectives, planned on the host, and added in one order at
-///   every size (ExpertParallelMoe).
+///   rounded anyway (DeviceDispatchMoe, bf16).
+/// - A row for each (token, expert) assignment is exchanged by collectives, planned on the host,
+/// and
+///   added in one order at every size (HostDispatchMoe).
 class ExpertGroup {
  public:
   /// Called by all ranks of parallel.experts. check_weights must have passed. Errors: those of
@@ -30,15 +31,19 @@ class ExpertGroup {
 
   /// This rank's experts, and which part of each.
   const ExpertShare& share() const { return share_; }
-  RowExchange* rows() const { return rows_.get(); }                ///< or null
-  ExpertExchange* pairs() { return pairs_ ? &*pairs_ : nullptr; }  ///< or null
-  const ExpertExchange* pairs() const { return pairs_ ? &*pairs_ : nullptr; }
-  bool exchanges() const { return rows_ != nullptr || pairs_.has_value(); }
+  DeviceExpertExchange* device_exchange() const { return device_exchange_.get(); }  ///< or null
+  ExpertExchange* host_exchange() {
+    return host_exchange_ ? &*host_exchange_ : nullptr;
+  }  ///< or null
+  const ExpertExchange* host_exchange() const {
+    return host_exchange_ ? &*host_exchange_ : nullptr;
+  }
+  bool exchanges() const { return device_exchange_ != nullptr || host_exchange_.has_value(); }
 
  private:
   ExpertShare share_;
-  std::unique_ptr<RowExchange> rows_;
-  std::optional<ExpertExchange> pairs_;
+  std::unique_ptr<DeviceExpertExchange> device_exchange_;
+  std::optional<ExpertExchange> host_exchange_;
 };
 
 }  // namespace troupe

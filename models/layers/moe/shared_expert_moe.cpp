@@ -18,10 +18,10 @@ Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(const LayerContext&
 Result<void> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) const {
   TROUPE_CHECK(routed_->forward(x, out));
   if (x[0] == 0) return {};
-  TROUPE_CHECK(group_.finish_sum(out));
+  TROUPE_CHECK(group_.complete(out));
   const Tensor shared = space_.shared_rows->rows(0, out[0]);
   TROUPE_CHECK(shared_->forward(x, shared));
-  TROUPE_CHECK(group_.finish_sum(shared));
+  TROUPE_CHECK(group_.complete(shared));
   ops_.add(out, shared);
   return {};
 }

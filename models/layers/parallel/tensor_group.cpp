@@ -16,7 +16,7 @@ Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_
   TensorGroup group(collectives, sequence_parallel, partial_dtype);
   group.hidden_ = hidden;
   group.leaves_sums_ =
-      collectives != nullptr && collectives->can_sum_and_norm(group.partial_dtype_, hidden);
+      collectives != nullptr && collectives->can_all_reduce_rms_norm(group.partial_dtype_, hidden);
   group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
   const bool in_place = group.sums_exactly() && ops.activation_dtype() == partial_dtype;
   if (group.sequence_parallel_ || group.leaves_sums_ || !in_place) {
@@ -33,22 +33,25 @@ Slice TensorGroup::token_slice(std::int64_t tokens) const {
 std::vector<Slice> TensorGroup::parts(std::int64_t tokens) const {
   if (!in_parts(tokens)) return {{0, tokens}};
   std::vector<Slice> parts;
-  for (int part = 0; part < SideSums::parts; ++part) parts.push_back(part_of(tokens, part));
+  for (int part = 0; part < OverlappedAllReduce::parts; ++part)
+    parts.push_back(part_of(tokens, part));
   return parts;
 }
 
 bool TensorGroup::divides(std::int64_t tokens) const {
-  return sequence_parallel_ || (may_divide_ && collectives_->divides_sums(partial_bytes(tokens)));
+  return sequence_parallel_ ||
+         (may_divide_ && collectives_->prefers_sharded_residual(partial_bytes(tokens)));
 }
 
 bool TensorGroup::leaves(std::int64_t tokens) const {
   // Undivided, a large sum is faster by itself.
-  return leaves_sums_ && (divides(tokens) || !collectives_->divides_sums(partial_bytes(tokens)));
+  return leaves_sums_ &&
+         (divides(tokens) || !collectives_->prefers_sharded_residual(partial_bytes(tokens)));
 }
 
 Slice TensorGroup::own_tokens(std::int64_t tokens) const {
   if (in_parts(tokens)) {  // not in a row
-    return {0, own_of(tokens, SideSums::parts - 1).end()};
+    return {0, own_of(tokens, OverlappedAllReduce::parts - 1).end()};
   }
   return divides(tokens) ? token_slice(tokens) : Slice{0, tokens};
 }
@@ -78,7 +81,7 @@ Result<void> TensorGroup::sum(const Tensor& partial, std::int64_t rows_per_token
   return collectives_->reduce_scatter_tree(partial, own, rows_per_rank_);
 }
 
-Result<void> TensorGroup::finish_sum(const Tensor& own) {
+Result<void> TensorGroup::complete(const Tensor& own) {
   const Tensor partial = std::exchange(left_, Tensor());
   return partial.data() == nullptr ? Result<void>() : sum(partial, 1, own);
 }
@@ -94,12 +97,12 @@ Result<void> TensorGroup::await(int part) {
 }
 
 Result<void> TensorGroup::await_rows() {
-  for (int part = 0; part < SideSums::parts; ++part) TROUPE_CHECK(await(part));
+  for (int part = 0; part < OverlappedAllReduce::parts; ++part) TROUPE_CHECK(await(part));
   return {};
 }
 
 Result<void> TensorGroup::begin_parts(std::int64_t tokens) {
-  for (int part = 0; part < SideSums::parts; ++part) {
+  for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
     const Slice rows = part_of(tokens, part);
     TROUPE_CHECK(side_->begin(part, left_.rows(rows.begin, rows.count)));
   }
@@ -108,7 +111,7 @@ Result<void> TensorGroup::begin_parts(std::int64_t tokens) {
 
 Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
   const Tensor partial = std::exchange(left_, Tensor());
-  for (int part = 0; part < SideSums::parts; ++part) {
+  for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
     const Slice rows = part_of(norm.out[0], part);
     const Slice own = own_of(norm.out[0], part);
     TROUPE_CHECK(side_->norm(part, {.partial = partial.rows(rows.begin, rows.count),
@@ -132,23 +135,23 @@ Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm
   }
   hidden.has_update = false;
   if (in_parts(tokens)) return norm_parts(hidden, norm);
-  return collectives_->sum_and_norm({.partial = std::exchange(left_, Tensor()),
-                                     .residual = hidden.residual,
-                                     .weight = norm.weight,
-                                     .eps = norm.eps,
-                                     .normed = norm.out,
-                                     .begins = left_begins_,
-                                     .divided = divides(tokens)});
+  return collectives_->all_reduce_rms_norm({.partial = std::exchange(left_, Tensor()),
+                                            .residual = hidden.residual,
+                                            .weight = norm.weight,
+                                            .eps = norm.eps,
+                                            .normed = norm.out,
+                                            .begins = left_begins_,
+                                            .divided = divides(tokens)});
 }
 
-Result<void> TensorGroup::sum_and_norm(const Tensor& partial, const Tensor& residual,
-                                       const Norm& norm) {
+Result<void> TensorGroup::all_reduce_rms_norm(const Tensor& partial, const Tensor& residual,
+                                              const Norm& norm) {
   left_ = Tensor();
-  return collectives_->sum_and_norm({.partial = partial,
-                                     .residual = residual,
-                                     .weight = norm.weight,
-                                     .eps = norm.eps,
-                                     .normed = norm.out});
+  return collectives_->all_reduce_rms_norm({.partial = partial,
+                                            .residual = residual,
+                                            .weight = norm.weight,
+                                            .eps = norm.eps,
+                                            .normed = norm.out});
 }
 
 }  // namespace troupe

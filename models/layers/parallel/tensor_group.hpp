@@ -22,12 +22,12 @@ namespace troupe {
 /// exact (ModelLimits::exact_sums), and else bf16.
 ///
 /// Where the collectives sum, add and normalise in one go, a block leaves its partial sums to the
-/// next norm (leave_sum, add_and_norm). In passes of many tokens that divides the residual stream
-/// as sequence parallelism does, whether that was asked for or not.
+/// next norm (defer_all_reduce, add_and_norm). In passes of many tokens that divides the residual
+/// stream as sequence parallelism does, whether that was asked for or not.
 ///
-/// With SideSums, passes of very many tokens are cut into parts besides: blocks go through the pass
-/// part by part (leave_sum_by_parts), and the sums of one part go on beside what is done for
-/// others.
+/// With OverlappedAllReduce, passes of very many tokens are cut into parts besides: blocks go
+/// through the pass part by part (defer_all_reduce_by_parts), and the sums of one part go on beside
+/// what is done for others.
 class TensorGroup {
  public:
   /// `collectives` of the device may be null on one rank; else they outlive the object, as `ops`
@@ -42,7 +42,7 @@ class TensorGroup {
 
   /// Passes of very many tokens are cut into parts from now on. Not where residual streams are
   /// anything but sums that are left and norms of these that all tokens have.
-  void sum_beside(std::unique_ptr<SideSums> side) { side_ = std::move(side); }
+  void overlap_all_reduce(std::unique_ptr<OverlappedAllReduce> side) { side_ = std::move(side); }
   /// How a pass of `tokens` is cut: into parts, some of which may be empty, or into one.
   std::vector<Slice> parts(std::int64_t tokens) const;
   /// Whether passes may be cut: not those that are recorded, where no stream waits for ranks.
@@ -92,13 +92,13 @@ class TensorGroup {
     return sum(partial, rows_per_token, own);
   }
 
-  /// As sum_to_owners of one row a token, but the sum may be left to the add_and_norm or finish_sum
+  /// As sum_to_owners of one row a token, but the sum may be left to the add_and_norm or complete
   /// that comes next. Until then `own` is not complete, or not written at all. With `begins` the
   /// sum is where the residual stream begins, of which `own` are the rows; each element is one
   /// rank's, and zero elsewhere.
   template <class Compute>
-  Result<void> leave_sum(std::int64_t tokens, const Tensor& own, Compute&& compute,
-                         bool begins = false) {
+  Result<void> defer_all_reduce(std::int64_t tokens, const Tensor& own, Compute&& compute,
+                                bool begins = false) {
     if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute, begins);
     left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
     left_begins_ = begins;
@@ -108,16 +108,19 @@ class TensorGroup {
   }
   /// The partial sums that were left to the next norm; their data is null if none were.
   const Tensor& left() const { return left_; }
-  /// As leave_sum, of a block that reads normalised rows: `compute(rows, partial)` writes the
-  /// partial sums of a Slice of the tokens, which may be all, once their normalised rows are there.
+  /// As defer_all_reduce, of a block that reads normalised rows: `compute(rows, partial)` writes
+  /// the partial sums of a Slice of the tokens, which may be all, once their normalised rows are
+  /// there.
   template <class Compute>
-  Result<void> leave_sum_by_parts(std::int64_t tokens, const Tensor& own, Compute&& compute) {
+  Result<void> defer_all_reduce_by_parts(std::int64_t tokens, const Tensor& own,
+                                         Compute&& compute) {
     if (!in_parts(tokens)) {
-      return leave_sum(tokens, own, [&](const Tensor& sums) { compute(Slice{0, tokens}, sums); });
+      return defer_all_reduce(tokens, own,
+                              [&](const Tensor& sums) { compute(Slice{0, tokens}, sums); });
     }
     left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
     left_begins_ = false;
-    for (int part = 0; part < SideSums::parts; ++part) {
+    for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
       const Slice rows = part_of(tokens, part);
       TROUPE_CHECK(await(part));
       const Tensor sums = left_.rows(rows.begin, rows.count);
@@ -134,10 +137,11 @@ class TensorGroup {
     return in_parts(tokens) ? side_->normed().rows(0, tokens) : own.rows(0, tokens);
   }
 
-  /// Completes `own` of the leave_sum before, if it left its sum. Errors: those of Collectives.
-  Result<void> finish_sum(const Tensor& own);
-  /// Nobody wants the sum of the leave_sum before, if it left one.
-  void drop_sum() { left_ = Tensor(); }
+  /// Completes `own` of the defer_all_reduce before, if it left its sum. Errors: those of
+  /// Collectives.
+  Result<void> complete(const Tensor& own);
+  /// Nobody wants the sum of the defer_all_reduce before, if it left one.
+  void discard() { left_ = Tensor(); }
 
   /// What a norm reads and writes.
   struct Norm {
@@ -150,7 +154,7 @@ class TensorGroup {
   Result<void> add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm);
   /// The same of `partial`, rows of left(), and the residual stream of these, all of which this
   /// rank holds. Nothing is left then.
-  Result<void> sum_and_norm(const Tensor& partial, const Tensor& residual, const Norm& norm);
+  Result<void> all_reduce_rms_norm(const Tensor& partial, const Tensor& residual, const Norm& norm);
 
  private:
   TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype);
@@ -161,7 +165,7 @@ class TensorGroup {
     return side_ != nullptr && allows_parts_ && tokens >= side_->min_rows() && divides(tokens);
   }
   Slice part_of(std::int64_t tokens, int part) const {
-    return SideSums::part_of(tokens, part, size());
+    return OverlappedAllReduce::part_of(tokens, part, size());
   }
   /// This rank's rows of a part in its own rows of the residual stream.
   Slice own_of(std::int64_t tokens, int part) const;
@@ -183,9 +187,10 @@ class TensorGroup {
   DeviceTensor scratch_;  ///< for partial sums too large for staging that are not made in place
   Tensor left_;           ///< partial sums that the next norm sums
   bool left_begins_ = false;
-  std::unique_ptr<SideSums> side_;
+  std::unique_ptr<OverlappedAllReduce> side_;
   bool allows_parts_ = true;
-  std::array<bool, SideSums::parts> unseen_{};  ///< parts whose last norm was not awaited yet
+  std::array<bool, OverlappedAllReduce::parts>
+      unseen_{};  ///< parts whose last norm was not awaited yet
   std::vector<std::int64_t> rows_per_rank_;
 };
 

@@ -9,19 +9,20 @@
 namespace troupe {
 namespace {
 
-/// Sorts the pairs of ids in equal parts, of which the first filled[p] rows of part p count.
-void sort_pairs(const Tensor& ids, std::span<const std::int32_t> filled, std::int64_t first_expert,
-                const ExpertBatch& batch) {
+/// Sorts the assignments of ids in equal parts, of which the first received_counts[p] rows of part
+/// p count.
+void sort_assignments(const Tensor& ids, std::span<const std::int32_t> received_counts,
+                      std::int64_t first_expert, const ExpertBatch& batch) {
   const std::int64_t experts = batch.offsets.elements() - 1;
-  const std::int64_t each = ids.elements() / std::ssize(filled);
+  const std::int64_t each = ids.elements() / std::ssize(received_counts);
   const std::int32_t* id = ids.as<std::int32_t>();
   std::int32_t* offsets = batch.offsets.as<std::int32_t>();
   std::int32_t* source = batch.source.as<std::int32_t>();
   std::fill_n(offsets, experts + 1, 0);
   const auto for_each_local = [&](const auto& body) {
-    for (std::int64_t part = 0; part < std::ssize(filled); ++part) {
+    for (std::int64_t part = 0; part < std::ssize(received_counts); ++part) {
       const std::int64_t begin = part * each;
-      const std::int64_t end = begin + filled[static_cast<std::size_t>(part)] * ids[1];
+      const std::int64_t end = begin + received_counts[static_cast<std::size_t>(part)] * ids[1];
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t expert = id[i] - first_expert;
         if (expert >= 0 && expert < experts) body(expert, i);
@@ -55,12 +56,13 @@ void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions
 
 void CpuOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
   const auto all = static_cast<std::int32_t>(ids[0]);
-  sort_pairs(ids, {&all, 1}, first_expert, batch);
+  sort_assignments(ids, {&all, 1}, first_expert, batch);
 }
 
-void CpuOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
-                            const ExpertBatch& batch, const Tensor& counts) {
-  sort_pairs(ids, filled.span<std::int32_t>(), first_expert, batch);
+void CpuOps::permute_received(const Tensor& ids, const Tensor& received_counts,
+                              std::int64_t first_expert, const ExpertBatch& batch,
+                              const Tensor& counts) {
+  sort_assignments(ids, received_counts.span<std::int32_t>(), first_expert, batch);
   count_rows(batch, counts);
 }
 

@@ -125,7 +125,7 @@ void CpuOps::tree_sum(const Tensor& x, const Tensor& out) {
   });
 }
 
-void CpuOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
+void CpuOps::resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) {
   const auto* from = chosen.as<std::int32_t>();
   for (std::int32_t& id : ids.span<std::int32_t>()) {
     if (id < 0) id = std::max(from[-1 - id], 0);
@@ -145,7 +145,7 @@ void CpuOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out)
   });
 }
 
-void CpuOps::join_columns(const Tensor& parts, const Tensor& out) {
+void CpuOps::concat_columns(const Tensor& parts, const Tensor& out) {
   if (out.empty()) return;
   const std::int64_t rows = out[0];
   const std::size_t row = out.bytes() / static_cast<std::size_t>(rows);

@@ -91,8 +91,8 @@ class CpuOps : public Ops {
              const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
   void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
-  void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
-                      const ExpertBatch& batch, const Tensor& counts) override;
+  void permute_received(const Tensor& ids, const Tensor& received_counts, std::int64_t first_expert,
+                        const ExpertBatch& batch, const Tensor& counts) override;
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
@@ -100,8 +100,8 @@ class CpuOps : public Ops {
                      const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
-  void join_columns(const Tensor& parts, const Tensor& out) override;
-  void take_chosen(const Tensor& chosen, const Tensor& ids) override;
+  void concat_columns(const Tensor& parts, const Tensor& out) override;
+  void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) override;
 
  private:
   Result<PackedWeights> pack(std::span<const Tensor> weights, int segments) {

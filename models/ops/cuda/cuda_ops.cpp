@@ -14,10 +14,10 @@ constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t segment_parts = 16 << 20;  // f32
 constexpr std::int64_t max_sampled_rows = 65536;
 
-struct CudaRecording final : Recording {
+struct CudaGraph final : CapturedGraph {
   cudaGraphExec_t graph = nullptr;
 
-  ~CudaRecording() override {
+  ~CudaGraph() override {
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
 };
@@ -75,12 +75,12 @@ Result<void> CudaOps::make_parts(const CudaOpsOptions& options) {
   TROUPE_TRY(DeviceTensor workspace, allocate(DType::u8, {workspace_bytes}));
   if (options.deterministic) {
     TROUPE_TRY(DeviceTensor parts, allocate(DType::f32, {segment_parts}));
-    TROUPE_TRY(steady_dense_, SteadyDense::create({std::move(workspace), std::move(parts)},
-                                                  options.tunes_products));
-    TROUPE_TRY(steady_attention_, SteadyAttention::create());
+    TROUPE_TRY(invariant_gemm_, InvariantGemm::create({std::move(workspace), std::move(parts)},
+                                                      options.autotunes_gemms));
+    TROUPE_TRY(invariant_attention_, InvariantAttention::create());
     return {};
   }
-  TROUPE_TRY(products_, CudaProducts::create(std::move(workspace), options.tunes_products));
+  TROUPE_TRY(dense_gemm_, DenseGemm::create(std::move(workspace), options.autotunes_gemms));
   if (options.dtype == DType::bf16) {
     TROUPE_TRY(flash_attention_, FlashAttention::create());
     TROUPE_TRY(decode_attention_, DecodeAttention::create());
@@ -91,8 +91,8 @@ Result<void> CudaOps::make_parts(const CudaOpsOptions& options) {
 CudaOps::~CudaOps() {
   upload_.reset();
   if (stream_ != nullptr) cudaStreamSynchronize(stream());
-  products_.reset();
-  steady_dense_.reset();
+  dense_gemm_.reset();
+  invariant_gemm_.reset();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -172,12 +172,13 @@ Result<void> CudaOps::synchronize() {
   return {};
 }
 
-bool CudaOps::can_record(const AttentionShape& shape, DType stored) const {
-  if (deterministic_) return SteadyAttention::supports(shape, stored, dtype_);
+bool CudaOps::supports_graph(const AttentionShape& shape, DType stored) const {
+  if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
   return flash_attention_ != nullptr && FlashAttention::supports(shape, stored, dtype_);
 }
 
-Result<std::unique_ptr<Recording>> CudaOps::record(const std::function<Result<void>()>& enqueue) {
+Result<std::unique_ptr<CapturedGraph>> CudaOps::capture(
+    const std::function<Result<void>()>& enqueue) {
   if (error_) return *error_;
   // Relaxed: what a first launch allocates for itself is no part of the stream.
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
@@ -185,18 +186,18 @@ Result<std::unique_ptr<Recording>> CudaOps::record(const std::function<Result<vo
   const Result<void> enqueued = enqueue();
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
-  auto recording = std::make_unique<CudaRecording>();
+  auto captured = std::make_unique<CudaGraph>();
   if (enqueued.ok() && !error_) {
-    check(cudaGraphInstantiate(&recording->graph, graph, 0), "cudaGraphInstantiate");
+    check(cudaGraphInstantiate(&captured->graph, graph, 0), "cudaGraphInstantiate");
   }
   if (graph != nullptr) cudaGraphDestroy(graph);
   TROUPE_CHECK(enqueued);
   if (error_) return *error_;
-  return std::unique_ptr<Recording>(std::move(recording));
+  return std::unique_ptr<CapturedGraph>(std::move(captured));
 }
 
-void CudaOps::replay(const Recording& recording) {
-  check(cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph, stream()),
+void CudaOps::replay(const CapturedGraph& captured) {
+  check(cudaGraphLaunch(static_cast<const CudaGraph&>(captured).graph, stream()),
         "cudaGraphLaunch");
 }
 
@@ -222,18 +223,18 @@ void CudaOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
   const auto& linear = static_cast<const CudaLinear&>(weight);
   if (deterministic_) {
-    check(steady_dense_->multiply(linear.weight(), linear.segments(), x, out, stream()));
+    check(invariant_gemm_->multiply(linear.weight(), linear.segments(), x, out, stream()));
     return;
   }
-  check(products_->multiply(linear.weight(), x, out, stream()));
+  check(dense_gemm_->multiply(linear.weight(), x, out, stream()));
 }
 
 void CudaOps::linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                              const Tensor& out) {
   if (x[0] == 0) return;
   const Tensor& matrix = static_cast<const CudaLinear&>(weight).weight();
-  if (!deterministic_ && products_->multiplies_gated(matrix, x)) {
-    check(products_->multiply_gated(matrix, x, out, stream()));
+  if (!deterministic_ && dense_gemm_->multiplies_gated(matrix, x)) {
+    check(dense_gemm_->multiply_gated(matrix, x, out, stream()));
   } else {
     Ops::linear_gate_up(weight, x, scratch, out);
   }

@@ -11,10 +11,10 @@ struct CudaOpsOptions {
   DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
   /// bf16 products take the algorithm that was measured to be fastest, which may be another one
   /// next time; else the one that cuBLASLt advises.
-  bool tunes_products = true;
+  bool autotunes_gemms = true;
   /// A row of any operation has the same bits whatever the batch and on every GPU of a kind; a
   /// row-parallel product is the tree sum of its segments, of which all ranks together have at most
-  /// max_steady_segments. bf16 alone.
+  /// max_invariant_segments. bf16 alone.
   bool deterministic = false;
 };
 
@@ -23,7 +23,7 @@ struct CudaOpsOptions {
 ///
 /// Weights and activations have the dtype of the options: f32 products are exact fp32 (no TF32),
 /// bf16 ones are accumulated in fp32 on tensor cores. Unless `deterministic` asks for more, a row's
-/// bits may differ: of dense products between batches of up to 8 rows, more that batch_rows_suit,
+/// bits may differ: of dense products between batches of up to 8 rows, more that decode_gemm_suits,
 /// and those of the sizes that cuBLASLt is given an algorithm each (rows_bucket); of experts
 /// between up to 8 tokens and more; of attention between passes of other lengths. allocate_kv wants
 /// a head_dim of at most 576 that is even; keys are [blocks, kv_heads, block_size, head_dim],

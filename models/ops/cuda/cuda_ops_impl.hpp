@@ -66,13 +66,14 @@ class CudaOps final : public Ops {
   Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) override;
   void upload(const Tensor& host, const Tensor& device) override;
   void download(const Tensor& device, const Tensor& host) override;
-  Mark mark() override;
-  Result<void> wait(Mark mark) override;
+  DeviceEvent record_event() override;
+  Result<void> wait(DeviceEvent event) override;
   Result<void> synchronize() override;
-  bool is_reached(Mark mark) override;
-  bool can_record(const AttentionShape& shape, DType stored) const override;
-  Result<std::unique_ptr<Recording>> record(const std::function<Result<void>()>& enqueue) override;
-  void replay(const Recording& recording) override;
+  bool query(DeviceEvent event) override;
+  bool supports_graph(const AttentionShape& shape, DType stored) const override;
+  Result<std::unique_ptr<CapturedGraph>> capture(
+      const std::function<Result<void>()>& enqueue) override;
+  void replay(const CapturedGraph& graph) override;
 
   Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
@@ -117,11 +118,11 @@ class CudaOps final : public Ops {
              const Tensor& ids, const Tensor& weights) override;
   void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
   void count_rows(const ExpertBatch& batch, const Tensor& counts) override;
-  void permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
-                      const ExpertBatch& batch, const Tensor& counts) override;
-  void choose_experts(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
-                      const ExpertChoices& choices, const ExpertBatch& batch,
-                      const Tensor& counts) override;
+  void permute_received(const Tensor& ids, const Tensor& received_counts, std::int64_t first_expert,
+                        const ExpertBatch& batch, const Tensor& counts) override;
+  void route_and_permute(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                         const ExpertChoices& choices, const ExpertBatch& batch,
+                         const Tensor& counts) override;
   void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits, const Tensor& bias,
                     const RouterOptions& options, const ExpertChoices& choices,
                     const ExpertBatch& batch, const Tensor& counts) override;
@@ -137,8 +138,8 @@ class CudaOps final : public Ops {
                   const ExpertScratch& scratch, const Tensor& out) override;
   void tree_sum(const Tensor& x, const Tensor& out) override;
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
-  void join_columns(const Tensor& parts, const Tensor& out) override;
-  void take_chosen(const Tensor& chosen, const Tensor& ids) override;
+  void concat_columns(const Tensor& parts, const Tensor& out) override;
+  void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) override;
   bool can_sample(const SampledRow& row, std::int64_t vocab) const override;
   void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
               const Tensor& ids) override;
@@ -174,15 +175,15 @@ class CudaOps final : public Ops {
   bool deterministic_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
-  std::unique_ptr<CudaProducts> products_;             ///< unless deterministic
+  std::unique_ptr<DenseGemm> dense_gemm_;              ///< unless deterministic
   std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
   std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
-  std::unique_ptr<SteadyDense> steady_dense_;          ///< if deterministic, in place of those
-  std::unique_ptr<SteadyAttention> steady_attention_;  ///< likewise
-  DeviceTensor sampled_rows_;                          ///< SampledRows of a pass, as bytes
-  DeviceTensor row_summaries_;                         ///< of their logits: a SummaryMemory
+  std::unique_ptr<InvariantGemm> invariant_gemm_;      ///< if deterministic, in place of those
+  std::unique_ptr<InvariantAttention> invariant_attention_;  ///< likewise
+  DeviceTensor sampled_rows_;                                ///< SampledRows of a pass, as bytes
+  DeviceTensor row_summaries_;                               ///< of their logits: a SummaryMemory
   int multiprocessors_ = 0;
-  CudaMarks marks_;
+  StreamMarks marks_;
   std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()
   std::optional<Error> error_;
 };

@@ -135,7 +135,8 @@ __global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t
   store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
 }
 
-__global__ void take_chosen_ids(const std::int32_t* chosen, std::int64_t count, std::int32_t* ids) {
+__global__ void resolve_sampled_ids_kernel(const std::int32_t* chosen, std::int64_t count,
+                                           std::int32_t* ids) {
   begin_early_kernel();
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count && ids[i] < 0) ids[i] = max(chosen[-1 - ids[i]], 0);
@@ -288,11 +289,12 @@ void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
   check_launch("tree_sum");
 }
 
-void CudaOps::take_chosen(const Tensor& chosen, const Tensor& ids) {
+void CudaOps::resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) {
   if (ids.empty()) return;
-  check(launch_early(take_chosen_ids, {blocks_of(ids.elements(), row_threads), row_threads},
-                     stream(), chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>()),
-        "take_chosen");
+  check(launch_early(resolve_sampled_ids_kernel,
+                     {blocks_of(ids.elements(), row_threads), row_threads}, stream(),
+                     chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>()),
+        "resolve_sampled_ids");
 }
 
 void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
@@ -314,7 +316,7 @@ void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out
   check_launch("gather_rows");
 }
 
-void CudaOps::join_columns(const Tensor& parts, const Tensor& out) {
+void CudaOps::concat_columns(const Tensor& parts, const Tensor& out) {
   if (out.empty()) return;
   const auto rows = static_cast<std::size_t>(out[0]);
   const std::size_t width = parts.bytes() / static_cast<std::size_t>(parts[0]);
@@ -323,7 +325,7 @@ void CudaOps::join_columns(const Tensor& parts, const Tensor& out) {
     check(cudaMemcpy2DAsync(static_cast<char*>(out.data()) + done, row,
                             static_cast<const char*>(parts.data()) + part * rows * width, width,
                             std::min(width, row - done), rows, cudaMemcpyDeviceToDevice, stream()),
-          "join_columns");
+          "concat_columns");
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-cudaError_t CudaMarks::make(cudaStream_t stream, std::uint64_t& mark) {
+cudaError_t StreamMarks::make(cudaStream_t stream, std::uint64_t& mark) {
   Event& event = events_[made_ % remembered];
   if (event == nullptr) {
     cudaEvent_t created = nullptr;
@@ -19,28 +19,28 @@ cudaError_t CudaMarks::make(cudaStream_t stream, std::uint64_t& mark) {
   return cudaEventRecord(event.get(), stream);
 }
 
-Result<cudaError_t> CudaMarks::wait(std::uint64_t mark, StreamWatch& watch) {
+Result<cudaError_t> StreamMarks::wait(std::uint64_t mark, StreamWatch& watch) {
   const Event& event = events_[mark % remembered];
   if (event == nullptr) return cudaSuccess;
   return watch.wait(event.get());
 }
 
-bool CudaMarks::is_reached(std::uint64_t mark, StreamWatch& watch) const {
+bool StreamMarks::query(std::uint64_t mark, StreamWatch& watch) const {
   const Event& event = events_[mark % remembered];
   return event == nullptr || watch.would_end(event.get());
 }
 
-bool CudaOps::is_reached(Mark mark) { return marks_.is_reached(mark, *watch_); }
+bool CudaOps::query(DeviceEvent event) { return marks_.query(event, *watch_); }
 
-Ops::Mark CudaOps::mark() {
-  Mark mark = 0;
-  check(marks_.make(stream(), mark), "cudaEventRecord");
-  return mark;
+Ops::DeviceEvent CudaOps::record_event() {
+  DeviceEvent event = 0;
+  check(marks_.make(stream(), event), "cudaEventRecord");
+  return event;
 }
 
-Result<void> CudaOps::wait(Mark mark) {
+Result<void> CudaOps::wait(DeviceEvent event) {
   (void)stream();
-  TROUPE_TRY(const cudaError_t status, marks_.wait(mark, *watch_));
+  TROUPE_TRY(const cudaError_t status, marks_.wait(event, *watch_));
   check(status, "an operation enqueued before");
   if (error_) return *error_;
   return {};

@@ -132,16 +132,16 @@ ExpressionPtr ExpressionParser::parse_sum() {
 }
 
 ExpressionPtr ExpressionParser::parse_concatenation() {
-  ExpressionPtr left = parse_product();
+  ExpressionPtr left = parse_gemm();
   while (cursor_.sees_symbol("~")) {
     const int line = cursor_.take().line;
-    ExpressionPtr right = parse_product();
+    ExpressionPtr right = parse_gemm();
     left = make(line, Binary{BinaryOperator::concatenate, std::move(left), std::move(right)});
   }
   return left;
 }
 
-ExpressionPtr ExpressionParser::parse_product() {
+ExpressionPtr ExpressionParser::parse_gemm() {
   ExpressionPtr left = parse_power();
   for (;;) {
     const std::string& symbol = cursor_.peek().text;

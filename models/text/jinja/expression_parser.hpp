@@ -25,7 +25,7 @@ class ExpressionParser {
   ExpressionPtr parse_comparison();
   ExpressionPtr parse_sum();
   ExpressionPtr parse_concatenation();
-  ExpressionPtr parse_product();
+  ExpressionPtr parse_gemm();
   ExpressionPtr parse_power();
   ExpressionPtr parse_unary(bool with_filters);
   ExpressionPtr parse_primary();

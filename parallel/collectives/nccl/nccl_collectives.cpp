@@ -9,7 +9,7 @@
 
 #include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/columns_to_rows.hpp"
-#include "parallel/collectives/peer/peer_row_exchange.hpp"
+#include "parallel/collectives/peer/peer_expert_exchange.hpp"
 #include "parallel/collectives/peer/peer_sums.hpp"
 
 namespace troupe {
@@ -120,17 +120,17 @@ Result<void> NcclCollectives::all_reduce_tree(const Tensor& partial, const Tenso
   return check(launch_peer_sum(peer_call(), partial, sum, seat_.stream), "the sum's launch");
 }
 
-bool NcclCollectives::can_sum_and_norm(DType dtype, std::int64_t width) const {
+bool NcclCollectives::can_all_reduce_rms_norm(DType dtype, std::int64_t width) const {
   return peers_ != nullptr && takes_peer_norm(dtype, width);
 }
 
-bool NcclCollectives::divides_sums(std::size_t bytes) const {
+bool NcclCollectives::prefers_sharded_residual(std::size_t bytes) const {
   return bytes > (size() > 2 ? max_whole_bytes : max_whole_bytes_of_two);
 }
 
-Result<void> NcclCollectives::sum_and_norm(const SumAndNorm& sum) {
-  auto checked = check_sum_and_norm(sum, rank(), size());
-  if (checked.ok() && !can_sum_and_norm(sum.partial.dtype(), sum.partial[1])) {
+Result<void> NcclCollectives::all_reduce_rms_norm(const AllReduceRmsNorm& sum) {
+  auto checked = check_all_reduce_rms_norm(sum, rank(), size());
+  if (checked.ok() && !can_all_reduce_rms_norm(sum.partial.dtype(), sum.partial[1])) {
     checked = fail(ErrorCode::unsupported, "sum and norm: rows {} of {}",
                    sum.partial.shape().to_string(), to_string(sum.partial.dtype()));
   }
@@ -337,29 +337,28 @@ Result<void> NcclCollectives::all_to_all(const Tensor& send,
                "the copy of own rows");
 }
 
-Result<std::unique_ptr<RowExchange>> NcclCollectives::open_row_exchange(
-    const RowExchangeLayout& layout) {
+Result<std::unique_ptr<DeviceExpertExchange>> NcclCollectives::open_expert_exchange(
+    const DeviceExpertExchangeLayout& layout) {
   TROUPE_TRY(auto opened,
-             PeerRowExchange::open(seat_.device, seat_.stream, end_word_, host_, layout,
-                                   [this](std::size_t bytes) {
-                                     return begin({}, {CollectiveCall::Kind::all_to_all, 0, bytes});
-                                   }));
-  return std::unique_ptr<RowExchange>(std::move(opened));
+             PeerExpertExchange::open(
+                 seat_.device, seat_.stream, end_word_, host_, layout, [this](std::size_t bytes) {
+                   return begin({}, {CollectiveCall::Kind::all_to_all, 0, bytes});
+                 }));
+  return std::unique_ptr<DeviceExpertExchange>(std::move(opened));
 }
 
-Result<std::unique_ptr<SideSums>> NcclCollectives::open_side_sums(DType dtype,
-                                                                  std::int64_t max_rows,
-                                                                  std::int64_t width) {
-  if (dtype != DType::bf16 || peers_ == nullptr) return std::unique_ptr<SideSums>();
+Result<std::unique_ptr<OverlappedAllReduce>> NcclCollectives::open_overlapped_all_reduce(
+    DType dtype, std::int64_t max_rows, std::int64_t width) {
+  if (dtype != DType::bf16 || peers_ == nullptr) return std::unique_ptr<OverlappedAllReduce>();
   TROUPE_TRY(auto opened,
-             PeerSideSums::open(seat_.device, seat_.stream, host_, max_rows, width,
-                                [this](std::size_t bytes) {
-                                  return begin({}, {CollectiveCall::Kind::all_reduce, 0, bytes});
-                                }));
-  if (opened == nullptr) return std::unique_ptr<SideSums>();
+             PeerOverlappedAllReduce::open(
+                 seat_.device, seat_.stream, host_, max_rows, width, [this](std::size_t bytes) {
+                   return begin({}, {CollectiveCall::Kind::all_reduce, 0, bytes});
+                 }));
+  if (opened == nullptr) return std::unique_ptr<OverlappedAllReduce>();
   const std::lock_guard lock(side_mutex_);
   side_marks_ = opened->marks();
-  return std::unique_ptr<SideSums>(std::move(opened));
+  return std::unique_ptr<OverlappedAllReduce>(std::move(opened));
 }
 
 Result<void> NcclCollectives::send(const Tensor& tensor, int to) {

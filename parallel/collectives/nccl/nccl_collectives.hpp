@@ -12,7 +12,7 @@
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/collectives/nccl/nccl_communicator.hpp"
 #include "parallel/collectives/peer/peer_memory.hpp"
-#include "parallel/collectives/peer/peer_side_sums.hpp"
+#include "parallel/collectives/peer/peer_overlapped_all_reduce.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {
@@ -60,14 +60,15 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
                           const Tensor& receive,
                           std::span<const std::int64_t> receive_rows) override;
-  bool can_sum_and_norm(DType dtype, std::int64_t width) const override;
-  bool divides_sums(std::size_t bytes) const override;
-  Result<void> sum_and_norm(const SumAndNorm& sum) override;
+  bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override;
+  bool prefers_sharded_residual(std::size_t bytes) const override;
+  Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) override;
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override;
-  Result<std::unique_ptr<RowExchange>> open_row_exchange(const RowExchangeLayout& layout) override;
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
-                                                   std::int64_t width) override;
+  Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
+      const DeviceExpertExchangeLayout& layout) override;
+  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
+      DType dtype, std::int64_t max_rows, std::int64_t width) override;
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
   Result<void> send(const Tensor& tensor, int to) override;
   Result<void> receive(const Tensor& tensor, int from) override;
@@ -113,7 +114,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   void* scratch_ = nullptr;            ///< device memory for what other ranks send to be summed
   std::uint32_t* end_word_ = nullptr;  ///< mapped host memory that our kernels look at
   std::mutex side_mutex_;
-  std::shared_ptr<PeerMarks> side_marks_;  ///< of the SideSums that were opened last
+  std::shared_ptr<PeerMarks> side_marks_;  ///< of the OverlappedAllReduce that were opened last
   CollectiveCall last_;                    ///< that was enqueued
   std::atomic<bool> ended_ = false;
 };

@@ -58,7 +58,7 @@ struct Normed {
 };
 
 template <int ranks>
-cudaError_t launch_norm(const PeerCall& call, const SumAndNorm& sum, const Normed& all,
+cudaError_t launch_norm(const PeerCall& call, const AllReduceRmsNorm& sum, const Normed& all,
                         cudaStream_t stream) {
   const std::int64_t rows = sum.partial[0], row_words = all.width / unit;
   const auto* partial = static_cast<const bf16*>(sum.partial.data());
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(resident_threads)
   }
 }
 
-Normed normed_of(const SumAndNorm& sum) {
+Normed normed_of(const AllReduceRmsNorm& sum) {
   return {.residual = static_cast<bf16*>(sum.residual.data()),
           .weight = sum.weight.as<float>(),
           .eps = sum.eps,
@@ -127,8 +127,8 @@ Normed normed_of(const SumAndNorm& sum) {
 
 }  // namespace
 
-cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNorm& sum, Slice share,
-                                cudaStream_t stream) {
+cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const AllReduceRmsNorm& sum,
+                                Slice share, cudaStream_t stream) {
   if (share.count == 0) return cudaSuccess;
   const Normed finish = normed_of(sum);
   auto* const normed = static_cast<bf16*>(sum.normed.data()) + share.begin * finish.width;
@@ -156,7 +156,8 @@ bool takes_peer_norm(DType dtype, std::int64_t width) {
   return dtype == DType::bf16 && width % unit == 0 && width / unit <= resident_threads;
 }
 
-cudaError_t launch_peer_norm(const PeerCall& call, const SumAndNorm& sum, cudaStream_t stream) {
+cudaError_t launch_peer_norm(const PeerCall& call, const AllReduceRmsNorm& sum,
+                             cudaStream_t stream) {
   if (sum.partial.empty()) return cudaSuccess;
   const Normed normed = normed_of(sum);
   cudaError_t error = cudaSuccess;

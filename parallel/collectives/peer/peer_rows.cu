@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(threads)
               const float* weights, int rows) {
   begin_early_kernel();
   const PeerCall& call = exchange.call;
-  const RowExchangeLayout& layout = exchange.layout;
+  const DeviceExpertExchangeLayout& layout = exchange.layout;
   const int top_k = static_cast<int>(layout.top_k);
   const int words = static_cast<int>(layout.width / 8);
   const Region own = region_of(exchange, places, call.rank);
@@ -179,7 +179,7 @@ __device__ __forceinline__ void add_weighted(uint4 word, float weight, bool firs
 /// Adds what this rank's experts made of the row at `place`, words [begin, begin + part_words) of
 /// it, and puts the sum `to` its owner; by a warp.
 __device__ __forceinline__ void return_part(const Region& own, const uint4* results,
-                                            const RowExchangeLayout& layout, int rank,
+                                            const DeviceExpertExchangeLayout& layout, int rank,
                                             std::int64_t place, int begin, uint4* to) {
   const int lane = threadIdx.x % warp, top_k = static_cast<int>(layout.top_k);
   const int words = static_cast<int>(layout.width / 8);
@@ -222,7 +222,7 @@ __device__ __forceinline__ void return_part(const Region& own, const uint4* resu
 template <class Out>
 __device__ __forceinline__ void add_returned(const PeerRows& exchange, const Region& own, int row,
                                              int begin, Out* out) {
-  const RowExchangeLayout& layout = exchange.layout;
+  const DeviceExpertExchangeLayout& layout = exchange.layout;
   const int lane = threadIdx.x % warp, top_k = static_cast<int>(layout.top_k);
   const int words = static_cast<int>(layout.width / 8);
   const std::int64_t place = exchange.call.rank * layout.max_rows + row;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(threads) return_rows(PeerRows exchange, PeerRo
                                                        const uint4* results, int rows, Out* out) {
   begin_early_kernel();
   const PeerCall& call = exchange.call;
-  const RowExchangeLayout& layout = exchange.layout;
+  const DeviceExpertExchangeLayout& layout = exchange.layout;
   const Region own = region_of(exchange, places, call.rank);
   const std::uint32_t epoch = *const_cast<volatile std::uint32_t*>(&own.control->epoch);
   const int words = static_cast<int>(layout.width / 8);
@@ -307,14 +307,14 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 
 
 }  // namespace
 
-PeerRowsRegion peer_rows_region(const RowExchangeLayout& layout, int ranks) {
+PeerRowsRegion peer_rows_region(const DeviceExpertExchangeLayout& layout, int ranks) {
   const auto places = static_cast<std::size_t>(ranks * layout.max_rows);
-  const auto pairs = places * static_cast<std::size_t>(layout.top_k);
+  const auto assignments = places * static_cast<std::size_t>(layout.top_k);
   const std::size_t row_bytes = static_cast<std::size_t>(layout.width) * sizeof(bf16);
   PeerRowsRegion region;
   region.ids = peer_rows_control_bytes;
-  region.weights = region.ids + aligned(pairs * sizeof(std::int32_t));
-  region.rows = region.weights + aligned(pairs * sizeof(float));
+  region.weights = region.ids + aligned(assignments * sizeof(std::int32_t));
+  region.rows = region.weights + aligned(assignments * sizeof(float));
   region.returned = region.rows + aligned(places * row_bytes);
   region.bytes = region.returned + aligned(places * row_bytes);
   return region;
@@ -322,7 +322,7 @@ PeerRowsRegion peer_rows_region(const RowExchangeLayout& layout, int ranks) {
 
 std::int32_t* filled_rows(std::byte* region) { return reinterpret_cast<Control*>(region)->filled; }
 
-bool takes_peer_rows_exchange(const RowExchangeLayout& layout) {
+bool takes_peer_rows_exchange(const DeviceExpertExchangeLayout& layout) {
   return layout.width % 8 == 0 && layout.top_k <= max_top_k &&
          layout.max_rows * max_peer_ranks * layout.top_k < std::int64_t{1} << 31;
 }
@@ -337,8 +337,8 @@ cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Ten
                       weights.as<float>(), x[0]);
 }
 
-cudaError_t launch_give_back(const PeerRows& exchange, const Tensor& results, const Tensor& out,
-                             cudaStream_t stream) {
+cudaError_t launch_combine(const PeerRows& exchange, const Tensor& results, const Tensor& out,
+                           cudaStream_t stream) {
   cudaError_t error = cudaSuccess;
   with_type(out.dtype(), [&](auto* type) {
     using Out = element<decltype(type)>;

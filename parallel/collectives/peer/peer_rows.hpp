@@ -5,16 +5,16 @@
 
 #include <cuda_runtime.h>
 
+#include "parallel/collectives/device_expert_exchange.hpp"
 #include "parallel/collectives/peer/peer_sums.hpp"
-#include "parallel/collectives/row_exchange.hpp"
 
 namespace troupe {
 
-/// One rank's side of a RowExchange. Its region has counters, then places for rows that come and
-/// for those that come back, as the functions below say. Zeroed at first.
+/// One rank's side of a DeviceExpertExchange. Its region has counters, then places for rows that
+/// come and for those that come back, as the functions below say. Zeroed at first.
 struct PeerRows {
   PeerCall call;
-  RowExchangeLayout layout;
+  DeviceExpertExchangeLayout layout;
 };
 
 inline constexpr std::size_t peer_rows_control_bytes = 4u << 10;
@@ -27,19 +27,19 @@ struct PeerRowsRegion {
   std::size_t returned = 0;  ///< the same, of the rank's own rows: what rank r made of row i
   std::size_t bytes = 0;
 };
-PeerRowsRegion peer_rows_region(const RowExchangeLayout& layout, int ranks);
+PeerRowsRegion peer_rows_region(const DeviceExpertExchangeLayout& layout, int ranks);
 
 /// Of a region's counters: how many rows came from each rank. [max_peer_ranks] i32.
 std::int32_t* filled_rows(std::byte* region);
 
 /// Whether these kernels take such rows: whole words of 16 bytes, and few enough choices.
-bool takes_peer_rows_exchange(const RowExchangeLayout& layout);
+bool takes_peer_rows_exchange(const DeviceExpertExchangeLayout& layout);
 
-/// RowExchange::dispatch; ends when the rows of all ranks have come.
+/// DeviceExpertExchange::dispatch; ends when the rows of all ranks have come.
 cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Tensor& ids,
                             const Tensor& weights, cudaStream_t stream);
-/// RowExchange::give_back.
-cudaError_t launch_give_back(const PeerRows& exchange, const Tensor& results, const Tensor& out,
-                             cudaStream_t stream);
+/// DeviceExpertExchange::combine.
+cudaError_t launch_combine(const PeerRows& exchange, const Tensor& results, const Tensor& out,
+                           cudaStream_t stream);
 
 }  // namespace troupe

@@ -54,8 +54,9 @@ cudaError_t launch_peer_sum(const PeerCall& call, const Tensor& partial, const T
 
 /// Whether launch_peer_norm takes rows of this width: bf16, and a row is what a block holds.
 bool takes_peer_norm(DType dtype, std::int64_t width);
-/// Collectives::sum_and_norm.
-cudaError_t launch_peer_norm(const PeerCall& call, const SumAndNorm& sum, cudaStream_t stream);
+/// Collectives::all_reduce_rms_norm.
+cudaError_t launch_peer_norm(const PeerCall& call, const AllReduceRmsNorm& sum,
+                             cudaStream_t stream);
 
 /// Rows of partial sums of each rank, in this rank's memory.
 struct RankRows {
@@ -64,8 +65,8 @@ struct RankRows {
 /// The sum of `rows` of `ranks` ranks is added to the residual stream and normalised, as
 /// launch_peer_norm does it; `share` are the rows of `sum` that they are. What `sum.partial` holds
 /// is not looked at, and sum.residual has the rows of `share` alone.
-cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const SumAndNorm& sum, Slice share,
-                                cudaStream_t stream);
+cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const AllReduceRmsNorm& sum,
+                                Slice share, cudaStream_t stream);
 /// Has this thread's device load the kernel of launch_norm_of_rows, if it has not yet.
 cudaError_t load_norm_of_rows(int ranks);
 

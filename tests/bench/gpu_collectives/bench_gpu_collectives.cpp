@@ -40,31 +40,31 @@ struct Rank {
 };
 
 Result<double> mean_us(Rank& rank, std::int64_t bytes, const Call& call) {
-  const bool recorded = bytes <= max_recorded_bytes;
-  std::unique_ptr<Recording> recording;
+  const bool graph_captured = bytes <= max_recorded_bytes;
+  std::unique_ptr<CapturedGraph> graph;
   for (int i = 0; i < 3; ++i) TROUPE_CHECK(call());
   TROUPE_CHECK(rank.ops->synchronize());
-  if (recorded) {
-    TROUPE_TRY(recording, rank.ops->record([&]() -> Result<void> {
+  if (graph_captured) {
+    TROUPE_TRY(graph, rank.ops->capture([&]() -> Result<void> {
       for (int i = 0; i < calls_in_graph; ++i) TROUPE_CHECK(call());
       return {};
     }));
-    rank.ops->replay(*recording);
+    rank.ops->replay(*graph);
     TROUPE_CHECK(rank.ops->synchronize());
   }
   TROUPE_CHECK(rank.host->barrier());
-  const int rounds = recorded ? 20 : 10;
+  const int rounds = graph_captured ? 20 : 10;
   const auto begin = Clock::now();
   for (int round = 0; round < rounds; ++round) {
-    if (recorded) {
-      rank.ops->replay(*recording);
+    if (graph_captured) {
+      rank.ops->replay(*graph);
     } else {
       TROUPE_CHECK(call());
     }
   }
   TROUPE_CHECK(rank.ops->synchronize());
   const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-  return took.count() / (rounds * (recorded ? calls_in_graph : 1));
+  return took.count() / (rounds * (graph_captured ? calls_in_graph : 1));
 }
 
 Result<void> measure(Rank& rank) {
@@ -109,12 +109,12 @@ Result<void> measure(Rank& rank) {
     const auto norm = [&](bool divided) -> Call {
       const Shape shape{bytes / 2 / hidden, hidden};
       return [&, shape, divided] {
-        return rank.device->sum_and_norm({.partial = view(in, DType::bf16, shape),
-                                          .residual = view(residual, DType::bf16, shape),
-                                          .weight = weight,
-                                          .eps = 1e-6F,
-                                          .normed = view(out, DType::bf16, shape),
-                                          .divided = divided});
+        return rank.device->all_reduce_rms_norm({.partial = view(in, DType::bf16, shape),
+                                                 .residual = view(residual, DType::bf16, shape),
+                                                 .weight = weight,
+                                                 .eps = 1e-6F,
+                                                 .normed = view(out, DType::bf16, shape),
+                                                 .divided = divided});
       };
     };
     const Call gather = [&] {

@@ -143,14 +143,14 @@ TEST_P(GpuCollectives, recorded_sums_and_gathers_are_replayed) {
     TROUPE_CHECK(enqueue());
     TROUPE_CHECK(rank.ops->synchronize());
     {
-      TROUPE_TRY(const auto recording, rank.ops->record(enqueue));
-      for (int round = 0; round < 100; ++round) rank.ops->replay(*recording);
+      TROUPE_TRY(const auto graph, rank.ops->capture(enqueue));
+      for (int round = 0; round < 100; ++round) rank.ops->replay(*graph);
       TROUPE_CHECK(rank.ops->synchronize());
     }
     // New values, and a sum outside of the graph in between.
     rank.ops->upload(values_of(rank.device->rank(), DType::f32, shape, 2), part);
     TROUPE_CHECK(rank.ops->synchronize());
-    TROUPE_TRY(const auto again, rank.ops->record(enqueue));
+    TROUPE_TRY(const auto again, rank.ops->capture(enqueue));
     TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
     for (int round = 0; round < 3; ++round) rank.ops->replay(*again);
     TROUPE_TRY(const HostTensor found, rank.download(all));

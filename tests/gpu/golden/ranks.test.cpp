@@ -27,31 +27,34 @@ class CuttingCollectives final : public ForwardingCollectives {
     return {};
   }
 
-  bool can_sum_and_norm(DType dtype, std::int64_t width) const override {
-    return inner().can_sum_and_norm(dtype, width);
+  bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override {
+    return inner().can_all_reduce_rms_norm(dtype, width);
   }
-  bool divides_sums(std::size_t) const override { return true; }
-  Result<void> sum_and_norm(const SumAndNorm& sum) override { return inner().sum_and_norm(sum); }
+  bool prefers_sharded_residual(std::size_t) const override { return true; }
+  Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) override {
+    return inner().all_reduce_rms_norm(sum);
+  }
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override {
     return inner().columns_to_rows(part, whole, scratch);
   }
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
-                                                   std::int64_t width) override {
-    TROUPE_TRY(auto side, inner().open_side_sums(dtype, max_rows, width));
+  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
+      DType dtype, std::int64_t max_rows, std::int64_t width) override {
+    TROUPE_TRY(auto side, inner().open_overlapped_all_reduce(dtype, max_rows, width));
     side_ = side.get();
     return side;
   }
 
  private:
-  SideSums* side_ = nullptr;  ///< of the model
+  OverlappedAllReduce* side_ = nullptr;  ///< of the model
 };
 
 /// Passes of a whole window and of as many tokens as its parts have, none of which are cut.
 Result<void> take_whole_passes(Runner& runner, const std::vector<std::int32_t>& window) {
   const auto tokens = static_cast<std::int64_t>(window.size());
-  const std::int64_t sizes[] = {tokens, SideSums::part_of(tokens, 0, 2).count,
-                                SideSums::part_of(tokens, SideSums::parts - 1, 2).count};
+  const std::int64_t sizes[] = {
+      tokens, OverlappedAllReduce::part_of(tokens, 0, 2).count,
+      OverlappedAllReduce::part_of(tokens, OverlappedAllReduce::parts - 1, 2).count};
   for (const std::int64_t size : sizes) {
     Sequence sequence{window};
     std::vector<float> unused;

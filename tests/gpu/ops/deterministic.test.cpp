@@ -20,7 +20,7 @@ class Deterministic : public BothDevices {
   void remake(bool tunes) {
     gpu_.reset();
     auto made = make_cuda_ops(
-        {.device = 0, .dtype = DType::bf16, .tunes_products = tunes, .deterministic = true});
+        {.device = 0, .dtype = DType::bf16, .autotunes_gemms = tunes, .deterministic = true});
     ASSERT_TRUE(made.ok()) << made.error().message;
     gpu_ = *std::move(made);
   }

@@ -10,7 +10,7 @@ namespace {
 
 class Experts : public BothDevices {
  protected:
-  /// A pass's pairs sorted on either device; `ids` [tokens, top_k].
+  /// A pass's assignments sorted on either device; `ids` [tokens, top_k].
   struct Sorted {
     HostTensor offsets, source;
     DeviceTensor gpu_offsets, gpu_source;
@@ -81,26 +81,27 @@ TEST_P(Experts, multiply_rows_at_odd_sizes) {
         Case{900, 1, 1, 1, 48, 72}, Case{33, 2, 3, 3, 20, 15}}) {
     const std::string what = fmt::format("{} tokens x {} of {} experts of {} x {}", c.tokens,
                                          c.top_k, c.experts, c.n, c.k);
-    const std::int64_t pairs = c.tokens * c.top_k;
+    const std::int64_t assignments = c.tokens * c.top_k;
     const Sorted sorted = sort(choose(c.tokens, c.top_k, c.chosen_from), 0, c.experts);
     const std::vector<HostTensor> owners = matrices(c.experts, c.n, c.k);
     const std::vector<Tensor> views(owners.begin(), owners.end());
     auto on_cpu = cpu_->prepare_grouped(views, 1);
     auto on_gpu = gpu_->prepare_grouped(views, 1);
     ASSERT_TRUE(on_cpu.ok() && on_gpu.ok());
-    const HostTensor x = random({pairs, c.k}), expected(DType::f32, {pairs, c.n});
+    const HostTensor x = random({assignments, c.k}), expected(DType::f32, {assignments, c.n});
     const DeviceTensor gpu_x = activation(x);
     for (const auto& [gather, scatter] : {std::pair{true, false}, {false, true}, {true, true}}) {
       cpu_->grouped_linear(**on_cpu, x, sorted.cpu, c.top_k, gather, scatter, expected);
       for (const DType out_dtype : {DType::f32, GetParam()}) {
-        const DeviceTensor out = room(out_dtype, {pairs, c.n});
+        const DeviceTensor out = room(out_dtype, {assignments, c.n});
         gpu_->grouped_linear(**on_gpu, gpu_x, sorted.gpu, c.top_k, gather, scatter, out);
         expect_equal(out, expected, what);
       }
     }
-    const HostTensor cpu_scratch(DType::f32, {pairs, c.n}), gated(DType::f32, {pairs, c.n / 2});
-    const DeviceTensor scratch = room(GetParam(), {pairs, c.n});
-    const DeviceTensor out = room(GetParam(), {pairs, c.n / 2});
+    const HostTensor cpu_scratch(DType::f32, {assignments, c.n}),
+        gated(DType::f32, {assignments, c.n / 2});
+    const DeviceTensor scratch = room(GetParam(), {assignments, c.n});
+    const DeviceTensor out = room(GetParam(), {assignments, c.n / 2});
     cpu_->grouped_gate_up(**on_cpu, x, sorted.cpu, c.top_k, cpu_scratch, gated);
     gpu_->grouped_gate_up(**on_gpu, gpu_x, sorted.gpu, c.top_k, scratch, out);
     expect_equal(out, gated, what + ", gated");
@@ -207,20 +208,21 @@ TEST_P(Experts, combine_rows_of_any_width) {
 TEST_P(Experts, sort_the_filled_rows_of_parts) {
   struct Case {
     std::int64_t each, top_k, experts, first, local;
-    std::vector<std::int32_t> filled;
+    std::vector<std::int32_t> received_counts;
   };
   for (const Case& c : {Case{4, 2, 8, 0, 8, {1, 0, 4}}, Case{300, 8, 128, 32, 32, {7, 300, 0, 129}},
                         Case{2000, 8, 128, 64, 64, {2000, 1999}}, Case{5, 1, 4, 2, 2, {0, 0}},
                         Case{40, 4, 16, 0, 4, {40, 40, 40, 40, 40, 40, 40, 40}}}) {
-    const auto parts = std::ssize(c.filled);
+    const auto parts = std::ssize(c.received_counts);
     const HostTensor ids = choose(parts * c.each, c.top_k, c.experts);
-    const HostTensor filled = integers(c.filled, {parts});
+    const HostTensor received_counts = integers(c.received_counts, {parts});
     const HostTensor offsets(DType::i32, {c.local + 1}), source(DType::i32, {ids->elements()}),
         counts(DType::i64, {c.local});
     const DeviceTensor gpu_offsets = room(DType::i32, {c.local + 1}), gpu_source = exact(source),
-                       gpu_counts = exact(counts), gpu_ids = exact(ids), gpu_filled = exact(filled);
-    cpu_->permute_filled(ids, filled, c.first, {offsets, source}, counts);
-    gpu_->permute_filled(gpu_ids, gpu_filled, c.first, {gpu_offsets, gpu_source, 1}, gpu_counts);
+                       gpu_counts = exact(counts), gpu_ids = exact(ids),
+                       gpu_filled = exact(received_counts);
+    cpu_->permute_received(ids, received_counts, c.first, {offsets, source}, counts);
+    gpu_->permute_received(gpu_ids, gpu_filled, c.first, {gpu_offsets, gpu_source, 1}, gpu_counts);
     const std::string what = fmt::format("{} parts of {}", parts, c.each);
     expect_same_integers(gpu_offsets, offsets, what + ", offsets");
     const std::int64_t valid = offsets->as<std::int32_t>()[c.local];
@@ -249,12 +251,12 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     const std::string what = fmt::format("{} tokens x {} of {}, {} from {}, {} x {}", c.tokens,
                                          c.top_k, c.experts, c.local, c.first, c.hidden, c.inner);
     const RouterOptions options{.top_k = c.top_k, .normalize = true};
-    const std::int64_t pairs = c.tokens * c.top_k;
+    const std::int64_t assignments = c.tokens * c.top_k;
     const HostTensor logits = random({c.tokens, c.experts}), x = random({c.tokens, c.hidden});
     const HostTensor ids(DType::i32, {c.tokens, c.top_k}), weights(DType::f32, ids->shape()),
-        offsets(DType::i32, {c.local + 1}), source(DType::i32, {pairs}),
-        counts(DType::i64, {c.local}), gate_up(DType::f32, {pairs, 2 * c.inner}),
-        activated(DType::f32, {pairs, c.inner}), rows(DType::f32, {pairs, c.hidden}),
+        offsets(DType::i32, {c.local + 1}), source(DType::i32, {assignments}),
+        counts(DType::i64, {c.local}), gate_up(DType::f32, {assignments, 2 * c.inner}),
+        activated(DType::f32, {assignments, c.inner}), rows(DType::f32, {assignments, c.hidden}),
         expected(DType::f32, {c.tokens, c.hidden});
     const DeviceTensor gpu_ids = room(DType::i32, ids->shape()),
                        gpu_weights = room(DType::f32, ids->shape()),
@@ -268,8 +270,8 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     const ExpertBatch on_cpu{offsets, source}, on_gpu{gpu_offsets, gpu_source};
     const ExpertChoices cpu_choices{ids, weights, c.first},
         gpu_choices{gpu_ids, gpu_weights, c.first};
-    cpu_->choose_experts(logits, {}, options, cpu_choices, on_cpu, counts);
-    gpu_->choose_experts(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    cpu_->route_and_permute(logits, {}, options, cpu_choices, on_cpu, counts);
+    gpu_->route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
     expect_same_integers(gpu_ids, ids, what + ", ids");
     expect_equal(gpu_weights, weights, what + ", weights");
     expect_same_integers(gpu_offsets, offsets, what + ", offsets");
@@ -292,7 +294,7 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     cpu_->expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu, {gate_up, activated, rows},
                      expected);
     // As a pass does it: nothing waits between choosing and computing.
-    gpu_->choose_experts(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    gpu_->route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
     for (const Tensor& out : {gpu_out.view(), gpu_narrow.view()}) {
       gpu_->expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
                        {gpu_gate_up, gpu_activated, gpu_rows}, out);
@@ -314,18 +316,19 @@ TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
   ASSERT_TRUE(upper.ok() && down.ok());
   std::vector<float> of_all;
   for (std::int64_t tokens = most; tokens > 0; --tokens) {
-    const std::int64_t pairs = tokens * top_k;
+    const std::int64_t assignments = tokens * top_k;
     const DeviceTensor ids = room(DType::i32, {tokens, top_k}),
                        weights = room(DType::f32, {tokens, top_k}),
                        offsets = room(DType::i32, {experts + 1}),
-                       source = room(DType::i32, {pairs}), counts = room(DType::i64, {experts}),
-                       gate_up = room(GetParam(), {pairs, 2 * inner}),
-                       activated = room(GetParam(), {pairs, inner}),
-                       rows = room(GetParam(), {pairs, hidden}),
+                       source = room(DType::i32, {assignments}),
+                       counts = room(DType::i64, {experts}),
+                       gate_up = room(GetParam(), {assignments, 2 * inner}),
+                       activated = room(GetParam(), {assignments, inner}),
+                       rows = room(GetParam(), {assignments, hidden}),
                        out = room(DType::f32, {tokens, hidden});
     const ExpertChoices choices{ids, weights};
     const ExpertBatch batch{offsets, source};
-    gpu_->choose_experts(logits->rows(0, tokens), {}, options, choices, batch, counts);
+    gpu_->route_and_permute(logits->rows(0, tokens), {}, options, choices, batch, counts);
     gpu_->expert_mlp(**upper, **down, x->rows(0, tokens), choices, batch,
                      {gate_up, activated, rows}, out);
     const HostTensor found = back(out);
@@ -365,7 +368,7 @@ TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
         gpu_->route_tokens(**router, x, logits, bias, options, choices, batch, counts);
       } else {
         gpu_->linear(**router, x, logits);
-        gpu_->choose_experts(logits, bias, options, choices, batch, counts);
+        gpu_->route_and_permute(logits, bias, options, choices, batch, counts);
       }
       for (const Tensor& each : {ids.view(), weights.view(), offsets.view(), counts.view()}) {
         found.push_back(back(each));

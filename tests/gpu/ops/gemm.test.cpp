@@ -118,12 +118,12 @@ TEST_P(Products, are_multiplied_in_a_recording_and_in_the_open_alike) {
   for (const std::int64_t rows : {5, 40}) {
     const DeviceTensor x = activation(random({rows, k}));
     const DeviceTensor recorded = room(DType::f32, {rows, n}), open = room(DType::f32, {rows, n});
-    auto recording = gpu_->record([&]() -> Result<void> {
+    auto graph = gpu_->capture([&]() -> Result<void> {
       gpu_->linear(**weight, x, recorded);
       return {};
     });
-    ASSERT_TRUE(recording.ok()) << recording.error().message;
-    gpu_->replay(**recording);
+    ASSERT_TRUE(graph.ok()) << graph.error().message;
+    gpu_->replay(**graph);
     gpu_->linear(**weight, x, open);
     const HostTensor found = back(recorded), expected = back(open);
     for (std::int64_t i = 0; i < found->elements(); ++i) {

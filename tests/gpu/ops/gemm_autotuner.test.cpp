@@ -40,13 +40,13 @@ class Tuning : public testing::Test {
   cublasLtHandle_t handle_ = nullptr;
   void* weight_ = nullptr;
   std::filesystem::path folder_;
-  const ProductKind kind_{.n = 1024, .k = 512, .rows = 64, .in = DType::bf16, .out = DType::f32};
+  const GemmKind kind_{.n = 1024, .k = 512, .rows = 64, .in = DType::bf16, .out = DType::f32};
 };
 
 TEST_F(Tuning, keeps_what_it_measured_for_the_next_process) {
   cublasLtMatmulAlgo_t first{};
   {
-    ProductTuner tuner(handle_, workspace_bytes, file());
+    GemmAutotuner tuner(handle_, workspace_bytes, file());
     const auto* chosen = tuner.choose(kind_, weight_, nullptr);
     ASSERT_NE(chosen, nullptr);
     EXPECT_EQ(tuner.choose(kind_, weight_, nullptr), chosen) << "it is measured once";
@@ -54,7 +54,7 @@ TEST_F(Tuning, keeps_what_it_measured_for_the_next_process) {
   }
   EXPECT_EQ(lines(), 1U);
   std::ofstream(file(), std::ios::app) << "no line\n1024 512 64 bf16 i8 1 2 3\n1024 512 64 bf16\n";
-  ProductTuner next(handle_, workspace_bytes, file());
+  GemmAutotuner next(handle_, workspace_bytes, file());
   const auto* chosen = next.choose(kind_, weight_, nullptr);
   ASSERT_NE(chosen, nullptr);
   EXPECT_EQ(std::memcmp(chosen, &first, sizeof first), 0);
@@ -65,7 +65,7 @@ TEST_F(Tuning, chooses_while_a_stream_is_captured) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaSuccess);
-  ProductTuner tuner(handle_, workspace_bytes, file());
+  GemmAutotuner tuner(handle_, workspace_bytes, file());
   EXPECT_NE(tuner.choose(kind_, weight_, stream), nullptr);
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);

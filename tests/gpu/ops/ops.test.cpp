@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "models/layers/attention/pass_attention.hpp"
+#include "models/layers/attention/attention_metadata.hpp"
 #include "parallel/device/convert.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
@@ -149,7 +149,7 @@ TEST_P(BothDevices, store_and_attend) {
       gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, "attention");
       const Slice parts[] = {{0, 1}, {1, 0}, {1, rows / 2}, {1 + rows / 2, rows - 1 - rows / 2}};
-      const PassAttention cut(gpu_batch, parts);
+      const AttentionMetadata cut(gpu_batch, parts);
       for (const AttentionBatch& part : cut.batches()) gpu_->plan_attention(shape, part);
       const DeviceTensor by_parts = room(GetParam(), out->shape());
       for (const Slice part : parts) {
@@ -244,7 +244,7 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
 TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
   constexpr std::int64_t blocks = 12, dim = 128;
   const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = dim, .scale = 0.1F};
-  if (!gpu_->can_record(shape, GetParam())) GTEST_SKIP() << "f32 is not recorded";
+  if (!gpu_->supports_graph(shape, GetParam())) GTEST_SKIP() << "f32 is not graph_captured";
   // 200 sequences: contexts are not split then.
   for (const std::int32_t sequences : {1, 5, 200}) {
     auto cpu_kv = cpu_->allocate_kv(sequences * blocks, 16, shape, GetParam());
@@ -262,7 +262,7 @@ TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
                        gpu_out = room(GetParam(), {sequences, 8 * dim}),
                        gpu_rope = exact(random({256, dim}, 0.0F));
     const HostTensor rope(DType::f32, {256, dim});
-    std::unique_ptr<Recording> recording;
+    std::unique_ptr<CapturedGraph> graph;
     for (std::int32_t step = 0; step < 60; ++step) {
       std::vector<std::int32_t> positions, slots;
       std::vector<SequenceSpan> spans;
@@ -297,11 +297,11 @@ TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
         ASSERT_TRUE(attend().ok());
       } else {
         if (step == 1) {
-          auto recorded = gpu_->record(attend);
-          ASSERT_TRUE(recorded.ok()) << recorded.error().message;
-          recording = *std::move(recorded);
+          auto graph_captured = gpu_->capture(attend);
+          ASSERT_TRUE(graph_captured.ok()) << graph_captured.error().message;
+          graph = *std::move(graph_captured);
         }
-        gpu_->replay(*recording);
+        gpu_->replay(*graph);
       }
       cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
       cpu_->attention(q, shape, cpu_batch, cpu_layer, out);

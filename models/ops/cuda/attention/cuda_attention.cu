@@ -119,9 +119,9 @@ void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& 
   AttentionShape seeing_all = shape;  // layers with a window have no plan
   seeing_all.window = 0;
   if (deterministic_) {
-    if (!batch.sequences.empty() && SteadyAttention::supports(seeing_all, dtype_, dtype_) &&
-        SteadyAttention::suits(batch)) {
-      check(steady_attention_->plan(seeing_all, batch, stream()));
+    if (!batch.sequences.empty() && InvariantAttention::supports(seeing_all, dtype_, dtype_) &&
+        InvariantAttention::suits(batch)) {
+      check(invariant_attention_->plan(seeing_all, batch, stream()));
     }
     return;
   }
@@ -140,9 +140,9 @@ void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const Atte
                         const KvLayer& cache, const Tensor& out) {
   if (q.empty()) return;
   const DType stored = cache.keys.dtype();
-  if (deterministic_ && SteadyAttention::supports(shape, stored, q.dtype()) &&
-      SteadyAttention::suits(batch)) {
-    check(steady_attention_->attend(q, shape, batch, cache, out, stream()));
+  if (deterministic_ && InvariantAttention::supports(shape, stored, q.dtype()) &&
+      InvariantAttention::suits(batch)) {
+    check(invariant_attention_->attend(q, shape, batch, cache, out, stream()));
     return;
   }
   if (!deterministic_ && DecodeAttention::supports(shape, stored, q.dtype()) &&

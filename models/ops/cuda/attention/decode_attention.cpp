@@ -188,8 +188,9 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
                         .group = static_cast<int>(shape.heads / shape.kv_heads),
                         .pages_per_block = batch.block_size / decode_page,
                         .scale = shape.scale * log2_e};
-  return cuda_done(attend_rows(pass, plan->layout(), static_cast<int>(shape.head_dim), stream),
-                   "the launch of attention");
+  return cuda_done(
+      launch_decode_attention(pass, plan->layout(), static_cast<int>(shape.head_dim), stream),
+      "the launch of attention");
 }
 
 }  // namespace troupe

@@ -63,10 +63,10 @@ struct WarpSoftmax {
                   b = word_pairs(values[0][c], values[1][c], odd),
                   e = word_pairs(values[2][c], values[3][c], even),
                   f = word_pairs(values[2][c], values[3][c], odd);
-      multiply_add(sums[c][0], a.x, b.x, e.x, f.x, low, high);
-      multiply_add(sums[c][1], a.y, b.y, e.y, f.y, low, high);
-      multiply_add(sums[c][2], a.z, b.z, e.z, f.z, low, high);
-      multiply_add(sums[c][3], a.w, b.w, e.w, f.w, low, high);
+      mma(sums[c][0], a.x, b.x, e.x, f.x, low, high);
+      mma(sums[c][1], a.y, b.y, e.y, f.y, low, high);
+      mma(sums[c][2], a.z, b.z, e.z, f.z, low, high);
+      mma(sums[c][3], a.w, b.w, e.w, f.w, low, high);
     }
   }
 
@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(warps * 32, blocks)
 #pragma unroll
     for (int j = 0; j < chunks; ++j) {
       const uint4 a = top[4 * j], b = bottom[4 * j];
-      multiply_add(scores, a.x, b.x, a.y, b.y, query[j].x, query[j].y);
-      multiply_add(scores, a.z, b.z, a.w, b.w, query[j].z, query[j].w);
+      mma(scores, a.x, b.x, a.y, b.y, query[j].x, query[j].y);
+      mma(scores, a.z, b.z, a.w, b.w, query[j].z, query[j].w);
     }
     uint4 values[4][units];
 #pragma unroll
@@ -327,8 +327,8 @@ DecodeLayout DecodeLayout::fastest(std::int64_t items, int multiprocessors) {
   return {.blocks = 1, .warps = 8, .stages = 3};
 }
 
-cudaError_t attend_rows(const DecodePass& pass, const DecodeLayout& layout, int head_dim,
-                        cudaStream_t stream) {
+cudaError_t launch_decode_attention(const DecodePass& pass, const DecodeLayout& layout,
+                                    int head_dim, cudaStream_t stream) {
   return head_dim == 64 ? cuda::launch<64>(pass, layout, stream)
                         : cuda::launch<128>(pass, layout, stream);
 }

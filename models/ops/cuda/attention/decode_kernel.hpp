@@ -58,7 +58,7 @@ struct DecodeLayout {
 };
 
 /// Enqueues the kernel; head_dim is 64 or 128.
-cudaError_t attend_rows(const DecodePass& pass, const DecodeLayout& layout, int head_dim,
-                        cudaStream_t stream);
+cudaError_t launch_decode_attention(const DecodePass& pass, const DecodeLayout& layout,
+                                    int head_dim, cudaStream_t stream);
 
 }  // namespace troupe

@@ -115,8 +115,8 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
       used_pages.data(), static_cast<std::uint32_t>(rows[batch.sequences.size()]),
       static_cast<std::uint32_t>(batch.sequences.size()), static_cast<std::uint32_t>(shape.heads),
       static_cast<std::uint32_t>(shape.kv_heads), head_dim, head_dim,
-      static_cast<std::uint32_t>(batch.block_size), batch.recorded, sizeof(Element), -1, -1,
-      batch.recorded, 0, batch.recorded ? 1 : 0, stream);
+      static_cast<std::uint32_t>(batch.block_size), batch.graph_captured, sizeof(Element), -1, -1,
+      batch.graph_captured, 0, batch.graph_captured ? 1 : 0, stream);
   TROUPE_CHECK(cuda_done(planned, "the plan of attention"));
   // It has uploaded its own arrays, which lie behind those of the batch.
   return memory_->upload(rest_, stream);

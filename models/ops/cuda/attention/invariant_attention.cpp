@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t part_positions = steady_page * steady_part_pages;
+constexpr std::int64_t part_positions = invariant_page * invariant_part_pages;
 constexpr std::int64_t part_bytes = std::int64_t{64} << 20;
 constexpr std::int64_t max_counters = std::int64_t{1} << 16;
 
@@ -25,7 +25,7 @@ struct Group {
 }  // namespace
 
 /// Memory for the parts of contexts that several blocks share.
-struct SteadyAttention::PartMemory {
+struct InvariantAttention::PartMemory {
   std::byte* parts = nullptr;
   unsigned* finished = nullptr;
 
@@ -59,7 +59,7 @@ struct SteadyAttention::PartMemory {
 };
 
 /// The items of a batch, longest first. As many entries for every batch of as many single rows.
-class SteadyAttention::Plan {
+class InvariantAttention::Plan {
  public:
   static Result<std::unique_ptr<Plan>> create() {
     constexpr std::size_t bytes = std::size_t{4} << 20;  // of 131,072 items
@@ -69,23 +69,25 @@ class SteadyAttention::Plan {
 
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, int multiprocessors,
                     cudaStream_t stream);
-  SteadyColumns columns() const { return columns_; }
+  InvariantColumns columns() const { return columns_; }
   std::int64_t slots() const { return slots_; }
   std::int64_t entries() const { return entries_; }
-  const SteadyItem* items() const { return reinterpret_cast<const SteadyItem*>(memory_->device()); }
+  const InvariantItem* items() const {
+    return reinterpret_cast<const InvariantItem*>(memory_->device());
+  }
 
  private:
   explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
   void make_groups(const AttentionBatch& batch, std::int64_t max_rows);
 
   std::unique_ptr<PlanMemory> memory_;
-  SteadyColumns columns_ = SteadyColumns::eight;
+  InvariantColumns columns_ = InvariantColumns::eight;
   std::int64_t slots_ = 0;  ///< that the memory of parts has
   std::int64_t entries_ = 0;
   std::vector<Group> groups_;
 };
 
-void SteadyAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t max_rows) {
+void InvariantAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t max_rows) {
   groups_.clear();
   for (const SequenceSpan& span : batch.sequences) {
     for (std::int32_t done = 0; done < span.rows; done += static_cast<std::int32_t>(max_rows)) {
@@ -98,20 +100,21 @@ void SteadyAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_
   std::ranges::stable_sort(groups_, std::greater<>(), &Group::parts);
 }
 
-Result<void> SteadyAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
-                                         int multiprocessors, cudaStream_t stream) {
+Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
+                                            const AttentionBatch& batch, int multiprocessors,
+                                            cudaStream_t stream) {
   const bool single =
       std::ranges::all_of(batch.sequences, [](const SequenceSpan& span) { return span.rows == 1; });
-  columns_ = single ? SteadyColumns::eight : SteadyColumns::sixteen;
+  columns_ = single ? InvariantColumns::eight : InvariantColumns::sixteen;
   const auto columns = static_cast<std::int64_t>(columns_);
   make_groups(batch, single ? 1 : columns / (shape.heads / shape.kv_heads));
   slots_ = PartMemory::slots(shape.kv_heads, columns, shape.head_dim);
   // A group has a block for each KV head.
   const std::int64_t at_once =
-      std::max<std::int64_t>(std::int64_t{multiprocessors} * steady_blocks / shape.kv_heads, 1);
+      std::max<std::int64_t>(std::int64_t{multiprocessors} * invariant_blocks / shape.kv_heads, 1);
   const auto groups = static_cast<std::int64_t>(groups_.size());
   const std::int64_t entries = groups + at_once;
-  const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(SteadyItem);
+  const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(InvariantItem);
   if (bytes > memory_->bytes()) {
     return fail(ErrorCode::resource_exhausted, "attention of {} groups wants a plan of {} bytes",
                 groups, bytes);
@@ -123,8 +126,8 @@ Result<void> SteadyAttention::Plan::make(const AttentionShape& shape, const Atte
   // for parts.
   const std::int64_t longest = (all_parts + at_once - 1) / at_once;
   TROUPE_TRY(std::byte* const host, memory_->next());
-  auto* next = reinterpret_cast<SteadyItem*>(host);
-  SteadyItem* const end = next + entries_;
+  auto* next = reinterpret_cast<InvariantItem*>(host);
+  InvariantItem* const end = next + entries_;
   std::int64_t slot = 0;
   for (const Group& group : groups_) {
     const std::int64_t parts = group.parts();
@@ -143,12 +146,12 @@ Result<void> SteadyAttention::Plan::make(const AttentionShape& shape, const Atte
     }
     if (cut) slot += parts;
   }
-  std::fill(next, end, SteadyItem{});
+  std::fill(next, end, InvariantItem{});
   return memory_->upload(bytes, stream);
 }
 
-Result<std::unique_ptr<SteadyAttention>> SteadyAttention::create() {
-  std::unique_ptr<SteadyAttention> attention(new SteadyAttention());
+Result<std::unique_ptr<InvariantAttention>> InvariantAttention::create() {
+  std::unique_ptr<InvariantAttention> attention(new InvariantAttention());
   int device = 0;
   TROUPE_CHECK(cuda_done(cudaGetDevice(&device), "a look at the device"));
   TROUPE_CHECK(cuda_done(
@@ -156,53 +159,55 @@ Result<std::unique_ptr<SteadyAttention>> SteadyAttention::create() {
       "a look at the device"));
   attention->parts_ = std::make_unique<PartMemory>();
   TROUPE_CHECK(attention->parts_->allocate());
-  return Result<std::unique_ptr<SteadyAttention>>(std::move(attention));
+  return Result<std::unique_ptr<InvariantAttention>>(std::move(attention));
 }
 
-SteadyAttention::~SteadyAttention() = default;
+InvariantAttention::~InvariantAttention() = default;
 
-bool SteadyAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
+bool InvariantAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
   return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
          shape.window == 0 && shape.latent == 0 &&
          (shape.head_dim == 64 || shape.head_dim == 128) &&
-         shape.heads / shape.kv_heads <= max_steady_group && shape.kv_heads <= 128;
+         shape.heads / shape.kv_heads <= max_invariant_group && shape.kv_heads <= 128;
 }
 
-bool SteadyAttention::suits(const AttentionBatch& batch) {
-  return batch.block_size % steady_page == 0;
+bool InvariantAttention::suits(const AttentionBatch& batch) {
+  return batch.block_size % invariant_page == 0;
 }
 
-Result<void> SteadyAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
-                                   cudaStream_t stream) {
+Result<void> InvariantAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
+                                      cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
   return plan->make(shape, batch, multiprocessors_, stream);
 }
 
-Result<void> SteadyAttention::attend(const Tensor& q, const AttentionShape& shape,
-                                     const AttentionBatch& batch, const KvLayer& cache,
-                                     const Tensor& out, cudaStream_t stream) {
+Result<void> InvariantAttention::attend(const Tensor& q, const AttentionShape& shape,
+                                        const AttentionBatch& batch, const KvLayer& cache,
+                                        const Tensor& out, cudaStream_t stream) {
   const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
   constexpr float log2_e = 1.4426950408889634F;
   const std::int64_t scales =
       plan->slots() *
       PartMemory::slot_scales(shape.kv_heads, static_cast<std::int64_t>(plan->columns()));
-  const SteadyPass pass{.q = static_cast<const SteadyPass::Element*>(q.data()),
-                        .keys = static_cast<const SteadyPass::Element*>(cache.keys.data()),
-                        .values = static_cast<const SteadyPass::Element*>(cache.values.data()),
-                        .out = static_cast<SteadyPass::Element*>(out.data()),
-                        .items = plan->items(),
-                        .tables = batch.block_tables.as<std::int32_t>(),
-                        .sums = reinterpret_cast<float*>(parts_->parts + scales),
-                        .scales = reinterpret_cast<float2*>(parts_->parts),
-                        .finished = parts_->finished,
-                        .entries = static_cast<int>(plan->entries()),
-                        .kv_heads = static_cast<int>(shape.kv_heads),
-                        .group = static_cast<int>(shape.heads / shape.kv_heads),
-                        .pages_per_block = batch.block_size / steady_page,
-                        .scale = shape.scale * log2_e};
-  return cuda_done(attend_steadily(pass, plan->columns(), static_cast<int>(shape.head_dim), stream),
-                   "the launch of attention");
+  const InvariantPass pass{
+      .q = static_cast<const InvariantPass::Element*>(q.data()),
+      .keys = static_cast<const InvariantPass::Element*>(cache.keys.data()),
+      .values = static_cast<const InvariantPass::Element*>(cache.values.data()),
+      .out = static_cast<InvariantPass::Element*>(out.data()),
+      .items = plan->items(),
+      .tables = batch.block_tables.as<std::int32_t>(),
+      .sums = reinterpret_cast<float*>(parts_->parts + scales),
+      .scales = reinterpret_cast<float2*>(parts_->parts),
+      .finished = parts_->finished,
+      .entries = static_cast<int>(plan->entries()),
+      .kv_heads = static_cast<int>(shape.kv_heads),
+      .group = static_cast<int>(shape.heads / shape.kv_heads),
+      .pages_per_block = batch.block_size / invariant_page,
+      .scale = shape.scale * log2_e};
+  return cuda_done(
+      launch_invariant_attention(pass, plan->columns(), static_cast<int>(shape.head_dim), stream),
+      "the launch of attention");
 }
 
 }  // namespace troupe

@@ -15,13 +15,13 @@ namespace troupe {
 /// cut at every 512th position from 0 on, and parts are put together in order
 /// (invariant_attention_kernel.hpp); rows of one sequence that are neighbours read it together. A
 /// batch is planned on the host, once for all layers. One thread at a time.
-class SteadyAttention {
+class InvariantAttention {
  public:
   /// Errors: resource_exhausted, internal.
-  static Result<std::unique_ptr<SteadyAttention>> create();
-  ~SteadyAttention();
-  SteadyAttention(const SteadyAttention&) = delete;
-  SteadyAttention& operator=(const SteadyAttention&) = delete;
+  static Result<std::unique_ptr<InvariantAttention>> create();
+  ~InvariantAttention();
+  InvariantAttention(const InvariantAttention&) = delete;
+  InvariantAttention& operator=(const InvariantAttention&) = delete;
 
   static bool supports(const AttentionShape& shape, DType stored, DType activation);
   /// Whether the batch is in pages that this reads.
@@ -39,7 +39,7 @@ class SteadyAttention {
   class Plan;
   struct PartMemory;
 
-  SteadyAttention() = default;
+  InvariantAttention() = default;
 
   int multiprocessors_ = 0;
   std::unique_ptr<PartMemory> parts_;  ///< of contexts that several blocks share

@@ -14,9 +14,9 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int page = steady_page, warps = 4, threads = warps * 32, stages = 2;
-constexpr int part_turns = steady_part_pages / warps;  // pages of a warp in a part
-constexpr int tile_columns = 8;                        // of one instruction
+constexpr int page = invariant_page, warps = 4, threads = warps * 32, stages = 2;
+constexpr int part_turns = invariant_part_pages / warps;  // pages of a warp in a part
+constexpr int tile_columns = 8;                           // of one instruction
 
 /// What a maximum's terms are taken relative to: of nothing yet, to anything.
 __device__ __forceinline__ float origin_of(float maximum) {
@@ -25,30 +25,30 @@ __device__ __forceinline__ float origin_of(float maximum) {
 
 /// A block's item for one KV head.
 struct Work {
-  SteadyItem item;
+  InvariantItem item;
   int kv_head;
   int last;   // position that the last row sees
   int pages;  // of the item's parts, as far as the last row sees
 
-  __device__ Work(const SteadyPass& pass, int block)
+  __device__ Work(const InvariantPass& pass, int block)
       : item(pass.items[block / pass.kv_heads]),
         kv_head(block % pass.kv_heads),
         last(item.position + item.rows - 1),
-        pages(min(last / page + 1 - first_page(), item.parts * steady_part_pages)) {}
+        pages(min(last / page + 1 - first_page(), item.parts * invariant_part_pages)) {}
 
   __device__ std::int32_t table() const { return item.table; }
-  __device__ int first_page() const { return item.first_part * steady_part_pages; }
+  __device__ int first_page() const { return item.first_part * invariant_part_pages; }
   /// Positions of a page, counted from the item's first, that the last row sees.
   __device__ int positions_of(int in_item) const {
     return min(last + 1 - (first_page() + in_item) * page, page);
   }
-  __device__ std::int64_t slot(const SteadyPass& pass, int part) const {
+  __device__ std::int64_t slot(const InvariantPass& pass, int part) const {
     return std::int64_t{item.slot + part} * pass.kv_heads + kv_head;
   }
   /// Columns that are queries of the item's rows.
-  __device__ int used(const SteadyPass& pass) const { return item.rows * pass.group; }
+  __device__ int used(const InvariantPass& pass) const { return item.rows * pass.group; }
   /// Where column c's head of its row is, in heads of q and of the output.
-  __device__ std::int64_t head(const SteadyPass& pass, int column) const {
+  __device__ std::int64_t head(const InvariantPass& pass, int column) const {
     const std::int64_t row = item.row + column / pass.group;
     return (row * pass.kv_heads + kv_head) * pass.group + column % pass.group;
   }
@@ -119,10 +119,10 @@ struct StrandSoftmax {
                   b = word_pairs(values[0][c], values[1][c], odd),
                   e = word_pairs(values[2][c], values[3][c], even),
                   f = word_pairs(values[2][c], values[3][c], odd);
-      multiply_add(sums[c][0], a.x, b.x, e.x, f.x, low, high);
-      multiply_add(sums[c][1], a.y, b.y, e.y, f.y, low, high);
-      multiply_add(sums[c][2], a.z, b.z, e.z, f.z, low, high);
-      multiply_add(sums[c][3], a.w, b.w, e.w, f.w, low, high);
+      mma(sums[c][0], a.x, b.x, e.x, f.x, low, high);
+      mma(sums[c][1], a.y, b.y, e.y, f.y, low, high);
+      mma(sums[c][2], a.z, b.z, e.z, f.z, low, high);
+      mma(sums[c][3], a.w, b.w, e.w, f.w, low, high);
     }
   }
 
@@ -184,7 +184,7 @@ struct Sum {
 
 /// Called by the whole block, which has written its parts of some rows: whether all items of these
 /// have. `is_last` is shared memory.
-__device__ __forceinline__ bool is_last_item(const SteadyPass& pass, const Work& work,
+__device__ __forceinline__ bool is_last_item(const InvariantPass& pass, const Work& work,
                                              bool& is_last) {
   __threadfence();
   __syncthreads();
@@ -198,11 +198,12 @@ __device__ __forceinline__ bool is_last_item(const SteadyPass& pass, const Work&
 
 /// Called by the whole block that ended last: puts the parts of its rows together.
 template <int dim, int columns>
-__device__ void join_parts(const SteadyPass& pass, const Work& work) {
+__device__ void join_parts(const InvariantPass& pass, const Work& work) {
   constexpr int quads = dim / 4;
   for (int i = threadIdx.x; i < work.item.rows * pass.group * quads; i += threads) {
     const int column = i / quads, element = i % quads * 4;
-    const int parts = (work.item.position + column / pass.group) / (steady_part_pages * page) + 1;
+    const int parts =
+        (work.item.position + column / pass.group) / (invariant_part_pages * page) + 1;
     Sum all;
     for (int p = 0; p < parts; ++p) {
       const std::int64_t from = work.slot(pass, p) * columns + column;
@@ -225,7 +226,7 @@ struct Columns {
   uint4 query[tiles][chunks];
   int limit[tiles][2];
 
-  __device__ __forceinline__ void read(const SteadyPass& pass, const Work& work) {
+  __device__ __forceinline__ void read(const InvariantPass& pass, const Work& work) {
     const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
@@ -266,8 +267,8 @@ __device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& wor
     const uint4 a = top[4 * j], b = bottom[4 * j];
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
-      multiply_add(scores[t], a.x, b.x, a.y, b.y, of.query[t][j].x, of.query[t][j].y);
-      multiply_add(scores[t], a.z, b.z, a.w, b.w, of.query[t][j].z, of.query[t][j].w);
+      mma(scores[t], a.x, b.x, a.y, b.y, of.query[t][j].x, of.query[t][j].y);
+      mma(scores[t], a.z, b.z, a.w, b.w, of.query[t][j].z, of.query[t][j].w);
     }
   }
   uint4 values[4][units];
@@ -310,10 +311,10 @@ __device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][colu
 
 /// A block per item and KV head.
 template <int dim, int tiles>
-__global__ void __launch_bounds__(threads, steady_blocks)
-    attend_rows_steadily(const __grid_constant__ SteadyPass pass) {
+__global__ void __launch_bounds__(threads, invariant_blocks)
+    attend_rows_steadily(const __grid_constant__ InvariantPass pass) {
 #if __CUDA_ARCH__ >= 900
-  using Queue = PageQueue<dim, page, warps, stages, SteadyPass, Work>;
+  using Queue = PageQueue<dim, page, warps, stages, InvariantPass, Work>;
   constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
   constexpr int each = columns * quads / threads;  // elements by fours that a thread joins
   extern __shared__ __align__(128) uint4 memory[];
@@ -349,7 +350,7 @@ __global__ void __launch_bounds__(threads, steady_blocks)
       softmax[t].store(&scales[warp][column], staged + (warp * columns + column) * pitch, pitch);
     }
     __syncthreads();
-    const int first_position = (work.item.first_part + part) * steady_part_pages * page;
+    const int first_position = (work.item.first_part + part) * invariant_part_pages * page;
 #pragma unroll
     for (int e = 0; e < each; ++e) {
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
@@ -380,7 +381,7 @@ __global__ void __launch_bounds__(threads, steady_blocks)
 }
 
 template <int dim, int tiles>
-cudaError_t launch(const SteadyPass& pass, cudaStream_t stream) {
+cudaError_t launch(const InvariantPass& pass, cudaStream_t stream) {
   constexpr int columns = tiles * tile_columns;
   constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16)) +
                         warps * columns * (dim + 8) * static_cast<int>(sizeof(float));
@@ -396,9 +397,9 @@ cudaError_t launch(const SteadyPass& pass, cudaStream_t stream) {
 }  // namespace
 }  // namespace cuda
 
-cudaError_t attend_steadily(const SteadyPass& pass, SteadyColumns columns, int head_dim,
-                            cudaStream_t stream) {
-  if (columns == SteadyColumns::eight) {
+cudaError_t launch_invariant_attention(const InvariantPass& pass, InvariantColumns columns,
+                                       int head_dim, cudaStream_t stream) {
+  if (columns == InvariantColumns::eight) {
     return head_dim == 64 ? cuda::launch<64, 1>(pass, stream) : cuda::launch<128, 1>(pass, stream);
   }
   return head_dim == 64 ? cuda::launch<64, 2>(pass, stream) : cuda::launch<128, 2>(pass, stream);

@@ -11,10 +11,9 @@ namespace troupe::cuda {
 /// and l / 4 + 8 at four of k, two in `low` and two in `high`; of b column l / 4 at the same four;
 /// in d[2 h + i] row l / 4 + 8 h, column 2 (l % 4) + i. Which four of k they are is up to the
 /// caller, the same for a and b.
-__device__ __forceinline__ void multiply_add(float (&d)[4], std::uint32_t top_low,
-                                             std::uint32_t bottom_low, std::uint32_t top_high,
-                                             std::uint32_t bottom_high, std::uint32_t low,
-                                             std::uint32_t high) {
+__device__ __forceinline__ void mma(float (&d)[4], std::uint32_t top_low, std::uint32_t bottom_low,
+                                    std::uint32_t top_high, std::uint32_t bottom_high,
+                                    std::uint32_t low, std::uint32_t high) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
@@ -65,8 +64,8 @@ struct FewWeights {
     }
 #pragma unroll
     for (int i = 0; i < chunks; ++i) {
-      multiply_add(sums, top[i].x, bottom[i].x, top[i].y, bottom[i].y, x[i].x, x[i].y);
-      multiply_add(sums, top[i].z, bottom[i].z, top[i].w, bottom[i].w, x[i].z, x[i].w);
+      mma(sums, top[i].x, bottom[i].x, top[i].y, bottom[i].y, x[i].x, x[i].y);
+      mma(sums, top[i].z, bottom[i].z, top[i].w, bottom[i].w, x[i].z, x[i].w);
     }
   }
 };

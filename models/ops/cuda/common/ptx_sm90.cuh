@@ -131,7 +131,7 @@ __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint3
       : "memory");
 }
 
-/// Describes a tile in shared memory to `multiply_tiles`: rows of 64 bf16, the 16-byte units of row
+/// Describes a tile in shared memory to `wgmma`: rows of 64 bf16, the 16-byte units of row
 /// r exchanged by unit ^ (r % 8), so that no two rows of eight meet in one bank. `address` is that
 /// of the tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns on.
 __device__ __forceinline__ std::uint64_t tile_descriptor(std::uint32_t address) {
@@ -173,21 +173,21 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
 /// d = left . right^T, plus d if `adds`, for 16 columns of k: left 64 rows, right 2 * count rows
 /// (wgmma m64nNk16). Of warp w of the group, lane l has in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h,
 /// column 8 j + 2 (l % 4) + i. Runs in the background between open_products and a wait.
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[8]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[8]) {
   asm volatile(TROUPE_MULTIPLY("m64n16k16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10")
                : TROUPE_SUMS_8(0)
                : "l"(left), "l"(right), "r"(adds));
 }
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[16]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[16]) {
   asm volatile(TROUPE_MULTIPLY("m64n32k16", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15",
                                "%16", "%17", "%18")
                : TROUPE_SUMS_16(0)
                : "l"(left), "l"(right), "r"(adds));
 }
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[32]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[32]) {
   asm volatile(TROUPE_MULTIPLY("m64n64k16",
                                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
@@ -195,8 +195,8 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
                : TROUPE_SUMS_32(0)
                : "l"(left), "l"(right), "r"(adds));
 }
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[48]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[48]) {
   asm volatile(TROUPE_MULTIPLY("m64n96k16",
                                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
@@ -205,8 +205,8 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
                : TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
                : "l"(left), "l"(right), "r"(adds));
 }
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[64]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[64]) {
   asm volatile(TROUPE_MULTIPLY("m64n128k16",
                                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
@@ -216,8 +216,8 @@ __device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t
                : TROUPE_SUMS_64
                : "l"(left), "l"(right), "r"(adds));
 }
-__device__ __forceinline__ void multiply_tiles(std::uint64_t left, std::uint64_t right, int adds,
-                                               float (&d)[128]) {
+__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
+                                      float (&d)[128]) {
   asm volatile(
       TROUPE_MULTIPLY("m64n256k16",
                       "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"

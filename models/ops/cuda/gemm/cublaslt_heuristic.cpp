@@ -8,11 +8,10 @@ constexpr std::uint32_t alignment = 16;
 
 }  // namespace
 
-std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle,
-                                                     const ProductKind& kind,
+std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle, const GemmKind& kind,
                                                      std::size_t workspace_bytes, int most,
                                                      bool whole_k) {
-  ProductLayout layout(kind);
+  GemmLayout layout(kind);
   cublasLtMatmulPreferenceOpaque_t preference{};
   cublasLtMatmulPreferenceInit(&preference);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -42,8 +41,8 @@ std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle,
   return algorithms;
 }
 
-const cublasLtMatmulAlgo_t* ProductAdvice::choose(const ProductKind& kind, const void* /*weight*/,
-                                                  cudaStream_t /*stream*/) {
+const cublasLtMatmulAlgo_t* CublasltHeuristic::choose(const GemmKind& kind, const void* /*weight*/,
+                                                      cudaStream_t /*stream*/) {
   if (const auto found = chosen_.find(kind); found != chosen_.end()) return &found->second;
   const auto advised = advised_algorithms(handle_, kind, workspace_bytes_, 1);
   if (advised.empty()) return nullptr;

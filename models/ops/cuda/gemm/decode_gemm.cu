@@ -39,7 +39,7 @@ struct Tiling {
 
 enum class Output { bf16, f32, gated };
 
-struct Product {
+struct Gemm {
   CUtensorMap weight, x;
   void* out;
   int rows, width, k_steps;  // width: of out
@@ -50,34 +50,34 @@ __device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf
 
 /// Writes the sums of a thread for the rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the
 /// weight, eight apart, the upper of which is row `at` of its tile plus lane / 4.
-__device__ __forceinline__ void store_quad(const Product& product, int quad, int at, float4 sums) {
+__device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, float4 sums) {
   const int lane = threadIdx.x % 32;
   const int row = 8 * quad + lane % 4 * 2;
-  const std::size_t width = product.width;
-  if (product.output == Output::f32) {
-    auto* const out = static_cast<float*>(product.out);
+  const std::size_t width = gemm.width;
+  if (gemm.output == Output::f32) {
+    auto* const out = static_cast<float*>(gemm.out);
     const int column = at + lane / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (row + i >= product.rows) break;
+      if (row + i >= gemm.rows) break;
       float* const to = out + (row + i) * width + column;
-      if (column < product.width) to[0] = i == 0 ? sums.x : sums.y;
-      if (column + 8 < product.width) to[8] = i == 0 ? sums.z : sums.w;
+      if (column < gemm.width) to[0] = i == 0 ? sums.x : sums.y;
+      if (column + 8 < gemm.width) to[8] = i == 0 ? sums.z : sums.w;
     }
     return;
   }
   // Two lanes exchange halves, so that each writes two columns of one row.
   const bool even = lane / 4 % 2 == 0;
   const int own_row = even ? row : row + 1;
-  auto* const out = static_cast<bf16*>(product.out);
+  auto* const out = static_cast<bf16*>(gemm.out);
   const auto store_pair = [&](float first, float second, int column) {
     const float got = __shfl_xor_sync(~0U, even ? second : first, 4);
-    if (own_row >= product.rows || column >= product.width) return;
+    if (own_row >= gemm.rows || column >= gemm.width) return;
     *reinterpret_cast<__nv_bfloat162*>(out + own_row * width + column) =
         even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
   };
   const int pair = lane / 8 * 2;
-  if (product.output == Output::gated) {
+  if (gemm.output == Output::gated) {
     store_pair(silu(sums.x) * sums.z, silu(sums.y) * sums.w, at / 2 + pair);
   } else {
     store_pair(sums.x, sums.y, at + pair);
@@ -87,19 +87,19 @@ __device__ __forceinline__ void store_quad(const Product& product, int quad, int
 
 /// Has the copy engine bring this block's part of k, `steps` steps from `first` on. By one thread.
 template <class T>
-__device__ void copy_tiles(const Product& product, int first, int steps, std::uint32_t stages_at,
+__device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t stages_at,
                            std::uint32_t full, std::uint32_t empty) {
   // Rows of the weight come by eights, gated ones from both halves in turn.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
-  const int tile = product.output == Output::gated ? eights / 2 : eights;
+  const int tile = gemm.output == Output::gated ? eights / 2 : eights;
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
-    copy_box(stages_at + stage * T::stage_bytes, &product.weight, (first + step) * tile_k, 0, 0,
-             tile, 0, full + 8 * stage);
+    copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * tile_k, 0, 0, tile,
+             0, full + 8 * stage);
   };
   const auto copy_rows = [&](int step, int stage) {
-    copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &product.x,
-             (first + step) * tile_k, 0, 0, 0, 0, full + 8 * stage);
+    copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x, (first + step) * tile_k,
+             0, 0, 0, 0, full + 8 * stage);
   };
   const int ahead = min(steps, T::stages);
   for (int step = 0; step < ahead; ++step) copy_weights(step, step);
@@ -130,7 +130,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
     pin(sums);
     open_products();
 #pragma unroll
-    for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+    for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
     close_products();
     // The products of the step before have ended, so its stage may be written to.
     wait_for_products<1>();
@@ -148,7 +148,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
 /// Grid: parts of k, a cluster of them for each tile of the weight's rows.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
-    multiply_batch(const __grid_constant__ Product product) {
+    decode_gemm_kernel(const __grid_constant__ Gemm gemm) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ std::uint64_t full[T::stages], empty[T::stages];
@@ -161,11 +161,11 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
   __syncthreads();
   const int parts = gridDim.x, part = blockIdx.x;
-  const int first = product.k_steps * part / parts;
-  const int steps = product.k_steps * (part + 1) / parts - first;
+  const int first = gemm.k_steps * part / parts;
+  const int steps = gemm.k_steps * (part + 1) / parts - first;
   if (threadIdx.x >= T::consumers) {
     if (threadIdx.x == T::consumers) {
-      copy_tiles<T>(product, first, steps, stages_at, shared_address(full), shared_address(empty));
+      copy_tiles<T>(gemm, first, steps, stages_at, shared_address(full), shared_address(empty));
     }
     __syncwarp();
     // Not before its copies are asked for: blocks of the next kernel would crowd on multiprocessors
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   };
   if (parts == 1) {
 #pragma unroll
-    for (int quad = 0; quad < T::quads; ++quad) store_quad(product, quad, at, quad_of(quad));
+    for (int quad = 0; quad < T::quads; ++quad) store_quad(gemm, quad, at, quad_of(quad));
     return;
   }
   // The stages' memory takes the sums, once no group reads it: [quads][consumers].
@@ -203,14 +203,14 @@ __global__ void __launch_bounds__(T::threads, 1)
       const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
-    store_quad(product, quad, at, sum);
+    store_quad(gemm, quad, at, sum);
   }
   meet_in_cluster();  // none ends while others read its sums
 #endif
 }
 
 template <class T>
-cudaError_t launch(const BatchRowsProduct& wanted, int parts, cudaStream_t stream) {
+cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
   constexpr std::uint32_t eights = T::groups * group_rows / 8;
   const TiledTensor weight = wanted.gated ? TiledTensor{wanted.weight,
@@ -224,18 +224,18 @@ cudaError_t launch(const BatchRowsProduct& wanted, int parts, cudaStream_t strea
   const auto rows = static_cast<std::uint64_t>(wanted.rows);
   const TiledTensor x{
       wanted.x, {k, rows, 1, 1, 1}, {k, rows * k, rows * k, rows * k}, {tile_k, T::rows, 1, 1, 1}};
-  Product product{};
-  if (!make_tensor_map(weight, product.weight) || !make_tensor_map(x, product.x)) {
+  Gemm gemm{};
+  if (!make_tensor_map(weight, gemm.weight) || !make_tensor_map(x, gemm.x)) {
     return cudaErrorInvalidValue;
   }
-  product.out = wanted.out;
-  product.rows = static_cast<int>(wanted.rows);
-  product.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
-  product.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
-  product.output = wanted.gated                     ? Output::gated
-                   : wanted.out_dtype == DType::f32 ? Output::f32
-                                                    : Output::bf16;
-  auto* const kernel = multiply_batch<T>;
+  gemm.out = wanted.out;
+  gemm.rows = static_cast<int>(wanted.rows);
+  gemm.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
+  gemm.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
+  gemm.output = wanted.gated                     ? Output::gated
+                : wanted.out_dtype == DType::f32 ? Output::f32
+                                                 : Output::bf16;
+  auto* const kernel = decode_gemm_kernel<T>;
   constexpr std::size_t shared = alignment + std::size_t{T::stages} * T::stage_bytes;
   const cudaError_t allowed = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
@@ -243,7 +243,7 @@ cudaError_t launch(const BatchRowsProduct& wanted, int parts, cudaStream_t strea
   const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
   return launch_early_as(dim3(static_cast<unsigned>(parts)), kernel,
                          {dim3(static_cast<unsigned>(parts), tiles), T::threads, shared}, stream,
-                         product);
+                         gemm);
 }
 
 /// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
@@ -260,42 +260,40 @@ void with_rows(std::int64_t rows, Body&& body) {
 
 using namespace cuda;
 
-bool batch_rows_fit(const BatchRowsProduct& product) {
-  return TROUPE_HOPPER != 0 && product.rows <= max_rows && product.k % 8 == 0 &&
-         product.n % (product.gated ? 16 : 8) == 0;
+bool decode_gemm_fits(const DecodeGemm& gemm) {
+  return TROUPE_HOPPER != 0 && gemm.rows <= max_rows && gemm.k % 8 == 0 &&
+         gemm.n % (gemm.gated ? 16 : 8) == 0;
 }
 
-BatchRowsTiling best_tiling(const BatchRowsProduct& product) {
+DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
   // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
   // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
   // wait for each other's places.
-  const unsigned large_tiles = blocks_of(product.n, 3 * group_rows);
+  const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
   if (large_tiles > multiprocessors * 3 / 4) return {3, 1};
-  const auto tiles = static_cast<std::int64_t>(blocks_of(product.n, group_rows));
-  const std::int64_t steps = (product.k + tile_k - 1) / tile_k;
+  const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
+  const std::int64_t steps = (gemm.k + tile_k - 1) / tile_k;
   const std::int64_t parts =
       std::min({multiprocessors / tiles, steps / 8, std::int64_t{max_parts}});
   return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
 }
 
-bool batch_rows_suit(const BatchRowsProduct& product) {
-  if (!batch_rows_fit(product)) return false;
-  const BatchRowsTiling tiling = best_tiling(product);
+bool decode_gemm_suits(const DecodeGemm& gemm) {
+  if (!decode_gemm_fits(gemm)) return false;
+  const DecodeGemmTiling tiling = best_tiling(gemm);
   // Tiles of two waves, such as a head's, are for libraries; two blocks of few rows fit on a
   // multiprocessor.
-  const unsigned tiles = blocks_of(product.n, tiling.groups * group_rows);
-  if (tiles > multiprocessors) return tiling.groups == 1 && product.rows <= 32;
-  return product.rows <= (tiling == BatchRowsTiling{1, 1} ? 96 : 128);
+  const unsigned tiles = blocks_of(gemm.n, tiling.groups * group_rows);
+  if (tiles > multiprocessors) return tiling.groups == 1 && gemm.rows <= 32;
+  return gemm.rows <= (tiling == DecodeGemmTiling{1, 1} ? 96 : 128);
 }
 
-cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling tiling,
-                                cudaStream_t stream) {
+cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
+                               cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  const auto run = [&](auto type) {
-    error = launch<decltype(type)>(product, tiling.parts, stream);
-  };
-  if (tiling.groups == 1) with_rows<1>(product.rows, run);
-  if (tiling.groups == 3) with_rows<3>(product.rows, run);
+  const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
+  if (tiling.groups == 1) with_rows<1>(gemm.rows, run);
+  if (tiling.groups == 3) with_rows<3>(gemm.rows, run);
   return error;
 }
 

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Products of the rows of a decode batch, bf16, accumulated in fp32: few enough that the weights'
 /// bytes bound them, or nearly. All pointers are device memory, aligned to 16 bytes.
-struct BatchRowsProduct {
+struct DecodeGemm {
   const void* weight = nullptr;   ///< [n, k] bf16
   const void* x = nullptr;        ///< [rows, k] bf16
   void* out = nullptr;            ///< [rows, n], with gated [rows, n / 2]
@@ -21,26 +21,26 @@ struct BatchRowsProduct {
 
 /// How a product is cut: `groups` times 64 rows of the weight a block (1 or 3), k between `parts`
 /// blocks of a cluster (1 to 4), whose sums are added in order.
-struct BatchRowsTiling {
+struct DecodeGemmTiling {
   int groups = 1, parts = 1;
 
-  bool operator==(const BatchRowsTiling&) const = default;
+  bool operator==(const DecodeGemmTiling&) const = default;
 };
 
-/// Whether multiply_batch_rows computes it: at most 128 rows, n and k multiples of 8 (gated: n of
+/// Whether launch_decode_gemm computes it: at most 128 rows, n and k multiples of 8 (gated: n of
 /// 16), and this build is for Hopper.
-bool batch_rows_fit(const BatchRowsProduct& product);
+bool decode_gemm_fits(const DecodeGemm& gemm);
 
 /// The tiling that is likely fastest; a function of n and k alone.
-BatchRowsTiling best_tiling(const BatchRowsProduct& product);
+DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 
-/// Whether multiply_batch_rows computes it, with best_tiling likely faster than cuBLASLt.
-bool batch_rows_suit(const BatchRowsProduct& product);
+/// Whether launch_decode_gemm computes it, with best_tiling likely faster than cuBLASLt.
+bool decode_gemm_suits(const DecodeGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row, the weight and
 /// the tiling, in bits. The kernel starts while the one before it ends, and reads its first weights
 /// meanwhile.
-cudaError_t multiply_batch_rows(const BatchRowsProduct& product, BatchRowsTiling tiling,
-                                cudaStream_t stream);
+cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
+                               cudaStream_t stream);
 
 }  // namespace troupe

@@ -13,9 +13,9 @@ namespace {
 
 cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/// A product that our kernels take, FewRowsProduct or BatchRowsProduct.
-template <class Product>
-Product own_product(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated) {
+/// A product that our kernels take, SkinnyGemm or DecodeGemm.
+template <class Gemm>
+Gemm own_gemm(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated) {
   return {.weight = weight.data(),
           .x = x.data(),
           .out = out.data(),
@@ -27,22 +27,22 @@ Product own_product(const Tensor& weight, const Tensor& x, const Tensor& out, bo
 }
 
 /// Enqueues the product by that of our kernels that suits it; false if none does.
-Result<bool> multiply_by_own(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated,
+Result<bool> launch_own_gemm(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated,
                              cudaStream_t stream) {
   if (x.dtype() != DType::bf16) return false;
-  const auto few = own_product<FewRowsProduct>(weight, x, out, gated);
-  const auto batch = own_product<BatchRowsProduct>(weight, x, out, gated);
+  const auto few = own_gemm<SkinnyGemm>(weight, x, out, gated);
+  const auto batch = own_gemm<DecodeGemm>(weight, x, out, gated);
   cudaError_t error = cudaSuccess;
-  if (few_rows_fit(few)) {
-    error = multiply_few_rows(few, stream);
-  } else if (batch_rows_suit(batch)) {
-    error = multiply_batch_rows(batch, best_tiling(batch), stream);
+  if (skinny_gemm_fits(few)) {
+    error = launch_skinny_gemm(few, stream);
+  } else if (decode_gemm_suits(batch)) {
+    error = launch_decode_gemm(batch, best_tiling(batch), stream);
   } else {
     return false;
   }
   if (error == cudaSuccess) return true;
-  return fail(ErrorCode::internal, "the product of {} rows with a matrix {} x {} failed: {}",
-              few.rows, few.n, few.k, cudaGetErrorString(error));
+  return fail(ErrorCode::internal, "the gemm of {} rows with a matrix {} x {} failed: {}", few.rows,
+              few.n, few.k, cudaGetErrorString(error));
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::int64_t rows_bucket(std::int64_t rows) {
   return rows > 16 && rows <= three_quarters ? three_quarters : power;
 }
 
-ProductLayout::ProductLayout(const ProductKind& kind) {
+GemmLayout::GemmLayout(const GemmKind& kind) {
   cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const cublasOperation_t transposed = CUBLAS_OP_T;
   cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
@@ -77,46 +77,45 @@ ProductLayout::ProductLayout(const ProductKind& kind) {
   repeat(out, kind.rows * kind.n);
 }
 
-CudaProducts::CudaProducts(DeviceTensor workspace) : workspace_(std::move(workspace)) {}
+DenseGemm::DenseGemm(DeviceTensor workspace) : workspace_(std::move(workspace)) {}
 
-Result<std::unique_ptr<CudaProducts>> CudaProducts::create(DeviceTensor workspace, bool tunes) {
-  std::unique_ptr<CudaProducts> products(new CudaProducts(std::move(workspace)));
+Result<std::unique_ptr<DenseGemm>> DenseGemm::create(DeviceTensor workspace, bool tunes) {
+  std::unique_ptr<DenseGemm> products(new DenseGemm(std::move(workspace)));
   if (const cublasStatus_t status = cublasLtCreate(&products->handle_);
       status != CUBLAS_STATUS_SUCCESS) {
     return fail(ErrorCode::internal, "cuBLASLt cannot be started: {}",
                 cublasLtGetStatusString(status));
   }
   const std::size_t room = products->workspace_->bytes();
-  products->advised_ = std::make_unique<ProductAdvice>(products->handle_, room);
+  products->advised_ = std::make_unique<CublasltHeuristic>(products->handle_, room);
   if (tunes) {
-    products->tuned_ = std::make_unique<ProductTuner>(products->handle_, room, tuning_file());
+    products->tuned_ = std::make_unique<GemmAutotuner>(products->handle_, room, tuning_file());
   }
   return products;
 }
 
-CudaProducts::~CudaProducts() {
+DenseGemm::~DenseGemm() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-cublasStatus_t CudaProducts::multiply(const ProductKind& kind,
-                                      const cublasLtMatmulAlgo_t& algorithm, const Tensor& weight,
-                                      const Tensor& x, const Tensor& out, cudaStream_t stream) {
-  ProductLayout layout(kind);
+cublasStatus_t DenseGemm::multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+                                   const Tensor& weight, const Tensor& x, const Tensor& out,
+                                   cudaStream_t stream) {
+  GemmLayout layout(kind);
   const float one = 1.0F, zero = 0.0F;
   return cublasLtMatmul(handle_, &layout.operation, &one, weight.data(), &layout.weight, x.data(),
                         &layout.x, &zero, out.data(), &layout.out, out.data(), &layout.out,
                         &algorithm, workspace_->data(), workspace_->bytes(), stream);
 }
 
-Result<void> CudaProducts::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
-                                    cudaStream_t stream) {
-  TROUPE_TRY(const bool is_done, multiply_by_own(weight, x, out, false, stream));
+Result<void> DenseGemm::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
+                                 cudaStream_t stream) {
+  TROUPE_TRY(const bool is_done, launch_own_gemm(weight, x, out, false, stream));
   if (is_done) return {};
-  const ProductKind kind{weight[0], weight[1], x[0], x.dtype(), out.dtype()};
-  ProductKind bucket = kind;
+  const GemmKind kind{weight[0], weight[1], x[0], x.dtype(), out.dtype()};
+  GemmKind bucket = kind;
   bucket.rows = rows_bucket(kind.rows);
-  ProductAlgorithms& algorithms =
-      tuned_ != nullptr && x.dtype() == DType::bf16 ? *tuned_ : *advised_;
+  GemmAlgorithms& algorithms = tuned_ != nullptr && x.dtype() == DType::bf16 ? *tuned_ : *advised_;
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
   if (const auto* chosen = algorithms.choose(bucket, weight.data(), stream); chosen != nullptr) {
     status = multiply(kind, *chosen, weight, x, out, stream);
@@ -127,20 +126,19 @@ Result<void> CudaProducts::multiply(const Tensor& weight, const Tensor& x, const
     if (!advised.empty()) status = multiply(kind, advised.front(), weight, x, out, stream);
   }
   if (status == CUBLAS_STATUS_SUCCESS) return {};
-  return fail(ErrorCode::internal, "the product of {} {} and {} into {} failed: {}",
+  return fail(ErrorCode::internal, "the gemm of {} {} and {} into {} failed: {}",
               x.shape().to_string(), to_string(x.dtype()), weight.shape().to_string(),
               to_string(out.dtype()), cublasLtGetStatusString(status));
 }
 
-bool CudaProducts::multiplies_gated(const Tensor& weight, const Tensor& x) {
-  return x.dtype() == DType::bf16 &&
-         (few_rows_fit(own_product<FewRowsProduct>(weight, x, x, true)) ||
-          batch_rows_suit(own_product<BatchRowsProduct>(weight, x, x, true)));
+bool DenseGemm::multiplies_gated(const Tensor& weight, const Tensor& x) {
+  return x.dtype() == DType::bf16 && (skinny_gemm_fits(own_gemm<SkinnyGemm>(weight, x, x, true)) ||
+                                      decode_gemm_suits(own_gemm<DecodeGemm>(weight, x, x, true)));
 }
 
-Result<void> CudaProducts::multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
-                                          cudaStream_t stream) {
-  TROUPE_CHECK(multiply_by_own(weight, x, out, true, stream));
+Result<void> DenseGemm::multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
+                                       cudaStream_t stream) {
+  TROUPE_CHECK(launch_own_gemm(weight, x, out, true, stream));
   return {};
 }
 

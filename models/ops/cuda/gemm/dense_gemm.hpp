@@ -17,43 +17,44 @@ namespace troupe {
 std::int64_t rows_bucket(std::int64_t rows);
 
 /// One kind of product: what an algorithm is chosen for. Rows are a bucket.
-struct ProductKind {
+struct GemmKind {
   std::int64_t n = 0, k = 0, rows = 0;
   DType in = DType::bf16, out = DType::bf16;
   int segments = 1;  ///< equal parts of k, each a product of its own: out [segments, rows, n]
-  auto operator<=>(const ProductKind&) const = default;
+  auto operator<=>(const GemmKind&) const = default;
 };
 
 /// cuBLASLt's description of out = x . weight^T. Its matrices are column-major, so that is
 /// out^T [n, rows] = weight [n, k] . x^T.
-struct ProductLayout {
-  explicit ProductLayout(const ProductKind& kind);
+struct GemmLayout {
+  explicit GemmLayout(const GemmKind& kind);
 
   cublasLtMatmulDescOpaque_t operation{};
   cublasLtMatrixLayoutOpaque_t weight{}, x{}, out{};
 };
 
 /// Chooses cuBLASLt's algorithms.
-class ProductAlgorithms {
+class GemmAlgorithms {
  public:
-  virtual ~ProductAlgorithms() = default;
+  virtual ~GemmAlgorithms() = default;
   /// For products of this kind, with `workspace_bytes` at most; `weight` is one that they will
   /// have, which is only read. Null if there is none.
-  virtual const cublasLtMatmulAlgo_t* choose(const ProductKind& kind, const void* weight,
+  virtual const cublasLtMatmulAlgo_t* choose(const GemmKind& kind, const void* weight,
                                              cudaStream_t stream) = 0;
 };
 
-/// Dense products: bf16 rows of decode batches by multiply_few_rows and multiply_batch_rows, others
+/// Dense products: bf16 rows of decode batches by launch_skinny_gemm and launch_decode_gemm, others
 /// by cuBLASLt. One thread at a time.
-class CudaProducts {
+class DenseGemm {
  public:
   /// `workspace` is device memory that products on one stream may use. With `tunes`, bf16 products
-  /// of a kind that is met for the first time are timed (ProductTuner), which may take milliseconds
-  /// and waits for the device; else cuBLASLt's first advice is taken. Errors: internal.
-  static Result<std::unique_ptr<CudaProducts>> create(DeviceTensor workspace, bool tunes);
-  ~CudaProducts();
-  CudaProducts(const CudaProducts&) = delete;
-  CudaProducts& operator=(const CudaProducts&) = delete;
+  /// of a kind that is met for the first time are timed (GemmAutotuner), which may take
+  /// milliseconds and waits for the device; else cuBLASLt's first advice is taken. Errors:
+  /// internal.
+  static Result<std::unique_ptr<DenseGemm>> create(DeviceTensor workspace, bool tunes);
+  ~DenseGemm();
+  DenseGemm(const DenseGemm&) = delete;
+  DenseGemm& operator=(const DenseGemm&) = delete;
 
   /// Enqueues out = x . weight^T: weight [n, k] and x [rows, k] of one dtype, f32 or bf16, out
   /// [rows, n] f32 or bf16; rows >= 1. Errors: internal.
@@ -67,14 +68,14 @@ class CudaProducts {
                               cudaStream_t stream);
 
  private:
-  explicit CudaProducts(DeviceTensor workspace);
-  cublasStatus_t multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+  explicit DenseGemm(DeviceTensor workspace);
+  cublasStatus_t multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
                           const Tensor& weight, const Tensor& x, const Tensor& out,
                           cudaStream_t stream);
 
   cublasLtHandle_t handle_ = nullptr;
   DeviceTensor workspace_;
-  std::unique_ptr<ProductAlgorithms> advised_, tuned_;
+  std::unique_ptr<GemmAlgorithms> advised_, tuned_;
 };
 
 }  // namespace troupe

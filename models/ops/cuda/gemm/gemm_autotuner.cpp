@@ -31,18 +31,18 @@ constexpr float clearly_faster = 0.95F;
 
 }  // namespace
 
-ProductTuner::ProductTuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file)
+GemmAutotuner::GemmAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file)
     : handle_(handle), workspace_bytes_(workspace_bytes), file_(std::move(file)) {
   if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
   read_file();
 }
 
-ProductTuner::~ProductTuner() {
+GemmAutotuner::~GemmAutotuner() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-const cublasLtMatmulAlgo_t* ProductTuner::choose(const ProductKind& kind, const void* weight,
-                                                 cudaStream_t stream) {
+const cublasLtMatmulAlgo_t* GemmAutotuner::choose(const GemmKind& kind, const void* weight,
+                                                  cudaStream_t stream) {
   if (const auto found = chosen_.find(kind); found != chosen_.end()) return &found->second;
   const auto candidates = advised_algorithms(handle_, kind, workspace_bytes_, max_candidates);
   if (candidates.empty()) return nullptr;
@@ -58,9 +58,8 @@ const cublasLtMatmulAlgo_t* ProductTuner::choose(const ProductKind& kind, const 
   return &chosen_.emplace(kind, candidates[best]).first->second;
 }
 
-std::optional<std::size_t> ProductTuner::fastest(
-    const ProductKind& kind, const void* weight,
-    const std::vector<cublasLtMatmulAlgo_t>& candidates) {
+std::optional<std::size_t> GemmAutotuner::fastest(
+    const GemmKind& kind, const void* weight, const std::vector<cublasLtMatmulAlgo_t>& candidates) {
   const auto rows = static_cast<std::size_t>(kind.rows);
   const std::size_t x_bytes = rows * static_cast<std::size_t>(kind.k) * size_of(kind.in);
   const std::size_t out_bytes = rows * static_cast<std::size_t>(kind.n) * size_of(kind.out);
@@ -73,7 +72,7 @@ std::optional<std::size_t> ProductTuner::fastest(
   }
   fill_with_noise(x.get(), x_bytes, stream_);
   cudaMemsetAsync(flush.get(), 0, flush_bytes, stream_);
-  ProductLayout layout(kind);
+  GemmLayout layout(kind);
   const float one = 1.0F, zero = 0.0F;
   Stopwatch watch;
   std::size_t best = 0;
@@ -104,11 +103,11 @@ std::optional<std::size_t> ProductTuner::fastest(
 }
 
 // A line: n k rows in out, and the algorithm's words as cuBLASLt made them.
-void ProductTuner::read_file() {
+void GemmAutotuner::read_file() {
   std::ifstream file(file_);
   for (std::string line; !file_.empty() && std::getline(file, line);) {
     std::istringstream words(line);
-    ProductKind kind;
+    GemmKind kind;
     cublasLtMatmulAlgo_t algorithm{};
     std::string in, out;
     words >> kind.n >> kind.k >> kind.rows >> in >> out >> std::hex;
@@ -122,7 +121,7 @@ void ProductTuner::read_file() {
   }
 }
 
-void ProductTuner::note(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const {
+void GemmAutotuner::note(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm) const {
   if (file_.empty()) return;
   std::string line = fmt::format("{} {} {} {} {}", kind.n, kind.k, kind.rows, to_string(kind.in),
                                  to_string(kind.out));

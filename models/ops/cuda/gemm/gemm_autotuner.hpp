@@ -16,34 +16,35 @@ namespace troupe {
 ///
 /// Measuring is done on a stream and memory of its own: also while another stream is captured into
 /// a graph. Kinds whose operands are too large for that get cuBLASLt's first advice.
-class ProductTuner final : public ProductAlgorithms {
+class GemmAutotuner final : public GemmAlgorithms {
  public:
   /// `file` is read now if it is there, and gets a line for each kind that is measured; "": none.
   /// A file that cannot be read or written is done without.
-  ProductTuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file);
-  ~ProductTuner() override;
-  ProductTuner(const ProductTuner&) = delete;
-  ProductTuner& operator=(const ProductTuner&) = delete;
+  GemmAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file);
+  ~GemmAutotuner() override;
+  GemmAutotuner(const GemmAutotuner&) = delete;
+  GemmAutotuner& operator=(const GemmAutotuner&) = delete;
 
-  const cublasLtMatmulAlgo_t* choose(const ProductKind& kind, const void* weight,
+  const cublasLtMatmulAlgo_t* choose(const GemmKind& kind, const void* weight,
                                      cudaStream_t stream) override;
 
  private:
   /// Nothing if they cannot be measured.
-  std::optional<std::size_t> fastest(const ProductKind& kind, const void* weight,
+  std::optional<std::size_t> fastest(const GemmKind& kind, const void* weight,
                                      const std::vector<cublasLtMatmulAlgo_t>& candidates);
   void read_file();
-  void note(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const;
+  void note(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm) const;
 
   cublasLtHandle_t handle_;
   std::size_t workspace_bytes_;
   std::string file_;
   cudaStream_t stream_ = nullptr;
-  std::map<ProductKind, cublasLtMatmulAlgo_t> chosen_;
+  std::map<GemmKind, cublasLtMatmulAlgo_t> chosen_;
 };
 
-/// Where ProductTuner keeps what it measured on the current device: in `troupe` in the user's cache
-/// folder ($XDG_CACHE_HOME or ~/.cache), named `what`, after the GPU and after cuBLASLt's version.
+/// Where GemmAutotuner keeps what it measured on the current device: in `troupe` in the user's
+/// cache folder ($XDG_CACHE_HOME or ~/.cache), named `what`, after the GPU and after cuBLASLt's
+/// version.
 /// "" if the user has none.
 std::string tuning_file(std::string_view what = "products");
 /// Appends a line, whole, so that processes may do it at the same time.

@@ -26,18 +26,18 @@ constexpr std::int64_t min_compared = std::int64_t{1} << 18;
 constexpr std::int64_t max_rounds = 512;
 constexpr std::size_t round_bytes = 16;  // by which the rows of the next round begin later
 
-std::size_t out_bytes(const ProductKind& kind) {
+std::size_t out_bytes(const GemmKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.n) * size_of(kind.out);
 }
 
 /// Bytes of random numbers that rows of all rounds are taken from.
-std::size_t noise_bytes(const ProductKind& kind) {
+std::size_t noise_bytes(const GemmKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) +
          static_cast<std::size_t>(max_rounds) * round_bytes;
 }
 
 /// How often products of a kind are compared.
-std::int64_t rounds_of(const ProductKind& kind) {
+std::int64_t rounds_of(const GemmKind& kind) {
   return std::clamp<std::int64_t>(min_compared / (kind.rows * kind.n), 1, max_rounds);
 }
 
@@ -50,16 +50,16 @@ std::int64_t min_rows(std::int64_t bucket) {
 
 }  // namespace
 
-ProductKind segments_of(const ProductKind& kind) {
-  ProductKind each = kind;
+GemmKind segments_of(const GemmKind& kind) {
+  GemmKind each = kind;
   if (kind.segments > 1) each.out = DType::f32;
   return each;
 }
 
 /// The memory and the runs of one kind of product.
-class SteadyTuner::Trial {
+class InvariantAutotuner::Trial {
  public:
-  Trial(const SteadyTuner& tuner, const ProductKind& kind, const void* weight)
+  Trial(const InvariantAutotuner& tuner, const GemmKind& kind, const void* weight)
       : tuner_(tuner),
         weight_(weight),
         x_(noise_bytes(kind), tuner.stream_),
@@ -74,7 +74,7 @@ class SteadyTuner::Trial {
     cudaMemsetAsync(flush_.get(), 0, flush_bytes, tuner.stream_);
   }
 
-  static std::size_t parts_bytes(const ProductKind& kind) {
+  static std::size_t parts_bytes(const GemmKind& kind) {
     return static_cast<std::size_t>(kind.segments * kind.rows * kind.n) * sizeof(float);
   }
   bool has_memory() const {
@@ -83,23 +83,23 @@ class SteadyTuner::Trial {
            differ_.get() != nullptr;
   }
 
-  /// By multiply_steadily, or an algorithm; of other rows each round.
-  bool run(const ProductKind& kind, const cublasLtMatmulAlgo_t* algorithm,
+  /// By launch_invariant_gemm, or an algorithm; of other rows each round.
+  bool run(const GemmKind& kind, const cublasLtMatmulAlgo_t* algorithm,
            std::int64_t round = 0) const {
     const void* const x =
         static_cast<const std::byte*>(x_.get()) + static_cast<std::size_t>(round) * round_bytes;
     if (algorithm == nullptr) {
-      const SteadyProduct own{.weight = weight_,
-                              .x = x,
-                              .out = expected_.get(),
-                              .out_dtype = kind.out,
-                              .rows = kind.rows,
-                              .n = kind.n,
-                              .k = kind.k,
-                              .segments = kind.segments};
-      return multiply_steadily(own, tuner_.stream_) == cudaSuccess;
+      const InvariantGemmCall own{.weight = weight_,
+                                  .x = x,
+                                  .out = expected_.get(),
+                                  .out_dtype = kind.out,
+                                  .rows = kind.rows,
+                                  .n = kind.n,
+                                  .k = kind.k,
+                                  .segments = kind.segments};
+      return launch_invariant_gemm(own, tuner_.stream_) == cudaSuccess;
     }
-    ProductLayout layout(segments_of(kind));
+    GemmLayout layout(segments_of(kind));
     void* const out = kind.segments > 1 ? parts_.get() : found_.get();
     const float one = 1.0F, zero = 0.0F;
     const cublasStatus_t status =
@@ -112,8 +112,8 @@ class SteadyTuner::Trial {
                         found_.get(), kind.out, tuner_.stream_) == cudaSuccess;
   }
 
-  /// Leaves those algorithms that give the bits of multiply_steadily.
-  void keep_agreeing(const ProductKind& kind, std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
+  /// Leaves those algorithms that give the bits of launch_invariant_gemm.
+  void keep_agreeing(const GemmKind& kind, std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
     for (std::int64_t round = 0; round < rounds_of(kind) && !algorithms.empty(); ++round) {
       const bool there = run(kind, nullptr, round);
       std::erase_if(algorithms, [&](const cublasLtMatmulAlgo_t& algorithm) {
@@ -122,7 +122,7 @@ class SteadyTuner::Trial {
     }
   }
 
-  float fastest_ms(const ProductKind& kind, const cublasLtMatmulAlgo_t* algorithm) {
+  float fastest_ms(const GemmKind& kind, const cublasLtMatmulAlgo_t* algorithm) {
     float ms = std::numeric_limits<float>::infinity();
     float spent_ms = 0.0F;
     for (int i = 0; i <= runs && spent_ms < enough_ms; ++i) {
@@ -139,8 +139,8 @@ class SteadyTuner::Trial {
   }
 
  private:
-  /// Whether it gives the bits that multiply_steadily gave in this round.
-  bool agrees(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+  /// Whether it gives the bits that launch_invariant_gemm gave in this round.
+  bool agrees(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
               std::int64_t round) const {
     const std::size_t bytes = out_bytes(kind) / sizeof(unsigned) * sizeof(unsigned);
     unsigned differ = 1;
@@ -153,24 +153,25 @@ class SteadyTuner::Trial {
     return cudaStreamSynchronize(tuner_.stream_) == cudaSuccess && differ == 0;
   }
 
-  const SteadyTuner& tuner_;
+  const InvariantAutotuner& tuner_;
   const void* weight_;
   StreamMemory x_, expected_, found_, parts_, flush_, workspace_, differ_;
   Stopwatch watch_;
 };
 
-SteadyTuner::SteadyTuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file)
+InvariantAutotuner::InvariantAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes,
+                                       std::string file)
     : handle_(handle), workspace_bytes_(workspace_bytes), file_(std::move(file)) {
   if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) stream_ = nullptr;
   read_file();
 }
 
-SteadyTuner::~SteadyTuner() {
+InvariantAutotuner::~InvariantAutotuner() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-const cublasLtMatmulAlgo_t* SteadyTuner::choose(const ProductKind& kind, const void* weight,
-                                                cudaStream_t stream) {
+const cublasLtMatmulAlgo_t* InvariantAutotuner::choose(const GemmKind& kind, const void* weight,
+                                                       cudaStream_t stream) {
   auto found = chosen_.find(kind);
   if (found == chosen_.end()) {
     let_work_end(stream);
@@ -180,13 +181,13 @@ const cublasLtMatmulAlgo_t* SteadyTuner::choose(const ProductKind& kind, const v
   return found->second ? &*found->second : nullptr;
 }
 
-SteadyTuner::Choice SteadyTuner::fastest(const ProductKind& kind, const void* weight) {
+InvariantAutotuner::Choice InvariantAutotuner::fastest(const GemmKind& kind, const void* weight) {
   const std::size_t operands =
       static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) + 2 * out_bytes(kind);
   if (stream_ == nullptr || operands > max_operand_bytes) return std::nullopt;
   Trial trial(*this, kind, weight);
   if (!trial.has_memory()) return std::nullopt;
-  ProductKind fewest = kind;
+  GemmKind fewest = kind;
   fewest.rows = std::min(min_rows(kind.rows), kind.rows);
   auto candidates =
       advised_algorithms(handle_, segments_of(kind), workspace_bytes_, max_candidates, true);
@@ -205,19 +206,19 @@ SteadyTuner::Choice SteadyTuner::fastest(const ProductKind& kind, const void* we
 }
 
 // A line: n k rows segments in out, and the algorithm's words as cuBLASLt made them; all 0 for
-// multiply_steadily.
-void SteadyTuner::read_file() {
+// launch_invariant_gemm.
+void InvariantAutotuner::read_file() {
   std::ifstream file(file_);
   for (std::string line; !file_.empty() && std::getline(file, line);) {
     std::istringstream words(line);
-    ProductKind kind;
+    GemmKind kind;
     cublasLtMatmulAlgo_t algorithm{};
     std::string in, out;
     words >> kind.n >> kind.k >> kind.rows >> kind.segments >> in >> out >> std::hex;
     for (auto& word : algorithm.data) words >> word;
     const auto in_dtype = dtype_of_name(in), out_dtype = dtype_of_name(out);
     if (!words || !in_dtype || !out_dtype || kind.n < 1 || kind.k < 1 || kind.rows < 1 ||
-        kind.segments < 1 || kind.segments > max_steady_segments) {
+        kind.segments < 1 || kind.segments > max_invariant_segments) {
       continue;
     }
     kind.in = *in_dtype;
@@ -231,7 +232,7 @@ void SteadyTuner::read_file() {
   }
 }
 
-void SteadyTuner::note(const ProductKind& kind, const Choice& choice) const {
+void InvariantAutotuner::note(const GemmKind& kind, const Choice& choice) const {
   if (file_.empty()) return;
   std::string line = fmt::format("{} {} {} {} {} {}", kind.n, kind.k, kind.rows, kind.segments,
                                  to_string(kind.in), to_string(kind.out));

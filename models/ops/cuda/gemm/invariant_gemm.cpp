@@ -9,35 +9,35 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<SteadyDense>> SteadyDense::create(Memory memory, bool tunes) {
-  std::unique_ptr<SteadyDense> dense(new SteadyDense(std::move(memory)));
+Result<std::unique_ptr<InvariantGemm>> InvariantGemm::create(Memory memory, bool tunes) {
+  std::unique_ptr<InvariantGemm> dense(new InvariantGemm(std::move(memory)));
   if (!tunes) return dense;
   if (const cublasStatus_t status = cublasLtCreate(&dense->handle_);
       status != CUBLAS_STATUS_SUCCESS) {
     return fail(ErrorCode::internal, "cuBLASLt cannot be started: {}",
                 cublasLtGetStatusString(status));
   }
-  dense->tuned_ = std::make_unique<SteadyTuner>(dense->handle_, dense->memory_.workspace->bytes(),
-                                                tuning_file("steady-products"));
+  dense->tuned_ = std::make_unique<InvariantAutotuner>(
+      dense->handle_, dense->memory_.workspace->bytes(), tuning_file("steady-products"));
   return dense;
 }
 
-SteadyDense::~SteadyDense() {
+InvariantGemm::~InvariantGemm() {
   tuned_.reset();
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-std::int64_t SteadyDense::max_rows(std::int64_t n, int segments) const {
+std::int64_t InvariantGemm::max_rows(std::int64_t n, int segments) const {
   if (segments == 1) return std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t whole_tiles = 128;
   const std::int64_t rows = memory_.parts->elements() / (segments * n);
   return std::max<std::int64_t>(rows / whole_tiles * whole_tiles, 0);
 }
 
-bool SteadyDense::multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
-                           const Tensor& weight, const Tensor& x, const Tensor& out,
-                           cudaStream_t stream) {
-  ProductLayout layout(segments_of(kind));
+bool InvariantGemm::multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
+                             const Tensor& weight, const Tensor& x, const Tensor& out,
+                             cudaStream_t stream) {
+  GemmLayout layout(segments_of(kind));
   void* const sums = kind.segments > 1 ? memory_.parts->data() : out.data();
   const float one = 1.0F, zero = 0.0F;
   return cublasLtMatmul(handle_, &layout.operation, &one, weight.data(), &layout.weight, x.data(),
@@ -46,8 +46,8 @@ bool SteadyDense::multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& 
                         stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-Result<void> SteadyDense::multiply(const Tensor& weight, int segments, const Tensor& x,
-                                   const Tensor& out, cudaStream_t stream) {
+Result<void> InvariantGemm::multiply(const Tensor& weight, int segments, const Tensor& x,
+                                     const Tensor& out, cudaStream_t stream) {
   const std::int64_t n = weight[0], k = weight[1], rows = x[0];
   const std::int64_t at_once = max_rows(n, segments);
   const bool fits = tuned_ != nullptr && k / segments % 8 == 0 && n % 8 == 0 && at_once > 0;
@@ -56,8 +56,8 @@ Result<void> SteadyDense::multiply(const Tensor& weight, int segments, const Ten
     const Tensor own_x = x.rows(begin, count), own_out = out.rows(begin, count);
     begin += count;
     if (fits) {
-      const ProductKind kind{n, k, count, x.dtype(), out.dtype(), segments};
-      ProductKind bucket = kind;
+      const GemmKind kind{n, k, count, x.dtype(), out.dtype(), segments};
+      GemmKind bucket = kind;
       bucket.rows = std::min(rows_bucket(count), at_once);
       const auto* const algorithm = tuned_->choose(bucket, weight.data(), stream);
       if (algorithm != nullptr && multiply(kind, *algorithm, weight, own_x, own_out, stream)) {
@@ -65,21 +65,21 @@ Result<void> SteadyDense::multiply(const Tensor& weight, int segments, const Ten
         const cudaError_t error = add_segments(memory_.parts->as<float>(), segments, count * n,
                                                own_out.data(), out.dtype(), stream);
         if (error == cudaSuccess) continue;
-        return fail(ErrorCode::internal, "the sum of a product's segments failed: {}",
+        return fail(ErrorCode::internal, "the sum of a gemm's segments failed: {}",
                     cudaGetErrorString(error));
       }
     }
-    const cudaError_t error = multiply_steadily({.weight = weight.data(),
-                                                 .x = own_x.data(),
-                                                 .out = own_out.data(),
-                                                 .out_dtype = out.dtype(),
-                                                 .rows = count,
-                                                 .n = n,
-                                                 .k = k,
-                                                 .segments = segments},
-                                                stream);
+    const cudaError_t error = launch_invariant_gemm({.weight = weight.data(),
+                                                     .x = own_x.data(),
+                                                     .out = own_out.data(),
+                                                     .out_dtype = out.dtype(),
+                                                     .rows = count,
+                                                     .n = n,
+                                                     .k = k,
+                                                     .segments = segments},
+                                                    stream);
     if (error == cudaSuccess) continue;
-    return fail(ErrorCode::internal, "the steady product of {} and {} in {} segments failed: {}",
+    return fail(ErrorCode::internal, "the steady gemm of {} and {} in {} segments failed: {}",
                 own_x.shape().to_string(), weight.shape().to_string(), segments,
                 cudaGetErrorString(error));
   }

@@ -12,37 +12,37 @@
 namespace troupe {
 
 /// Dense bf16 products of which a row has the same bits whatever the number of rows, and whose
-/// segments of k are added in one order: by multiply_steadily, or by such algorithms of cuBLASLt as
-/// were found to give its bits. One thread at a time.
-class SteadyDense {
+/// segments of k are added in one order: by launch_invariant_gemm, or by such algorithms of
+/// cuBLASLt as were found to give its bits. One thread at a time.
+class InvariantGemm {
  public:
   /// Device memory that products on one stream may use.
   struct Memory {
     DeviceTensor workspace;
     DeviceTensor parts;  ///< for segments' sums
   };
-  /// With `tunes` kinds of products that are met for the first time are tried, as CudaProducts
-  /// says; else multiply_steadily has them all. Errors: internal.
-  static Result<std::unique_ptr<SteadyDense>> create(Memory memory, bool tunes);
-  ~SteadyDense();
-  SteadyDense(const SteadyDense&) = delete;
-  SteadyDense& operator=(const SteadyDense&) = delete;
+  /// With `tunes` kinds of products that are met for the first time are tried, as DenseGemm
+  /// says; else launch_invariant_gemm has them all. Errors: internal.
+  static Result<std::unique_ptr<InvariantGemm>> create(Memory memory, bool tunes);
+  ~InvariantGemm();
+  InvariantGemm(const InvariantGemm&) = delete;
+  InvariantGemm& operator=(const InvariantGemm&) = delete;
 
-  /// Enqueues out = x . weight^T in `segments` of k, at most max_steady_segments: weight [n, k]
+  /// Enqueues out = x . weight^T in `segments` of k, at most max_invariant_segments: weight [n, k]
   /// and x [rows, k] bf16, out [rows, n] f32 or bf16; rows >= 1. Errors: internal.
   Result<void> multiply(const Tensor& weight, int segments, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
 
  private:
-  explicit SteadyDense(Memory memory) : memory_(std::move(memory)) {}
+  explicit InvariantGemm(Memory memory) : memory_(std::move(memory)) {}
   /// False if the algorithm does not take it.
-  bool multiply(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm,
-                const Tensor& weight, const Tensor& x, const Tensor& out, cudaStream_t stream);
+  bool multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm, const Tensor& weight,
+                const Tensor& x, const Tensor& out, cudaStream_t stream);
   std::int64_t max_rows(std::int64_t n, int segments) const;
 
   Memory memory_;
   cublasLtHandle_t handle_ = nullptr;
-  std::unique_ptr<SteadyTuner> tuned_;
+  std::unique_ptr<InvariantAutotuner> tuned_;
 };
 
 }  // namespace troupe

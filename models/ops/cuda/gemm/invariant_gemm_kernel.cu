@@ -33,7 +33,7 @@ struct Tiling {
   static constexpr int rows_at_once = threads / units;  // that the threads copy a unit each of
 };
 
-struct Product {
+struct Gemm {
   const bf16* weight;
   const bf16* x;
   int rows, n, k, segment_k;
@@ -43,47 +43,46 @@ struct Product {
 template <class T>
 class Copies {
  public:
-  __device__ Copies(const Product& product, std::uint32_t stages_at, int segment, int column,
-                    int row)
-      : product_(product),
+  __device__ Copies(const Gemm& gemm, std::uint32_t stages_at, int segment, int column, int row)
+      : gemm_(gemm),
         in_row_(threadIdx.x % units * unit_elements),
         own_(threadIdx.x / units),
         to_(stages_at + own_ * row_bytes + ((threadIdx.x % units) ^ (own_ % units)) * 16) {
-    const std::int64_t at = std::int64_t{segment} * product.segment_k + in_row_;
-    weight_ = product.weight + std::int64_t{column + own_} * product.k + at;
-    x_ = product.x + std::int64_t{row + own_} * product.k + at;
-    columns_left_ = product.n - column - own_;
-    rows_left_ = product.rows - row - own_;
+    const std::int64_t at = std::int64_t{segment} * gemm.segment_k + in_row_;
+    weight_ = gemm.weight + std::int64_t{column + own_} * gemm.k + at;
+    x_ = gemm.x + std::int64_t{row + own_} * gemm.k + at;
+    columns_left_ = gemm.n - column - own_;
+    rows_left_ = gemm.rows - row - own_;
   }
 
   /// The weights of k [step * tile_k, + tile_k) to a stage.
   __device__ void copy_weights(int step, int stage) const {
-    const bool in_k = step * tile_k + in_row_ < product_.segment_k;
+    const bool in_k = step * tile_k + in_row_ < gemm_.segment_k;
 #pragma unroll
     for (int i = 0; i < T::columns / T::rows_at_once; ++i) {
       constexpr int each = T::rows_at_once;
       const bool there = in_k && i * each < columns_left_;
-      const bf16* const from = weight_ + std::int64_t{i * each} * product_.k + step * tile_k;
-      copy_async(to_ + stage * T::stage_bytes + i * each * row_bytes,
-                 there ? from : product_.weight, there);
+      const bf16* const from = weight_ + std::int64_t{i * each} * gemm_.k + step * tile_k;
+      copy_async(to_ + stage * T::stage_bytes + i * each * row_bytes, there ? from : gemm_.weight,
+                 there);
     }
   }
   /// The same of the rows.
   __device__ void copy_rows(int step, int stage) const {
-    const bool in_k = step * tile_k + in_row_ < product_.segment_k;
+    const bool in_k = step * tile_k + in_row_ < gemm_.segment_k;
 #pragma unroll
     for (int i = 0; i < (T::rows + T::rows_at_once - 1) / T::rows_at_once; ++i) {
       constexpr int each = T::rows_at_once;
       if (T::rows % each != 0 && own_ + i * each >= T::rows) break;
       const bool there = in_k && i * each < rows_left_;
-      const bf16* const from = x_ + std::int64_t{i * each} * product_.k + step * tile_k;
+      const bf16* const from = x_ + std::int64_t{i * each} * gemm_.k + step * tile_k;
       copy_async(to_ + stage * T::stage_bytes + T::left_bytes + i * each * row_bytes,
-                 there ? from : product_.x, there);
+                 there ? from : gemm_.x, there);
     }
   }
 
  private:
-  const Product& product_;
+  const Gemm& gemm_;
   int in_row_, own_;
   std::uint32_t to_;
   const bf16* weight_;
@@ -114,15 +113,15 @@ __device__ __forceinline__ void store_four(bf16* to, float4 value) {
 
 /// Grid: segments, which are a cluster; tiles of rows; tiles of columns.
 template <class T, class Out>
-__global__ void __launch_bounds__(T::threads) multiply_tile(const Product product, Out* out) {
+__global__ void __launch_bounds__(T::threads) multiply_tile(const Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   let_next_kernel_start();
   extern __shared__ unsigned char shared[];
   const std::uint32_t begin = shared_address(shared);
   const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
   const int segment = blockIdx.x, row = blockIdx.y * T::rows, column = blockIdx.z * T::columns;
-  const int steps = (product.segment_k + tile_k - 1) / tile_k;
-  const Copies<T> copies(product, stages_at, segment, column, row);
+  const int steps = (gemm.segment_k + tile_k - 1) / tile_k;
+  const Copies<T> copies(gemm, stages_at, segment, column, row);
   constexpr int ahead = T::stages - 2;
   for (int step = 0; step < ahead && step < steps; ++step) copies.copy_weights(step, step);
   wait_for_kernels_before();
@@ -146,7 +145,7 @@ __global__ void __launch_bounds__(T::threads) multiply_tile(const Product produc
     pin(sums);
     open_products();
 #pragma unroll
-    for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+    for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
     close_products();
     // The stage of two steps before: its products have ended.
     if (step + ahead < steps) {
@@ -186,17 +185,17 @@ __global__ void __launch_bounds__(T::threads) multiply_tile(const Product produc
   const int own_rows = T::rows / segments;
   for (int i = threadIdx.x; i < own_rows * fours; i += T::threads) {
     const int in_tile = segment * own_rows + i / fours, at = column + i % fours * 4;
-    if (row + in_tile >= product.rows || at >= product.n) continue;
+    if (row + in_tile >= gemm.rows || at >= gemm.n) continue;
     float* const own = staged + in_tile * T::pitch + i % fours * 4;
     const float4 sum = tree_of(segments, [&](int of) {
       return *reinterpret_cast<const float4*>(segments == 1 ? own : in_block(own, of));
     });
-    Out* const to = out + std::int64_t{row + in_tile} * product.n + at;
-    if (product.n % 4 == 0) {
+    Out* const to = out + std::int64_t{row + in_tile} * gemm.n + at;
+    if (gemm.n % 4 == 0) {
       store_four(to, sum);
     } else {
       const float each[4] = {sum.x, sum.y, sum.z, sum.w};
-      for (int c = 0; c < 4 && at + c < product.n; ++c) store(to + c, each[c]);
+      for (int c = 0; c < 4 && at + c < gemm.n; ++c) store(to + c, each[c]);
     }
   }
   if (segments > 1) meet_in_cluster();  // nobody's memory goes while others read it
@@ -204,27 +203,27 @@ __global__ void __launch_bounds__(T::threads) multiply_tile(const Product produc
 }
 
 template <class T, class Out>
-cudaError_t launch_tiles(const SteadyProduct& wanted, cudaStream_t stream) {
+cudaError_t launch_tiles(const InvariantGemmCall& wanted, cudaStream_t stream) {
   auto* const kernel = multiply_tile<T, Out>;
   // Of this thread's device: another one's kernel has its own.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes);
   if (allowed != cudaSuccess) return allowed;
-  const Product product{static_cast<const bf16*>(wanted.weight),
-                        static_cast<const bf16*>(wanted.x),
-                        static_cast<int>(wanted.rows),
-                        static_cast<int>(wanted.n),
-                        static_cast<int>(wanted.k),
-                        static_cast<int>(wanted.k / wanted.segments)};
+  const Gemm gemm{static_cast<const bf16*>(wanted.weight),
+                  static_cast<const bf16*>(wanted.x),
+                  static_cast<int>(wanted.rows),
+                  static_cast<int>(wanted.n),
+                  static_cast<int>(wanted.k),
+                  static_cast<int>(wanted.k / wanted.segments)};
   const auto segments = static_cast<unsigned>(wanted.segments);
   const dim3 blocks(segments, blocks_of(wanted.rows, T::rows), blocks_of(wanted.n, T::columns));
   return launch_early_as(dim3(segments), kernel, {blocks, T::threads, T::shared_bytes}, stream,
-                         product, static_cast<Out*>(wanted.out));
+                         gemm, static_cast<Out*>(wanted.out));
 }
 
 /// Tiles of 64 columns where those of 128 would leave multiprocessors without work.
 template <class Out>
-cudaError_t launch_tiles_of_rows(const SteadyProduct& wanted, cudaStream_t stream) {
+cudaError_t launch_tiles_of_rows(const InvariantGemmCall& wanted, cudaStream_t stream) {
   const std::int64_t tiles = (wanted.n + 127) / 128 * wanted.segments * ((wanted.rows + 63) / 64);
   const bool small = tiles < 100;
   if (wanted.rows <= 16) {
@@ -241,15 +240,15 @@ cudaError_t launch_tiles_of_rows(const SteadyProduct& wanted, cudaStream_t strea
 
 /// A thread per element; for sizes that tensor cores do not take.
 template <class Out>
-__global__ void multiply_elements(const Product product, int segments, Out* out) {
+__global__ void multiply_elements(const Gemm gemm, int segments, Out* out) {
   const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at >= std::int64_t{product.rows} * product.n) return;
-  const bf16* const x = product.x + at / product.n * product.k;
-  const bf16* const weight = product.weight + at % product.n * product.k;
+  if (at >= std::int64_t{gemm.rows} * gemm.n) return;
+  const bf16* const x = gemm.x + at / gemm.n * gemm.k;
+  const bf16* const weight = gemm.weight + at % gemm.n * gemm.k;
   const auto chain = [&](int segment) {
     float sum = 0.0F;
-    const int begin = segment * product.segment_k;
-    for (int i = begin; i < begin + product.segment_k; ++i) {
+    const int begin = segment * gemm.segment_k;
+    for (int i = begin; i < begin + gemm.segment_k; ++i) {
       sum = __fmaf_rn(load(x + i), load(weight + i), sum);
     }
     return float4{sum, 0.0F, 0.0F, 0.0F};
@@ -258,16 +257,16 @@ __global__ void multiply_elements(const Product product, int segments, Out* out)
 }
 
 template <class Out>
-cudaError_t launch_elements(const SteadyProduct& wanted, cudaStream_t stream) {
-  const Product product{static_cast<const bf16*>(wanted.weight),
-                        static_cast<const bf16*>(wanted.x),
-                        static_cast<int>(wanted.rows),
-                        static_cast<int>(wanted.n),
-                        static_cast<int>(wanted.k),
-                        static_cast<int>(wanted.k / wanted.segments)};
+cudaError_t launch_elements(const InvariantGemmCall& wanted, cudaStream_t stream) {
+  const Gemm gemm{static_cast<const bf16*>(wanted.weight),
+                  static_cast<const bf16*>(wanted.x),
+                  static_cast<int>(wanted.rows),
+                  static_cast<int>(wanted.n),
+                  static_cast<int>(wanted.k),
+                  static_cast<int>(wanted.k / wanted.segments)};
   constexpr unsigned threads = 128;
   multiply_elements<<<blocks_of(wanted.rows * wanted.n, threads), threads, 0, stream>>>(
-      product, wanted.segments, static_cast<Out*>(wanted.out));
+      gemm, wanted.segments, static_cast<Out*>(wanted.out));
   return cudaPeekAtLastError();
 }
 
@@ -292,14 +291,14 @@ __global__ void find_difference(const std::uint32_t* left, const std::uint32_t* 
 
 using namespace cuda;
 
-cudaError_t multiply_steadily(const SteadyProduct& product, cudaStream_t stream) {
-  const bool wide = product.out_dtype == DType::f32;
-  const std::int64_t segment_k = product.k / product.segments;
+cudaError_t launch_invariant_gemm(const InvariantGemmCall& gemm, cudaStream_t stream) {
+  const bool wide = gemm.out_dtype == DType::f32;
+  const std::int64_t segment_k = gemm.k / gemm.segments;
   if (TROUPE_HOPPER == 0 || segment_k % unit_elements != 0) {
-    return wide ? launch_elements<float>(product, stream) : launch_elements<bf16>(product, stream);
+    return wide ? launch_elements<float>(gemm, stream) : launch_elements<bf16>(gemm, stream);
   }
-  return wide ? launch_tiles_of_rows<float>(product, stream)
-              : launch_tiles_of_rows<bf16>(product, stream);
+  return wide ? launch_tiles_of_rows<float>(gemm, stream)
+              : launch_tiles_of_rows<bf16>(gemm, stream);
 }
 
 cudaError_t add_segments(const float* parts, int segments, std::int64_t count, void* out,

@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     for (int i = 0; i < chunks; ++i) {
       const bool there = at + i * chunk < k && row != nullptr;
       const uint4 b = there ? *reinterpret_cast<const uint4*>(row + at + i * chunk) : uint4{};
-      multiply_add(sums, top[i].x, bottom[i].x, top[i].y, bottom[i].y, b.x, b.y);
-      multiply_add(sums, top[i].z, bottom[i].z, top[i].w, bottom[i].w, b.z, b.w);
+      mma(sums, top[i].x, bottom[i].x, top[i].y, bottom[i].y, b.x, b.y);
+      mma(sums, top[i].z, bottom[i].z, top[i].w, bottom[i].w, b.z, b.w);
     }
     load_weights(at + step_k);
   }
@@ -168,27 +168,27 @@ __global__ void __launch_bounds__(threads, streams)
 }
 
 /// Whether stream_rows is the faster one, as measured in passes of single rows.
-bool streams_faster(const FewRowsProduct& product) {
+bool streams_faster(const SkinnyGemm& gemm) {
   constexpr std::int64_t large = 1 << 24, odd_large = 1 << 23, step = 2048;
-  return product.n * product.k >= (product.k % step == 0 ? large : odd_large);
+  return gemm.n * gemm.k >= (gemm.k % step == 0 ? large : odd_large);
 }
 
 template <bool gated, class Out>
-cudaError_t stream_product(const FewRowsProduct& product, Out* out, cudaStream_t stream) {
+cudaError_t launch_streamed(const SkinnyGemm& gemm, Out* out, cudaStream_t stream) {
   auto* const kernel = stream_rows<gated, Out>;
-  const int shared = warps * Slabs::bytes + TileSums<warps>::bytes(product.rows);
+  const int shared = warps * Slabs::bytes + TileSums<warps>::bytes(gemm.rows);
   // Of this thread's device: another one's kernel has its own. The same for all rows, as recorded
   // passes have kernels of several.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            warps * Slabs::bytes + TileSums<warps>::bytes(tile_rows));
   if (allowed != cudaSuccess) return allowed;
-  const unsigned blocks = std::min(blocks_of(product.n, tile_columns),
-                                   static_cast<unsigned>(streams * multiprocessors));
+  const unsigned blocks =
+      std::min(blocks_of(gemm.n, tile_columns), static_cast<unsigned>(streams * multiprocessors));
   return launch_early(kernel, {dim3(blocks), threads, static_cast<std::size_t>(shared)}, stream,
-                      static_cast<const bf16*>(product.weight), static_cast<const bf16*>(product.x),
-                      static_cast<int>(product.rows), static_cast<int>(product.n),
-                      static_cast<int>(product.k), out);
+                      static_cast<const bf16*>(gemm.weight), static_cast<const bf16*>(gemm.x),
+                      static_cast<int>(gemm.rows), static_cast<int>(gemm.n),
+                      static_cast<int>(gemm.k), out);
 }
 
 }  // namespace
@@ -196,41 +196,40 @@ cudaError_t stream_product(const FewRowsProduct& product, Out* out, cudaStream_t
 
 using namespace cuda;
 
-bool few_rows_fit(const FewRowsProduct& product) {
-  return TROUPE_HOPPER != 0 && product.rows <= tile_rows && product.k % 8 == 0;
+bool skinny_gemm_fits(const SkinnyGemm& gemm) {
+  return TROUPE_HOPPER != 0 && gemm.rows <= tile_rows && gemm.k % 8 == 0;
 }
 
-cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream) {
+cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
   const auto run = [&](auto* kernel, auto* out, int columns) {
-    return launch_early(kernel, {dim3(blocks_of(product.n, columns)), threads}, stream,
-                        static_cast<const bf16*>(product.weight),
-                        static_cast<const bf16*>(product.x), static_cast<int>(product.rows),
-                        static_cast<int>(product.n), product.k, out);
+    return launch_early(kernel, {dim3(blocks_of(gemm.n, columns)), threads}, stream,
+                        static_cast<const bf16*>(gemm.weight), static_cast<const bf16*>(gemm.x),
+                        static_cast<int>(gemm.rows), static_cast<int>(gemm.n), gemm.k, out);
   };
   cudaError_t error = cudaSuccess;
-  with_type(product.out_dtype, [&](auto* type) {
+  with_type(gemm.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
-    auto* out = static_cast<Out*>(product.out);
-    if (streams_faster(product)) {
-      error = product.gated ? stream_product<true>(product, out, stream)
-                            : stream_product<false>(product, out, stream);
+    auto* out = static_cast<Out*>(gemm.out);
+    if (streams_faster(gemm)) {
+      error = gemm.gated ? launch_streamed<true>(gemm, out, stream)
+                         : launch_streamed<false>(gemm, out, stream);
       return;
     }
     const auto with_chunks = [&]<int chunks>(std::integral_constant<int, chunks>) {
-      return product.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
-                           : run(multiply_rows<chunks, false, Out>, out, tile_columns);
+      return gemm.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
+                        : run(multiply_rows<chunks, false, Out>, out, tile_columns);
     };
     // All blocks are to begin at once, before what they wait for is done, if they can, and then as
     // many chunks are under way as there are. Of more blocks than that, four chunks each were
     // fastest.
     const std::int64_t step = std::int64_t{chunk} * warps;
-    const unsigned blocks = blocks_of(product.n, tile_columns);
+    const unsigned blocks = blocks_of(gemm.n, tile_columns);
     const auto fits = [&](int chunks) {
       return blocks <= static_cast<unsigned>(multiprocessors * resident_blocks(chunks));
     };
-    if (fits(16) && product.k % (16 * step) == 0) {
+    if (fits(16) && gemm.k % (16 * step) == 0) {
       error = with_chunks(std::integral_constant<int, 16>());
-    } else if (fits(8) && product.k % (8 * step) == 0) {
+    } else if (fits(8) && gemm.k % (8 * step) == 0) {
       error = with_chunks(std::integral_constant<int, 8>());
     } else {
       error = with_chunks(std::integral_constant<int, 4>());

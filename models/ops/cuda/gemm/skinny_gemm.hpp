@@ -11,7 +11,7 @@ namespace troupe {
 /// Products of a few rows, bf16, accumulated in fp32: bound by the weights' bytes. Those of small
 /// matrices go from device memory to the tensor cores' registers, those of large ones through
 /// shared memory. All pointers are device memory, aligned to 16 bytes.
-struct FewRowsProduct {
+struct SkinnyGemm {
   const void* weight = nullptr;   ///< [n, k] bf16
   const void* x = nullptr;        ///< [rows, k] bf16
   void* out = nullptr;            ///< [rows, n], with gated [rows, n / 2]
@@ -20,14 +20,14 @@ struct FewRowsProduct {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// Whether multiply_few_rows computes it: at most 8 rows, k a multiple of 8, and this build is for
+/// Whether launch_skinny_gemm computes it: at most 8 rows, k a multiple of 8, and this build is for
 /// Hopper.
-bool few_rows_fit(const FewRowsProduct& product);
+bool skinny_gemm_fits(const SkinnyGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in
 /// bits: chains over columns of k, whose number and order are a function of n and k alone, and
 /// whose sums are added in order. The kernel starts while the one before it ends, and reads its
 /// first weights meanwhile.
-cudaError_t multiply_few_rows(const FewRowsProduct& product, cudaStream_t stream);
+cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream);
 
 }  // namespace troupe

@@ -70,9 +70,9 @@ inline void let_work_end(cudaStream_t stream) {
 }
 
 /// Whether an algorithm that was read from a file can compute products of this kind.
-inline bool is_usable(cublasLtHandle_t handle, const ProductKind& kind,
+inline bool is_usable(cublasLtHandle_t handle, const GemmKind& kind,
                       const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) {
-  ProductLayout layout(kind);
+  GemmLayout layout(kind);
   cublasLtMatmulHeuristicResult_t checked{};
   const cublasStatus_t status =
       cublasLtMatmulAlgoCheck(handle, &layout.operation, &layout.weight, &layout.x, &layout.out,

@@ -92,8 +92,8 @@ class SlabQueue {
   __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4& x, bool there,
                                              float (&even)[4], float (&odd)[4]) {
     if (!there) top = bottom = uint4{};  // memory that nothing was copied to holds anything
-    multiply_add(even, top.x, bottom.x, top.y, bottom.y, x.x, x.y);
-    multiply_add(odd, top.z, bottom.z, top.w, bottom.w, x.z, x.w);
+    mma(even, top.x, bottom.x, top.y, bottom.y, x.x, x.y);
+    mma(odd, top.z, bottom.z, top.w, bottom.w, x.z, x.w);
   }
 
   unsigned char* memory_;

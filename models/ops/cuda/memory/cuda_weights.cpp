@@ -11,7 +11,8 @@ namespace {
 
 /// A linear with a number of segments that deterministic products take.
 std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments) {
-  return std::make_unique<CudaLinear>(std::move(weight), std::min(segments, max_steady_segments));
+  return std::make_unique<CudaLinear>(std::move(weight),
+                                      std::min(segments, max_invariant_segments));
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int tile = 64;  // rows and columns of a block's part of the product
 constexpr int tile_k = 16;
-constexpr int product_threads = 256;  // 4 x 4 elements each
+constexpr int gemm_threads = 256;  // 4 x 4 elements each
 
-struct GroupedProduct {
+struct GroupedShape {
   int experts;
   std::int64_t n, k, top_k;
   bool gather, scatter;
@@ -25,31 +25,31 @@ struct GroupedProduct {
 /// column tiles; blocks beyond the last row tile have nothing to do.
 template <class T, class Out>
 __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_t* offsets,
-                                 const std::int32_t* source, GroupedProduct product, Out* out) {
+                                 const std::int32_t* source, GroupedShape gemm, Out* out) {
   __shared__ float left[tile_k][tile + 4], right[tile_k][tile + 4];
   int expert = 0;
   std::int64_t row_tile = blockIdx.x;
-  for (; expert < product.experts; ++expert) {
+  for (; expert < gemm.experts; ++expert) {
     const std::int64_t tiles = (offsets[expert + 1] - offsets[expert] + tile - 1) / tile;
     if (row_tile < tiles) break;
     row_tile -= tiles;
   }
-  if (expert == product.experts) return;
+  if (expert == gemm.experts) return;
   const std::int64_t row_begin = offsets[expert] + row_tile * tile, row_end = offsets[expert + 1];
   const std::int64_t column_begin = std::int64_t{blockIdx.y} * tile;
-  const T* weight = weights + expert * product.n * product.k;
+  const T* weight = weights + expert * gemm.n * gemm.k;
   const int thread = threadIdx.x, own_row = thread / 16 * 4, own_column = thread % 16 * 4;
   float sums[4][4] = {};
-  for (std::int64_t k = 0; k < product.k; k += tile_k) {
-    for (int i = thread; i < tile * tile_k; i += product_threads) {
+  for (std::int64_t k = 0; k < gemm.k; k += tile_k) {
+    for (int i = thread; i < tile * tile_k; i += gemm_threads) {
       const std::int64_t in_k = k + i % tile_k;
       const std::int64_t row = row_begin + i / tile_k, column = column_begin + i / tile_k;
       float a = 0.0F, b = 0.0F;
-      if (row < row_end && in_k < product.k) {
-        const std::int64_t from = product.gather ? source[row] / product.top_k : row;
-        a = load(x + from * product.k + in_k);
+      if (row < row_end && in_k < gemm.k) {
+        const std::int64_t from = gemm.gather ? source[row] / gemm.top_k : row;
+        a = load(x + from * gemm.k + in_k);
       }
-      if (column < product.n && in_k < product.k) b = load(weight + column * product.k + in_k);
+      if (column < gemm.n && in_k < gemm.k) b = load(weight + column * gemm.k + in_k);
       left[i % tile_k][i / tile_k] = a;
       right[i % tile_k][i / tile_k] = b;
     }
@@ -69,47 +69,47 @@ __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_
   for (int r = 0; r < 4; ++r) {
     const std::int64_t row = row_begin + own_row + r;
     if (row >= row_end) return;
-    const std::int64_t to = product.scatter ? source[row] : row;
+    const std::int64_t to = gemm.scatter ? source[row] : row;
     for (int c = 0; c < 4; ++c) {
       const std::int64_t column = column_begin + own_column + c;
-      if (column < product.n) store(out + to * product.n + column, sums[r][c]);
+      if (column < gemm.n) store(out + to * gemm.n + column, sums[r][c]);
     }
   }
 }
 
-void multiply_without_tensor_cores(const CudaGroupedLinear& grouped, const Tensor& x,
-                                   const ExpertBatch& batch, std::int64_t top_k, bool gather,
-                                   bool scatter, const Tensor& out, cudaStream_t stream) {
+void launch_simt_grouped_gemm(const CudaGroupedLinear& grouped, const Tensor& x,
+                              const ExpertBatch& batch, std::int64_t top_k, bool gather,
+                              bool scatter, const Tensor& out, cudaStream_t stream) {
   const std::int64_t rows = batch.source.elements();
-  const GroupedProduct product{static_cast<int>(grouped.experts()),
-                               grouped.out_features(),
-                               grouped.in_features(),
-                               top_k,
-                               gather,
-                               scatter};
-  const std::int64_t max_tiles = rows / tile + std::min<std::int64_t>(product.experts, rows);
-  const dim3 grid(static_cast<unsigned>(max_tiles), blocks_of(product.n, tile));
+  const GroupedShape gemm{static_cast<int>(grouped.experts()),
+                          grouped.out_features(),
+                          grouped.in_features(),
+                          top_k,
+                          gather,
+                          scatter};
+  const std::int64_t max_tiles = rows / tile + std::min<std::int64_t>(gemm.experts, rows);
+  const dim3 grid(static_cast<unsigned>(max_tiles), blocks_of(gemm.n, tile));
   with_type(x.dtype(), [&](auto* type) {
     with_type(out.dtype(), [&](auto* to) {
       using T = element<decltype(type)>;
       using Out = element<decltype(to)>;
-      multiply_grouped<<<grid, product_threads, 0, stream>>>(
+      multiply_grouped<<<grid, gemm_threads, 0, stream>>>(
           static_cast<const T*>(grouped.weights().data()), static_cast<const T*>(x.data()),
-          batch.offsets.as<std::int32_t>(), batch.source.as<std::int32_t>(), product,
+          batch.offsets.as<std::int32_t>(), batch.source.as<std::int32_t>(), gemm,
           static_cast<Out*>(out.data()));
     });
   });
 }
 
-ExpertProduct expert_product(const CudaGroupedLinear& grouped, const Tensor& x,
-                             const ExpertBatch& batch, std::int64_t top_k, const Tensor& out) {
+GroupedGemm grouped_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
+                            const ExpertBatch& batch, std::int64_t top_k, const Tensor& out) {
   return {.weights = grouped.weights().data(),
           .x = x.data(),
           .out = out.data(),
           .out_dtype = out.dtype(),
           .offsets = batch.offsets.as<std::int32_t>(),
           .source = batch.source.as<std::int32_t>(),
-          .pairs = batch.likely_rows > 0 ? batch.likely_rows : batch.source.elements(),
+          .assignments = batch.expected_rows > 0 ? batch.expected_rows : batch.source.elements(),
           .experts = grouped.experts(),
           .n = grouped.out_features(),
           .k = grouped.in_features(),
@@ -126,14 +126,14 @@ void CudaOps::grouped_linear(const GroupedLinear& weights, const Tensor& x,
                              bool scatter, const Tensor& out) {
   if (batch.source.empty()) return;
   const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
-  ExpertProduct product = expert_product(grouped, x, batch, top_k, out);
-  product.gather = gather;
-  product.scatter = scatter;
-  if (x.dtype() == DType::bf16 && expert_product_fits(product)) {
-    check(multiply_experts(product, stream()), "grouped_linear");
+  GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
+  gemm.gather = gather;
+  gemm.scatter = scatter;
+  if (x.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
+    check(launch_grouped_gemm(gemm, stream()), "grouped_linear");
     return;
   }
-  multiply_without_tensor_cores(grouped, x, batch, top_k, gather, scatter, out, stream());
+  launch_simt_grouped_gemm(grouped, x, batch, top_k, gather, scatter, out, stream());
   check_launch("grouped_linear");
 }
 
@@ -141,12 +141,12 @@ void CudaOps::grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
                               const ExpertBatch& batch, std::int64_t top_k, const Tensor& scratch,
                               const Tensor& out) {
   if (batch.source.empty()) return;
-  ExpertProduct product =
-      expert_product(static_cast<const CudaGroupedLinear&>(weights), x, batch, top_k, out);
-  product.gather = true;
-  product.gated = true;
-  if (x.dtype() == DType::bf16 && out.dtype() == DType::bf16 && expert_product_fits(product)) {
-    check(multiply_experts(product, stream()), "grouped_gate_up");
+  GroupedGemm gemm =
+      grouped_gemm_of(static_cast<const CudaGroupedLinear&>(weights), x, batch, top_k, out);
+  gemm.gather = true;
+  gemm.gated = true;
+  if (x.dtype() == DType::bf16 && out.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
+    check(launch_grouped_gemm(gemm, stream()), "grouped_gate_up");
     return;
   }
   Ops::grouped_gate_up(weights, x, batch, top_k, scratch, out);
@@ -156,24 +156,25 @@ void CudaOps::expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down
                          const ExpertChoices& choices, const ExpertBatch& batch,
                          const ExpertScratch& scratch, const Tensor& out) {
   if (x.empty()) return;
-  const FewExperts few{.gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
-                       .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
-                       .x = x.data(),
-                       .activated = scratch.activated.data(),
-                       .out = out.data(),
-                       .out_dtype = out.dtype(),
-                       .ids = choices.ids.as<std::int32_t>(),
-                       .weights = choices.weights.as<float>(),
-                       .offsets = batch.offsets.as<std::int32_t>(),
-                       .source = batch.source.as<std::int32_t>(),
-                       .first_expert = choices.first_expert,
-                       .tokens = x[0],
-                       .top_k = choices.ids[1],
-                       .experts = down.experts(),
-                       .hidden = down.out_features(),
-                       .inner = down.in_features()};
-  if (!deterministic_ && x.dtype() == DType::bf16 && few_experts_fit(few)) {
-    check(run_few_experts(few, stream()), "expert_mlp");
+  const SmallBatchMoe few{
+      .gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
+      .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
+      .x = x.data(),
+      .activated = scratch.activated.data(),
+      .out = out.data(),
+      .out_dtype = out.dtype(),
+      .ids = choices.ids.as<std::int32_t>(),
+      .weights = choices.weights.as<float>(),
+      .offsets = batch.offsets.as<std::int32_t>(),
+      .source = batch.source.as<std::int32_t>(),
+      .first_expert = choices.first_expert,
+      .tokens = x[0],
+      .top_k = choices.ids[1],
+      .experts = down.experts(),
+      .hidden = down.out_features(),
+      .inner = down.in_features()};
+  if (!deterministic_ && x.dtype() == DType::bf16 && small_batch_moe_fits(few)) {
+    check(launch_small_batch_moe(few, stream()), "expert_mlp");
     return;
   }
   Ops::expert_mlp(gate_up, down, x, choices, batch, scratch, out);

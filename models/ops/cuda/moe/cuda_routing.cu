@@ -135,9 +135,9 @@ __global__ void route_tokens_in_registers(const float* logits, const float* bias
 
 /// One block.
 template <int per_lane>
-__global__ void __launch_bounds__(max_few_tokens* warp)
+__global__ void __launch_bounds__(max_small_batch_tokens* warp)
     choose_for_few(const float* logits, const float* bias, Routing routing, int tokens,
-                   FewChoices to) {
+                   SmallBatchChoices to) {
   begin_early_kernel();
   choose_in_block<per_lane>(logits, bias, routing, tokens, to);
 }
@@ -152,8 +152,8 @@ Routing routing_of(const RouterOptions& options, std::int64_t experts) {
           options.scale};
 }
 
-FewChoices few_choices(const ExpertChoices& choices, const ExpertBatch& batch,
-                       const Tensor& counts) {
+SmallBatchChoices few_choices(const ExpertChoices& choices, const ExpertBatch& batch,
+                              const Tensor& counts) {
   return {choices.ids.as<std::int32_t>(),
           choices.weights.as<float>(),
           choices.first_expert,
@@ -203,26 +203,27 @@ void CudaOps::route(const Tensor& logits, const Tensor& bias, const RouterOption
   });
 }
 
-void CudaOps::choose_experts(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
-                             const ExpertChoices& choices, const ExpertBatch& batch,
-                             const Tensor& counts) {
+void CudaOps::route_and_permute(const Tensor& logits, const Tensor& bias,
+                                const RouterOptions& options, const ExpertChoices& choices,
+                                const ExpertBatch& batch, const Tensor& counts) {
   const Routing routing = routing_of(options, logits[1]);
   const auto tokens = static_cast<int>(logits[0]);
   bool chosen = false;
   with_scores_a_lane(routing, [&](auto per_lane) {
     if constexpr (per_lane > 0) {
-      if (tokens < 1 || tokens > max_few_tokens || deterministic_) return;
+      if (tokens < 1 || tokens > max_small_batch_tokens || deterministic_) return;
       const unsigned threads = static_cast<unsigned>(std::max(tokens, 8) * warp);
       check(launch_early(choose_for_few<per_lane>, {dim3(1), threads}, stream(), logits.as<float>(),
                          bias.empty() ? nullptr : bias.as<float>(), routing, tokens,
                          few_choices(choices, batch, counts)),
-            "choose_experts");
+            "route_and_permute");
       chosen = true;
     }
   });
   if (chosen) return;
   route(logits, bias, options, choices.ids, choices.weights);
-  check(sort_pairs(choices.ids, choices.first_expert, batch, counts, stream()), "choose_experts");
+  check(sort_assignments(choices.ids, choices.first_expert, batch, counts, stream()),
+        "route_and_permute");
 }
 
 void CudaOps::route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
@@ -230,14 +231,15 @@ void CudaOps::route_tokens(const Linear& router, const Tensor& x, const Tensor& 
                            const ExpertChoices& choices, const ExpertBatch& batch,
                            const Tensor& counts) {
   const Tensor& weight = static_cast<const CudaLinear&>(router).weight();
-  const FewRouter few{.weight = weight.data(),
-                      .x = x.data(),
-                      .bias = bias.empty() ? nullptr : bias.as<float>(),
-                      .tokens = x[0],
-                      .hidden = x[1],
-                      .routing = routing_of(options, weight[0])};
-  if (!deterministic_ && x.dtype() == DType::bf16 && few_router_fits(few)) {
-    check(run_few_router(few, few_choices(choices, batch, counts), stream()), "route_tokens");
+  const SmallBatchRouter few{.weight = weight.data(),
+                             .x = x.data(),
+                             .bias = bias.empty() ? nullptr : bias.as<float>(),
+                             .tokens = x[0],
+                             .hidden = x[1],
+                             .routing = routing_of(options, weight[0])};
+  if (!deterministic_ && x.dtype() == DType::bf16 && small_batch_router_fits(few)) {
+    check(launch_small_batch_router(few, few_choices(choices, batch, counts), stream()),
+          "route_tokens");
     return;
   }
   Ops::route_tokens(router, x, logits, bias, options, choices, batch, counts);

@@ -1,4 +1,4 @@
-// Sorting a pass's pairs by expert.
+// Sorting a pass's assignments by expert.
 #include <algorithm>
 #include <optional>
 
@@ -33,10 +33,11 @@ __global__ void __launch_bounds__(batch_warps* warp)
 }
 
 __global__ void __launch_bounds__(sort_threads)
-    sort_filled(Sorting sorting, const std::int32_t* filled, int parts, std::int64_t each) {
+    sort_filled(Sorting sorting, const std::int32_t* received_counts, int parts,
+                std::int64_t each) {
   begin_early_kernel();
   extern __shared__ std::int32_t places[];
-  sort_in_cluster(sorting, FilledRows(filled, parts, each), places);
+  sort_in_cluster(sorting, FilledRows(received_counts, parts, each), places);
 }
 
 __global__ void add_counts(const std::int32_t* offsets, int experts, std::int64_t* counts) {
@@ -70,7 +71,7 @@ std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int
   const std::int64_t turns = batch_turns(tokens);
   const std::int64_t bytes =
       ((turns + 3) * experts + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
-  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > max_turns || top_k > most_pair_lanes ||
+  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > max_turns || top_k > max_assignment_lanes ||
       bytes > max_shared) {
     return std::nullopt;
   }
@@ -93,8 +94,8 @@ Sorting sorting_of(const Tensor& ids, std::int64_t first_expert, const ExpertBat
 
 using namespace cuda;
 
-cudaError_t sort_pairs(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch,
-                       const Tensor& counts, cudaStream_t stream) {
+cudaError_t sort_assignments(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch,
+                             const Tensor& counts, cudaStream_t stream) {
   Sorting sorting = sorting_of(ids, first_expert, batch);
   sorting.counts = counts.empty() ? nullptr : counts.as<std::int64_t>();
   const std::int64_t tokens = ids[0];
@@ -106,23 +107,25 @@ cudaError_t sort_pairs(const Tensor& ids, std::int64_t first_expert, const Exper
 }
 
 void CudaOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
-  check(sort_pairs(ids, first_expert, batch, {}, stream()), "permute");
+  check(sort_assignments(ids, first_expert, batch, {}, stream()), "permute");
 }
 
-void CudaOps::permute_filled(const Tensor& ids, const Tensor& filled, std::int64_t first_expert,
-                             const ExpertBatch& batch, const Tensor& counts) {
+void CudaOps::permute_received(const Tensor& ids, const Tensor& received_counts,
+                               std::int64_t first_expert, const ExpertBatch& batch,
+                               const Tensor& counts) {
   Sorting sorting = sorting_of(ids, first_expert, batch);
   sorting.counts = counts.as<std::int64_t>();
-  const std::int64_t parts = filled.elements();
+  const std::int64_t parts = received_counts.elements();
   if (parts > FilledRows::max_parts) {
-    check(cudaErrorInvalidValue, "permute_filled");
+    check(cudaErrorInvalidValue, "permute_received");
     return;
   }
   // How many rows count is known on the device alone.
-  const std::int64_t likely = batch.likely_rows > 0 ? batch.likely_rows : ids[0];
+  const std::int64_t likely = batch.expected_rows > 0 ? batch.expected_rows : ids[0];
   check(launch_cluster_early(sort_filled, sorting_grid(likely, sorting.experts), stream(), sorting,
-                             filled.as<std::int32_t>(), static_cast<int>(parts), ids[0] / parts),
-        "permute_filled");
+                             received_counts.as<std::int32_t>(), static_cast<int>(parts),
+                             ids[0] / parts),
+        "permute_received");
 }
 
 void CudaOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {

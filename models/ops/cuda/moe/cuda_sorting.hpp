@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// Enqueues Ops::permute and, unless `counts` is empty, Ops::count_rows as one kernel.
-cudaError_t sort_pairs(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch,
-                       const Tensor& counts, cudaStream_t stream);
+cudaError_t sort_assignments(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch,
+                             const Tensor& counts, cudaStream_t stream);
 
 }  // namespace troupe

@@ -63,13 +63,13 @@ __device__ TileTable make_tile_table(const std::int32_t* all_offsets, int expert
 }
 
 /// Where a unit of row `row` of a tile's x is; null behind the tile's last row.
-template <class Product, class Tile>
-__device__ __forceinline__ const bf16* unit_of_row(const Product& product, const Tile& tile,
-                                                   int row, int unit) {
+template <class Gemm, class Tile>
+__device__ __forceinline__ const bf16* unit_of_row(const Gemm& gemm, const Tile& tile, int row,
+                                                   int unit) {
   if (row >= tile.rows) return nullptr;
   const int sorted = tile.row + row;
-  const std::size_t from = product.gather ? product.source[sorted] / product.top_k : sorted;
-  return product.x + from * product.k + unit * unit_elements;
+  const std::size_t from = gemm.gather ? gemm.source[sorted] / gemm.top_k : sorted;
+  return gemm.x + from * gemm.k + unit * unit_elements;
 }
 
 /// Multiprocessors of the current device.

@@ -31,7 +31,7 @@ using Rows16 = Tiling<16, 6>;
 using Rows32 = Tiling<32, 5>;
 using Rows64 = Tiling<64, 4>;
 
-struct Product {
+struct Gemm {
   const bf16* weights;
   const bf16* x;
   const std::int32_t* offsets;
@@ -64,12 +64,12 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number) 
 /// The row of the matrix that row `i` of the columns' tile is. Gated tiles have gates and their ups
 /// where one thread gets both sums. n or more: none.
 template <class T, bool gated>
-__device__ std::uint32_t matrix_row(const Product& product, int column_tile, int i) {
+__device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
   if constexpr (!gated) return column_tile * T::columns + i;
-  const std::uint32_t inner = product.n / 2;
+  const std::uint32_t inner = gemm.n / 2;
   constexpr int half = T::columns / 2, run = 8;
   const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
-  if (column >= inner) return product.n;
+  if (column >= inner) return gemm.n;
   return i % (2 * run) < run ? column : inner + column;
 }
 
@@ -77,42 +77,41 @@ __device__ std::uint32_t matrix_row(const Product& product, int column_tile, int
 template <class T, bool gated>
 class Copies {
  public:
-  __device__ Copies(const Product& product, std::uint32_t stages_at)
-      : product_(product), row_(threadIdx.x / units), unit_(threadIdx.x % units) {
+  __device__ Copies(const Gemm& gemm, std::uint32_t stages_at)
+      : gemm_(gemm), row_(threadIdx.x / units), unit_(threadIdx.x % units) {
     to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * 16);
   }
 
   __device__ void open(const Tile& tile) {
-    const std::size_t matrix = std::size_t{product_.n} * product_.k;
-    weights_ = product_.weights + tile.expert * matrix + unit_ * unit_elements;
+    const std::size_t matrix = std::size_t{gemm_.n} * gemm_.k;
+    weights_ = gemm_.weights + tile.expert * matrix + unit_ * unit_elements;
 #pragma unroll
     for (int i = 0; i < column_copies; ++i) {
-      const std::uint32_t row =
-          matrix_row<T, gated>(product_, tile.column, row_ + i * rows_at_once);
-      column_[i] = row < product_.n ? row * product_.k : none;
+      const std::uint32_t row = matrix_row<T, gated>(gemm_, tile.column, row_ + i * rows_at_once);
+      column_[i] = row < gemm_.n ? row * gemm_.k : none;
     }
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
-      x_[i] = unit_of_row(product_, tile, row_ + i * rows_at_once, unit_);
+      x_[i] = unit_of_row(gemm_, tile, row_ + i * rows_at_once, unit_);
     }
   }
 
   /// Columns [k, k + tile_k) to a stage.
   __device__ void copy(std::uint32_t k, int stage) const {
-    const bool in_k = k + unit_ * unit_elements < product_.k;
+    const bool in_k = k + unit_ * unit_elements < gemm_.k;
     const std::uint32_t to = to_ + stage * T::stage_bytes;
 #pragma unroll
     for (int i = 0; i < column_copies; ++i) {
       const bool there = in_k && column_[i] != none;
       copy_async(to + i * rows_at_once * row_bytes,
-                 there ? weights_ + column_[i] + k : product_.weights, there);
+                 there ? weights_ + column_[i] + k : gemm_.weights, there);
     }
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
       if (T::rows < rows_at_once && row_ >= T::rows) break;
       const bool there = in_k && x_[i] != nullptr;
-      copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes,
-                 there ? x_[i] + k : product_.x, there);
+      copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes, there ? x_[i] + k : gemm_.x,
+                 there);
     }
   }
 
@@ -121,7 +120,7 @@ class Copies {
   static constexpr int row_copies = (T::rows + rows_at_once - 1) / rows_at_once;
   static constexpr std::uint32_t none = ~0U;
 
-  const Product& product_;
+  const Gemm& gemm_;
   int row_, unit_;
   std::uint32_t to_;
   const bf16* weights_ = nullptr;
@@ -129,12 +128,12 @@ class Copies {
   const bf16* x_[row_copies];
 };
 
-/// Writes this thread's sums, whose places multiply_tiles says; `first` is its warp's first column.
+/// Writes this thread's sums, whose places wgmma says; `first` is its warp's first column.
 template <class T, bool gated, class Out>
-__device__ void store_sums(const Product& product, const Tile& tile, int first,
+__device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
                            const float (&sums)[T::rows / 2], Out* out) {
   const int lane = threadIdx.x % 32;
-  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column = gated ? tile.column * (T::columns / 2) + first / 2 + lane / 4
                            : tile.column * T::columns + first + lane / 4;
 #pragma unroll
@@ -144,7 +143,7 @@ __device__ void store_sums(const Product& product, const Tile& tile, int first,
       const int row = 8 * j + lane % 4 * 2 + i;
       if (row >= tile.rows) break;
       const int sorted = tile.row + row;
-      Out* to = out + std::size_t(product.scatter ? product.source[sorted] : sorted) * width;
+      Out* to = out + std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
       if constexpr (gated) {
         if (column < width) store(to + column, expert_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
       } else {
@@ -159,8 +158,7 @@ __device__ void store_sums(const Product& product, const Tile& tile, int first,
 /// over the ends of tiles; a stage is written to again when the products of the step after its own
 /// have begun, and those of its own have ended.
 template <class T, bool gated, class Out>
-__global__ void __launch_bounds__(threads, blocks)
-    multiply_tiles_of_experts(const Product product, Out* out) {
+__global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   begin_early_kernel();
   extern __shared__ unsigned char shared[];
@@ -169,15 +167,15 @@ __global__ void __launch_bounds__(threads, blocks)
   auto* memory =
       reinterpret_cast<std::int32_t*>(shared + (stages_at - begin) + T::stages * T::stage_bytes);
   const int columns = gated ? T::columns / 2 : T::columns;
-  const int width = static_cast<int>(gated ? product.n / 2 : product.n);
+  const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column_tiles = (width + columns - 1) / columns;
   const TileTable table =
-      make_tile_table(product.offsets, static_cast<int>(product.experts), memory,
+      make_tile_table(gemm.offsets, static_cast<int>(gemm.experts), memory,
                       [=](int rows) { return (rows + T::rows - 1) / T::rows * column_tiles; });
   const int tiles = table.tiles();
-  const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
+  const int k_steps = static_cast<int>((gemm.k + tile_k - 1) / tile_k);
 
-  Copies<T, gated> copies(product, stages_at);
+  Copies<T, gated> copies(gemm, stages_at);
   int next_tile = blockIdx.x, next_step = 0;
   if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
   const auto copy_next = [&](int stage) {
@@ -211,7 +209,7 @@ __global__ void __launch_bounds__(threads, blocks)
       pin(sums);
       open_products();
 #pragma unroll
-      for (int i = 0; i < tile_k / 16; ++i) multiply_tiles(left + 2 * i, right + 2 * i, 1, sums);
+      for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
       close_products();
       copy_next(next_stage);
       wait_for_products<1>();
@@ -220,43 +218,44 @@ __global__ void __launch_bounds__(threads, blocks)
     }
     wait_for_products<0>();
     pin(sums);
-    store_sums<T, gated>(product, tile, warp * 16, sums, out);
+    store_sums<T, gated>(gemm, tile, warp * 16, sums, out);
   }
   wait_for_copies<0>();
 #endif
 }
 
 template <class T, bool gated, class Out>
-cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
-  auto* const kernel = multiply_tiles_of_experts<T, gated, Out>;
+cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
+  auto* const kernel = grouped_gemm_kernel<T, gated, Out>;
   const std::size_t shared = shared_bytes<T>(wanted.experts);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(shared));
-  const Product product{static_cast<const bf16*>(wanted.weights),
-                        static_cast<const bf16*>(wanted.x),
-                        wanted.offsets,
-                        wanted.source,
-                        static_cast<std::uint32_t>(wanted.experts),
-                        static_cast<std::uint32_t>(wanted.n),
-                        static_cast<std::uint32_t>(wanted.k),
-                        static_cast<std::uint32_t>(wanted.top_k),
-                        wanted.gather,
-                        wanted.scatter};
+  const Gemm gemm{static_cast<const bf16*>(wanted.weights),
+                  static_cast<const bf16*>(wanted.x),
+                  wanted.offsets,
+                  wanted.source,
+                  static_cast<std::uint32_t>(wanted.experts),
+                  static_cast<std::uint32_t>(wanted.n),
+                  static_cast<std::uint32_t>(wanted.k),
+                  static_cast<std::uint32_t>(wanted.top_k),
+                  wanted.gather,
+                  wanted.scatter};
   const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
-  const std::int64_t row_tiles = wanted.pairs / T::rows + std::min(wanted.experts, wanted.pairs);
+  const std::int64_t row_tiles =
+      wanted.assignments / T::rows + std::min(wanted.experts, wanted.assignments);
   const std::int64_t max_tiles = row_tiles * ((width + columns - 1) / columns);
   const auto grid = static_cast<unsigned>(
       std::min<std::int64_t>(max_tiles, std::int64_t{multiprocessors()} * blocks));
-  return launch_early(kernel, {dim3(grid), threads, shared}, stream, product,
+  return launch_early(kernel, {dim3(grid), threads, shared}, stream, gemm,
                       static_cast<Out*>(wanted.out));
 }
 
 template <class T>
-cudaError_t launch_tiling(const ExpertProduct& product, cudaStream_t stream) {
-  if (product.gated) return launch<T, true, bf16>(product, stream);
-  if (product.out_dtype == DType::bf16) return launch<T, false, bf16>(product, stream);
-  return launch<T, false, float>(product, stream);
+cudaError_t launch_tiling(const GroupedGemm& gemm, cudaStream_t stream) {
+  if (gemm.gated) return launch<T, true, bf16>(gemm, stream);
+  if (gemm.out_dtype == DType::bf16) return launch<T, false, bf16>(gemm, stream);
+  return launch<T, false, float>(gemm, stream);
 }
 
 }  // namespace
@@ -264,32 +263,32 @@ cudaError_t launch_tiling(const ExpertProduct& product, cudaStream_t stream) {
 
 using namespace cuda;
 
-ExpertTiling best_tiling(const ExpertProduct& product) {
+GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
   // As measured with 128 experts of 1,536 x 2,048 and 2,048 x 768, halves and quarters of these, 32
   // whole ones, and 8 of 6,144 x 2,048 and 2,048 x 3,072.
-  const std::int64_t rows = product.pairs / std::max<std::int64_t>(product.experts, 1);
-  if (rows <= 8) return ExpertTiling::rows_16;
-  if (rows <= 24) return ExpertTiling::rows_32;
-  return rows <= 56 ? ExpertTiling::rows_64 : ExpertTiling::rows_256;
+  const std::int64_t rows = gemm.assignments / std::max<std::int64_t>(gemm.experts, 1);
+  if (rows <= 8) return GroupedGemmTiling::rows_16;
+  if (rows <= 24) return GroupedGemmTiling::rows_32;
+  return rows <= 56 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
 }
 
-bool expert_product_fits(const ExpertProduct& product) {
-  const std::int64_t width = product.gated ? product.n / 2 : product.n;
-  return TROUPE_HOPPER != 0 && product.k % unit_elements == 0 && width % unit_elements == 0 &&
-         product.n * product.k < std::int64_t{1} << 32 && product.experts <= max_experts;
+bool grouped_gemm_fits(const GroupedGemm& gemm) {
+  const std::int64_t width = gemm.gated ? gemm.n / 2 : gemm.n;
+  return TROUPE_HOPPER != 0 && gemm.k % unit_elements == 0 && width % unit_elements == 0 &&
+         gemm.n * gemm.k < std::int64_t{1} << 32 && gemm.experts <= max_experts;
 }
 
-cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
-                             cudaStream_t stream) {
+cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tiling,
+                                cudaStream_t stream) {
   switch (tiling) {
-    case ExpertTiling::rows_16:
-      return launch_tiling<Rows16>(product, stream);
-    case ExpertTiling::rows_32:
-      return launch_tiling<Rows32>(product, stream);
-    case ExpertTiling::rows_64:
-      return launch_tiling<Rows64>(product, stream);
-    case ExpertTiling::rows_256:
-      return multiply_experts_in_clusters(product, stream);
+    case GroupedGemmTiling::rows_16:
+      return launch_tiling<Rows16>(gemm, stream);
+    case GroupedGemmTiling::rows_32:
+      return launch_tiling<Rows32>(gemm, stream);
+    case GroupedGemmTiling::rows_64:
+      return launch_tiling<Rows64>(gemm, stream);
+    case GroupedGemmTiling::rows_256:
+      return launch_grouped_gemm_2cta(gemm, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -10,21 +10,21 @@ namespace troupe {
 
 /// Products of sorted rows with their experts' matrices (Ops::grouped_linear), bf16 on Hopper's
 /// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
-struct ExpertProduct {
+struct GroupedGemm {
   const void* weights = nullptr;          ///< [experts, n, k] bf16
   const void* x = nullptr;                ///< [tokens, k] bf16 with gather, else sorted rows
-  void* out = nullptr;                    ///< [pairs, n], with gated [pairs, n / 2]
+  void* out = nullptr;                    ///< [assignments, n], with gated [assignments, n / 2]
   DType out_dtype = DType::bf16;          ///< bf16 or f32
   const std::int32_t* offsets = nullptr;  ///< [experts + 1]
-  const std::int32_t* source = nullptr;   ///< [pairs]
-  std::int64_t pairs = 0, experts = 0, n = 0, k = 0, top_k = 1;
+  const std::int32_t* source = nullptr;   ///< [assignments]
+  std::int64_t assignments = 0, experts = 0, n = 0, k = 0, top_k = 1;
   bool gather = false, scatter = false;
   /// The first half of n is a gate: out = silu(gate) * up.
   bool gated = false;
 };
 
 /// How a product is cut into tiles: rows of an expert by columns of its matrix.
-enum class ExpertTiling : std::uint8_t {
+enum class GroupedGemmTiling : std::uint8_t {
   rows_16,   ///< 16 x 128
   rows_32,   ///< 32 x 128
   rows_64,   ///< 64 x 128
@@ -32,21 +32,21 @@ enum class ExpertTiling : std::uint8_t {
 };
 
 /// The tiling that measured fastest for this many rows an expert.
-ExpertTiling best_tiling(const ExpertProduct& product);
+GroupedGemmTiling best_tiling(const GroupedGemm& gemm);
 
 /// Whether these kernels compute the product: k and n (with gated n / 2) are multiples of 8, an
 /// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, this build is for
-/// Hopper. It does not depend on `pairs`.
-bool expert_product_fits(const ExpertProduct& product);
+/// Hopper. It does not depend on `assignments`.
+bool grouped_gemm_fits(const GroupedGemm& gemm);
 
 /// Enqueues the product on the current device: one launch of as many blocks as fit at once, which
 /// find their tiles by `offsets` on the device, so that a CUDA graph may replay it with others. An
 /// output row is a function of its own input row and its expert alone, in bits: each element is one
 /// chain over k in steps of 16 on the tensor cores, whatever the tiling.
-cudaError_t multiply_experts(const ExpertProduct& product, ExpertTiling tiling,
-                             cudaStream_t stream);
-inline cudaError_t multiply_experts(const ExpertProduct& product, cudaStream_t stream) {
-  return multiply_experts(product, best_tiling(product), stream);
+cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tiling,
+                                cudaStream_t stream);
+inline cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, cudaStream_t stream) {
+  return launch_grouped_gemm(gemm, best_tiling(gemm), stream);
 }
 
 }  // namespace troupe

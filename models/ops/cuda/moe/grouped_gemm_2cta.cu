@@ -32,7 +32,7 @@ constexpr int warp_rows = 16;
 constexpr int warp_bytes = warp_rows * row_bytes;  // that a warp's sums pass through
 constexpr int passing_bytes = multiplying / 32 * warp_bytes;
 
-struct Product {
+struct Gemm {
   CUtensorMap weights;
   const bf16* x;
   const std::int32_t* offsets;
@@ -55,9 +55,9 @@ struct Tile {
 /// most tile_rows.
 __device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * tile_rows); }
 
-__device__ TileTable make_table(const Product& product, std::int32_t* memory) {
-  const int columns = product.column_tiles;
-  return make_tile_table(product.offsets, product.experts, memory, [columns](int rows) {
+__device__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
+  const int columns = gemm.column_tiles;
+  return make_tile_table(gemm.offsets, gemm.experts, memory, [columns](int rows) {
     const int shared = shared_tiles(rows);
     const int rest = rows > shared * 2 * tile_rows ? (columns + 1) / 2 : 0;
     return shared * columns + rest;
@@ -88,25 +88,24 @@ struct Places {
 /// What a thread of the fetching group copies of a tile's rows: a unit of every 16th.
 class RowCopies {
  public:
-  __device__ RowCopies(const Product& product, const Tile& tile, int thread,
-                       std::uint32_t stages_at)
-      : product_(product), unit_(thread % units) {
+  __device__ RowCopies(const Gemm& gemm, const Tile& tile, int thread, std::uint32_t stages_at)
+      : gemm_(gemm), unit_(thread % units) {
     const int first = thread / units;
     to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * 16);
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      x_[i] = unit_of_row(product, tile, first + i * rows_at_once, unit_);
+      x_[i] = unit_of_row(gemm, tile, first + i * rows_at_once, unit_);
     }
   }
 
   /// Columns [k, k + tile_k) to a stage.
   __device__ void copy(std::uint32_t k, int stage) const {
-    const bool in_k = k + unit_ * unit_elements < product_.k;
+    const bool in_k = k + unit_ * unit_elements < gemm_.k;
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
       const bool there = in_k && x_[i] != nullptr;
       copy_async(to_ + stage * stage_bytes + i * rows_at_once * row_bytes,
-                 there ? x_[i] + k : product_.x, there);
+                 there ? x_[i] + k : gemm_.x, there);
     }
   }
 
@@ -114,7 +113,7 @@ class RowCopies {
   static constexpr int rows_at_once = group_threads / units;
   static constexpr int copies = tile_rows / rows_at_once;
 
-  const Product& product_;
+  const Gemm& gemm_;
   int unit_;
   std::uint32_t to_;
   const bf16* x_[copies];
@@ -123,39 +122,39 @@ class RowCopies {
 /// Has the copy engine bring a step's columns: of shared ones half to both blocks, the other block
 /// brings the others. By one thread.
 template <bool gated>
-__device__ void copy_columns(const Product& product, const Tile& tile, int block, int k,
-                             std::uint32_t to, std::uint32_t barrier) {
+__device__ void copy_columns(const Gemm& gemm, const Tile& tile, int block, int k, std::uint32_t to,
+                             std::uint32_t barrier) {
   const int column = tile.column * (gated ? box_columns : tile_columns);
   expect_bytes(barrier, 2 * box_bytes);
   if (tile.shared) {
-    copy_box_to_blocks(to + block * box_bytes, &product.weights, k,
+    copy_box_to_blocks(to + block * box_bytes, &gemm.weights, k,
                        gated ? column : column + block * box_columns, gated ? block : 0,
                        tile.expert, 0, barrier, (1 << cluster_blocks) - 1);
     return;
   }
 #pragma unroll
   for (int box = 0; box < 2; ++box) {
-    copy_box(to + box * box_bytes, &product.weights, k, gated ? column : column + box * box_columns,
+    copy_box(to + box * box_bytes, &gemm.weights, k, gated ? column : column + box * box_columns,
              gated ? box : 0, tile.expert, 0, barrier);
   }
 }
 
 /// The fetching group: fills stages as both blocks' products have left them.
 template <bool gated>
-__device__ void fetch_tiles(const Product& product, const TileTable& table, const Places& places,
+__device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Places& places,
                             int k_steps, int block) {
   const int thread = static_cast<int>(threadIdx.x) - multiplying, tiles = table.tiles();
   int stage = 0;
   std::uint32_t odd = 1;  // all stages are empty
   for (int number = blockIdx.x / cluster_blocks; number < tiles;
        number += gridDim.x / cluster_blocks) {
-    const Tile tile = find_tile(table, product.column_tiles, number, block);
-    const RowCopies rows(product, tile, thread, places.stages);
+    const Tile tile = find_tile(table, gemm.column_tiles, number, block);
+    const RowCopies rows(gemm, tile, thread, places.stages);
     for (int step = 0; step < k_steps; ++step) {
       const std::uint32_t full = places.full + 8 * stage;
       wait_for_bytes(places.empty + 8 * stage, odd);
       if (thread == 0) {
-        copy_columns<gated>(product, tile, block, step * tile_k,
+        copy_columns<gated>(gemm, tile, block, step * tile_k,
                             places.stages + stage * stage_bytes + rows_bytes, full);
       }
       rows.copy(step * tile_k, stage);
@@ -180,11 +179,11 @@ __device__ __forceinline__ std::uint32_t round_pair(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Writes a warp's sums, whose places multiply_tiles says: 16 rows, the first of which is `first`
+/// Writes a warp's sums, whose places wgmma says: 16 rows, the first of which is `first`
 /// of the tile; lane r % 16 knows where row r goes. Through shared memory, 64 columns at a time,
 /// so that whole lines of 128 bytes are written.
 template <bool gated>
-__device__ void store_rows(const Product& product, const Tile& tile, int first, int to_row,
+__device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t passing,
                            bf16* out) {
   constexpr int columns = gated ? box_columns : tile_columns, chunk_columns = row_bytes / 2;
@@ -196,15 +195,15 @@ __device__ void store_rows(const Product& product, const Tile& tile, int first, 
 #pragma unroll
     for (int unit = 0; unit < units; unit += 2) {
       const int at = 4 * (units * chunk + unit);
-      std::uint32_t pairs[4];
+      std::uint32_t assignments[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        pairs[i] =
+        assignments[i] =
             round_pair(output_of<gated>(sums, at + 2 * i), output_of<gated>(sums, at + 2 * i + 1));
       }
       const int row = lane % warp_rows;
       store_matrices(passing + row * row_bytes + (((unit + lane / 16) ^ (row % units)) * 16),
-                     pairs);
+                     assignments);
     }
     __syncwarp();
 #pragma unroll
@@ -213,15 +212,15 @@ __device__ void store_rows(const Product& product, const Tile& tile, int first, 
       const int column = begin + chunk * chunk_columns + lane % units * unit_elements;
       const std::size_t to = __shfl_sync(~0U, to_row, row);
       const uint4 unit = load_shared(passing + row * row_bytes + ((lane ^ row) % units * 16));
-      if (first + row < tile.rows && column < product.width) {
-        *reinterpret_cast<uint4*>(out + to * product.width + column) = unit;
+      if (first + row < tile.rows && column < gemm.width) {
+        *reinterpret_cast<uint4*>(out + to * gemm.width + column) = unit;
       }
     }
   }
 }
 /// The same in fp32, as they are: four lanes write 32 bytes.
 template <bool gated>
-__device__ void store_rows(const Product& product, const Tile& tile, int first, int to_row,
+__device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t, float* out) {
   constexpr int columns = gated ? box_columns : tile_columns;
   const int lane = threadIdx.x % 32;
@@ -233,9 +232,9 @@ __device__ void store_rows(const Product& product, const Tile& tile, int first, 
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j) {
       const int column = tile.column * columns + 8 * j + lane % 4 * 2;
-      if (column >= product.width) break;
+      if (column >= gemm.width) break;
       const int at = 4 * j + 2 * half;
-      *reinterpret_cast<float2*>(out + to * product.width + column) =
+      *reinterpret_cast<float2*>(out + to * gemm.width + column) =
           make_float2(output_of<gated>(sums, at), output_of<gated>(sums, at + 1));
     }
   }
@@ -243,14 +242,14 @@ __device__ void store_rows(const Product& product, const Tile& tile, int first, 
 
 /// A multiplying group: each tile's products and their way out.
 template <bool gated, class Out>
-__device__ void multiply_and_store(const Product& product, const TileTable& table,
-                                   const Places& places, int k_steps, int block, Out* out) {
+__device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, const Places& places,
+                                   int k_steps, int block, Out* out) {
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
   const int lane = threadIdx.x % 32, first = warp * warp_rows;
   const int tiles = table.tiles(), stride = gridDim.x / cluster_blocks;
   const auto row_to = [&](const Tile& tile) {
     const int row = first + lane % warp_rows, sorted = tile.row + row;
-    return product.scatter && row < tile.rows ? product.source[sorted] : sorted;
+    return gemm.scatter && row < tile.rows ? gemm.source[sorted] : sorted;
   };
   const auto release = [&](int stage) {
     if (lane < cluster_blocks) arrive_in_block(places.empty + 8 * stage, lane);
@@ -259,11 +258,11 @@ __device__ void multiply_and_store(const Product& product, const TileTable& tabl
   std::uint32_t odd = 0;
   Tile tile{};
   if (number < tiles) {
-    tile = find_tile(table, product.column_tiles, number, block);
+    tile = find_tile(table, gemm.column_tiles, number, block);
     to_row = row_to(tile);
   }
   while (number < tiles) {
-    const bool works = group * group_rows < tile.rows && tile.column < product.column_tiles;
+    const bool works = group * group_rows < tile.rows && tile.column < gemm.column_tiles;
     float sums[tile_columns / 2];
     int before = -1;
     for (int step = 0; step < k_steps; ++step) {
@@ -277,7 +276,7 @@ __device__ void multiply_and_store(const Product& product, const TileTable& tabl
         open_products();
 #pragma unroll
         for (int i = 0; i < tile_k / 16; ++i) {
-          multiply_tiles(left + 2 * i, right + 2 * i, step > 0 || i > 0, sums);
+          wgmma(left + 2 * i, right + 2 * i, step > 0 || i > 0, sums);
         }
         close_products();
       }
@@ -294,21 +293,21 @@ __device__ void multiply_and_store(const Product& product, const TileTable& tabl
     const int own_to = to_row;
     number += stride;
     if (number < tiles) {  // looked up while products run
-      tile = find_tile(table, product.column_tiles, number, block);
+      tile = find_tile(table, gemm.column_tiles, number, block);
       to_row = row_to(tile);
     }
     wait_for_products<0>();
     release(before);
     pin(sums);
     if (works) {
-      store_rows<gated>(product, own, first, own_to, sums, places.passing + warp * warp_bytes, out);
+      store_rows<gated>(gemm, own, first, own_to, sums, places.passing + warp * warp_bytes, out);
     }
   }
 }
 
 template <bool gated, class Out>
 __global__ void __launch_bounds__(threads, 1)
-    multiply_in_clusters(const __grid_constant__ Product product, Out* out) {
+    grouped_gemm_2cta_kernel(const __grid_constant__ Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ std::uint64_t full[stages], empty[stages];
@@ -325,16 +324,16 @@ __global__ void __launch_bounds__(threads, 1)
   }
   begin_early_kernel();
   const TileTable table = make_table(
-      product, reinterpret_cast<std::int32_t*>(shared + (places.passing - begin) + passing_bytes));
+      gemm, reinterpret_cast<std::int32_t*>(shared + (places.passing - begin) + passing_bytes));
   meet_in_cluster();  // the other's barriers are there
-  const int k_steps = static_cast<int>((product.k + tile_k - 1) / tile_k);
+  const int k_steps = static_cast<int>((gemm.k + tile_k - 1) / tile_k);
   const int block = block_of_cluster();
   if (threadIdx.x >= multiplying) {
     leave_registers<fetching_registers>();
-    fetch_tiles<gated>(product, table, places, k_steps, block);
+    fetch_tiles<gated>(gemm, table, places, k_steps, block);
   } else {
     take_registers<multiplying_registers>();
-    multiply_and_store<gated>(product, table, places, k_steps, block, out);
+    multiply_and_store<gated>(gemm, table, places, k_steps, block, out);
   }
   __syncwarp();
   meet_in_cluster();  // none ends while the other writes to its shared memory
@@ -342,7 +341,7 @@ __global__ void __launch_bounds__(threads, 1)
 }
 
 template <bool gated, class Out>
-cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
+cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
   const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
   const auto experts = static_cast<std::uint64_t>(wanted.experts);
   const std::uint64_t width = gated ? n / 2 : n;
@@ -350,19 +349,19 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
                             {k, width, n / width, experts, 1},
                             {k, width * k, n * k, experts * n * k},
                             {tile_k, box_columns, 1, 1, 1}};
-  Product product{};
-  if (!make_tensor_map(weights, product.weights)) return cudaErrorInvalidValue;
-  product.x = static_cast<const bf16*>(wanted.x);
-  product.offsets = wanted.offsets;
-  product.source = wanted.source;
-  product.k = static_cast<std::uint32_t>(k);
-  product.top_k = static_cast<std::uint32_t>(wanted.top_k);
-  product.experts = static_cast<int>(experts);
-  product.width = static_cast<int>(width);
-  product.column_tiles = static_cast<int>(blocks_of(wanted.n, tile_columns));
-  product.gather = wanted.gather;
-  product.scatter = wanted.scatter;
-  auto* const kernel = multiply_in_clusters<gated, Out>;
+  Gemm gemm{};
+  if (!make_tensor_map(weights, gemm.weights)) return cudaErrorInvalidValue;
+  gemm.x = static_cast<const bf16*>(wanted.x);
+  gemm.offsets = wanted.offsets;
+  gemm.source = wanted.source;
+  gemm.k = static_cast<std::uint32_t>(k);
+  gemm.top_k = static_cast<std::uint32_t>(wanted.top_k);
+  gemm.experts = static_cast<int>(experts);
+  gemm.width = static_cast<int>(width);
+  gemm.column_tiles = static_cast<int>(blocks_of(wanted.n, tile_columns));
+  gemm.gather = wanted.gather;
+  gemm.scatter = wanted.scatter;
+  auto* const kernel = grouped_gemm_2cta_kernel<gated, Out>;
   const std::size_t shared =
       alignment + stages * stage_bytes + passing_bytes + tile_table_bytes(wanted.experts);
   const cudaError_t allowed = cudaFuncSetAttribute(
@@ -370,7 +369,7 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
   if (allowed != cudaSuccess) return allowed;
   const auto clusters = static_cast<unsigned>(multiprocessors() / cluster_blocks);
   return launch_early_as(dim3(cluster_blocks), kernel,
-                         {dim3(clusters * cluster_blocks), threads, shared}, stream, product,
+                         {dim3(clusters * cluster_blocks), threads, shared}, stream, gemm,
                          static_cast<Out*>(wanted.out));
 }
 
@@ -379,10 +378,10 @@ cudaError_t launch(const ExpertProduct& wanted, cudaStream_t stream) {
 
 using namespace cuda;
 
-cudaError_t multiply_experts_in_clusters(const ExpertProduct& product, cudaStream_t stream) {
-  if (product.gated) return launch<true, bf16>(product, stream);
-  if (product.out_dtype == DType::bf16) return launch<false, bf16>(product, stream);
-  return launch<false, float>(product, stream);
+cudaError_t launch_grouped_gemm_2cta(const GroupedGemm& gemm, cudaStream_t stream) {
+  if (gemm.gated) return launch<true, bf16>(gemm, stream);
+  if (gemm.out_dtype == DType::bf16) return launch<false, bf16>(gemm, stream);
+  return launch<false, float>(gemm, stream);
 }
 
 }  // namespace troupe

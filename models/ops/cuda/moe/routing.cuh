@@ -8,8 +8,8 @@
 namespace troupe::cuda {
 
 constexpr int warp = 32;
-constexpr int max_few_tokens = 32;         // that are routed and sorted by one block
-constexpr float lowest_choice = -1.0e38F;  // below every value to choose by
+constexpr int max_small_batch_tokens = 32;  // that are routed and sorted by one block
+constexpr float lowest_choice = -1.0e38F;   // below every value to choose by
 
 struct Routing {
   int experts, top_k, groups, top_groups;
@@ -94,7 +94,7 @@ __device__ Choice route_in_registers(const float* row, const float* bias, const 
 }
 
 /// Where a few tokens' choices go.
-struct FewChoices {
+struct SmallBatchChoices {
   std::int32_t* ids;
   float* weights;
   std::int64_t first_expert;
@@ -104,12 +104,12 @@ struct FewChoices {
   std::int64_t* counts;
 };
 
-/// Ops::choose_experts, by one block with a warp for each token at least: a warp routes a token;
-/// then each thread counts, for an expert or for a pair, the pairs that come before it.
+/// Ops::route_and_permute, by one block with a warp for each token at least: a warp routes a token;
+/// then each thread counts, for an expert or for a pair, the assignments that come before it.
 template <int per_lane>
 __device__ void choose_in_block(const float* logits, const float* bias, const Routing& routing,
-                                int tokens, const FewChoices& to) {
-  __shared__ int chosen[max_few_tokens * warp];
+                                int tokens, const SmallBatchChoices& to) {
+  __shared__ int chosen[max_small_batch_tokens * warp];
   const int token = threadIdx.x / warp, lane = threadIdx.x % warp;
   if (token < tokens) {
     const Choice choice =
@@ -123,10 +123,10 @@ __device__ void choose_in_block(const float* logits, const float* bias, const Ro
     }
   }
   __syncthreads();
-  const int pairs = tokens * routing.top_k;
+  const int assignments = tokens * routing.top_k;
   for (int e = threadIdx.x; e <= to.experts; e += blockDim.x) {
     int before = 0, own = 0;
-    for (int p = 0; p < pairs; ++p) {
+    for (int p = 0; p < assignments; ++p) {
       before += chosen[p] < e ? 1 : 0;
       own += chosen[p] == e ? 1 : 0;
     }
@@ -137,11 +137,11 @@ __device__ void choose_in_block(const float* logits, const float* bias, const Ro
                 static_cast<unsigned long long>(own));
     }
   }
-  for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+  for (int pair = threadIdx.x; pair < assignments; pair += blockDim.x) {
     const int expert = chosen[pair];
     if (expert == to.experts) continue;
     int before = 0;
-    for (int p = 0; p < pairs; ++p) {
+    for (int p = 0; p < assignments; ++p) {
       before += chosen[p] < expert || (chosen[p] == expert && p < pair) ? 1 : 0;
     }
     to.source[before] = pair;

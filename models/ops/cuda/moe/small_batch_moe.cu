@@ -12,7 +12,7 @@ namespace {
 
 constexpr int warps = 8, threads = warps * 32;
 constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
-constexpr int most_pairs = 64;
+constexpr int max_assignments = 64;
 constexpr int multiprocessors = 132;  // of H100 and H200
 
 /// One slab of a row of 2,048 is a warp's whole part of it.
@@ -26,16 +26,16 @@ using DownSlabs = SlabQueue<256, down_stages>;
 /// What a block keeps of a pass's choices. Rows are those of `activated`: sorted ones, or with one
 /// token its choices in their order.
 struct Plan {
-  int expert_at[most_pairs];    // whose first row this is, or -1
-  int rows_at[most_pairs];      // that it has then
-  int first_of[most_pairs];     // the first row of a row's expert
-  int row_of_pair[most_pairs];  // or -1: the expert is elsewhere
-  int firsts[most_pairs];       // the rows that are an expert's first
-  int active;                   // experts that have rows
-  float weights[most_pairs];
+  int expert_at[max_assignments];          // whose first row this is, or -1
+  int rows_at[max_assignments];            // that it has then
+  int first_of[max_assignments];           // the first row of a row's expert
+  int row_of_assignment[max_assignments];  // or -1: the expert is elsewhere
+  int firsts[max_assignments];             // the rows that are an expert's first
+  int active;                              // experts that have rows
+  float weights[max_assignments];
 
   /// By all threads; ends with a barrier.
-  __device__ void make(const FewExperts& call) {
+  __device__ void make(const SmallBatchMoe& call) {
     if (call.tokens > 1) {
       make_of_tokens(call);
     } else if (threadIdx.x < 32) {
@@ -46,15 +46,15 @@ struct Plan {
 
  private:
   /// Of one token: each choice is a row, and nothing needs to be sorted. By a warp.
-  __device__ void make_of_token(const FewExperts& call) {
-    for (int pair = threadIdx.x; pair < most_pairs; pair += 32) {
+  __device__ void make_of_token(const SmallBatchMoe& call) {
+    for (int pair = threadIdx.x; pair < max_assignments; pair += 32) {
       const bool chosen = pair < call.top_k;
       const std::int64_t expert = chosen ? call.ids[pair] - call.first_expert : -1;
       const bool here = expert >= 0 && expert < call.experts;
       expert_at[pair] = here ? static_cast<int>(expert) : -1;
       rows_at[pair] = 1;
       first_of[pair] = pair;
-      row_of_pair[pair] = here ? pair : -1;
+      row_of_assignment[pair] = here ? pair : -1;
       if (chosen) weights[pair] = call.weights[pair];
     }
     __syncwarp();
@@ -63,7 +63,7 @@ struct Plan {
   /// By a warp.
   __device__ void list_firsts() {
     int listed = 0;
-    for (int row = threadIdx.x; row < most_pairs; row += 32) {
+    for (int row = threadIdx.x; row < max_assignments; row += 32) {
       const bool first = expert_at[row] >= 0;
       const unsigned all = __ballot_sync(~0U, first), before = all & ((1U << threadIdx.x) - 1);
       if (first) firsts[listed + __popc(before)] = row;
@@ -72,18 +72,18 @@ struct Plan {
     if (threadIdx.x == 0) active = listed;
   }
   /// By all threads.
-  __device__ void make_of_tokens(const FewExperts& call) {
-    const int pairs = static_cast<int>(call.tokens * call.top_k);
+  __device__ void make_of_tokens(const SmallBatchMoe& call) {
+    const int assignments = static_cast<int>(call.tokens * call.top_k);
     const int own = threadIdx.x;
     // What is read comes at once.
     const int valid = call.offsets[call.experts];
     const int begin = own < call.experts ? call.offsets[own] : 0;
     const int end = own < call.experts ? call.offsets[own + 1] : 0;
-    const int pair = own < pairs ? call.source[own] : 0;
-    if (own < pairs) weights[own] = call.weights[own];
-    if (own < most_pairs) {
+    const int pair = own < assignments ? call.source[own] : 0;
+    if (own < assignments) weights[own] = call.weights[own];
+    if (own < max_assignments) {
       expert_at[own] = -1;
-      row_of_pair[own] = -1;
+      row_of_assignment[own] = -1;
     }
     __syncthreads();
     const auto note = [&](int expert, int from, int to) {
@@ -96,7 +96,7 @@ struct Plan {
     for (int e = own + threads; e < call.experts; e += threads) {
       note(e, call.offsets[e], call.offsets[e + 1]);
     }
-    if (own < valid) row_of_pair[pair] = own;
+    if (own < valid) row_of_assignment[pair] = own;
     __syncthreads();
     if (own < 32) list_firsts();
   }
@@ -105,8 +105,8 @@ struct Plan {
 
 /// Blocks take every gridDim.x-th tile of 8 gates with their ups, of all chosen experts.
 __global__ void __launch_bounds__(threads, gate_blocks)
-    gate_few_rows(const __grid_constant__ CUtensorMap gate_up,
-                  const __grid_constant__ FewExperts call) {
+    gate_skinny_rows(const __grid_constant__ CUtensorMap gate_up,
+                     const __grid_constant__ SmallBatchMoe call) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ std::uint64_t barriers[warps][gate_stages];
@@ -181,13 +181,13 @@ __global__ void __launch_bounds__(threads, gate_blocks)
 
 #if __CUDA_ARCH__ >= 900
 /// A column of what a token's experts made of it, by their weights, in the order of choice. `parts`
-/// [pairs][16][tokens], by an expert's first row.
+/// [assignments][16][tokens], by an expert's first row.
 __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* parts, int tokens,
                                               int top_k, int token, int column) {
   float sum = 0.0F;
   bool first = true;
   for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
-    const int of = plan.row_of_pair[pair];
+    const int of = plan.row_of_assignment[pair];
     if (of < 0) continue;
     const int of_expert = plan.first_of[of];
     const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
@@ -199,12 +199,12 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
 #endif
 
 /// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched behind
-/// gate_few_rows alone: what that kernel waited for is there when this one begins, so weights are
-/// on their way before the gates are through.
+/// gate_skinny_rows alone: what that kernel waited for is there when this one begins, so weights
+/// are on their way before the gates are through.
 template <class Out>
 __global__ void __launch_bounds__(threads, 1)
-    add_few_rows(const __grid_constant__ CUtensorMap down, const __grid_constant__ FewExperts call,
-                 Out* out) {
+    add_few_rows(const __grid_constant__ CUtensorMap down,
+                 const __grid_constant__ SmallBatchMoe call, Out* out) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ std::uint64_t barriers[warps][down_stages];
@@ -294,13 +294,13 @@ cudaError_t allow(const void* kernel, int shared) {
 
 using namespace cuda;
 
-bool few_experts_fit(const FewExperts& call) {
+bool small_batch_moe_fits(const SmallBatchMoe& call) {
   return TROUPE_HOPPER != 0 && call.tokens <= max_tokens &&
-         call.tokens * call.top_k <= most_pairs && call.hidden % slab_rows == 0 &&
+         call.tokens * call.top_k <= max_assignments && call.hidden % slab_rows == 0 &&
          call.inner % 8 == 0;
 }
 
-cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream) {
+cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream) {
   CUtensorMap gate_up, down;
   if (!map_tiles(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
                  GateSlabs::columns, gate_up) ||
@@ -308,18 +308,18 @@ cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream) {
                  DownSlabs::columns, down)) {
     return cudaErrorNotSupported;
   }
-  const std::int64_t pairs = call.tokens * call.top_k;
+  const std::int64_t assignments = call.tokens * call.top_k;
   const int gate_bytes = warps * GateSlabs::bytes + TileSums<warps>::bytes(call.tokens);
-  cudaError_t error = allow(reinterpret_cast<const void*>(gate_few_rows), gate_bytes);
+  cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows), gate_bytes);
   if (error != cudaSuccess) return error;
-  const unsigned gate_grid = std::min(blocks_of(pairs * call.inner, slab_rows / 2),
+  const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, slab_rows / 2),
                                       static_cast<unsigned>(gate_blocks * multiprocessors));
-  error =
-      launch_early(gate_few_rows, {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)},
-                   stream, gate_up, call);
+  error = launch_early(gate_skinny_rows,
+                       {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
+                       gate_up, call);
   if (error != cudaSuccess) return error;
-  const auto down_bytes =
-      static_cast<int>(warps * DownSlabs::bytes + pairs * slab_rows * call.tokens * sizeof(float));
+  const auto down_bytes = static_cast<int>(warps * DownSlabs::bytes +
+                                           assignments * slab_rows * call.tokens * sizeof(float));
   with_type(call.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
     error = allow(reinterpret_cast<const void*>(add_few_rows<Out>), down_bytes);

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// The experts of a few tokens (Ops::expert_mlp), bf16, accumulated in fp32: bound by the weights'
 /// bytes, each of which is read once. All pointers are device memory, tensors aligned to 16 bytes.
-struct FewExperts {
+struct SmallBatchMoe {
   const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16
   const void* down = nullptr;             ///< [experts, hidden, inner] bf16
   const void* x = nullptr;                ///< [tokens, hidden] bf16
@@ -25,14 +25,14 @@ struct FewExperts {
   std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
 };
 
-/// Whether run_few_experts computes it: at most 8 tokens with 64 choices, hidden a multiple of 16
-/// and inner of 8, and this build is for Hopper.
-bool few_experts_fit(const FewExperts& call);
+/// Whether launch_small_batch_moe computes it: at most 8 tokens with 64 choices, hidden a multiple
+/// of 16 and inner of 8, and this build is for Hopper.
+bool small_batch_moe_fits(const SmallBatchMoe& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
 /// weighted sum in the order of choice. A token's row is a function of its own input and choices,
 /// in bits: chains over hidden, whose silu(gate) * up is rounded to bf16, then over inner for each
 /// expert, none rounded before the sum.
-cudaError_t run_few_experts(const FewExperts& call, cudaStream_t stream);
+cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream);
 
 }  // namespace troupe

@@ -18,7 +18,7 @@ constexpr int max_experts = max_blocks * tile_experts;
 /// One cluster of blocks: each has the logits of 16 experts, which it gives to the first; that one
 /// chooses.
 template <int chunks>
-__global__ void __launch_bounds__(threads) route_few(FewRouter call, FewChoices to) {
+__global__ void __launch_bounds__(threads) route_few(SmallBatchRouter call, SmallBatchChoices to) {
   constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
   __shared__ float parts[warps][tile_experts][max_tokens];
   __shared__ float logits[max_tokens * max_experts];
@@ -69,13 +69,14 @@ __global__ void __launch_bounds__(threads) route_few(FewRouter call, FewChoices 
 
 using namespace cuda;
 
-bool few_router_fits(const FewRouter& call) {
+bool small_batch_router_fits(const SmallBatchRouter& call) {
   return TROUPE_HOPPER != 0 && call.tokens >= 1 && call.tokens <= max_tokens &&
          call.hidden % 8 == 0 && call.routing.experts <= max_experts && call.routing.groups == 1 &&
          call.routing.top_k <= warp;
 }
 
-cudaError_t run_few_router(const FewRouter& call, const FewChoices& to, cudaStream_t stream) {
+cudaError_t launch_small_batch_router(const SmallBatchRouter& call, const SmallBatchChoices& to,
+                                      cudaStream_t stream) {
   const unsigned blocks = blocks_of(call.routing.experts, tile_experts);
   const auto kernel = call.hidden >= 8 * chunk * warps ? route_few<8> : route_few<4>;
   return launch_cluster_early(kernel, {dim3(blocks), threads}, stream, call, to);

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// The router of a few tokens (Ops::route_tokens), bf16. All pointers are device memory, tensors
 /// aligned to 16 bytes.
-struct FewRouter {
+struct SmallBatchRouter {
   const void* weight = nullptr;  ///< [experts, hidden] bf16
   const void* x = nullptr;       ///< [tokens, hidden] bf16
   const float* bias = nullptr;   ///< [experts], or null
@@ -18,11 +18,12 @@ struct FewRouter {
   cuda::Routing routing{};
 };
 
-/// Whether run_few_router does it: at most 8 tokens and 128 experts in one group, hidden a multiple
-/// of 8, and this build is for Hopper.
-bool few_router_fits(const FewRouter& call);
+/// Whether launch_small_batch_router does it: at most 8 tokens and 128 experts in one group, hidden
+/// a multiple of 8, and this build is for Hopper.
+bool small_batch_router_fits(const SmallBatchRouter& call);
 
 /// Enqueues the product with the router's matrix, the choice and the sorting, as one kernel.
-cudaError_t run_few_router(const FewRouter& call, const cuda::FewChoices& to, cudaStream_t stream);
+cudaError_t launch_small_batch_router(const SmallBatchRouter& call,
+                                      const cuda::SmallBatchChoices& to, cudaStream_t stream);
 
 }  // namespace troupe

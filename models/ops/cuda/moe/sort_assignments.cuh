@@ -1,4 +1,4 @@
-// Sorting pairs of a token and one of its experts by expert, in one cluster of blocks.
+// Sorting assignments of a token and one of its experts by expert, in one cluster of blocks.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ struct FilledRows {
   std::int64_t each;
   std::int64_t begin[max_parts + 1];
 
-  __device__ FilledRows(const std::int32_t* filled, int parts, std::int64_t rows_each)
+  __device__ FilledRows(const std::int32_t* received_counts, int parts, std::int64_t rows_each)
       : each(rows_each) {
     begin[0] = 0;
 #pragma unroll
-    for (int p = 0; p < max_parts; ++p) begin[p + 1] = begin[p] + (p < parts ? filled[p] : 0);
+    for (int p = 0; p < max_parts; ++p)
+      begin[p + 1] = begin[p] + (p < parts ? received_counts[p] : 0);
   }
   __device__ std::int64_t count() const { return begin[max_parts]; }
   /// Of the row-th of all.
@@ -60,7 +61,7 @@ struct Sorting {
   }
 };
 
-/// A cluster's pairs of an expert: of the blocks before this one, and of all.
+/// A cluster's assignments of an expert: of the blocks before this one, and of all.
 struct ExpertTotals {
   std::int32_t before = 0, all = 0;
 
@@ -76,9 +77,9 @@ struct ExpertTotals {
 
 constexpr int ids_at_once = 8;  // that a thread reads: one would wait for memory as long as all
 
-/// Writes a warp's pairs, those of tokens [begin, end), to their places: a lane has a token, whose
-/// experts are all different, and bits tell which lanes before it have an expert too. `first`
-/// [experts]: where the warp's pairs of an expert begin; `bits` [experts]: zeros.
+/// Writes a warp's assignments, those of tokens [begin, end), to their places: a lane has a token,
+/// whose experts are all different, and bits tell which lanes before it have an expert too. `first`
+/// [experts]: where the warp's assignments of an expert begin; `bits` [experts]: zeros.
 template <class Rows>
 __device__ void place_pairs(const Sorting& sorting, const Rows& rows, std::int64_t begin,
                             std::int64_t end, std::int32_t* first, std::uint32_t* bits) {
@@ -114,10 +115,10 @@ __device__ void place_pairs(const Sorting& sorting, const Rows& rows, std::int64
   }
 }
 
-/// By all threads of a cluster's blocks, of whole warps: keeps the order of an expert's pairs. Each
-/// warp counts the experts of its share of the tokens, which gives places to each warp's first
-/// rows. `places`: shared memory for places and bits [warps, experts], totals [experts], offsets
-/// [experts + 1].
+/// By all threads of a cluster's blocks, of whole warps: keeps the order of an expert's
+/// assignments. Each warp counts the experts of its share of the tokens, which gives places to each
+/// warp's first rows. `places`: shared memory for places and bits [warps, experts], totals
+/// [experts], offsets [experts + 1].
 template <class Rows>
 __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::int32_t* places) {
   constexpr int warp = 32;
@@ -181,14 +182,15 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   place_pairs(sorting, rows, begin, end, mine, bits);
 }
 
-constexpr int batch_warps = 32;      // of a block, a token each
-constexpr int max_turns = 4;         // of a warp
-constexpr int most_pair_lanes = 32;  // choices of a token, a lane each
+constexpr int batch_warps = 32;           // of a block, a token each
+constexpr int max_turns = 4;              // of a warp
+constexpr int max_assignment_lanes = 32;  // choices of a token, a lane each
 
 /// sort_in_cluster for a decode batch: at most max_turns * batch_warps tokens of each block, which
-/// has batch_warps warps, with at most most_pair_lanes choices. Bits tell which of a block's tokens
-/// have an expert; how many before one have it is its pair's place among the block's. Each id is
-/// read once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets [experts
+/// has batch_warps warps, with at most max_assignment_lanes choices. Bits tell which of a block's
+/// tokens have an expert; how many before one have it is its pair's place among the block's. Each
+/// id is read once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets
+/// [experts
 /// + 1].
 __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens, int turns,
                                              std::uint32_t* memory) {

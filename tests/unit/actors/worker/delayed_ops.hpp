@@ -79,28 +79,29 @@ class DelayedOps final : public CpuOps {
   std::size_t chosen_taken() const { return chosen_taken_; }
   std::size_t replayed() const { return replayed_; }
 
-  Mark mark() override { return done_ + enqueued_.size(); }
-  bool is_reached(Mark mark) override { return done_ >= mark; }
-  Result<void> wait(Mark mark) override {
-    while (done_ < mark) carry_out_next();
+  DeviceEvent record_event() override { return done_ + enqueued_.size(); }
+  bool query(DeviceEvent event) override { return done_ >= event; }
+  Result<void> wait(DeviceEvent event) override {
+    while (done_ < event) carry_out_next();
     return {};
   }
-  Result<void> synchronize() override { return wait(mark()); }
+  Result<void> synchronize() override { return wait(record_event()); }
 
-  bool can_record(const AttentionShape& /*shape*/, DType /*stored*/) const override {
+  bool supports_graph(const AttentionShape& /*shape*/, DType /*stored*/) const override {
     return options_.records;
   }
-  Result<std::unique_ptr<Recording>> record(const std::function<Result<void>()>& enqueue) override {
-    auto recording = std::make_unique<Recorded>();
-    recorded_ = &recording->operations;
+  Result<std::unique_ptr<CapturedGraph>> capture(
+      const std::function<Result<void>()>& enqueue) override {
+    auto graph = std::make_unique<Recorded>();
+    recorded_ = &graph->operations;
     const Result<void> done = enqueue();
     recorded_ = nullptr;
     TROUPE_CHECK(done);
-    return std::unique_ptr<Recording>(std::move(recording));
+    return std::unique_ptr<CapturedGraph>(std::move(graph));
   }
-  void replay(const Recording& recording) override {
+  void replay(const CapturedGraph& graph) override {
     ++replayed_;
-    for (const auto& operation : static_cast<const Recorded&>(recording).operations) {
+    for (const auto& operation : static_cast<const Recorded&>(graph).operations) {
       enqueue(operation);
     }
   }
@@ -181,9 +182,9 @@ class DelayedOps final : public CpuOps {
   void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override {
     enqueue([=, this] { CpuOps::gather_rows(x, rows, out); });
   }
-  void take_chosen(const Tensor& chosen, const Tensor& ids) override {
+  void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) override {
     ++chosen_taken_;
-    enqueue([=, this] { CpuOps::take_chosen(chosen, ids); });
+    enqueue([=, this] { CpuOps::resolve_sampled_ids(chosen, ids); });
   }
 
   bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
@@ -245,7 +246,7 @@ class DelayedOps final : public CpuOps {
     std::vector<std::function<void()>> copies_;
   };
 
-  struct Recorded final : Recording {
+  struct Recorded final : CapturedGraph {
     std::vector<std::function<void()>> operations;
   };
 
@@ -258,7 +259,7 @@ class DelayedOps final : public CpuOps {
     AttentionBatch get() const {
       AttentionBatch batch = batch_;
       batch.sequences = sequences_;
-      if (batch.recorded) {
+      if (batch.graph_captured) {
         batch.sequences = {static_cast<const SequenceSpan*>(batch.spans.data()),
                            static_cast<std::size_t>(batch.spans[0])};
       }
@@ -333,7 +334,7 @@ class DelayedOps final : public CpuOps {
 
   DelayedOptions options_;
   std::deque<std::function<void()>> enqueued_;
-  Mark done_ = 0;
+  DeviceEvent done_ = 0;
   std::vector<std::function<void()>>* recorded_ = nullptr;
   std::size_t downloaded_bytes_ = 0;
   std::size_t chosen_taken_ = 0;

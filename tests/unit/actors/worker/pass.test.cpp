@@ -59,7 +59,7 @@ TEST_F(Passes, upload_rows_slots_tables_and_spans) {
   EXPECT_THAT(values(attention.kv_slots), ElementsAre(7 * 16 + 15, 3 * 16, 5 * 16));
   EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 5));
   EXPECT_THAT(values(attention.spans), ElementsAre(0, 2, 15, 0, 2, 1, 0, 2));
-  EXPECT_FALSE(batch.recorded);
+  EXPECT_FALSE(batch.graph_captured);
 }
 
 TEST_F(Passes, of_single_rows_are_padded_to_a_length_and_lie_where_others_of_it_lie) {
@@ -67,8 +67,8 @@ TEST_F(Passes, of_single_rows_are_padded_to_a_length_and_lie_where_others_of_it_
   for (std::int32_t s = 0; s < 3; ++s) add(pass, s, s, 50 + s);
   pass.pad_for_recording(trash);
   const ForwardBatch batch = *pass.upload();
-  EXPECT_TRUE(batch.recorded);
-  EXPECT_TRUE(batch.attention[0].recorded);
+  EXPECT_TRUE(batch.graph_captured);
+  EXPECT_TRUE(batch.attention[0].graph_captured);
   EXPECT_THAT(values(batch.token_ids), ElementsAre(50, 51, 52, 50));
   EXPECT_THAT(values(batch.attention[0].kv_slots), ElementsAre(0, 17, 34, trash * 16));
   EXPECT_THAT(values(batch.head_rows), ElementsAre(0, 1, 2, 3));
@@ -92,13 +92,13 @@ TEST_F(Passes, are_not_padded_where_a_sequence_has_several_rows_or_no_room_is_le
   mixed.add_row(tables, 2, 1, true);
   mixed.pad_for_recording(trash);
   EXPECT_EQ(mixed.rows(), 2);
-  EXPECT_FALSE(mixed.upload()->recorded);
+  EXPECT_FALSE(mixed.upload()->graph_captured);
 
   Pass full = make_pass(3);
   for (std::int32_t s = 0; s < 3; ++s) add(full, s, 0, s);
   full.pad_for_recording(trash);
   EXPECT_EQ(full.rows(), 3);
-  EXPECT_FALSE(full.upload()->recorded);
+  EXPECT_FALSE(full.upload()->graph_captured);
 }
 
 TEST_F(Passes, tell_whether_tokens_are_awaited) {
@@ -111,7 +111,7 @@ TEST_F(Passes, tell_whether_tokens_are_awaited) {
   const std::vector<std::int32_t> chosen = {9};
   const HostTensor ids(DType::i32, {1});
   ids->as<std::int32_t>()[0] = chosen[0];
-  ops_->take_chosen(ids, batch.token_ids);
+  ops_->resolve_sampled_ids(ids, batch.token_ids);
   EXPECT_THAT(values(batch.token_ids), ElementsAre(7, 9));
   pass.clear();
   EXPECT_FALSE(pass.awaits_tokens());
@@ -120,11 +120,11 @@ TEST_F(Passes, tell_whether_tokens_are_awaited) {
 TEST(RecordedRows, are_a_few_lengths_not_much_longer) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t rows = 1; rows <= 1024; ++rows) {
-    const std::int64_t recorded = recorded_rows(rows);
-    ASSERT_GE(recorded, rows);
-    ASSERT_LE(recorded, 2 * rows) << rows;
-    ASSERT_EQ(recorded_rows(recorded), recorded) << rows;
-    if (lengths.empty() || lengths.back() != recorded) lengths.push_back(recorded);
+    const std::int64_t graph_captured = graph_rows(rows);
+    ASSERT_GE(graph_captured, rows);
+    ASSERT_LE(graph_captured, 2 * rows) << rows;
+    ASSERT_EQ(graph_rows(graph_captured), graph_captured) << rows;
+    if (lengths.empty() || lengths.back() != graph_captured) lengths.push_back(graph_captured);
   }
   EXPECT_LE(lengths.size(), 24U);
 }

@@ -84,15 +84,15 @@ TEST(Collectives, a_sum_and_norm_wants_its_rows_of_the_residual_stream_and_a_wei
   const HostTensor rows(DType::bf16, {5, 8});
   const HostTensor share(DType::bf16, {2, 8});
   const HostTensor weight(DType::f32, {8});
-  SumAndNorm sum{.partial = rows, .residual = rows, .weight = weight, .normed = rows};
-  EXPECT_TRUE(check_sum_and_norm(sum, 2, 3).ok());
+  AllReduceRmsNorm sum{.partial = rows, .residual = rows, .weight = weight, .normed = rows};
+  EXPECT_TRUE(check_all_reduce_rms_norm(sum, 2, 3).ok());
   sum.residual = share;
-  EXPECT_EQ(code_of(check_sum_and_norm(sum, 2, 3)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(check_all_reduce_rms_norm(sum, 2, 3)), ErrorCode::invalid_argument);
   sum.divided = true;  // shares of 2, 2 and 1 rows
-  EXPECT_TRUE(check_sum_and_norm(sum, 0, 3).ok());
-  EXPECT_TRUE(check_sum_and_norm(sum, 2, 3).ok());
+  EXPECT_TRUE(check_all_reduce_rms_norm(sum, 0, 3).ok());
+  EXPECT_TRUE(check_all_reduce_rms_norm(sum, 2, 3).ok());
   sum.weight = weight->rows(0, 7);
-  EXPECT_EQ(code_of(check_sum_and_norm(sum, 0, 3)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(check_all_reduce_rms_norm(sum, 0, 3)), ErrorCode::invalid_argument);
 }
 
 // Seven rows over three ranks are 3, 3 and 1; eleven columns in parts of four leave one out.

@@ -124,10 +124,10 @@ void compute(const ExpertExchange& exchange, int rank, const Tensor& received,
 /// One exchange of a rank's tokens; every pair's results must come back from its expert.
 void exchange_and_check(ExpertExchange& exchange, int rank, const Ids& ids) {
   const std::int64_t top_k = exchange.layout().top_k;
-  const auto pairs = static_cast<std::int64_t>(ids.size());
+  const auto assignments = static_cast<std::int64_t>(ids.size());
   const Result<void> planned = exchange.plan(view(ids, top_k));
   ASSERT_TRUE(planned.ok()) << planned.error().message;
-  ASSERT_EQ(exchange.sent_rows(), pairs * exchange.layout().parts);
+  ASSERT_EQ(exchange.sent_rows(), assignments * exchange.layout().parts);
 
   const HostTensor rows(DType::i32, {exchange.sent_rows(), row_width});
   const auto tokens = exchange.sent_tokens().span<std::int32_t>();
@@ -141,14 +141,14 @@ void exchange_and_check(ExpertExchange& exchange, int rank, const Ids& ids) {
   const HostTensor results(DType::i32, {exchange.received_rows(), result_width});
   compute(exchange, rank, received, results);
   const HostTensor returned(DType::i32, {exchange.sent_rows(), result_width});
-  const Result<void> back = exchange.give_back(results, returned);
+  const Result<void> back = exchange.combine(results, returned);
   ASSERT_TRUE(back.ok()) << back.error().message;
 
-  const auto places = exchange.rows_of_pairs().span<std::int32_t>();
-  ASSERT_EQ(static_cast<std::int64_t>(places.size()), pairs);
+  const auto places = exchange.rows_of_assignments().span<std::int32_t>();
+  ASSERT_EQ(static_cast<std::int64_t>(places.size()), assignments);
   for (int part = 0; part < exchange.layout().parts; ++part) {
-    for (std::int64_t pair = 0; pair < pairs; ++pair) {
-      const std::int64_t row = part * pairs + places[static_cast<std::size_t>(pair)];
+    for (std::int64_t pair = 0; pair < assignments; ++pair) {
+      const std::int64_t row = part * assignments + places[static_cast<std::size_t>(pair)];
       const auto found = returned->rows(row, 1).span<std::int32_t>();
       EXPECT_THAT(found, testing::ElementsAre(rank, pair / top_k, ids[pair], part))
           << "rank " << rank << ", pair " << pair << ", part " << part;

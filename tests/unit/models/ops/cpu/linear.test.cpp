@@ -298,9 +298,11 @@ TEST(Permute, keeps_token_order_within_an_expert_and_leaves_out_foreign_experts)
 
 TEST(PermuteFilled, takes_the_first_rows_of_each_part_and_counts_them) {
   auto ops = make_ops();
-  const HostTensor ids = integers({3, 1, 2, 3, 0, 2, 3, 2}, {4, 2}), filled = integers({1, 2}, {2});
+  const HostTensor ids = integers({3, 1, 2, 3, 0, 2, 3, 2}, {4, 2}),
+                   received_counts = integers({1, 2}, {2});
   HostTensor offsets(DType::i32, {3}), source(DType::i32, {8}), counts(DType::i64, {2});
-  for (int i = 0; i < 2; ++i) ops->permute_filled(ids, filled, 2, {offsets, source}, counts);
+  for (int i = 0; i < 2; ++i)
+    ops->permute_received(ids, received_counts, 2, {offsets, source}, counts);
   const auto offset = offsets->span<std::int32_t>();
   EXPECT_EQ(std::vector(offset.begin(), offset.end()), (std::vector<std::int32_t>{0, 2, 4}));
   const auto rows = source->span<std::int32_t>().first(4);

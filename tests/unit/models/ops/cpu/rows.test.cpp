@@ -240,7 +240,7 @@ TEST(JoinColumns, puts_parts_side_by_side_and_leaves_out_what_pads_the_last) {
   Random random(10);
   const HostTensor parts = random.normal({ranks * rows, width});
   const HostTensor out = floats({rows, columns});
-  make_ops(2)->join_columns(parts, out);
+  make_ops(2)->concat_columns(parts, out);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t from = (column / width * rows + row) * width + column % width;

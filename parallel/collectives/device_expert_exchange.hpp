@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// What the ranks of a group exchange. The same on all of them.
-struct RowExchangeLayout {
+struct DeviceExpertExchangeLayout {
   std::int64_t max_rows = 1;       ///< that one rank gives in one exchange
   std::int64_t width = 1;          ///< elements of a row
   std::int64_t top_k = 1;          ///< experts that a row goes to, all different
@@ -19,48 +19,48 @@ struct RowExchangeLayout {
 /// that write into each other's memory. A row goes once to every rank that has any of its experts,
 /// with all its choices, and comes back as the weighted sum of what that rank's experts made of it,
 /// rounded to the rows' dtype; its owner adds these by rank. Who gets how many is known on the
-/// devices alone, so calls only enqueue and can be recorded (Ops::record), by each rank with its
+/// devices alone, so calls only enqueue and can be recorded (Ops::capture), by each rank with its
 /// own number of rows.
 ///
 /// Per exchange, on every rank of the group, with rows or without: dispatch, what the experts do,
-/// give_back. Errors: those of Collectives. One thread at a time.
-class RowExchange {
+/// combine. Errors: those of Collectives. One thread at a time.
+class DeviceExpertExchange {
  public:
-  virtual ~RowExchange() = default;
+  virtual ~DeviceExpertExchange() = default;
 
-  const RowExchangeLayout& layout() const { return layout_; }
-  int ranks() const { return static_cast<int>(filled_.elements()); }
+  const DeviceExpertExchangeLayout& layout() const { return layout_; }
+  int ranks() const { return static_cast<int>(received_counts_.elements()); }
   /// Places for rows, of all ranks.
-  std::int64_t places() const { return ranks() * layout_.max_rows; }
+  std::int64_t capacity() const { return ranks() * layout_.max_rows; }
 
   /// Gives x [rows, width] bf16 with the experts `ids` [rows, top_k] i32 and their `weights` f32;
   /// rows may be 0.
   virtual Result<void> dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) = 0;
 
-  /// What has come: row i of rank r is at place r * max_rows + i, for i below filled[r]. Of rows
-  /// that have no expert here only ids and weights are there. Valid until give_back.
-  const Tensor& received() const { return received_; }          ///< [places, width] bf16
-  const Tensor& received_ids() const { return received_ids_; }  ///< [places, top_k] i32
-  const Tensor& filled() const { return filled_; }              ///< [ranks] i32
+  /// What has come: row i of rank r is at place r * max_rows + i, for i below received_counts[r].
+  /// Of rows that have no expert here only ids and weights are there. Valid until combine.
+  const Tensor& received() const { return received_; }                ///< [capacity, width] bf16
+  const Tensor& received_ids() const { return received_ids_; }        ///< [capacity, top_k] i32
+  const Tensor& received_counts() const { return received_counts_; }  ///< [ranks] i32
 
-  /// `results` [places * top_k, width] bf16: for choice c of place p, if that expert is here, row
+  /// `results` [capacity * top_k, width] bf16: for choice c of place p, if that expert is here, row
   /// p * top_k + c. out [the rows given, width], f32 or bf16: their sums, by rank, of each rank in
   /// the order of choice.
-  virtual Result<void> give_back(const Tensor& results, const Tensor& out) = 0;
+  virtual Result<void> combine(const Tensor& results, const Tensor& out) = 0;
 
   /// How many rows all ranks are going to give, as near as the host knows. What is fastest is
   /// chosen by it.
-  void expect(std::int64_t rows) { likely_rows_ = rows; }
-  std::int64_t likely_rows() const { return likely_rows_; }
+  void expect(std::int64_t rows) { expected_rows_ = rows; }
+  std::int64_t expected_rows() const { return expected_rows_; }
 
  protected:
-  explicit RowExchange(const RowExchangeLayout& layout) : layout_(layout) {}
+  explicit DeviceExpertExchange(const DeviceExpertExchangeLayout& layout) : layout_(layout) {}
 
-  Tensor received_, received_ids_, filled_;
+  Tensor received_, received_ids_, received_counts_;
 
  private:
-  RowExchangeLayout layout_;
-  std::int64_t likely_rows_ = 1;
+  DeviceExpertExchangeLayout layout_;
+  std::int64_t expected_rows_ = 1;
 };
 
 }  // namespace troupe

@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-class RowExchanges : public testing::TestWithParam<int> {
+class DeviceExpertExchanges : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (gpus() < GetParam()) GTEST_SKIP() << "there are " << gpus() << " GPUs";
@@ -31,7 +31,7 @@ struct Given {
   HostTensor x, ids, weights;
 };
 
-Given given(int rank, int ranks, const RowExchangeLayout& layout, const Exchange& exchange,
+Given given(int rank, int ranks, const DeviceExpertExchangeLayout& layout, const Exchange& exchange,
             unsigned seed) {
   std::mt19937 random(seed * 64 + static_cast<unsigned>(rank));
   std::normal_distribution<float> normal;
@@ -66,13 +66,14 @@ float made_by(std::int32_t expert, float x) {
   return x * std::exp2(static_cast<float>(expert % 5 - 2));
 }
 
-/// The ranks' experts on the host, for what is at a rank's places: [places * top_k, width] bf16.
-HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& filled,
-                      const RowExchangeLayout& layout, int rank) {
+/// The ranks' experts on the host, for what is at a rank's capacity: [capacity * top_k, width]
+/// bf16.
+HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& received_counts,
+                      const DeviceExpertExchangeLayout& layout, int rank) {
   HostTensor results(DType::bf16, {ids.elements(), layout.width});
   std::ranges::fill(results->span<BFloat16>(), to_bfloat16(NAN));
-  for (std::int64_t r = 0; r < filled.elements(); ++r) {
-    for (std::int64_t i = 0; i < filled.as<std::int32_t>()[r]; ++i) {
+  for (std::int64_t r = 0; r < received_counts.elements(); ++r) {
+    for (std::int64_t i = 0; i < received_counts.as<std::int32_t>()[r]; ++i) {
       for (std::int64_t c = 0; c < layout.top_k; ++c) {
         const std::int64_t place = r * layout.max_rows + i, pair = place * layout.top_k + c;
         const std::int32_t expert = ids.as<std::int32_t>()[pair];
@@ -87,9 +88,9 @@ HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& fille
   return results;
 }
 
-/// Element n of a row's sum, as RowExchange says.
-float expected(const Given& own, const RowExchangeLayout& layout, int ranks, std::int64_t row,
-               std::int64_t n, DType out) {
+/// Element n of a row's sum, as DeviceExpertExchange says.
+float expected(const Given& own, const DeviceExpertExchangeLayout& layout, int ranks,
+               std::int64_t row, std::int64_t n, DType out) {
   float sum = 0.0F;
   bool first_rank = true;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -114,7 +115,8 @@ float expected(const Given& own, const RowExchangeLayout& layout, int ranks, std
 struct Buffers {
   DeviceTensor x, ids, weights, results, out;
 
-  static Result<Buffers> create(Ops& ops, const RowExchangeLayout& layout, int ranks, DType dtype) {
+  static Result<Buffers> create(Ops& ops, const DeviceExpertExchangeLayout& layout, int ranks,
+                                DType dtype) {
     Buffers made;
     const std::int64_t rows = layout.max_rows;
     TROUPE_TRY(made.x, ops.allocate(DType::bf16, {rows, layout.width}));
@@ -127,7 +129,7 @@ struct Buffers {
   }
 };
 
-Result<void> compare(const Given& own, const Tensor& out, const RowExchangeLayout& layout,
+Result<void> compare(const Given& own, const Tensor& out, const DeviceExpertExchangeLayout& layout,
                      int ranks) {
   for (std::int64_t i = 0; i < out.elements(); ++i) {
     const float wanted =
@@ -141,9 +143,9 @@ Result<void> compare(const Given& own, const Tensor& out, const RowExchangeLayou
 }
 
 /// One exchange, with the host as experts.
-Result<void> exchange_once(GpuRank& rank, RowExchange& exchange, const Buffers& buffers,
+Result<void> exchange_once(GpuRank& rank, DeviceExpertExchange& exchange, const Buffers& buffers,
                            const Given& own) {
-  const RowExchangeLayout& layout = exchange.layout();
+  const DeviceExpertExchangeLayout& layout = exchange.layout();
   Ops& ops = *rank.ops;
   const std::int64_t rows = own.x->shape()[0];
   ops.upload(own.x, buffers.x->rows(0, rows));
@@ -153,10 +155,10 @@ Result<void> exchange_once(GpuRank& rank, RowExchange& exchange, const Buffers& 
                                  buffers.weights->rows(0, rows)));
   TROUPE_TRY(const HostTensor came, rank.download(exchange.received()));
   TROUPE_TRY(const HostTensor ids, rank.download(exchange.received_ids()));
-  TROUPE_TRY(const HostTensor filled, rank.download(exchange.filled()));
-  const HostTensor results = results_of(came, ids, filled, layout, rank.host->rank());
+  TROUPE_TRY(const HostTensor received_counts, rank.download(exchange.received_counts()));
+  const HostTensor results = results_of(came, ids, received_counts, layout, rank.host->rank());
   ops.upload(results, buffers.results);
-  TROUPE_CHECK(exchange.give_back(buffers.results, buffers.out->rows(0, rows)));
+  TROUPE_CHECK(exchange.combine(buffers.results, buffers.out->rows(0, rows)));
   TROUPE_TRY(const HostTensor out, rank.download(buffers.out->rows(0, rows)));
   return compare(own, out, layout, exchange.ranks());
 }
@@ -177,14 +179,14 @@ std::vector<Exchange> exchanges(int ranks) {
   return all;
 }
 
-TEST_P(RowExchanges, bring_every_row_to_its_experts_and_their_sum_back) {
+TEST_P(DeviceExpertExchanges, bring_every_row_to_its_experts_and_their_sum_back) {
   for (const auto& [width, top_k, dtype] :
        {std::tuple{2048, 8, DType::f32}, {200, 3, DType::bf16}, {64, 1, DType::f32}}) {
     run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
       const int ranks = GetParam();
-      const RowExchangeLayout layout{
+      const DeviceExpertExchangeLayout layout{
           .max_rows = 130, .width = width, .top_k = top_k, .local_experts = 8};
-      TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
+      TROUPE_TRY(const auto exchange, rank.device->open_expert_exchange(layout));
       if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
       TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, ranks, dtype));
       unsigned seed = 0;
@@ -203,11 +205,12 @@ TEST_P(RowExchanges, bring_every_row_to_its_experts_and_their_sum_back) {
 
 // Each rank replays what it has recorded for its own number of rows; results are of the last
 // exchange's kind: experts that leave a row as it is.
-TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
+TEST_P(DeviceExpertExchanges, are_recorded_by_each_rank_with_its_own_rows) {
   run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
     const int ranks = GetParam(), own_rank = rank.host->rank();
-    const RowExchangeLayout layout{.max_rows = 40, .width = 256, .top_k = 1, .local_experts = 4};
-    TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
+    const DeviceExpertExchangeLayout layout{
+        .max_rows = 40, .width = 256, .top_k = 1, .local_experts = 4};
+    TROUPE_TRY(const auto exchange, rank.device->open_expert_exchange(layout));
     if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
     TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, ranks, DType::f32));
     Exchange each;
@@ -217,9 +220,9 @@ TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
     const auto go = [&]() -> Result<void> {
       TROUPE_CHECK(exchange->dispatch(buffers.x->rows(0, rows), buffers.ids->rows(0, rows),
                                       buffers.weights->rows(0, rows)));
-      return exchange->give_back(exchange->received(), buffers.out->rows(0, rows));
+      return exchange->combine(exchange->received(), buffers.out->rows(0, rows));
     };
-    TROUPE_TRY(const auto recording, rank.ops->record([&]() -> Result<void> {
+    TROUPE_TRY(const auto graph, rank.ops->capture([&]() -> Result<void> {
       for (int i = 0; i < 3; ++i) TROUPE_CHECK(go());
       return {};
     }));
@@ -228,7 +231,7 @@ TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
       rank.ops->upload(own.x, buffers.x->rows(0, rows));
       rank.ops->upload(own.ids, buffers.ids->rows(0, rows));
       rank.ops->upload(own.weights, buffers.weights->rows(0, rows));
-      rank.ops->replay(*recording);
+      rank.ops->replay(*graph);
       TROUPE_TRY(const HostTensor out, rank.download(buffers.out->rows(0, rows)));
       for (std::int64_t i = 0; i < out->elements(); ++i) {
         const float wanted = rounded(at(own.x, i) * own.weights->as<float>()[i / layout.width]);
@@ -242,10 +245,11 @@ TEST_P(RowExchanges, are_recorded_by_each_rank_with_its_own_rows) {
   });
 }
 
-TEST_P(RowExchanges, end_when_a_rank_aborts_instead_of_coming) {
+TEST_P(DeviceExpertExchanges, end_when_a_rank_aborts_instead_of_coming) {
   run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
-    const RowExchangeLayout layout{.max_rows = 8, .width = 64, .top_k = 1, .local_experts = 2};
-    TROUPE_TRY(const auto exchange, rank.device->open_row_exchange(layout));
+    const DeviceExpertExchangeLayout layout{
+        .max_rows = 8, .width = 64, .top_k = 1, .local_experts = 2};
+    TROUPE_TRY(const auto exchange, rank.device->open_expert_exchange(layout));
     if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
     TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, GetParam(), DType::f32));
     if (rank.host->rank() == 0) {
@@ -260,7 +264,7 @@ TEST_P(RowExchanges, end_when_a_rank_aborts_instead_of_coming) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, RowExchanges, testing::Values(2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceExpertExchanges, testing::Values(2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param) + "_GPUs"; });
 
 }  // namespace

@@ -1,13 +1,13 @@
-#include "models/layers/moe/moe_block.hpp"
+#include "models/layers/moe/tensor_parallel_moe.hpp"
 
 #include <algorithm>
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& context,
-                                                      std::int64_t layer) {
+Result<std::unique_ptr<FeedForward>> TensorParallelMoe::create(const LayerContext& context,
+                                                               std::int64_t layer) {
   const Weights& weights = context.weights;
-  std::unique_ptr<MoeBlock> block(new MoeBlock(context));
+  std::unique_ptr<TensorParallelMoe> block(new TensorParallelMoe(context));
   TROUPE_TRY(block->router_, Router::create(context, layer));
   TROUPE_TRY(block->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
@@ -17,7 +17,7 @@ Result<std::unique_ptr<FeedForward>> MoeBlock::create(const LayerContext& contex
   return std::unique_ptr<FeedForward>(std::move(block));
 }
 
-Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
+Result<void> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t top_k = router_->top_k();
@@ -34,7 +34,7 @@ Result<void> MoeBlock::forward(const Tensor& x, const Tensor& out) const {
   router_->choose(x, choices, batch, rows_per_expert_);
   if (group_.size() == 1 || !group_.sums_exactly()) {
     const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
-    return group_.leave_sum(tokens, out, [&](const Tensor& sums) {
+    return group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
       ops_.expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
     });
   }

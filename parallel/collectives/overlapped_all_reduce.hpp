@@ -8,20 +8,20 @@
 
 namespace troupe {
 
-struct SumAndNorm;
+struct AllReduceRmsNorm;
 
-/// Sums over the ranks of a group that become norms, as Collectives::sum_and_norm's with `divided`
-/// and to the same bits, but beside what the device computes meanwhile. The rows of a pass are cut
-/// into parts: those of one part travel while another part's are multiplied.
+/// Sums over the ranks of a group that become norms, as Collectives::all_reduce_rms_norm's with
+/// `divided` and to the same bits, but beside what the device computes meanwhile. The rows of a
+/// pass are cut into parts: those of one part travel while another part's are multiplied.
 ///
 /// Of each part, on every rank: begin, norm, await, begin, ...; what was begun may also be begun
 /// again, and is forgotten then. All ranks make the same calls in the same order, in which
 /// parts may take turns. Calls only enqueue. Errors: those of Collectives. One thread at a time.
-class SideSums {
+class OverlappedAllReduce {
  public:
   static constexpr int parts = 4;
 
-  virtual ~SideSums() = default;
+  virtual ~OverlappedAllReduce() = default;
 
   /// Of `rows` rows, those of part `part`. All parts but the last have the same number, which
   /// `ranks` divides.
@@ -44,7 +44,7 @@ class SideSums {
   /// Sums what was begun last, adds it to the residual stream, normalises it and sends the rows to
   /// all. `sum.partial` are the part's rows that were begun, `sum.residual` this rank's ceil_slice
   /// of them, `sum.normed` the part's rows of normed().
-  virtual Result<void> norm(int part, const SumAndNorm& sum) = 0;
+  virtual Result<void> norm(int part, const AllReduceRmsNorm& sum) = 0;
   /// What is enqueued from now on finds the rows of the last norm.
   virtual Result<void> await(int part) = 0;
 

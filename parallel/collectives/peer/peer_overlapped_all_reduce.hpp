@@ -42,10 +42,10 @@ class PeerMarks {
   std::jthread writer_;
 };
 
-/// SideSums of bf16 between GPUs that reach each other's memory: copy engines carry the rows, so
-/// that products keep all multiprocessors. Each rank has a box for its rows of each part from each
-/// rank, and a mark for each message, a count of these, which the sender's stream writes behind it
-/// and the receiver's stream waits for. A kernel adds, in the order of tree_sum.hpp, and
+/// OverlappedAllReduce of bf16 between GPUs that reach each other's memory: copy engines carry the
+/// rows, so that products keep all multiprocessors. Each rank has a box for its rows of each part
+/// from each rank, and a mark for each message, a count of these, which the sender's stream writes
+/// behind it and the receiver's stream waits for. A kernel adds, in the order of tree_sum.hpp, and
 /// normalises. Partial sums, these kernels and normalised rows have a stream each, so that parts
 /// take turns: on streams of their own all would share the one copy engine that serves peers, and
 /// the first would come as late as the last.
@@ -54,7 +54,7 @@ class PeerMarks {
 /// all normalised rows of that part's norm before, as its caller has awaited them, so all have read
 /// their boxes; and it sends normalised rows, or writes its own, only when it has all partial sums,
 /// so all have used the rows before.
-class PeerSideSums final : public SideSums {
+class PeerOverlappedAllReduce final : public OverlappedAllReduce {
  public:
   /// Tells of a call of so many bytes before it is enqueued.
   using Begin = std::function<Result<void>(std::size_t bytes)>;
@@ -62,13 +62,14 @@ class PeerSideSums final : public SideSums {
   /// Called by all ranks of `host`; `stream` is that of the other operations. Null on all ranks
   /// where GPUs do not reach each other's memory or the driver has no waits of streams. Errors:
   /// those of PeerMemory::open.
-  static Result<std::unique_ptr<PeerSideSums>> open(int device, cudaStream_t stream,
-                                                    Collectives& host, std::int64_t max_rows,
-                                                    std::int64_t width, Begin begin);
-  ~PeerSideSums() override;
+  static Result<std::unique_ptr<PeerOverlappedAllReduce>> open(int device, cudaStream_t stream,
+                                                               Collectives& host,
+                                                               std::int64_t max_rows,
+                                                               std::int64_t width, Begin begin);
+  ~PeerOverlappedAllReduce() override;
 
   Result<void> begin(int part, const Tensor& partial) override;
-  Result<void> norm(int part, const SumAndNorm& sum) override;
+  Result<void> norm(int part, const AllReduceRmsNorm& sum) override;
   Result<void> await(int part) override;
 
   const std::shared_ptr<PeerMarks>& marks() const { return marks_; }
@@ -83,8 +84,8 @@ class PeerSideSums final : public SideSums {
     std::uint32_t begun = 0, summed = 0;
   };
 
-  PeerSideSums(int device, cudaStream_t stream, int rank, int ranks, std::int64_t width,
-               std::int64_t box_rows, Begin begin);
+  PeerOverlappedAllReduce(int device, cudaStream_t stream, int rank, int ranks, std::int64_t width,
+                          std::int64_t box_rows, Begin begin);
   Result<void> create_streams();
   std::array<cudaStream_t, 3> streams() const { return {partials_, norms_, normed_rows_}; }
   Part& at(int part) { return parts_[static_cast<std::size_t>(part)]; }

@@ -1,11 +1,11 @@
-#include "models/layers/moe/expert_parallel_moe.hpp"
+#include "models/layers/moe/host_dispatch_moe.hpp"
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContext& context,
-                                                               std::int64_t layer) {
+Result<std::unique_ptr<FeedForward>> HostDispatchMoe::create(const LayerContext& context,
+                                                             std::int64_t layer) {
   const Weights& weights = context.weights;
-  std::unique_ptr<ExpertParallelMoe> moe(new ExpertParallelMoe(context));
+  std::unique_ptr<HostDispatchMoe> moe(new HostDispatchMoe(context));
   TROUPE_TRY(moe->router_, Router::create(context, layer));
   TROUPE_TRY(moe->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
@@ -14,7 +14,7 @@ Result<std::unique_ptr<FeedForward>> ExpertParallelMoe::create(const LayerContex
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
-Result<void> ExpertParallelMoe::forward(const Tensor& x, const Tensor& out) const {
+Result<void> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const Slice own = group_.token_slice(tokens);
   const Tensor own_x = x.rows(own.begin, own.count);
@@ -29,7 +29,7 @@ Result<void> ExpertParallelMoe::forward(const Tensor& x, const Tensor& out) cons
 }
 
 // Chooses experts for the rows of x, and agrees with the other ranks on who gets what.
-Result<void> ExpertParallelMoe::route(const Tensor& x) const {
+Result<void> HostDispatchMoe::route(const Tensor& x) const {
   const std::int64_t tokens = x[0];
   const Tensor ids = space_.expert_ids->rows(0, tokens);
   const Tensor host_ids = space_.exchange.ids->rows(0, tokens);
@@ -42,7 +42,7 @@ Result<void> ExpertParallelMoe::route(const Tensor& x) const {
   return exchange_.plan(host_ids);
 }
 
-Result<void> ExpertParallelMoe::send_to_experts(const Tensor& x, const Tensor& received) const {
+Result<void> HostDispatchMoe::send_to_experts(const Tensor& x, const Tensor& received) const {
   const Tensor tokens = space_.exchange.sent_tokens->rows(0, exchange_.sent_rows());
   const Tensor sent = space_.exchange.sent->rows(0, exchange_.sent_rows());
   ops_.upload(exchange_.sent_tokens(), tokens);
@@ -50,7 +50,7 @@ Result<void> ExpertParallelMoe::send_to_experts(const Tensor& x, const Tensor& r
   return exchange_.dispatch(sent, received);
 }
 
-void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) const {
+void HostDispatchMoe::compute(const Tensor& received, const Tensor& results) const {
   const std::int64_t rows = received[0];
   if (rows == 0) return;
   const std::int64_t inner = down_->in_features();
@@ -65,20 +65,20 @@ void ExpertParallelMoe::compute(const Tensor& received, const Tensor& results) c
 }
 
 // Sums and combines what the experts made of this rank's tokens: out [its tokens, hidden].
-Result<void> ExpertParallelMoe::bring_back(const Tensor& results, const Tensor& out) const {
+Result<void> HostDispatchMoe::bring_back(const Tensor& results, const Tensor& out) const {
   const std::int64_t tokens = out[0];
-  const std::int64_t pairs = tokens * router_->top_k();
+  const std::int64_t assignments = tokens * router_->top_k();
   const Tensor returned = space_.exchange.returned->rows(0, exchange_.sent_rows());
-  TROUPE_CHECK(exchange_.give_back(results, returned));
+  TROUPE_CHECK(exchange_.combine(results, returned));
   if (tokens == 0) return {};
   Tensor sums = returned;
   if (exchange_.layout().parts > 1) {
-    sums = space_.exchange.summed->rows(0, pairs);
+    sums = space_.exchange.summed->rows(0, assignments);
     ops_.tree_sum(returned, sums);
   }
-  const Tensor order = space_.exchange.rows_of_pairs->rows(0, pairs);
-  const Tensor expert_rows = space_.expert_rows->rows(0, pairs);
-  ops_.upload(exchange_.rows_of_pairs(), order);
+  const Tensor order = space_.exchange.rows_of_assignments->rows(0, assignments);
+  const Tensor expert_rows = space_.expert_rows->rows(0, assignments);
+  ops_.upload(exchange_.rows_of_assignments(), order);
   ops_.gather_rows(sums, order, expert_rows);
   ops_.combine(expert_rows, space_.expert_weights->rows(0, tokens), out);
   return {};

@@ -11,11 +11,11 @@ namespace troupe {
 /// A pass as attention sees it: whole, or cut by rows as TensorGroup cuts it, each part a batch of
 /// its own. A part's rows see what the parts before it have written to the cache, so parts are
 /// attended to in their order. Valid as long as the AttentionBatch that it is made of.
-class PassAttention {
+class AttentionMetadata {
  public:
   /// `parts` cover the rows of `whole` one after another; one is all.
-  PassAttention(const AttentionBatch& whole, std::span<const Slice> parts);
-  PassAttention(PassAttention&&) = default;
+  AttentionMetadata(const AttentionBatch& whole, std::span<const Slice> parts);
+  AttentionMetadata(AttentionMetadata&&) = default;
 
   const AttentionBatch& whole() const { return whole_; }
   /// What is planned and attended to: the parts, or the whole.

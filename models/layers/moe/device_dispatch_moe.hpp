@@ -6,12 +6,12 @@
 
 namespace troupe {
 
-/// A mixture of experts as MoeBlock computes it, with whole experts dealt out to ranks (expert
-/// parallelism, Lepikhin et al. 2021, GShard). The tensor ranks divide the tokens; each routes its
-/// own, sends them to their experts' ranks (ExpertExchange) and gets f32 rows back. Where ranks
-/// are left over to split each expert's inner size, the rows of the parts are added in tree order;
-/// then a token's top_k rows in the order of choice. So the bits are those of MoeBlock.
-class ExpertParallelMoe final : public FeedForward {
+/// A mixture of experts whose ranks exchange rows on the devices alone (DeviceExpertExchange): a
+/// pass waits for nothing on the host, and can be recorded. The tensor ranks divide the tokens;
+/// each routes its own. What a rank's experts make of a token is added there, in the order of
+/// choice, and travels as one rounded row; the owner adds those of the ranks. So the sums differ
+/// from TensorParallelMoe's by that rounding.
+class DeviceDispatchMoe final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
@@ -23,20 +23,19 @@ class ExpertParallelMoe final : public FeedForward {
   }
 
  private:
-  explicit ExpertParallelMoe(const LayerContext& context)
+  explicit DeviceDispatchMoe(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
-        exchange_(*context.experts.pairs()),
+        experts_(context.experts.share().experts),
+        exchange_(*context.experts.device_exchange()),
         space_(context.space) {}
 
-  Result<void> route(const Tensor& x) const;
-  Result<void> send_to_experts(const Tensor& x, const Tensor& received) const;
-  void compute(const Tensor& received, const Tensor& results) const;
-  Result<void> bring_back(const Tensor& results, const Tensor& out) const;
+  Tensor compute() const;
 
   Ops& ops_;
   TensorGroup& group_;
-  ExpertExchange& exchange_;
+  Slice experts_;
+  DeviceExpertExchange& exchange_;
   Workspace& space_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [local experts] x [2 inner, hidden]

@@ -6,19 +6,17 @@
 
 namespace troupe {
 
-/// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
-/// router's weights. The tensor ranks hold all experts between them: a part of each, or each a
-/// share of them; the router is replicated.
-///
-/// Where sums are exact (TensorGroup) each rank has a part of every expert, and a token's top_k
-/// rows are summed over ranks before they are combined in the order of choice, so that each
-/// expert's sum is the same tree at every tensor size. Elsewhere each rank combines what it has
-/// first, and a token has one row to be summed.
-class MoeBlock final : public FeedForward {
+/// A mixture of experts as TensorParallelMoe computes it, with whole experts dealt out to ranks
+/// (expert parallelism, Lepikhin et al. 2021, GShard). The tensor ranks divide the tokens; each
+/// routes its own, sends them to their experts' ranks (ExpertExchange) and gets f32 rows back.
+/// Where ranks are left over to split each expert's inner size, the rows of the parts are added in
+/// tree order; then a token's top_k rows in the order of choice. So the bits are those of
+/// TensorParallelMoe.
+class HostDispatchMoe final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
-  bool reads_all_tokens() const override { return true; }
+  bool reads_all_tokens() const override { return false; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return rows_per_expert_; }
   std::size_t bytes() const override {
@@ -26,15 +24,20 @@ class MoeBlock final : public FeedForward {
   }
 
  private:
-  explicit MoeBlock(const LayerContext& context)
+  explicit HostDispatchMoe(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
-        experts_(context.experts.share().experts),
+        exchange_(*context.experts.host_exchange()),
         space_(context.space) {}
+
+  Result<void> route(const Tensor& x) const;
+  Result<void> send_to_experts(const Tensor& x, const Tensor& received) const;
+  void compute(const Tensor& received, const Tensor& results) const;
+  Result<void> bring_back(const Tensor& results, const Tensor& out) const;
 
   Ops& ops_;
   TensorGroup& group_;
-  Slice experts_;
+  ExpertExchange& exchange_;
   Workspace& space_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [local experts] x [2 inner, hidden]

@@ -46,7 +46,7 @@ struct Way {
 };
 
 /// Against a sum, an addition and a norm one by one.
-Result<void> expect_sum_and_norm(GpuRank& rank, const Way& way, unsigned seed) {
+Result<void> expect_all_reduce_rms_norm(GpuRank& rank, const Way& way, unsigned seed) {
   const int own = rank.device->rank();
   const std::string what = fmt::format("rank {}: {} rows of {}, divided {}, begins {}", own,
                                        way.rows, way.width, way.divided, way.begins);
@@ -60,17 +60,17 @@ Result<void> expect_sum_and_norm(GpuRank& rank, const Way& way, unsigned seed) {
       way.divided ? ceil_slice(way.rows, {own, rank.device->size()}) : Slice{0, way.rows};
   TROUPE_TRY(const DeviceTensor residual, rank.upload(before->rows(rows.begin, rows.count)));
   TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
-  const SumAndNorm sum{.partial = partial,
-                       .residual = residual,
-                       .weight = weight,
-                       .eps = 1e-6F,
-                       .normed = normed,
-                       .begins = way.begins,
-                       .divided = way.divided};
-  if (!rank.device->can_sum_and_norm(DType::bf16, way.width)) {
+  const AllReduceRmsNorm sum{.partial = partial,
+                             .residual = residual,
+                             .weight = weight,
+                             .eps = 1e-6F,
+                             .normed = normed,
+                             .begins = way.begins,
+                             .divided = way.divided};
+  if (!rank.device->can_all_reduce_rms_norm(DType::bf16, way.width)) {
     return fail(ErrorCode::internal, "{}: refused", what);
   }
-  TROUPE_CHECK(rank.device->sum_and_norm(sum));
+  TROUPE_CHECK(rank.device->all_reduce_rms_norm(sum));
 
   TROUPE_TRY(const DeviceTensor added, rank.ops->allocate(DType::bf16, shape));
   TROUPE_TRY(const DeviceTensor whole, rank.upload(before));
@@ -98,7 +98,7 @@ TEST_P(GpuSums, and_norms_in_one_go_have_the_bits_of_one_after_the_other) {
         for (const bool divided : {false, true}) {
           for (const bool begins : {false, true}) {
             if (begins && rows > 65) continue;
-            TROUPE_CHECK(expect_sum_and_norm(rank, {rows, width, divided, begins}, ++seed));
+            TROUPE_CHECK(expect_all_reduce_rms_norm(rank, {rows, width, divided, begins}, ++seed));
           }
         }
       }
@@ -107,8 +107,9 @@ TEST_P(GpuSums, and_norms_in_one_go_have_the_bits_of_one_after_the_other) {
   });
 }
 
-/// Sums beside other work, of the rows of two passes in turn, against those of sum_and_norm.
-Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, unsigned seed) {
+/// Sums beside other work, of the rows of two passes in turn, against those of all_reduce_rms_norm.
+Result<void> expect_overlapped_all_reduce(GpuRank& rank, OverlappedAllReduce& side,
+                                          std::int64_t rows, unsigned seed) {
   constexpr int passes = 2, rounds = 41;
   const int own = rank.device->rank(), ranks = rank.device->size();
   const std::int64_t width = side.normed()[1];
@@ -127,12 +128,12 @@ Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, 
     TROUPE_TRY(DeviceTensor partial,
                rank.upload(random_values(DType::bf16, shape,
                                          seed + 10 * pass + 100 * static_cast<unsigned>(own))));
-    TROUPE_CHECK(rank.device->sum_and_norm({.partial = partial,
-                                            .residual = stream,
-                                            .weight = weight,
-                                            .eps = 1e-6F,
-                                            .normed = normed,
-                                            .begins = pass == 0}));
+    TROUPE_CHECK(rank.device->all_reduce_rms_norm({.partial = partial,
+                                                   .residual = stream,
+                                                   .weight = weight,
+                                                   .eps = 1e-6F,
+                                                   .normed = normed,
+                                                   .begins = pass == 0}));
     given.push_back(std::move(partial));
     TROUPE_TRY(HostTensor norm, rank.download(normed));
     norms.push_back(std::move(norm));
@@ -144,15 +145,15 @@ Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, 
   const Tensor found = side.normed().rows(0, rows);
   for (int round = 0; round < rounds; ++round) {
     const auto pass = static_cast<std::size_t>(round % passes);
-    for (int part = 0; part < SideSums::parts; ++part) {
-      const Slice of = SideSums::part_of(rows, part, ranks);
+    for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
+      const Slice of = OverlappedAllReduce::part_of(rows, part, ranks);
       const Tensor begun = partial->rows(of.begin, of.count);
       rank.ops->gather_rows(given[pass], order->rows(of.begin, of.count), begun);
       TROUPE_CHECK(side.begin(part, begun));
       if (round % 5 == 3) TROUPE_CHECK(side.begin(part, begun));
     }
-    for (int part = 0; part < SideSums::parts; ++part) {
-      const Slice of = SideSums::part_of(rows, part, ranks);
+    for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
+      const Slice of = OverlappedAllReduce::part_of(rows, part, ranks);
       const Slice share = ceil_slice(of.count, {own, ranks});
       TROUPE_CHECK(side.norm(part, {.partial = partial->rows(of.begin, of.count),
                                     .residual = residual->rows(of.begin / ranks, share.count),
@@ -162,15 +163,15 @@ Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, 
                                     .begins = pass == 0,
                                     .divided = true}));
     }
-    for (int part = 0; part < SideSums::parts; ++part) TROUPE_CHECK(side.await(part));
+    for (int part = 0; part < OverlappedAllReduce::parts; ++part) TROUPE_CHECK(side.await(part));
     rank.ops->gather_rows(found, order, normed);
     if (round + passes < rounds) continue;
     const std::string what = fmt::format("rank {}: {} rows, round {}", own, rows, round);
     TROUPE_TRY(const HostTensor last, rank.download(normed));
     TROUPE_CHECK(expect_same_bytes(last, norms[pass], what));
     TROUPE_TRY(const HostTensor kept, rank.download(residual));
-    for (int part = 0; part < SideSums::parts; ++part) {
-      const Slice of = SideSums::part_of(rows, part, ranks);
+    for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
+      const Slice of = OverlappedAllReduce::part_of(rows, part, ranks);
       const Slice share = ceil_slice(of.count, {own, ranks});
       if (share.count == 0) continue;
       TROUPE_CHECK(expect_same_bytes(kept->rows(of.begin / ranks, share.count),
@@ -184,10 +185,12 @@ Result<void> expect_side_sums(GpuRank& rank, SideSums& side, std::int64_t rows, 
 TEST_P(GpuSums, beside_other_work_have_the_same_bits) {
   run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
     for (const std::int64_t width : {1000, 4096}) {
-      TROUPE_TRY(const auto side, rank.device->open_side_sums(DType::bf16, 8192, width));
+      TROUPE_TRY(const auto side,
+                 rank.device->open_overlapped_all_reduce(DType::bf16, 8192, width));
       if (side == nullptr) return fail(ErrorCode::internal, "there are none");
       for (const std::int64_t rows : {1, 9, 4096, 8191}) {
-        TROUPE_CHECK(expect_side_sums(rank, *side, rows, static_cast<unsigned>(rows + width)));
+        TROUPE_CHECK(
+            expect_overlapped_all_reduce(rank, *side, rows, static_cast<unsigned>(rows + width)));
       }
       TROUPE_CHECK(rank.host->barrier());  // the others' memory goes with theirs
     }
@@ -231,13 +234,13 @@ TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
     const std::vector<std::int64_t> one_each(static_cast<std::size_t>(ranks), 1);
     const auto enqueue = [&]() -> Result<void> {
       for (const bool divided : {false, true, false}) {
-        TROUPE_CHECK(rank.device->sum_and_norm({.partial = partial,
-                                                .residual = residual,
-                                                .weight = weight,
-                                                .eps = 1e-6F,
-                                                .normed = normed,
-                                                .begins = true,
-                                                .divided = divided}));
+        TROUPE_CHECK(rank.device->all_reduce_rms_norm({.partial = partial,
+                                                       .residual = residual,
+                                                       .weight = weight,
+                                                       .eps = 1e-6F,
+                                                       .normed = normed,
+                                                       .begins = true,
+                                                       .divided = divided}));
         // One row: only the first rank gets anything.
         TROUPE_CHECK(rank.device->columns_to_rows(
             small, own == 0 ? row.view() : row->reshaped({1, 64 * ranks}).rows(0, 0), row));
@@ -250,8 +253,8 @@ TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
     own_id->as<std::int32_t>()[0] = own - 1;
     rank.ops->upload(own_id, ids->rows(own, 1));
     TROUPE_CHECK(rank.ops->synchronize());
-    TROUPE_TRY(const auto recording, rank.ops->record(enqueue));
-    for (int round = 0; round < 500; ++round) rank.ops->replay(*recording);
+    TROUPE_TRY(const auto graph, rank.ops->capture(enqueue));
+    for (int round = 0; round < 500; ++round) rank.ops->replay(*graph);
     TROUPE_TRY(const HostTensor last, rank.download(normed));
     TROUPE_CHECK(expect_same_bytes(last, first, "after 500 rounds"));
     TROUPE_TRY(const HostTensor gathered, rank.download(ids));
@@ -305,7 +308,7 @@ TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
 }
 
 /// Sums of which the other ranks have no part; ends when the group does.
-Result<void> expect_side_sum_to_end(GpuRank& rank, SideSums& side, std::latch& waits) {
+Result<void> expect_side_sum_to_end(GpuRank& rank, OverlappedAllReduce& side, std::latch& waits) {
   const std::int64_t width = side.normed()[1];
   TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, {1, width}));
   TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, {1, width}));
@@ -330,7 +333,7 @@ TEST_P(GpuSums, beside_other_work_end_by_an_abort_of_another_rank) {
   const int ranks = GetParam();
   std::latch waits(1), all_ended(ranks);
   run_gpu_ranks(ranks, [&](GpuRank& rank) -> Result<void> {
-    TROUPE_TRY(const auto side, rank.device->open_side_sums(DType::bf16, 64, 1024));
+    TROUPE_TRY(const auto side, rank.device->open_overlapped_all_reduce(DType::bf16, 64, 1024));
     if (side == nullptr) return fail(ErrorCode::internal, "there are none");
     Result<void> ended;
     if (rank.device->rank() == 0) {

@@ -1,4 +1,4 @@
-#include "models/layers/attention/pass_attention.hpp"
+#include "models/layers/attention/attention_metadata.hpp"
 
 #include <array>
 #include <numeric>
@@ -16,9 +16,9 @@ static bool operator==(const SequenceSpan& a, const SequenceSpan& b) {
 namespace {
 
 /// Three sequences of 5, 1 and 4 rows, whose tables begin at 0, 3 and 7.
-class PassAttentionTest : public testing::Test {
+class AttentionMetadataTest : public testing::Test {
  protected:
-  PassAttentionTest() {
+  AttentionMetadataTest() {
     std::iota(numbers_.begin(), numbers_.end(), 0);
     batch_.positions = Tensor(numbers_.data(), DType::i32, {10});
     batch_.kv_slots = Tensor(numbers_.data(), DType::i32, {10});
@@ -34,17 +34,17 @@ class PassAttentionTest : public testing::Test {
   AttentionBatch batch_;
 };
 
-TEST_F(PassAttentionTest, is_the_batch_itself_where_it_is_not_cut) {
+TEST_F(AttentionMetadataTest, is_the_batch_itself_where_it_is_not_cut) {
   const std::vector<Slice> all{{0, 10}};
-  const PassAttention pass(batch_, all);
+  const AttentionMetadata pass(batch_, all);
   ASSERT_EQ(pass.batches().size(), 1U);
   EXPECT_EQ(spans_of(pass.batches()[0]), spans_);
   EXPECT_EQ(&pass.of({0, 10}), &pass.whole());
 }
 
-TEST_F(PassAttentionTest, cuts_sequences_where_the_pass_is_cut) {
+TEST_F(AttentionMetadataTest, cuts_sequences_where_the_pass_is_cut) {
   const std::vector<Slice> parts{{0, 2}, {2, 0}, {2, 5}, {7, 3}};
-  const PassAttention pass(batch_, parts);
+  const AttentionMetadata pass(batch_, parts);
   const std::vector<std::vector<SequenceSpan>> expected{
       {{0, 2, 20, 0}}, {}, {{0, 3, 22, 0}, {3, 1, 33, 3}, {4, 1, 0, 7}}, {{0, 3, 1, 7}}};
   ASSERT_EQ(pass.batches().size(), parts.size());

@@ -26,7 +26,7 @@ constexpr std::int64_t max_whole_rows = 4;
 constexpr std::int64_t min_rows_in_parts = 7;
 
 /// Sums that are made when they are begun and seen when they are awaited, not before.
-class LateSums final : public SideSums {
+class LateSums final : public OverlappedAllReduce {
  public:
   LateSums(Collectives& collectives, std::int64_t max_rows, std::int64_t width,
            std::atomic<int>& norms)
@@ -41,15 +41,15 @@ class LateSums final : public SideSums {
     std::ranges::copy(partial.span<float>(), begun_[at]->span<float>().begin());
     return {};
   }
-  Result<void> norm(int part, const SumAndNorm& sum) override {
+  Result<void> norm(int part, const AllReduceRmsNorm& sum) override {
     ++norms_;
     const auto at = static_cast<std::size_t>(part);
     late_[at] = HostTensor(DType::f32, sum.normed.shape());
     seen_[at] = sum.normed;
-    SumAndNorm whole = sum;
+    AllReduceRmsNorm whole = sum;
     whole.partial = begun_[at];
     whole.normed = late_[at];
-    return collectives_.sum_and_norm(whole);
+    return collectives_.all_reduce_rms_norm(whole);
   }
   Result<void> await(int part) override {
     const auto at = static_cast<std::size_t>(part);
@@ -75,19 +75,19 @@ class NormingCollectives final : public ForwardingCollectives {
         norms_(norms),
         late_norms_(late_norms) {}
 
-  bool can_sum_and_norm(DType dtype, std::int64_t width) const override {
+  bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override {
     return dtype == DType::f32 && width == hidden_;
   }
-  bool divides_sums(std::size_t bytes) const override {
+  bool prefers_sharded_residual(std::size_t bytes) const override {
     return bytes > static_cast<std::size_t>(max_whole_rows * hidden_) * sizeof(float);
   }
-  Result<std::unique_ptr<SideSums>> open_side_sums(DType dtype, std::int64_t max_rows,
-                                                   std::int64_t width) override {
+  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
+      DType dtype, std::int64_t max_rows, std::int64_t width) override {
     EXPECT_EQ(dtype, DType::f32);
-    return std::unique_ptr<SideSums>(
+    return std::unique_ptr<OverlappedAllReduce>(
         std::make_unique<LateSums>(*this, max_rows, width, late_norms_));
   }
-  Result<void> sum_and_norm(const SumAndNorm& call) override {
+  Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& call) override {
     ++norms_;
     const std::int64_t rows = call.partial[0];
     std::vector<std::int64_t> shares;

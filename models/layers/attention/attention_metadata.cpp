@@ -1,4 +1,4 @@
-#include "models/layers/attention/pass_attention.hpp"
+#include "models/layers/attention/attention_metadata.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -24,7 +24,7 @@ std::vector<SequenceSpan> cut(std::span<const SequenceSpan> sequences, Slice row
 
 }  // namespace
 
-PassAttention::PassAttention(const AttentionBatch& whole, std::span<const Slice> parts)
+AttentionMetadata::AttentionMetadata(const AttentionBatch& whole, std::span<const Slice> parts)
     : whole_(whole) {
   if (parts.size() == 1) return;
   for (const Slice rows : parts) sequences_.push_back(cut(whole.sequences, rows));
@@ -39,7 +39,7 @@ PassAttention::PassAttention(const AttentionBatch& whole, std::span<const Slice>
   }
 }
 
-const AttentionBatch& PassAttention::of(Slice rows) const {
+const AttentionBatch& AttentionMetadata::of(Slice rows) const {
   const auto part = std::ranges::find_if(parts_, [&](const AttentionBatch& batch) {
     return batch.first_row == rows.begin && batch.positions[0] == rows.count;
   });

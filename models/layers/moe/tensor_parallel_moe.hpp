@@ -6,16 +6,19 @@
 
 namespace troupe {
 
-/// A mixture of experts whose ranks exchange rows on the devices alone (RowExchange): a pass waits
-/// for nothing on the host, and can be recorded. The tensor ranks divide the tokens; each routes
-/// its own. What a rank's experts make of a token is added there, in the order of choice, and
-/// travels as one rounded row; the owner adds those of the ranks. So the sums differ from
-/// MoeBlock's by that rounding.
-class RowExchangeMoe final : public FeedForward {
+/// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
+/// router's weights. The tensor ranks hold all experts between them: a part of each, or each a
+/// share of them; the router is replicated.
+///
+/// Where sums are exact (TensorGroup) each rank has a part of every expert, and a token's top_k
+/// rows are summed over ranks before they are combined in the order of choice, so that each
+/// expert's sum is the same tree at every tensor size. Elsewhere each rank combines what it has
+/// first, and a token has one row to be summed.
+class TensorParallelMoe final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
-  bool reads_all_tokens() const override { return false; }
+  bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return rows_per_expert_; }
   std::size_t bytes() const override {
@@ -23,19 +26,15 @@ class RowExchangeMoe final : public FeedForward {
   }
 
  private:
-  explicit RowExchangeMoe(const LayerContext& context)
+  explicit TensorParallelMoe(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
         experts_(context.experts.share().experts),
-        exchange_(*context.experts.rows()),
         space_(context.space) {}
-
-  Tensor compute() const;
 
   Ops& ops_;
   TensorGroup& group_;
   Slice experts_;
-  RowExchange& exchange_;
   Workspace& space_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<GroupedLinear> gate_up_;  // [local experts] x [2 inner, hidden]

@@ -1,4 +1,4 @@
-#include "parallel/collectives/peer/peer_side_sums.hpp"
+#include "parallel/collectives/peer/peer_overlapped_all_reduce.hpp"
 
 #include <chrono>
 #include <thread>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t mark_bytes = 4u << 10;
 /// Of fewer rows the parts' products are too small to be fast.
-constexpr std::int64_t min_rows_of_parts = std::int64_t{SideSums::parts} * 1024;
+constexpr std::int64_t min_rows_of_parts = std::int64_t{OverlappedAllReduce::parts} * 1024;
 /// Above all counts in the order that waits compare in.
 constexpr int released_byte = 0x3F;
 constexpr auto end_time = std::chrono::seconds(3);
@@ -99,8 +99,9 @@ void PeerMarks::forget() {
   marks_ = nullptr;
 }
 
-PeerSideSums::PeerSideSums(int device, cudaStream_t stream, int rank, int ranks, std::int64_t width,
-                           std::int64_t box_rows, Begin begin)
+PeerOverlappedAllReduce::PeerOverlappedAllReduce(int device, cudaStream_t stream, int rank,
+                                                 int ranks, std::int64_t width,
+                                                 std::int64_t box_rows, Begin begin)
     : device_(device),
       stream_(stream),
       rank_(rank),
@@ -111,12 +112,12 @@ PeerSideSums::PeerSideSums(int device, cudaStream_t stream, int rank, int ranks,
   min_rows_ = min_rows_of_parts;
 }
 
-Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_t stream,
-                                                         Collectives& host, std::int64_t max_rows,
-                                                         std::int64_t width, Begin begin) {
+Result<std::unique_ptr<PeerOverlappedAllReduce>> PeerOverlappedAllReduce::open(
+    int device, cudaStream_t stream, Collectives& host, std::int64_t max_rows, std::int64_t width,
+    Begin begin) {
   const int ranks = host.size();
   if (ranks < 2 || !takes_peer_norm(DType::bf16, width) || !mark_operations().are_there()) {
-    return std::unique_ptr<PeerSideSums>();
+    return std::unique_ptr<PeerOverlappedAllReduce>();
   }
   // The last part takes what the others, in whole rows of each rank, leave.
   const std::int64_t box_rows = max_rows / (std::int64_t{parts} * ranks) + parts + 1;
@@ -125,9 +126,9 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
   const std::size_t boxes_bytes = static_cast<std::size_t>(box_rows * parts * ranks) * row;
   TROUPE_TRY(auto memory,
              PeerMemory::open(device, host, mark_bytes + boxes_bytes + rows_bytes, mark_bytes));
-  if (memory == nullptr) return std::unique_ptr<PeerSideSums>();
-  std::unique_ptr<PeerSideSums> made(
-      new PeerSideSums(device, stream, host.rank(), ranks, width, box_rows, std::move(begin)));
+  if (memory == nullptr) return std::unique_ptr<PeerOverlappedAllReduce>();
+  std::unique_ptr<PeerOverlappedAllReduce> made(new PeerOverlappedAllReduce(
+      device, stream, host.rank(), ranks, width, box_rows, std::move(begin)));
   std::byte* const own = memory->regions().of[host.rank()];
   made->normed_ = Tensor(own + mark_bytes + boxes_bytes, DType::bf16, {max_rows, width});
   made->memory_ = std::move(memory);
@@ -138,7 +139,7 @@ Result<std::unique_ptr<PeerSideSums>> PeerSideSums::open(int device, cudaStream_
   return made;
 }
 
-Result<void> PeerSideSums::create_streams() {
+Result<void> PeerOverlappedAllReduce::create_streams() {
   int least = 0, greatest = 0;
   TROUPE_CHECK(enqueued(cudaDeviceGetStreamPriorityRange(&least, &greatest), "the priorities"));
   for (cudaStream_t* stream : {&partials_, &norms_, &normed_rows_}) {
@@ -153,7 +154,7 @@ Result<void> PeerSideSums::create_streams() {
   return {};
 }
 
-PeerSideSums::~PeerSideSums() {
+PeerOverlappedAllReduce::~PeerOverlappedAllReduce() {
   cudaSetDevice(device_);
   // Where a group has ended early, streams still wait for marks.
   const auto until = std::chrono::steady_clock::now() + end_time;
@@ -178,18 +179,19 @@ PeerSideSums::~PeerSideSums() {
   }
 }
 
-std::byte* PeerSideSums::mark(int of, int part, Message message, int from) const {
+std::byte* PeerOverlappedAllReduce::mark(int of, int part, Message message, int from) const {
   const int index = (static_cast<int>(message) * parts + part) * max_peer_ranks + from;
   return memory_->regions().of[of] + static_cast<std::size_t>(index) * sizeof(std::uint32_t);
 }
 
-std::byte* PeerSideSums::box(int of, int part, int from) const {
+std::byte* PeerOverlappedAllReduce::box(int of, int part, int from) const {
   const std::int64_t rows = (std::int64_t{part} * ranks_ + from) * box_rows_;
   return memory_->regions().of[of] + mark_bytes + static_cast<std::size_t>(rows) * row_bytes();
 }
 
-Result<void> PeerSideSums::send(cudaStream_t stream, std::byte* place, const std::byte* from,
-                                std::size_t bytes, std::byte* mark, std::uint32_t count) const {
+Result<void> PeerOverlappedAllReduce::send(cudaStream_t stream, std::byte* place,
+                                           const std::byte* from, std::size_t bytes,
+                                           std::byte* mark, std::uint32_t count) const {
   if (bytes > 0) {
     TROUPE_CHECK(
         enqueued(cudaMemcpyAsync(place, from, bytes, cudaMemcpyDeviceToDevice, stream), "a copy"));
@@ -199,8 +201,8 @@ Result<void> PeerSideSums::send(cudaStream_t stream, std::byte* place, const std
       "a mark");
 }
 
-Result<void> PeerSideSums::wait_for(cudaStream_t stream, int part, Message message,
-                                    std::uint32_t count) const {
+Result<void> PeerOverlappedAllReduce::wait_for(cudaStream_t stream, int part, Message message,
+                                               std::uint32_t count) const {
   for (int from = 0; from < ranks_; ++from) {
     if (from == rank_) continue;
     TROUPE_CHECK(enqueued(mark_operations().wait(stream, address(mark(rank_, part, message, from)),
@@ -210,7 +212,7 @@ Result<void> PeerSideSums::wait_for(cudaStream_t stream, int part, Message messa
   return {};
 }
 
-Result<void> PeerSideSums::begin(int part, const Tensor& partial) {
+Result<void> PeerOverlappedAllReduce::begin(int part, const Tensor& partial) {
   TROUPE_CHECK(begin_(partial.bytes()));
   Part& own = at(part);
   ++own.begun;
@@ -228,8 +230,8 @@ Result<void> PeerSideSums::begin(int part, const Tensor& partial) {
   return {};
 }
 
-Result<void> PeerSideSums::norm(int part, const SumAndNorm& sum) {
-  TROUPE_CHECK(check_sum_and_norm(sum, rank_, ranks_));
+Result<void> PeerOverlappedAllReduce::norm(int part, const AllReduceRmsNorm& sum) {
+  TROUPE_CHECK(check_all_reduce_rms_norm(sum, rank_, ranks_));
   TROUPE_CHECK(begin_(sum.normed.bytes()));
   Part& own = at(part);
   ++own.summed;
@@ -254,7 +256,7 @@ Result<void> PeerSideSums::norm(int part, const SumAndNorm& sum) {
   return {};
 }
 
-Result<void> PeerSideSums::await(int part) {
+Result<void> PeerOverlappedAllReduce::await(int part) {
   TROUPE_CHECK(begin_(0));
   const Part& own = at(part);
   TROUPE_CHECK(enqueued(cudaStreamWaitEvent(stream_, own.normed), "a wait"));
