@@ -154,9 +154,13 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
 }
 
 void Domain::begin_serve(const EngineInfo& info) {
+  int executor_pid = 0;  // of a process that has just died: its watch tells
+  for (const auto& actor : cluster_.actors()) {
+    if (actor.address == executor_.address()) executor_pid = actor.pid;
+  }
   for (const auto& worker : workers_) {
     starting_workers_.push_back(
-        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks));
+        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks, executor_pid));
   }
 }
 

@@ -20,16 +20,16 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
                                       (std::int64_t{8} << 20));
 }
 
-Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, std::int32_t replica,
-                       StepDirection direction) {
+Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, int executor_pid,
+                       std::int32_t replica, StepDirection direction) {
   const std::string purpose = step_channel_purpose(spec.epoch, replica, direction);
   return Channel::listen(ChannelKeys::derive(context.keys().derive(purpose), purpose),
-                         ChannelEndpoint::on_this_node());
+                         ChannelEndpoint::on_this_node(executor_pid));
 }
 
 }  // namespace
 
-Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec) {
+Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec, int executor_pid) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   const MeshCoordinates at = mesh.coordinates(spec.rank);
   const int workers = mesh.world_size() / mesh.shape().data;
@@ -38,10 +38,11 @@ Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec)
   StepPlane plane;
   plane.answers_ = answers_steps(mesh, spec.rank);
   if (index == 0) {
-    TROUPE_TRY(plane.plans_, listen(context, spec, at.data, StepDirection::plans));
+    TROUPE_TRY(plane.plans_, listen(context, spec, executor_pid, at.data, StepDirection::plans));
   }
   if (plane.answers_ && index > 0) {
-    TROUPE_TRY(plane.results_, listen(context, spec, at.data, StepDirection::results));
+    TROUPE_TRY(plane.results_,
+               listen(context, spec, executor_pid, at.data, StepDirection::results));
   }
   if (workers > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, index, workers));
   return plane;

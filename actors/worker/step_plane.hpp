@@ -16,7 +16,9 @@ namespace troupe {
 /// worker of the last stage answers. One thread at a time, except interrupt().
 class StepPlane {
  public:
-  static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec);
+  /// `executor_pid`: the process that may connect; 0: any of this user.
+  static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec,
+                                int executor_pid = 0);
 
   /// What the executor connects to at this worker.
   StepAddresses addresses() const;

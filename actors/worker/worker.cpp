@@ -159,7 +159,8 @@ Result<int> Worker::own_device() const {
       place(), devices);
 }
 
-Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks) {
+Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,
+                                    int executor_pid) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
   PhaseTimes times;
   Result<void> allocated = allocate_steps(kv_blocks, times);
@@ -172,7 +173,7 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
     }
     times.note("host memory for swaps");
   }
-  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_));
+  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, executor_pid));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());

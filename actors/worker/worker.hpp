@@ -41,8 +41,8 @@ class Worker {
   Result<WorkerReport> load(const GroupPeers& peers);
 
   /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms a GPU up and
-  /// begins to serve steps. Says what the executor must connect to.
-  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks);
+  /// begins to serve steps. Says what the executor, and no other process, must connect to.
+  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks, int executor_pid);
 
   /// How it has spent its time. With `all`, spans and counts too, as they are when the step that
   /// runs is over, or without the counts if it is not over soon.

@@ -43,6 +43,16 @@ Result<void> set(void* socket, int option, int value) {
   return zmq_error(fmt::format("cannot set socket option {}", option));
 }
 
+/// Whose connections a unix socket takes: one process's, or those of this user.
+Result<void> filter_peers(void* socket, int peer_pid) {
+  const auto pid = static_cast<pid_t>(peer_pid);
+  const uid_t uid = ::geteuid();
+  const int set = peer_pid != 0 ? zmq_setsockopt(socket, ZMQ_IPC_FILTER_PID, &pid, sizeof pid)
+                                : zmq_setsockopt(socket, ZMQ_IPC_FILTER_UID, &uid, sizeof uid);
+  if (set == 0) return {};
+  return zmq_error("cannot choose whose connections to take");
+}
+
 Result<std::string> abstract_address() {
   std::array<std::byte, 16> random;
   TROUPE_CHECK(random_bytes(random));
@@ -79,6 +89,7 @@ Result<std::unique_ptr<Channel::State>> Channel::State::create() {
   TROUPE_CHECK(set(pipe, ZMQ_IMMEDIATE, 1));
   TROUPE_CHECK(set(pipe, ZMQ_RECONNECT_IVL, 20));
   TROUPE_CHECK(set(pipe, ZMQ_RECONNECT_IVL_MAX, 500));
+  TROUPE_CHECK(set(pipe, ZMQ_HANDSHAKE_IVL, static_cast<int>(handshake_timeout.count())));
   const std::int64_t limit = max_message_bytes;
   if (zmq_setsockopt(pipe, ZMQ_MAXMSGSIZE, &limit, sizeof limit) != 0) {
     return zmq_error("cannot bound the size of messages");
@@ -129,6 +140,7 @@ Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& 
   std::string wanted = "tcp://" + endpoint.interface + ":*";
   if (endpoint.interface.empty()) {
     TROUPE_TRY(wanted, abstract_address());
+    TROUPE_CHECK(filter_peers(state->pipe.get(), endpoint.peer_pid));
   }
   if (zmq_bind(state->pipe.get(), wanted.c_str()) != 0) {
     return zmq_error(fmt::format("cannot listen on {}", wanted));

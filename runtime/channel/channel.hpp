@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,10 +29,15 @@ struct ChannelKeys {
 struct ChannelEndpoint {
   /// Empty: this node only (a unix socket in the abstract namespace, so no file). Else the
   /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket, whose port the system chooses.
-  std::string interface;
+  std::string interface{};
+  /// On this node: the process whose connections are taken; 0: any of this process's uid. All
+  /// others are closed as soon as they are accepted. On a network anybody's are taken.
+  int peer_pid = 0;
 
-  static ChannelEndpoint on_this_node() { return {}; }
-  static ChannelEndpoint on_network(std::string interface) { return {std::move(interface)}; }
+  static ChannelEndpoint on_this_node(int peer_pid = 0) { return {.peer_pid = peer_pid}; }
+  static ChannelEndpoint on_network(std::string interface) {
+    return {.interface = std::move(interface)};
+  }
 };
 
 /// One received message. Movable; the bytes stay where they are over a move.
@@ -53,7 +59,10 @@ class Message {
 
 /// A bounded, ordered, two-way pipe of messages between two processes. Encrypted and authenticated
 /// both ways (CurveZMQ): an end whose keys differ is never connected, so what it sends is lost and
-/// the honest end only runs into its deadline.
+/// the honest end only runs into its deadline. A connection that has not finished its handshake
+/// within `handshake_timeout` is closed. Name the peer's process (ChannelEndpoint) wherever it is
+/// known: connections of other programs of the same user, which ZeroMQ does not count, then cost no
+/// descriptor.
 ///
 /// Delivered messages are whole and in order; what was under way when an end dies or is destroyed
 /// is lost (nothing lingers), and a peer that is gone shows as a timeout: watching processes is
@@ -66,6 +75,7 @@ class Channel {
   static constexpr std::size_t max_message_bytes = 256u << 20;
   /// Messages queued per direction and end before send() blocks.
   static constexpr int queue_limit = 256;
+  static constexpr std::chrono::milliseconds handshake_timeout{5000};
 
   /// Starts to listen; address() is what the other process must connect to. Errors:
   /// invalid_argument for an interface that does not exist, resource_exhausted.

@@ -1,11 +1,15 @@
 #include "runtime/channel/channel.hpp"
 
 #include <cstring>
+#include <filesystem>
 #include <future>
-#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <poll.h>
+
+#include "tests/support/another_uid.hpp"
+#include "tests/support/knocker.hpp"
 
 namespace troupe {
 namespace {
@@ -126,6 +130,51 @@ TEST(Channel, stranger_does_not_keep_the_rightful_peer_out) {
   EXPECT_TRUE(received.ok() && equal(received->bytes(), pattern(5)));
   EXPECT_TRUE(listener->send({}, deadline_in(10s)).ok());
   other.join();
+}
+
+/// True if the listener at an abstract address says nothing and closes a new connection in time.
+bool is_turned_away(const std::string& address) {
+  const UniqueFd socket = test::Knocker::to_abstract(address.substr(strlen("ipc://@")))();
+  if (!socket) return false;
+  pollfd readable{socket.get(), POLLIN, 0};
+  char byte = 0;
+  return ::poll(&readable, 1, 2000) == 1 && ::recv(socket.get(), &byte, 1, 0) == 0;
+}
+
+TEST(Channel, closes_connections_of_other_users_at_once) {
+  if (!test::can_change_uid()) GTEST_SKIP() << "only root can act as another user";
+  auto listener = Channel::listen(keys_of(1), ChannelEndpoint::on_this_node());
+  ASSERT_TRUE(listener.ok());
+  const std::string address = listener->address();
+  EXPECT_FALSE(is_turned_away(address)) << "this user may try";
+  EXPECT_TRUE(test::as_another_uid([&] { return is_turned_away(address); }));
+}
+
+TEST(Channel, closes_connections_of_other_processes_than_its_peer_at_once) {
+  auto listener = Channel::listen(keys_of(1), ChannelEndpoint::on_this_node(::getpid()));
+  ASSERT_TRUE(listener.ok());
+  auto rightful = Channel::connect(keys_of(1), listener->address());
+  ASSERT_TRUE(rightful.ok());
+  std::thread other = echo(*rightful);
+  EXPECT_TRUE(listener->send(pattern(5), deadline_in(10s)).ok());
+  EXPECT_TRUE(listener->receive(deadline_in(10s)).ok());
+  EXPECT_TRUE(listener->send({}, deadline_in(10s)).ok());
+  other.join();
+
+  auto choosy = Channel::listen(keys_of(1), ChannelEndpoint::on_this_node(::getppid()));
+  ASSERT_TRUE(choosy.ok());
+  EXPECT_TRUE(is_turned_away(choosy->address()));
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = descriptors();
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 64; ++i) {
+    strangers.push_back(test::Knocker::to_abstract(choosy->address().substr(strlen("ipc://@")))());
+  }
+  EXPECT_TRUE(is_turned_away(choosy->address())) << "behind all of them";
+  EXPECT_LE(descriptors(), before + 64) << "their own ends alone";
 }
 
 TEST(Channel, keys_differ_by_job_purpose_and_end) {
