@@ -12,14 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/metrics/doorman.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr unsigned max_connections = 16;
-constexpr unsigned timeout_seconds = 10;
-constexpr int backlog = 16;
+constexpr unsigned max_connections = 128;
+constexpr unsigned timeout_seconds = 5;
 
 constexpr const char* text_type = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* plain_type = "text/plain; charset=utf-8";
@@ -64,7 +64,7 @@ Result<UniqueFd> listen_on(const std::string& address, std::uint16_t& port) {
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   auto* generic = reinterpret_cast<sockaddr*>(&at.storage);
   if (::bind(fd.get(), generic, at.size) != 0) return failed(errno);
-  if (::listen(fd.get(), backlog) != 0) return failed(errno);
+  if (::listen(fd.get(), SOMAXCONN) != 0) return failed(errno);
   if (::getsockname(fd.get(), generic, &at.size) != 0) return failed(errno);
   sockaddr_in v4{};
   sockaddr_in6 v6{};
@@ -109,11 +109,24 @@ MHD_Result answer(void* closure, MHD_Connection* connection, const char* url, co
 
 struct MetricsServer::Daemon {
   explicit Daemon(MHD_Daemon* running) : handle(running) {}
-  ~Daemon() { MHD_stop_daemon(handle); }
+  ~Daemon() {
+    doorman.reset();  // it adds connections
+    MHD_stop_daemon(handle);
+  }
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
+  /// The daemon closes the connection, also if it cannot take it.
+  void add(UniqueFd connection) const {
+    SocketAddress peer;
+    peer.size = sizeof peer.storage;
+    auto* generic = reinterpret_cast<sockaddr*>(&peer.storage);
+    if (::getpeername(connection.get(), generic, &peer.size) != 0) return;
+    (void)MHD_add_connection(handle, connection.release(), generic, peer.size);
+  }
+
   MHD_Daemon* handle;
+  std::unique_ptr<Doorman> doorman;
 };
 
 MetricsServer::MetricsServer() = default;
@@ -128,14 +141,18 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   server->content_ = std::move(content);
   TROUPE_TRY(UniqueFd fd, listen_on(address, server->port_));
   MHD_Daemon* daemon = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &answer, &server->content_,
-      MHD_OPTION_LISTEN_SOCKET, fd.get(), MHD_OPTION_CONNECTION_LIMIT, max_connections,
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+      &answer, &server->content_, MHD_OPTION_CONNECTION_LIMIT, max_connections,
       MHD_OPTION_CONNECTION_TIMEOUT, timeout_seconds, MHD_OPTION_END);
   if (daemon == nullptr) {
     return fail(ErrorCode::io, "cannot serve metrics on {}:{}", address, server->port_);
   }
-  (void)fd.release();  // the daemon closes it
   server->daemon_ = std::make_unique<Daemon>(daemon);
+  TROUPE_TRY(server->daemon_->doorman,
+             Doorman::start("metrics", std::move(fd),
+                            [daemon = server->daemon_.get()](UniqueFd connection) {
+                              daemon->add(std::move(connection));
+                            }));
   return server;
 }
 

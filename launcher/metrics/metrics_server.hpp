@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Gives a text to whoever asks for /metrics by HTTP, for Prometheus to scrape. Bounded: at most 16
-/// connections, 10 s for each to say something, one thread of its own for all of them.
+/// Gives a text to whoever asks for /metrics by HTTP, for Prometheus to scrape. Bounded: silent
+/// connections are a Doorman's, at most 128 others have 5 s for each word; two threads.
 class MetricsServer {
  public:
   /// Listens on the numeric IPv4 or IPv6 `address`; port 0 lets the kernel choose. `content` is

@@ -13,6 +13,7 @@
 #include "launcher/metrics/job_metrics.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/metrics/metrics_server.hpp"
+#include "tests/support/knocker.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace troupe {
@@ -186,6 +187,15 @@ TEST(MetricsServer, answers_many_at_once_and_closes_its_port_at_the_end) {
     for (const std::string& answer : answers) EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
   }
   EXPECT_EQ(get(port, "/metrics"), "");
+}
+
+TEST(MetricsServer, answers_while_strangers_hold_all_the_connections_they_can) {
+  const auto server = MetricsServer::start("127.0.0.1", 0, [] { return std::string("x\n"); });
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  const std::uint16_t port = (*server)->port();
+  const test::Knocker knocker(test::Knocker::to_port(port), {.idle = 300});
+  while (knocker.connections() < 500) std::this_thread::yield();
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(get(port, "/metrics"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST(MetricsServer, says_what_port_cannot_be_opened_and_why) {

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+
+#include "runtime/base/refusal_log.hpp"
+#include "runtime/base/result.hpp"
+#include "runtime/process/acceptor.hpp"
+#include "runtime/process/strangers.hpp"
+
+namespace troupe {
+
+/// Accepts connections for a server that neither bounds what silent ones cost nor drops them for
+/// others: it hands a connection over once its first bytes are there. At most 64 silent ones wait,
+/// each 2 s; one more takes the place of the oldest. Accepts are paced (Acceptor), refusals summed
+/// up in the log. One thread, as long as the object lives.
+class Doorman {
+ public:
+  /// `admit` is called on the thread with connections that have something to read.
+  static Result<std::unique_ptr<Doorman>> start(std::string name, UniqueFd listener,
+                                                std::function<void(UniqueFd connection)> admit);
+  ~Doorman();
+  Doorman(const Doorman&) = delete;
+  Doorman& operator=(const Doorman&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Doorman(std::string name, UniqueFd listener, std::function<void(UniqueFd)> admit)
+      : admit_(std::move(admit)), acceptor_(std::move(listener)), refusals_(std::move(name)) {}
+  void run();
+  void wait();
+  void let_in(int fd);
+  void accept_all(Clock::time_point now);
+  void refuse(int fd, std::string_view why);
+
+  const std::function<void(UniqueFd)> admit_;
+  Acceptor acceptor_;
+  Strangers strangers_{64, std::chrono::seconds(2)};
+  RefusalLog refusals_;
+  std::unordered_map<int, UniqueFd> waiting_;
+  UniqueFd wake_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace troupe
