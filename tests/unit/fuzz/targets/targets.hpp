@@ -19,6 +19,9 @@ void changed_model_configs(Effort effort);    ///< config.json and generation_co
 void changed_cluster_configs(Effort effort);  ///< the YAML and --set
 void changed_outputs(Effort effort);          ///< answers of an earlier run, also packed
 void changed_fingerprints(Effort effort);     ///< fingerprint.json
+void changed_handshakes(Effort effort);       ///< of the call plane: no changed one is authentic
+void changed_call_frames(Effort effort);      ///< calls and answers of an authentic peer
+void changed_streams(Effort effort);          ///< the bytes that frames are split from
 
 struct Target {
   const char* name;
@@ -38,6 +41,9 @@ inline constexpr Target targets[] = {
     {"cluster_configs", changed_cluster_configs},
     {"outputs", changed_outputs},
     {"fingerprints", changed_fingerprints},
+    {"handshakes", changed_handshakes},
+    {"call_frames", changed_call_frames},
+    {"streams", changed_streams},
 };
 
 }  // namespace troupe::fuzz
