@@ -70,10 +70,10 @@ class HeldAtExit {
 TEST(Faults, a_process_that_is_slow_to_die_does_not_keep_others_alive) {
   auto driver = start_sub_driver();
   ASSERT_TRUE(driver.ok()) << driver.error().message;
-  HeldAtExit left(driver->pids[2]), right(driver->pids[3]);  // the first actor of each agent
+  HeldAtExit left(driver->pids[4]), right(driver->pids[5]);  // the second actor of each agent
   if (!left.held() || !right.held()) GTEST_SKIP() << "processes cannot be traced here";
   driver->process.signal(SIGSTOP);  // agents notice, and kill while they live
-  EXPECT_THAT(wait_until_gone({driver->pids[4], driver->pids[5]}, 3000ms * time_scale), IsEmpty());
+  EXPECT_THAT(wait_until_gone({driver->pids[2], driver->pids[3]}, 3500ms * time_scale), IsEmpty());
   left.let_go();
   right.let_go();
   EXPECT_THAT(wait_until_gone(driver->pids, 6000ms * time_scale), IsEmpty());

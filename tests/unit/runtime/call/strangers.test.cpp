@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include "runtime/call/future.hpp"
 #include "runtime/call/unix_socket.hpp"
 #include "runtime/call/unix_transport.hpp"
+#include "tests/support/another_uid.hpp"
+#include "tests/support/knocker.hpp"
 
 namespace troupe {
 namespace {
@@ -78,6 +81,19 @@ TEST(Strangers, that_hold_more_connections_than_are_let_in_keep_nobody_out) {
   }
   // The strangers' own ends, the server's ends of four, and what of the clients is not closed yet.
   EXPECT_LE(open_descriptors(), before + strangers.size() + options.max_strangers + 8);
+  server->stop();
+}
+
+TEST(Strangers, of_another_user_are_turned_away_at_once) {
+  if (!test::can_change_uid()) GTEST_SKIP() << "only root can act as another user";
+  const auto server = make_hub("server");
+  const auto connect = test::Knocker::to_abstract(server->endpoint());
+  EXPECT_TRUE(test::as_another_uid([&] {
+    const UniqueFd socket = connect();
+    pollfd readable{socket.get(), POLLIN, 0};
+    char byte = 0;
+    return socket && ::poll(&readable, 1, 2000) == 1 && ::recv(socket.get(), &byte, 1, 0) == 0;
+  }));
   server->stop();
 }
 
