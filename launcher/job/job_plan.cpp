@@ -12,8 +12,10 @@
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
+#include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
 
@@ -232,6 +234,14 @@ void warn_of_swap_space(JobPlan& plan) {
   }
 }
 
+/// Refuses a model whose attention the device cannot run, before anything is started.
+Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
+  TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, {0, mesh.shape().tensor}));
+  const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
+                                           : check_cpu_attention(shape, engine.block_size, dtype);
+}
+
 /// What a person with GPUs should know of a job that is slower on them than it need be, or not on
 /// them at all.
 void warn_of_gpus(const Config& config, JobPlan& plan) {
@@ -271,6 +281,8 @@ Result<JobPlan> plan_job(Config config) {
   const int world = plan.mesh.world_size();
   plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
   TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores));
+  auto runs = check_attention(plan.model, plan.mesh, plan.engine);
+  if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
   warn_of_gpus(config, plan);
   warn_of_swap_space(plan);
   if (world * plan.engine.threads_per_worker > plan.cores) {

@@ -64,8 +64,6 @@ Result<DType> read_dtype(const Fields& fields) {
 Result<void> refuse_unsupported(const Fields& fields) {
   TROUPE_TRY(const std::string activation, fields.string_or({"hidden_act"}, "silu"));
   if (activation != "silu") return fields.unsupported("hidden_act", activation, "silu");
-  TROUPE_TRY(const bool mlp_bias, fields.boolean_or({"mlp_bias"}, false));
-  if (mlp_bias) return fields.unsupported("mlp_bias", "true", "false");
   if (fields.find({"quantization_config"}) != nullptr) {
     return fields.unsupported("quantization_config", "(present)", "bf16, fp16 and fp32 weights");
   }
@@ -75,7 +73,11 @@ Result<void> refuse_unsupported(const Fields& fields) {
 Result<void> read_biases(const Fields& fields, ModelConfig& config) {
   TROUPE_TRY(const bool stated, fields.boolean_or({"attention_bias"}, false));
   switch (config.architecture) {
-    case Architecture::llama:
+    case Architecture::llama: {  // the only one whose MLP looks at mlp_bias in transformers
+      TROUPE_TRY(config.mlp_bias, fields.boolean_or({"mlp_bias"}, false));
+      config.qkv_bias = config.output_bias = stated;
+      break;
+    }
     case Architecture::qwen3:
     case Architecture::qwen3_moe:
       config.qkv_bias = config.output_bias = stated;
@@ -195,6 +197,7 @@ Result<GenerationDefaults> GenerationDefaults::load(const std::filesystem::path&
   TROUPE_TRY(defaults.top_k, fields.optional_integer({"top_k"}, -1, max_token_id));
   TROUPE_TRY(defaults.top_p, fields.optional_number({"top_p"}, 0.0, 1.0));
   TROUPE_TRY(defaults.min_p, fields.optional_number({"min_p"}, 0.0, 1.0));
+  TROUPE_TRY(defaults.max_new_tokens, fields.optional_integer({"max_new_tokens"}, 1, max_token_id));
   TROUPE_TRY(defaults.repetition_penalty, fields.optional_number({"repetition_penalty"}, 0.0, 1e6));
   return defaults;
 }

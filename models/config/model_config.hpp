@@ -126,6 +126,7 @@ struct ModelConfig {
   RopeConfig rope;
   bool qkv_bias = false;              ///< the query, key and value projections have biases
   bool output_bias = false;           ///< so has attention's output projection
+  bool mlp_bias = false;              ///< all three projections of dense MLPs have biases
   std::vector<std::int64_t> windows;  ///< of each layer, as window_of; empty: all 0
   std::optional<LatentConfig> latent;
   std::optional<MoeConfig> moe;
@@ -159,6 +160,7 @@ struct GenerationDefaults {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
+  std::optional<std::int64_t> max_new_tokens;  ///< for requests that name no max_tokens
 
   /// Reads `folder`/generation_config.json; all empty if there is no such file. Errors as
   /// ModelConfig::load.

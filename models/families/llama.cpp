@@ -9,11 +9,11 @@ namespace troupe {
 namespace {
 
 constexpr auto weight_rules =
-    join_tables(decoder_weights, grouped_query_weights, dense_mlp_weights);
+    join_tables(decoder_weights, grouped_query_weights, dense_mlp_weights, dense_mlp_biases);
 
 Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
   TROUPE_TRY(auto attention, Attention::create(context, layer, {}));
-  TROUPE_TRY(auto mlp, DenseMlp::create(context, layer));
+  TROUPE_TRY(auto mlp, DenseMlp::create(context, layer, {.with_biases = context.config.mlp_bias}));
   return DecoderLayer::create(context, layer, std::move(attention), std::move(mlp));
 }
 

@@ -46,6 +46,14 @@ inline constexpr std::array dense_mlp_weights = {
     WeightRule{Parameter::down, "model.layers.{layer}.mlp.down_proj.weight", ShardRule::row},
 };
 
+/// The biases of a dense MLP, where the config says so.
+inline constexpr std::array dense_mlp_biases = {
+    WeightRule{Parameter::gate_bias, "model.layers.{layer}.mlp.gate_proj.bias", ShardRule::column},
+    WeightRule{Parameter::up_bias, "model.layers.{layer}.mlp.up_proj.bias", ShardRule::column},
+    WeightRule{Parameter::down_bias, "model.layers.{layer}.mlp.down_proj.bias",
+               ShardRule::replicated},
+};
+
 /// The experts of sparse layers, as Qwen and DeepSeek call them.
 inline constexpr std::array expert_weights = {
     WeightRule{Parameter::router, "model.layers.{layer}.mlp.gate.weight", ShardRule::replicated},

@@ -10,6 +10,11 @@ Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& contex
   std::unique_ptr<DenseMlp> mlp(new DenseMlp(context));
   TROUPE_TRY(mlp->gate_up_, context.weights.linear({parameters.gate, parameters.up}, layer));
   TROUPE_TRY(mlp->down_, context.weights.linear({parameters.down}, layer));
+  if (parameters.with_biases) {
+    using enum Parameter;
+    TROUPE_TRY(mlp->gate_up_bias_, context.weights.vector({gate_bias, up_bias}, layer));
+    TROUPE_TRY(mlp->down_bias_, context.weights.vector(down_bias, layer));
+  }
   return std::unique_ptr<FeedForward>(std::move(mlp));
 }
 
@@ -17,16 +22,34 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return {};
   const std::int64_t inner = down_->in_features();
-  return group_.defer_all_reduce_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
+  TROUPE_CHECK(group_.defer_all_reduce_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
     const std::int64_t at_once = ops_.rows_at_once();
     for (std::int64_t done = 0; done < part.count; done += at_once) {
       const std::int64_t rows = std::min(at_once, part.count - done);
       const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
       const Tensor activated = first_rows(space_.activated, rows, inner);
-      ops_.linear_gate_up(*gate_up_, x.rows(part.begin + done, rows), gate_up, activated);
+      project(x.rows(part.begin + done, rows), gate_up, activated);
       ops_.linear(*down_, activated, sums.rows(done, rows));
     }
-  });
+  }));
+  if (down_bias_->empty()) return {};
+  TROUPE_CHECK(group_.complete(out));
+  ops_.add_bias(out, down_bias_);
+  return {};
+}
+
+void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {
+  if (gate_up_bias_->empty()) {
+    ops_.linear_gate_up(*gate_up_, x, gate_up, activated);
+    return;
+  }
+  ops_.linear(*gate_up_, x, gate_up);
+  ops_.add_bias(gate_up, gate_up_bias_);
+  ops_.silu_mul(gate_up, activated);
+}
+
+std::size_t DenseMlp::bytes() const {
+  return gate_up_->bytes() + down_->bytes() + gate_up_bias_->bytes() + down_bias_->bytes();
 }
 
 }  // namespace troupe

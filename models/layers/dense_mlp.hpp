@@ -10,10 +10,11 @@ struct MlpParameters {
   Parameter gate = Parameter::gate;
   Parameter up = Parameter::up;
   Parameter down = Parameter::down;
+  bool with_biases = false;  ///< Parameter::gate_bias, up_bias and down_bias
 };
 
 /// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one product,
-/// down row-parallel in S segments.
+/// down row-parallel in S segments. Each product may have a bias.
 class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
@@ -21,17 +22,21 @@ class DenseMlp final : public FeedForward {
                                                      const MlpParameters& parameters = {});
   bool reads_all_tokens() const override { return true; }
   Result<void> forward(const Tensor& x, const Tensor& out) const override;
-  std::size_t bytes() const override { return gate_up_->bytes() + down_->bytes(); }
+  std::size_t bytes() const override;
 
  private:
   explicit DenseMlp(const LayerContext& context)
       : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+  /// activated = silu(gate) * up, with `gate_up` as scratch.
+  void project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const;
 
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
   std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden]
   std::unique_ptr<Linear> down_;     // [hidden, inner]
+  DeviceTensor gate_up_bias_;        // [2 inner] f32, or empty
+  DeviceTensor down_bias_;           // [hidden] f32, or empty
 };
 
 }  // namespace troupe

@@ -83,8 +83,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
 
 bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
   // Whose sums all become norms, without anything between. Experts would be read once a part.
-  return !config_.moe && !config_.latent && !config_.output_bias && !limits_.exact_sums &&
-         parallel.mesh.shape().pipeline == 1;
+  return !config_.moe && !config_.latent && !config_.output_bias && !config_.mlp_bias &&
+         !limits_.exact_sums && parallel.mesh.shape().pipeline == 1;
 }
 
 Result<void> DecoderModel::build_rope() {

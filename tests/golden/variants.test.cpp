@@ -1,3 +1,5 @@
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <random>
 
@@ -107,6 +109,128 @@ TEST(AttentionBiases, that_are_zero_change_nothing_and_others_do) {
 
 TEST(AttentionBiases, are_added_once_however_many_ranks_there_are) {
   const Variant variant = llama_with_biases(0.3F);
+  REQUIRE_OK(const auto expected, logits_of(variant.folder()));
+  expect_exact(variant.folder(), expected);
+}
+
+RawTensor from_floats(const std::vector<float>& values) {
+  RawTensor tensor{"F32", {static_cast<std::int64_t>(values.size())}, {}};
+  tensor.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return tensor;
+}
+
+std::vector<float> to_floats(const RawTensor& tensor) {
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  return values;
+}
+
+using ChangeMlp = std::function<void(Tensors& tensors, const std::string& mlp, unsigned seed)>;
+
+/// llama-a with `mlp_bias`, zero biases at first; `change` is called for each layer's MLP.
+Variant llama_with_mlp_biases(const ChangeMlp& change) {
+  return {"llama-a", [](nlohmann::json& config) { config["mlp_bias"] = true; },
+          [=](Tensors& tensors) {
+            for (unsigned layer = 0; layer < 3; ++layer) {
+              const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
+              tensors[mlp + "gate_proj.bias"] = floats({160}, 0.0F, 0);
+              tensors[mlp + "up_proj.bias"] = floats({160}, 0.0F, 0);
+              tensors[mlp + "down_proj.bias"] = floats({64}, 0.0F, 0);
+              change(tensors, mlp, layer);
+            }
+          }};
+}
+
+void add_random_biases(Tensors& tensors, const std::string& mlp, unsigned seed) {
+  tensors[mlp + "gate_proj.bias"] = floats({160}, 0.3F, 3 * seed + 1);
+  tensors[mlp + "up_proj.bias"] = floats({160}, 0.3F, 3 * seed + 2);
+  tensors[mlp + "down_proj.bias"] = floats({64}, 0.3F, 3 * seed + 3);
+}
+
+TEST(MlpBiases, that_are_zero_change_nothing) {
+  const Variant zero = llama_with_mlp_biases([](Tensors&, const std::string&, unsigned) {});
+  REQUIRE_OK(const auto without, logits_of(data_folder() / "llama-a"));
+  REQUIRE_OK(const auto found, logits_of(zero.folder()));
+  expect_same_bits(found, without, "zero biases");
+}
+
+TEST(MlpBiases, are_added_once_however_many_ranks_there_are) {
+  const Variant variant = llama_with_mlp_biases(add_random_biases);
+  REQUIRE_OK(const auto expected, logits_of(variant.folder()));
+  expect_exact(variant.folder(), expected);
+}
+
+TEST(MlpBiases, go_where_the_formula_has_them) {
+  // Without weights of gate and up the MLP gives the same vector for every token: down of
+  // silu(gate_bias) * up_bias, here computed in double and given as down_bias to another model.
+  const auto without_inputs = [](Tensors& tensors, const std::string& mlp, unsigned seed) {
+    add_random_biases(tensors, mlp, seed);
+    tensors[mlp + "gate_proj.weight"] = floats({160, 64}, 0.0F, 0);
+    tensors[mlp + "up_proj.weight"] = floats({160, 64}, 0.0F, 0);
+    tensors[mlp + "down_proj.weight"] = floats({64, 160}, 0.1F, 50 + seed);
+  };
+  const auto constant = [&](Tensors& tensors, const std::string& mlp, unsigned seed) {
+    without_inputs(tensors, mlp, seed);
+    const auto gate = to_floats(tensors[mlp + "gate_proj.bias"]);
+    const auto up = to_floats(tensors[mlp + "up_proj.bias"]);
+    const auto down = to_floats(tensors[mlp + "down_proj.weight"]);
+    auto sums = to_floats(tensors[mlp + "down_proj.bias"]);
+    for (std::size_t row = 0; row < sums.size(); ++row) {
+      double sum = sums[row];
+      for (std::size_t i = 0; i < gate.size(); ++i) {
+        const double g = gate[i];
+        sum += down[row * gate.size() + i] * (g / (1.0 + std::exp(-g)) * up[i]);
+      }
+      sums[row] = static_cast<float>(sum);
+    }
+    tensors[mlp + "gate_proj.bias"] = tensors[mlp + "up_proj.bias"] = floats({160}, 0.0F, 0);
+    tensors[mlp + "down_proj.bias"] = from_floats(sums);
+  };
+  REQUIRE_OK(const auto found, logits_of(llama_with_mlp_biases(without_inputs).folder()));
+  REQUIRE_OK(const auto expected, logits_of(llama_with_mlp_biases(constant).folder()));
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_NEAR(found[i], expected[i], 2e-4 * (1.0 + std::abs(expected[i]))) << "logit " << i;
+  }
+}
+
+/// llama-a with heads of another size, weights of random numbers.
+Variant llama_with_heads_of(std::int64_t dim) {
+  return {"llama-a", [=](nlohmann::json& config) { config["head_dim"] = dim; },
+          [=](Tensors& tensors) {
+            unsigned seed = 70;
+            for (int layer = 0; layer < 3; ++layer) {
+              const std::string block = "model.layers." + std::to_string(layer) + ".self_attn.";
+              tensors[block + "q_proj.weight"] = floats({4 * dim, 64}, 0.1F, ++seed);
+              tensors[block + "k_proj.weight"] = floats({2 * dim, 64}, 0.1F, ++seed);
+              tensors[block + "v_proj.weight"] = floats({2 * dim, 64}, 0.1F, ++seed);
+              tensors[block + "o_proj.weight"] = floats({64, 4 * dim}, 0.1F, ++seed);
+            }
+          }};
+}
+
+TEST(HeadSizes, that_are_no_multiples_of_a_vector_are_exact) {
+  for (const std::int64_t dim : {24, 40, 90}) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << dim);
+    const Variant variant = llama_with_heads_of(dim);
+    REQUIRE_OK(const auto expected, logits_of(variant.folder()));
+    expect_exact(variant.folder(), expected);
+  }
+}
+
+TEST(LatentModels, with_a_latent_vector_of_40_are_exact) {
+  const Variant variant(
+      "deepseek3-a", [](nlohmann::json& config) { config["kv_lora_rank"] = 40; },
+      [](Tensors& tensors) {
+        unsigned seed = 90;
+        for (int layer = 0; layer < 3; ++layer) {
+          const std::string block = "model.layers." + std::to_string(layer) + ".self_attn.";
+          const auto heads_rows = tensors.at(block + "kv_b_proj.weight").shape[0];
+          tensors[block + "kv_a_proj_with_mqa.weight"] = floats({40 + 16, 64}, 0.1F, ++seed);
+          tensors[block + "kv_a_layernorm.weight"] = floats({40}, 1.0F, ++seed);
+          tensors[block + "kv_b_proj.weight"] = floats({heads_rows, 40}, 0.1F, ++seed);
+        }
+      });
   REQUIRE_OK(const auto expected, logits_of(variant.folder()));
   expect_exact(variant.folder(), expected);
 }

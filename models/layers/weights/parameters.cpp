@@ -19,6 +19,10 @@ bool is_used(Parameter parameter, std::int64_t layer, const ModelConfig& config)
     case Parameter::up:
     case Parameter::down:
       return !sparse;
+    case Parameter::gate_bias:
+    case Parameter::up_bias:
+    case Parameter::down_bias:
+      return !sparse && config.mlp_bias;
     case Parameter::router:
       return sparse;
     case Parameter::router_bias:
@@ -131,6 +135,11 @@ Shape shape_of(Parameter parameter, const ModelConfig& config) {
       return {inner, hidden};
     case Parameter::down:
       return {hidden, inner};
+    case Parameter::gate_bias:
+    case Parameter::up_bias:
+      return {inner};
+    case Parameter::down_bias:
+      return {hidden};
     case Parameter::router:
       return {moe.experts, hidden};
     case Parameter::router_bias:

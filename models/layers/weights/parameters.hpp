@@ -31,6 +31,9 @@ enum class Parameter {
   gate,            ///< [intermediate, hidden]
   up,              ///< [intermediate, hidden]
   down,            ///< [hidden, intermediate]
+  gate_bias,       ///< [intermediate]
+  up_bias,         ///< [intermediate]
+  down_bias,       ///< [hidden]
   router,          ///< [experts, hidden]
   router_bias,     ///< [experts], added to scores for the choice of experts
   expert_gate,     ///< [moe intermediate, hidden], one per expert

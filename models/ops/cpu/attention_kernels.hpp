@@ -87,17 +87,22 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
 }
 
 /// sum = sum * alpha + scores . values over positions [begin, end) of the chunk. `upcoming` as in
-/// score_tile: keys, [head_dim, block_size].
-template <class Stored, int rows, int vectors, bool prefetches>
+/// score_tile: keys, [head_dim, block_size]. With `partial` there is one vector, of which only the
+/// first `lanes` belong to the head.
+template <class Stored, int rows, int vectors, bool prefetches, bool partial = false>
 void value_tile(const float* scores, const float* alpha, const Stored* const* values,
                 const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
-                std::int64_t begin, std::int64_t end, float* out) {
+                std::int64_t begin, std::int64_t end, float* out, std::int64_t lanes = 16) {
+  const auto load_part = [lanes](const auto* from) {
+    if constexpr (partial) return load(from, lanes);
+    return load(from);
+  };
   F16 sum[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      sum[r][v] = load(out + r * value_dim + 16 * v) * broadcast(alpha[r]);
+      sum[r][v] = load_part(out + r * value_dim + 16 * v) * broadcast(alpha[r]);
     }
   for (std::int64_t j = begin; j < end;) {
     const std::int64_t stop = (j / 16 + 1) * 16 < end ? (j / 16 + 1) * 16 : end;
@@ -108,7 +113,7 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
       F16 b[vectors];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
-        b[v] = load(value + 16 * v);
+        b[v] = load_part(value + 16 * v);
         if constexpr (prefetches) prefetch(next + v * block_size);
       }
       if constexpr (prefetches) next += value_dim / 16 * block_size;
@@ -123,7 +128,13 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) store(out + r * value_dim + 16 * v, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      if constexpr (partial) {
+        store(out + r * value_dim, sum[r][v], lanes);
+      } else {
+        store(out + r * value_dim + 16 * v, sum[r][v]);
+      }
+    }
 }
 
 /// Scores of `count` rows, at most score_rows, against `groups` groups of positions.
@@ -174,11 +185,15 @@ void value_rows_of(int count, const float* scores, const float* alpha, const Sto
     value_tile<Stored, rows, value_vectors, prefetches>(scores, alpha, part, next, value_dim,
                                                         block_size, begin, end, out + d);
   }
-  for (; d < value_dim; d += 16) {
+  for (; d + 16 <= value_dim; d += 16) {
     go_to(d);
     value_tile<Stored, rows, 1, prefetches>(scores, alpha, part, next, value_dim, block_size, begin,
                                             end, out + d);
   }
+  if (d == value_dim) return;
+  go_to(d);
+  value_tile<Stored, rows, 1, false, true>(scores, alpha, part, next, value_dim, block_size, begin,
+                                           end, out + d, value_dim - d);
 }
 
 /// x, where there are windows with `other` in its first n lanes.
@@ -367,11 +382,11 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   }
 }
 
-inline AttentionTile lay_out(float* scratch) {
+inline AttentionTile lay_out(float* scratch, std::int64_t head_dim) {
   AttentionTile tile{};
   tile.q = scratch;
-  tile.sum = tile.q + attention_tile_rows * attention_max_head_dim;
-  tile.scores = tile.sum + attention_tile_rows * attention_max_head_dim;
+  tile.sum = tile.q + attention_tile_rows * head_dim;
+  tile.scores = tile.sum + attention_tile_rows * head_dim;
   tile.total = tile.scores + attention_tile_rows * attention_chunk;
   tile.maximum = tile.total + attention_tile_rows * 16;
   tile.alpha = tile.maximum + attention_tile_rows;
@@ -384,15 +399,19 @@ void attend(const AttentionJob& job) {
   const std::int64_t dim = job.shape.head_dim, value_dim = value_dim_of(job.shape);
   const std::int64_t per_row = job.heads;
   const std::int64_t rows = job.rows * per_row;
-  const AttentionTile tile = lay_out(job.scratch);
+  const AttentionTile tile = lay_out(job.scratch, dim);
   const auto place = [&](std::int64_t row) {  // of this pair's head among the heads of q and out
     return (row / per_row) * job.shape.heads + job.first_head + row % per_row;
   };
   const F16 scale = broadcast(job.shape.scale * 1.44269504F);
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* q = job.q + place(r) * dim;
-    for (std::int64_t d = 0; d < dim; d += 16) store(tile.q + r * dim + d, load(q + d) * scale);
-    for (std::int64_t d = 0; d < value_dim; d += 16) store(tile.sum + r * value_dim + d, zero());
+    for (std::int64_t d = 0; d < dim; d += 16) {
+      store_up_to(tile.q + r * dim + d, load_up_to(q + d, dim - d) * scale, dim - d);
+    }
+    for (std::int64_t d = 0; d < value_dim; d += 16) {
+      store_up_to(tile.sum + r * value_dim + d, zero(), value_dim - d);
+    }
     store(tile.total + r * 16, zero());
     tile.maximum[r] = -3.0e38F;  // finite: inf - inf would be NaN
   }
@@ -408,7 +427,8 @@ void attend(const AttentionJob& job) {
     const F16 inverse = broadcast(1.0F / reduce_add(load(tile.total + r * 16)));
     float* out = job.out + place(r) * value_dim;
     for (std::int64_t d = 0; d < value_dim; d += 16) {
-      store(out + d, load(tile.sum + r * value_dim + d) * inverse);
+      const F16 sum = load_up_to(tile.sum + r * value_dim + d, value_dim - d);
+      store_up_to(out + d, sum * inverse, value_dim - d);
     }
   }
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops_class.hpp"
 
 namespace troupe {
@@ -9,19 +10,12 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CpuOps::allocate_kv(std::int64_t b
                                                                   std::int32_t block_size,
                                                                   const AttentionShape& shape,
                                                                   DType dtype) {
-  const bool odd_latent =
-      shape.latent != 0 &&
-      (shape.latent % 16 != 0 || shape.latent >= shape.head_dim || shape.kv_heads != 1);
-  if (odd_latent || block_size < 16 || block_size % 16 != 0 || shape.head_dim < 16 ||
-      shape.head_dim % 16 != 0 || shape.head_dim > attention_max_head_dim || shape.kv_heads < 1 ||
-      shape.heads % shape.kv_heads != 0 || (dtype != DType::f32 && dtype != DType::bf16)) {
-    return fail(ErrorCode::unsupported,
-                "the CPU's attention wants block_size and head_dim to be multiples of 16, head_dim "
-                "<= {}, heads / kv_heads a whole number, a latent part that is a multiple of "
-                "16 and f32 or bf16; found block_size {}, head_dim {} ({} latent), {} heads, {} KV "
-                "heads, {}",
-                attention_max_head_dim, block_size, shape.head_dim, shape.latent, shape.heads,
-                shape.kv_heads, to_string(dtype));
+  TROUPE_CHECK(check_cpu_attention(shape, block_size, dtype));
+  try {
+    reserve_scratch(attention_scratch_floats(shape.head_dim));
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::resource_exhausted, "no memory for attention over heads of {}",
+                shape.head_dim);
   }
   TROUPE_TRY(DeviceTensor keys,
              allocate(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
@@ -50,8 +44,9 @@ void CpuOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tens
   job.dtype = cache.keys.dtype();
   job.q_out = q_out.as<float>();
   const std::int64_t tokens = batch.positions[0];
-  for_rows(tokens, 4 * row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int) {
+  for_rows(tokens, 4 * row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int member) {
     NormRopeStoreJob part = job;
+    part.scratch = scratch(member);
     part.begin = begin;
     part.end = end;
     kernels_.rows.norm_rope_store(part);
@@ -77,8 +72,9 @@ void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, 
   job.dtype = cache.keys.dtype();
   job.q_out = q_out.as<float>();
   for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
-           [&](std::int64_t begin, std::int64_t end, int) {
+           [&](std::int64_t begin, std::int64_t end, int member) {
              LatentRopeStoreJob part = job;
+             part.scratch = scratch(member);
              part.begin = begin;
              part.end = end;
              kernels_.rows.latent_rope_store(part);

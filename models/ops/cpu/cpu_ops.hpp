@@ -28,9 +28,8 @@ inline constexpr std::int64_t cpu_panel_rows = 32;
 /// own, which sleep between operations; an Ops is used by one thread at a time.
 ///
 /// Weights given as bf16 stay bf16; f32 and f16 ones become f32 for dtype f32 and are rounded to
-/// bf16 for dtype bf16. Products and activations are f32. allocate_kv wants a head_dim that is a
-/// multiple of 16 and at most 576 (of which a latent part is a multiple of 16, too) and a
-/// block_size that is a multiple of 16.
+/// bf16 for dtype bf16. Products and activations are f32. allocate_kv takes heads of any size, and
+/// a block_size that is a multiple of 16; sizes that are multiples of 16 are the fast ones.
 ///
 /// invalid_argument for a thread count below 1 or another dtype; unsupported if the CPU lacks the
 /// instruction set asked for (or AVX2, which everything here needs).

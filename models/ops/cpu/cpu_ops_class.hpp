@@ -25,7 +25,7 @@ class CpuOps : public Ops {
   CpuOps(const CpuOpsOptions& options, const Kernels& kernels)
       : dtype_(options.dtype), kernels_(kernels), pool_(options.threads, options.cores_are_shared) {
     scratch_.resize(options.threads);
-    reserve_scratch(std::max(attention_scratch_floats, std::int64_t{4096}));
+    reserve_scratch(4096);
   }
 
   DType activation_dtype() const override { return DType::f32; }

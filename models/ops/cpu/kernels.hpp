@@ -49,15 +49,15 @@ struct AttentionJob {
   std::int64_t first_head = 0;  ///< of the query heads [first_head, first_head + heads)
   std::int64_t heads = 1;       ///< which all read the same KV head
   AttentionShape shape;
-  float* scratch = nullptr;                 ///< attention_scratch_floats floats, 64-byte aligned
+  float* scratch = nullptr;  ///< attention_scratch_floats(head_dim) floats, 64-byte aligned
   const AttentionJob* following = nullptr;  ///< what this thread does next, if known: to prefetch
 };
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
-inline constexpr std::int64_t attention_max_head_dim = 576;
 inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
-inline constexpr std::int64_t attention_scratch_floats =
-    attention_tile_rows * (2 * attention_max_head_dim + attention_chunk + 16 + 2) +
-    attention_chunk * attention_max_head_dim;
+constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
+  return attention_tile_rows * (2 * head_dim + attention_chunk + 16 + 2) +
+         attention_chunk * head_dim;
+}
 
 /// As Ops::norm_rope_store, for tokens [begin, end).
 struct NormRopeStoreJob {
@@ -74,6 +74,7 @@ struct NormRopeStoreJob {
   void* values = nullptr;
   DType dtype = DType::f32;
   float* q_out = nullptr;
+  float* scratch = nullptr;  ///< head_dim floats
   std::int64_t begin = 0, end = 0;
 };
 
@@ -92,6 +93,7 @@ struct LatentRopeStoreJob {
   void* keys = nullptr;
   DType dtype = DType::f32;
   float* q_out = nullptr;
+  float* scratch = nullptr;  ///< head_dim floats
   std::int64_t begin = 0, end = 0;
 };
 

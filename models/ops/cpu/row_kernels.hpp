@@ -234,7 +234,7 @@ TROUPE_INLINE void norm_and_rotate(const float* x, const float* weight, float ep
 inline void norm_rope_store(const NormRopeStoreJob& job) {
   const std::int64_t heads = job.shape.heads, kv_heads = job.shape.kv_heads;
   const std::int64_t dim = job.shape.head_dim;
-  float head[attention_max_head_dim];
+  float* head = job.scratch;
   for (std::int64_t t = job.begin; t < job.end; ++t) {
     const float* qkv = job.qkv + t * (heads + 2 * kv_heads) * dim;
     const float* rope = job.rope + job.positions[t] * dim;
@@ -267,7 +267,7 @@ inline void norm_rope_store(const NormRopeStoreJob& job) {
 inline void latent_rope_store(const LatentRopeStoreJob& job) {
   const std::int64_t heads = job.shape.heads, dim = job.shape.head_dim;
   const std::int64_t latent = job.shape.latent, rotated = dim - latent;
-  float key[attention_max_head_dim];
+  float* key = job.scratch;
   for (std::int64_t t = job.begin; t < job.end; ++t) {
     const float* rope = job.rope + job.positions[t] * rotated;
     for (std::int64_t h = 0; h < heads; ++h) {

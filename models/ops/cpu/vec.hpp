@@ -168,6 +168,25 @@ TROUPE_INLINE void load_pairs(const std::uint16_t* p, F16& a, F16& b) {
 
 #endif
 
+/// The first n lanes from bf16; the others are zero and not read.
+TROUPE_INLINE F16 load(const std::uint16_t* p, std::int64_t n) {
+  std::uint16_t lanes[16] = {};
+  for (std::int64_t i = 0; i < 16 && i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+/// The first n lanes, which is all of them for n >= 16, at the price of a whole load then.
+template <class Stored>
+TROUPE_INLINE F16 load_up_to(const Stored* p, std::int64_t n) {
+  return n >= 16 ? load(p) : load(p, n);
+}
+TROUPE_INLINE void store_up_to(float* p, F16 x, std::int64_t n) {
+  if (n >= 16) {
+    store(p, x);
+  } else {
+    store(p, x, n);
+  }
+}
+
 /// Sum of the lanes as the tree (i, i + 8), then (i, i + 4), (i, i + 2), (i, i + 1).
 TROUPE_INLINE float reduce_add(F16 x) {
   const __m256 eight = _mm256_add_ps(low_half(x), high_half(x));

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/ops/attention_limits.hpp"
 #include "models/ops/cuda/common/small_copy.hpp"
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "models/ops/cuda/device_code.hpp"
@@ -205,13 +206,7 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t 
                                                                    std::int32_t block_size,
                                                                    const AttentionShape& shape,
                                                                    DType dtype) {
-  if (shape.head_dim > 576 || shape.head_dim % 2 != 0 || shape.heads % shape.kv_heads != 0 ||
-      (dtype != DType::f32 && dtype != DType::bf16)) {
-    return fail(ErrorCode::unsupported,
-                "the GPU's attention wants an even head_dim <= 576, heads / kv_heads a whole "
-                "number and f32 or bf16; found head_dim {}, {} heads, {} KV heads, {}",
-                shape.head_dim, shape.heads, shape.kv_heads, to_string(dtype));
-  }
+  TROUPE_CHECK(check_gpu_attention(shape, dtype));
   const Shape pages{blocks, shape.kv_heads, block_size, shape.head_dim};
   TROUPE_TRY(DeviceTensor keys, allocate(dtype, pages));
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());

@@ -195,6 +195,16 @@ TEST(ModelConfig, knows_which_projections_have_biases) {
   EXPECT_EQ(deepseek.error().code, ErrorCode::unsupported);
 }
 
+TEST(ModelConfig, reads_mlp_bias_where_transformers_does) {
+  const auto with_bias = [](nlohmann::json& object) { object["mlp_bias"] = true; };
+  REQUIRE_OK(const auto llama, load_changed("llama-a", with_bias));
+  EXPECT_TRUE(llama.mlp_bias);
+  for (const char* name : {"qwen2-a", "mistral-a", "qwen3moe-a", "deepseek3-a"}) {
+    REQUIRE_OK(const auto config, load_changed(name, with_bias));
+    EXPECT_FALSE(config.mlp_bias) << name;
+  }
+}
+
 TEST(ModelConfig, reads_the_experts_of_mixtral) {
   REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "mixtral-a"));
   ASSERT_TRUE(config.moe.has_value());
@@ -361,7 +371,6 @@ TEST(ModelConfig, refuses_absurd_values_naming_key_and_value) {
 TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
   const std::vector<std::pair<std::string, nlohmann::json>> features = {
       {"hidden_act", "gelu"},
-      {"mlp_bias", true},
       {"quantization_config", {{"bits", 4}}},
       {"layer_types", {"full_attention", "chunked_attention", "full_attention"}},
       {"rope_parameters", {{"rope_type", "longrope"}, {"factor", 4.0}}},
@@ -405,6 +414,15 @@ TEST(GenerationDefaults, reads_what_servers_take_as_defaults) {
   REQUIRE_OK(const auto config, ModelConfig::load(demo));
   EXPECT_THAT(config.eos_token_ids, ElementsAre(4095));
   EXPECT_THAT(eos_token_ids(config, defaults), ElementsAre(4093, 4095));
+}
+
+TEST(GenerationDefaults, read_max_new_tokens) {
+  const TemporaryFolder folder;
+  folder.write("generation_config.json", R"({"max_new_tokens": 2048})");
+  REQUIRE_OK(const auto defaults, GenerationDefaults::load(folder.path()));
+  EXPECT_EQ(defaults.max_new_tokens, 2048);
+  folder.write("generation_config.json", R"({"max_new_tokens": 0})");
+  EXPECT_FALSE(GenerationDefaults::load(folder.path()).ok());
 }
 
 TEST(GenerationDefaults, are_empty_without_a_file_and_refuse_a_wrong_value) {

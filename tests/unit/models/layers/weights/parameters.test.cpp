@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::HasSubstr;
 using testing::Not;
 
 ModelConfig small_config() {
@@ -79,6 +80,18 @@ TEST(Parameters, have_biases_where_the_config_says_so) {
   EXPECT_EQ(shape_of(Parameter::query_bias, config), Shape({24}));
   EXPECT_EQ(shape_of(Parameter::value_bias, config), Shape({12}));
   EXPECT_EQ(shape_of(Parameter::output_bias, config), Shape({8}));
+}
+
+TEST(Parameters, of_dense_layers_have_mlp_biases_where_the_config_says_so) {
+  ModelConfig config = small_config();
+  config.architecture = Architecture::llama;
+  EXPECT_THAT(names_in_use(config), Not(Contains(HasSubstr("mlp.gate_proj.bias"))));
+  config.mlp_bias = true;
+  EXPECT_THAT(names_in_use(config), AllOf(Contains("model.layers.1.mlp.gate_proj.bias"),
+                                          Contains("model.layers.1.mlp.up_proj.bias"),
+                                          Contains("model.layers.1.mlp.down_proj.bias")));
+  EXPECT_EQ(shape_of(Parameter::gate_bias, config), Shape({20}));
+  EXPECT_EQ(shape_of(Parameter::down_bias, config), Shape({8}));
 }
 
 TEST(Parameters, of_latent_attention_have_its_ranks) {

@@ -156,9 +156,14 @@ TEST(Attention, agrees_with_double_precision) {
     int rows;
     bool norm;
   };
-  const Case cases[] = {{{4, 2, 64, 0.125F}, 150, true}, {{3, 3, 16, 0.25F}, 70, false},
-                        {{8, 1, 80, 0.11F}, 65, true},   {{2, 1, 128, 0.09F}, 130, false},
-                        {{72, 1, 16, 0.25F}, 70, false}, {{67, 1, 16, 0.25F}, 20, false}};
+  // 2, 24, 40, 90 and 120 are no multiples of a vector; 640 is more than any published model's.
+  const Case cases[] = {{{4, 2, 2, 0.7F}, 70, true},      {{4, 2, 24, 0.2F}, 150, true},
+                        {{6, 3, 40, 0.16F}, 70, false},   {{2, 2, 90, 0.1F}, 40, true},
+                        {{4, 1, 96, 0.1F}, 70, true},     {{3, 1, 120, 0.09F}, 70, false},
+                        {{2, 1, 640, 0.04F}, 20, true},   {{4, 2, 64, 0.125F}, 150, true},
+                        {{3, 3, 16, 0.25F}, 70, false},   {{8, 1, 80, 0.11F}, 65, true},
+                        {{2, 1, 128, 0.09F}, 130, false}, {{72, 1, 16, 0.25F}, 70, false},
+                        {{67, 1, 16, 0.25F}, 20, false}};
   for (const Case& c : cases) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
@@ -186,24 +191,27 @@ TEST(Attention, agrees_with_double_precision) {
 }
 
 TEST(Attention, gives_a_row_the_same_bits_however_the_prompt_was_chunked) {
-  const AttentionShape shape{4, 2, 64, 0.125F};
   const int rows = 300;
-  Random random(5);
-  const HostTensor qkv = random.normal({rows, 8 * 64});
-  const HostTensor rope = rope_table(rows, 64);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    auto ops = make_ops(2);
-    Cache whole_cache(*ops, shape, dtype, {rows});
-    const HostTensor whole = whole_cache.run(qkv, rows, {{0, 0, rows}}, rope);
-    for (unsigned seed = 1; seed <= 12; ++seed) {
-      SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << to_string(dtype));
-      Random cuts(seed);
-      Cache cache(*ops, shape, dtype, {rows});
-      for (int begin = 0; begin < rows;) {
-        const int count = std::min(rows - begin, cuts.integer(1, 12 * static_cast<int>(seed)));
-        const HostTensor part = cache.run(qkv, rows, {{0, begin, count}}, rope);
-        expect_same_bits(part, whole->rows(begin, count));
-        begin += count;
+  for (const std::int64_t dim : {64, 40}) {
+    const AttentionShape shape{4, 2, dim, 0.125F};
+    Random random(5);
+    const HostTensor qkv = random.normal({rows, 8 * dim});
+    const HostTensor rope = rope_table(rows, dim);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      auto ops = make_ops(2);
+      Cache whole_cache(*ops, shape, dtype, {rows});
+      const HostTensor whole = whole_cache.run(qkv, rows, {{0, 0, rows}}, rope);
+      for (unsigned seed = 1; seed <= 12; ++seed) {
+        SCOPED_TRACE(testing::Message()
+                     << "seed " << seed << ", head_dim " << dim << ", " << to_string(dtype));
+        Random cuts(seed);
+        Cache cache(*ops, shape, dtype, {rows});
+        for (int begin = 0; begin < rows;) {
+          const int count = std::min(rows - begin, cuts.integer(1, 12 * static_cast<int>(seed)));
+          const HostTensor part = cache.run(qkv, rows, {{0, begin, count}}, rope);
+          expect_same_bits(part, whole->rows(begin, count));
+          begin += count;
+        }
       }
     }
   }
@@ -263,7 +271,7 @@ TEST(Attention, gives_a_rank_with_half_of_the_heads_the_bits_of_the_whole) {
 
 TEST(Attention, gives_the_same_bits_with_avx2_and_avx512) {
   if (!cpu_supports(CpuIsa::avx512)) GTEST_SKIP() << "this CPU has no AVX-512";
-  for (const std::int64_t dim : {16, 48, 64, 80, 128}) {
+  for (const std::int64_t dim : {16, 24, 40, 48, 64, 80, 90, 128}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(testing::Message() << "head_dim " << dim << ", " << to_string(dtype));
       Random random(13);
@@ -348,12 +356,13 @@ TEST(Attention, survives_scores_far_apart) {
 
 TEST(Attention, refuses_shapes_it_cannot_page) {
   auto ops = make_ops();
-  const AttentionShape shapes[] = {{4, 2, 60, 1}, {4, 3, 64, 1}, {4, 2, 592, 1}};
+  const AttentionShape shapes[] = {{4, 3, 64, 1}, {4, 0, 64, 1}, {4, 2, 0, 1}};
   for (const AttentionShape& shape : shapes) {
     const auto cache = ops->allocate_kv(4, 16, shape, DType::f32);
     ASSERT_FALSE(cache.ok()) << shape.heads << " heads of " << shape.head_dim;
     EXPECT_EQ(cache.error().code, ErrorCode::unsupported);
   }
+  EXPECT_FALSE(ops->allocate_kv(4, 24, {4, 2, 64, 1}, DType::f32).ok()) << "block_size 24";
   EXPECT_FALSE(ops->allocate_kv(4, 8, {4, 2, 64, 1}, DType::f32).ok()) << "block_size 8";
   EXPECT_FALSE(ops->allocate_kv(4, 16, {4, 2, 64, 1}, DType::f16).ok()) << "f16";
 }

@@ -142,7 +142,8 @@ AttentionShape shape_of(std::int64_t heads, std::int64_t latent, std::int64_t tu
 
 TEST(LatentAttention, agrees_with_double_precision) {
   for (const AttentionShape& shape :
-       {shape_of(4, 32, 16), shape_of(3, 48, 32), shape_of(2, 512, 64), shape_of(128, 32, 16)}) {
+       {shape_of(4, 32, 16), shape_of(3, 48, 32), shape_of(2, 512, 64), shape_of(128, 32, 16),
+        shape_of(4, 40, 16), shape_of(3, 41, 6), shape_of(2, 600, 40)}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
         SCOPED_TRACE(testing::Message()
@@ -151,7 +152,7 @@ TEST(LatentAttention, agrees_with_double_precision) {
         auto ops = make_ops(2, DType::f32, isa);
         Cache cache(*ops, shape, dtype, 90);
         expect_near(cache.run(input, 0, 90), reference(input, shape, dtype),
-                    dtype == DType::f32 ? 4e-6 : 1e-2);
+                    dtype == DType::f32 ? 5e-6 : 1e-2);
       }
     }
   }
@@ -188,8 +189,6 @@ TEST(LatentAttention, gives_the_same_bits_with_avx2_and_avx512) {
 TEST(LatentAttention, refuses_a_latent_part_that_it_cannot_page) {
   auto ops = make_ops();
   AttentionShape shape = shape_of(4, 32, 16);
-  shape.latent = 40;
-  EXPECT_FALSE(ops->allocate_kv(4, 16, shape, DType::f32).ok()) << "no multiple of 16";
   shape.latent = 48;
   EXPECT_FALSE(ops->allocate_kv(4, 16, shape, DType::f32).ok()) << "nothing left to rotate";
   shape.latent = 32;

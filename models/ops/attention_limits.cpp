@@ -1,0 +1,54 @@
+#include "models/ops/attention_limits.hpp"
+
+namespace troupe {
+namespace {
+
+/// Registers and shared memory of the kernels for GPUs hold heads up to this: DeepSeek's latent
+/// one.
+constexpr std::int64_t max_gpu_head_dim = 576;
+
+Result<void> check_dtype(DType dtype) {
+  if (dtype == DType::f32 || dtype == DType::bf16) return {};
+  return fail(ErrorCode::unsupported, "attention reads a KV cache of f32 or bf16, not {}",
+              to_string(dtype));
+}
+
+Result<void> check_heads(const AttentionShape& shape) {
+  const bool shares_heads = shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0;
+  const bool has_latent = shape.latent > 0;
+  if (shares_heads && shape.head_dim >= 2 && shape.latent < shape.head_dim &&
+      (!has_latent || shape.kv_heads == 1)) {
+    return {};
+  }
+  return fail(ErrorCode::unsupported,
+              "attention wants heads / kv_heads to be a whole number, and a latent part to be "
+              "shorter than the head and shared by all heads; found head_dim {} ({} latent), {} "
+              "heads, {} KV heads",
+              shape.head_dim, shape.latent, shape.heads, shape.kv_heads);
+}
+
+}  // namespace
+
+Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block_size,
+                                 DType dtype) {
+  if (block_size < 16 || block_size % 16 != 0) {
+    return fail(ErrorCode::unsupported,
+                "the CPU's attention wants a block_size that is a multiple of 16, found {}",
+                block_size);
+  }
+  TROUPE_CHECK(check_dtype(dtype));
+  return check_heads(shape);
+}
+
+Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
+  if (shape.head_dim > max_gpu_head_dim || shape.head_dim % 2 != 0) {
+    return fail(ErrorCode::unsupported,
+                "the GPU's attention wants a head_dim that is even and at most {}, with the latent "
+                "part where there is one; found {} ({} latent)",
+                max_gpu_head_dim, shape.head_dim, shape.latent);
+  }
+  TROUPE_CHECK(check_dtype(dtype));
+  return check_heads(shape);
+}
+
+}  // namespace troupe

@@ -1,0 +1,35 @@
+#include "models/ops/attention_limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+AttentionShape shape_of(std::int64_t head_dim, std::int64_t latent = 0) {
+  AttentionShape shape{4, latent > 0 ? 1 : 2, head_dim, 0.1F};
+  shape.latent = latent;
+  return shape;
+}
+
+TEST(AttentionLimits, let_the_cpu_run_heads_of_any_size) {
+  for (const std::int64_t dim : {2, 24, 40, 80, 96, 120, 576, 1024}) {
+    EXPECT_TRUE(check_cpu_attention(shape_of(dim), 16, DType::bf16).ok()) << dim;
+  }
+  EXPECT_TRUE(check_cpu_attention(shape_of(56, 40), 16, DType::f32).ok());
+}
+
+TEST(AttentionLimits, name_the_head_that_a_gpu_cannot_run) {
+  EXPECT_TRUE(check_gpu_attention(shape_of(24), DType::bf16).ok());
+  EXPECT_TRUE(check_gpu_attention(shape_of(576, 512), DType::bf16).ok());
+  const AttentionShape too_large[] = {shape_of(640), shape_of(640, 576), shape_of(57, 41)};
+  for (const AttentionShape& shape : too_large) {
+    const auto checked = check_gpu_attention(shape, DType::bf16);
+    ASSERT_FALSE(checked.ok()) << shape.head_dim;
+    EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
+    EXPECT_THAT(checked.error().message, testing::HasSubstr(std::to_string(shape.head_dim)));
+  }
+}
+
+}  // namespace
+}  // namespace troupe
