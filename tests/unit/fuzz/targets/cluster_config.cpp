@@ -38,6 +38,90 @@ constexpr std::string_view words[] = {"&a ",
                                       "name: ",
                                       "[[[[[[[[[[[[[[[[[[[[[[[[[["};
 
+/// What a value may be in place of another.
+constexpr std::string_view values[] = {"auto",
+                                       "~",
+                                       "null",
+                                       "true",
+                                       "yes",
+                                       "0",
+                                       "1",
+                                       "-1",
+                                       "8",
+                                       "16",
+                                       "1e9",
+                                       "0.5",
+                                       ".nan",
+                                       "-.inf",
+                                       "9223372036854775807",
+                                       "9223372036854775808",
+                                       "0o17",
+                                       "0b11",
+                                       "0x7fffffff",
+                                       "''",
+                                       "\"\\0\"",
+                                       "[1, 2]",
+                                       "{a: b}",
+                                       "&a x",
+                                       "*a",
+                                       "!!str 5",
+                                       "!!int \"7\"",
+                                       "2026-11-22",
+                                       "localhost",
+                                       "shm",
+                                       "cpu",
+                                       "cuda",
+                                       "bfloat16",
+                                       "fcfs",
+                                       "ngram",
+                                       "|\n    text",
+                                       "[[[[[[]]]]]]",
+                                       "? a",
+                                       "<<"};
+
+struct YamlLine {
+  std::size_t begin = 0;
+  std::size_t value = 0;  ///< behind "key: "
+  std::size_t end = 0;    ///< without the newline
+};
+
+std::vector<YamlLine> lines_with_keys(const std::string& text) {
+  std::vector<YamlLine> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::size_t colon = text.find(':', begin);
+    if (colon < end) lines.push_back({begin, std::min(colon + 2, end), end});
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// Changes the structure rather than bytes: a value, a section moved or doubled, another depth.
+void change_structure(Mutator& mutator, std::string& text) {
+  const std::vector<YamlLine> lines = lines_with_keys(text);
+  if (lines.empty()) return;
+  const YamlLine& line = lines[mutator.below(lines.size())];
+  const YamlLine& other = lines[mutator.below(lines.size())];
+  switch (mutator.below(6)) {
+    case 0:  // a value that another key has
+      text.replace(line.value, line.end - line.value,
+                   text.substr(other.value, other.end - other.value));
+      return;
+    case 1:
+      text.insert(line.begin, mutator.one_in(2) ? "  " : "    ");
+      return;
+    case 2:
+      text.insert(line.begin, text.substr(other.begin, other.end - other.begin) + "\n");
+      return;
+    case 3:
+      text.erase(line.begin, line.end - line.begin);
+      return;
+    default:
+      text.replace(line.value, line.end - line.value,
+                   std::string(mutator.one_of<std::string_view>(values)));
+  }
+}
+
 constexpr std::string_view sets[] = {"engine.block_size=16", "model.path=x", "name=[1, 2]",
                                      "cluster.hosts=[a, b]", "engine.max_num_seqs=auto"};
 
@@ -55,7 +139,11 @@ void changed_cluster_configs(Effort effort) {
     Mutator mutator(seed);
     std::string text = files[mutator.below(files.size())];
     for (std::size_t i = 0, changes = 1 + mutator.below(3); i < changes; ++i) {
-      text = mutator.bytes(text, words);
+      if (mutator.one_in(2)) {
+        change_structure(mutator, text);
+      } else {
+        text = mutator.bytes(text, words);
+      }
     }
     std::vector<Override> overrides;
     if (mutator.one_in(3)) {

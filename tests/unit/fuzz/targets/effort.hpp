@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,11 +11,14 @@
 
 namespace troupe::fuzz {
 
-/// How long a target is run.
-using Effort = std::chrono::milliseconds;
+/// How long a target is run: until the time is over, or so many inputs were tried.
+struct Effort {
+  std::chrono::milliseconds time{1000};
+  std::uint64_t inputs = std::numeric_limits<std::uint64_t>::max();
+};
 
 /// What one input may take at most.
-constexpr std::chrono::seconds case_limit{3 * test::time_scale};
+constexpr std::chrono::seconds case_limit{1 * test::time_scale};
 constexpr std::int64_t memory_limit_kib = std::int64_t{1} << 20;
 
 /// The most memory that this process has had.
@@ -31,10 +35,11 @@ inline std::int64_t peak_memory_kib() {
 template <class Case>
 void for_seeds(Effort effort, Case&& one_case) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + effort;
+  const auto end = Clock::now() + effort.time;
   const std::int64_t before = peak_memory_kib();
   std::uint64_t seed = 0;
-  for (auto now = Clock::now(); now < end && !testing::Test::HasFailure(); ++seed) {
+  for (auto now = Clock::now(); now < end && seed < effort.inputs && !testing::Test::HasFailure();
+       ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     one_case(seed);
     const auto done = Clock::now();

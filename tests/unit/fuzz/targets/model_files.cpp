@@ -3,8 +3,11 @@
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 #include "models/model/footprint.hpp"
 #include "models/model/model.hpp"
+#include "models/ops/attention_limits.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/require.hpp"
@@ -18,6 +21,95 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view header_words[] = {"\"F8_E4M3\"", "-1",       "18446744073709551615",
                                              "[0,0]",       "\"BF16\"", "4611686018427387904"};
+
+/// What the readers of config.json look for, in all families.
+constexpr std::string_view config_keys[] = {"architectures",
+                                            "model_type",
+                                            "hidden_size",
+                                            "num_hidden_layers",
+                                            "num_attention_heads",
+                                            "num_key_value_heads",
+                                            "head_dim",
+                                            "intermediate_size",
+                                            "vocab_size",
+                                            "rms_norm_eps",
+                                            "tie_word_embeddings",
+                                            "dtype",
+                                            "torch_dtype",
+                                            "hidden_act",
+                                            "attention_bias",
+                                            "mlp_bias",
+                                            "eos_token_id",
+                                            "max_position_embeddings",
+                                            "rope_theta",
+                                            "rope_scaling",
+                                            "rope_parameters",
+                                            "rope_type",
+                                            "factor",
+                                            "low_freq_factor",
+                                            "high_freq_factor",
+                                            "beta_fast",
+                                            "beta_slow",
+                                            "mscale",
+                                            "mscale_all_dim",
+                                            "attention_factor",
+                                            "truncate",
+                                            "partial_rotary_factor",
+                                            "rope_interleave",
+                                            "original_max_position_embeddings",
+                                            "sliding_window",
+                                            "use_sliding_window",
+                                            "max_window_layers",
+                                            "layer_types",
+                                            "num_experts",
+                                            "num_local_experts",
+                                            "n_routed_experts",
+                                            "num_experts_per_tok",
+                                            "moe_intermediate_size",
+                                            "norm_topk_prob",
+                                            "decoder_sparse_step",
+                                            "mlp_only_layers",
+                                            "first_k_dense_replace",
+                                            "n_group",
+                                            "topk_group",
+                                            "n_shared_experts",
+                                            "routed_scaling_factor",
+                                            "scoring_func",
+                                            "topk_method",
+                                            "q_lora_rank",
+                                            "kv_lora_rank",
+                                            "qk_nope_head_dim",
+                                            "qk_rope_head_dim",
+                                            "v_head_dim",
+                                            "quantization_config"};
+
+std::vector<ordered_json> config_values() {
+  return {{"LlamaForCausalLM"},
+          {"MistralForCausalLM"},
+          {"MixtralForCausalLM"},
+          {"Qwen2ForCausalLM"},
+          {"Qwen3ForCausalLM"},
+          {"Qwen3MoeForCausalLM"},
+          {"DeepseekV3ForCausalLM"},
+          "linear",
+          "dynamic",
+          "yarn",
+          "llama3",
+          "default",
+          "float32",
+          "bfloat16",
+          ordered_json::object(
+              {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}}),
+          ordered_json::object({{"type", "dynamic"}, {"factor", 2.0}}),
+          ordered_json::array({"full_attention", "sliding_attention", "full_attention"}),
+          1e-300,
+          1e300,
+          3,
+          1,
+          1 << 20,
+          1 << 14,
+          true};
+}
 
 std::string safetensors(std::string_view header, std::string_view data) {
   std::uint64_t length = header.size();
@@ -85,11 +177,18 @@ void changed_model_configs(Effort effort) {
   REQUIRE_OK(const Mesh one, Mesh::create({}, 1));
   REQUIRE_OK(const Mesh several, Mesh::create({.data = 1, .pipeline = 2, .tensor = 2}, 2));
   REQUIRE_OK(const Checkpoint dummy, Checkpoint::dummy(DType::bf16));
+  const std::vector<ordered_json> values = config_values();
   std::size_t taken = 0;
   for_seeds(effort, [&](std::uint64_t seed) {
     Mutator mutator(seed);
     ordered_json config = configs[mutator.below(configs.size())];
-    for (std::size_t i = 0, changes = 1 + mutator.below(3); i < changes; ++i) mutator.json(config);
+    for (std::size_t i = 0, changes = 1 + mutator.below(3); i < changes; ++i) {
+      if (mutator.one_in(2) && config.is_object() && !config.empty()) {
+        mutator.set_key(config, config_keys, values);
+      } else {
+        mutator.json(config);
+      }
+    }
     folder.write("config.json",
                  mutator.one_in(20) ? mutator.bytes(dumped(config)) : dumped(config));
     ordered_json generation = {{"eos_token_id", {4095, 3}}, {"temperature", 0.7}, {"top_k", 20}};
@@ -102,6 +201,11 @@ void changed_model_configs(Effort effort) {
     for (const Mesh& mesh : {one, several}) {
       if (!check_model(*model, dummy, mesh).ok()) continue;
       ++taken;
+      cache_groups(*model);
+      const auto shape = attention_shape(*model, 0, {0, mesh.shape().tensor});
+      if (shape.ok()) {
+        EXPECT_TRUE(check_cpu_attention(*shape, 16, DType::f32).ok()) << config.dump();
+      }
       const auto footprint = rank_footprint(*model, dummy, mesh, 0, {});
       EXPECT_TRUE(footprint.ok()) << footprint.error().message << "\n" << config.dump();
     }

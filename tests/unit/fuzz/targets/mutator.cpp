@@ -143,6 +143,28 @@ void Mutator::json(ordered_json& json) {
   }
 }
 
+void Mutator::set_key(ordered_json& json, std::span<const std::string_view> keys,
+                      std::span<const ordered_json> values) {
+  ordered_json* at = &json;
+  while (!at->empty() && one_in(3)) {
+    ordered_json* inner = child(*at, below(at->size()));
+    if (!inner->is_object()) break;
+    at = inner;
+  }
+  ordered_json set;
+  switch (below(3)) {
+    case 0:
+      if (!at->empty()) set = *child(*at, below(at->size()));
+      break;
+    case 1:
+      set = values[below(values.size())];
+      break;
+    default:
+      set = value();
+  }
+  (*at)[std::string(one_of(keys))] = std::move(set);
+}
+
 std::string Mutator::text() {
   std::string text;
   for (std::size_t i = 0, count = below(81); i < count; ++i) {

@@ -32,6 +32,11 @@ class Mutator {
   /// left out, doubled or moved, and now and then a nest of many levels.
   void json(nlohmann::ordered_json& json);
 
+  /// Sets one of `keys` somewhere in `json`, to a value of another key, to one of `values`, or to
+  /// any value.
+  void set_key(nlohmann::ordered_json& json, std::span<const std::string_view> keys,
+               std::span<const nlohmann::ordered_json> values);
+
   /// Well-formed UTF-8 of 0 to 80 code points from all over Unicode.
   std::string text();
 
