@@ -9,13 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/input/line_reader.hpp"
+#include "launcher/batch/output/answer_format.hpp"
 #include "launcher/compression/compression.hpp"
 
 namespace troupe {
 namespace {
-
-/// An answer of 128 choices with all their scores stays below.
-constexpr std::size_t longest_answer = std::size_t{1} << 30;
 
 Error refuse_line(const std::string& path, std::size_t line, std::uint64_t good_bytes) {
   return fail(
@@ -109,7 +107,7 @@ Result<PastAnswers> read_past_answers(const std::string& path, const KeepGoing& 
   } else {
     TROUPE_CHECK(check_not_packed(path));
   }
-  TROUPE_TRY(LineReader reader, LineReader::open(path, "output", longest_answer,
+  TROUPE_TRY(LineReader reader, LineReader::open(path, "output", max_answer_line_bytes,
                                                  packed ? past.whole_bytes : UINT64_MAX));
   // Of the newest line it is known only with the next one that nothing was torn off it.
   std::optional<AnswerKey> newest;  // null: it is no answer

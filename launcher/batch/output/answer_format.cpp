@@ -82,6 +82,15 @@ void append_error_object(std::string& out, std::string_view code, std::string_vi
   out += '}';
 }
 
+std::string too_long(const RequestHeader& header, const JobIdentity& job, std::size_t max_bytes) {
+  return format_error({header.line, "answer_too_large",
+                       fmt::format("the answer takes more than the {} bytes that a line may have: "
+                                   "lower n, max_tokens, logprobs or prompt_logprobs",
+                                   max_bytes),
+                       header.custom_id},
+                      job);
+}
+
 }  // namespace
 
 std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
@@ -89,7 +98,7 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
 }
 
 std::string format_answer(const RequestHeader& header, const Completion& completion,
-                          const JobIdentity& job) {
+                          const JobIdentity& job, std::size_t max_bytes) {
   if (completion.failed()) {
     return format_error({header.line, completion.error_code, completion.error, header.custom_id},
                         job);
@@ -110,12 +119,14 @@ std::string format_answer(const RequestHeader& header, const Completion& complet
     if (i > 0) out += ',';
     append_choice(out, header, completion, i);
     generated += completion.choices[i].token_ids.size();
+    if (out.size() > max_bytes) return too_long(header, job, max_bytes);
   }
   const std::size_t prompt = completion.prompt_ids.size();
   out += fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
                      prompt, generated, prompt + generated);
   if (chat) append_prompt_parts(out, header, completion);
-  return out + "}},\"error\":null}";
+  out += "}},\"error\":null}";
+  return out.size() > max_bytes ? too_long(header, job, max_bytes) : out;
 }
 
 std::string format_error(const LineError& error, const JobIdentity& job) {

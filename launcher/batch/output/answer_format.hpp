@@ -14,6 +14,9 @@ struct JobIdentity {
   std::int64_t created = 0;  ///< the job's start, seconds since 1970
 };
 
+/// No line of an output is longer, so that each can be read again when a job is gone on with.
+inline constexpr std::size_t max_answer_line_bytes = std::size_t{1} << 30;
+
 /// A job's id: a fixed function of its name and input path.
 std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
 
@@ -23,13 +26,14 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
 /// prompt_token_ids and prompt_logprobs where they were asked for (the last two in the choices of a
 /// completion, beside those of a chat: as vLLM). usage counts the prompt once and the tokens of all
 /// choices. Choices and usage are a function of header and completion alone; keys have a fixed
-/// order. A completion that failed becomes an error line.
+/// order. A completion that failed becomes an error line, and so does an answer of more than
+/// `max_bytes`.
 ///
 /// logprobs of completions: tokens, token_logprobs, top_logprobs (the chosen token and the best
 /// ones, as OpenAI: up to n + 1), text_offset (code points from the beginning of the text). With
 /// echo the prompt's tokens come first, the first of them with null.
 std::string format_answer(const RequestHeader& header, const Completion& completion,
-                          const JobIdentity& job);
+                          const JobIdentity& job, std::size_t max_bytes = max_answer_line_bytes);
 
 /// The error line {id, custom_id or null, line, response: null, error: {code, message}}.
 std::string format_error(const LineError& error, const JobIdentity& job);

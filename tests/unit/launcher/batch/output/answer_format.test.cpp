@@ -238,6 +238,22 @@ TEST(AnswerFormat, writes_error_lines_with_and_without_a_custom_id) {
             R"("error":{"code":"context_length_exceeded","message":"too long"}})");
 }
 
+TEST(AnswerFormat, has_an_error_in_place_of_an_answer_that_no_line_can_hold) {
+  RequestHeader header = completion_header();
+  header.return_token_ids = true;
+  Completion answer = completion();
+  answer.prompt_ids.assign(500, 11);  // which each choice repeats
+  answer.choices.resize(3, answer.choices.front());
+  const std::size_t whole = format_answer(header, answer, job).size();
+  EXPECT_EQ(format_answer(header, answer, job, whole).size(), whole);
+  for (const std::size_t limit : {whole - 1, whole / 2}) {
+    const auto line = json::parse(format_answer(header, answer, job, limit));
+    EXPECT_TRUE(line["response"].is_null());
+    EXPECT_EQ(line["error"]["code"], "answer_too_large");
+    EXPECT_EQ(line["custom_id"], "c-1");
+  }
+}
+
 TEST(AnswerFormat, derives_the_job_id_from_name_and_input) {
   EXPECT_EQ(make_job_id("a", "b"), make_job_id("a", "b"));
   EXPECT_NE(make_job_id("a", "b"), make_job_id("b", "a"));
