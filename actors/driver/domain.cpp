@@ -186,15 +186,36 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
 
 void Domain::submit(std::int32_t replica, std::vector<Request> requests,
                     const ActorHandle<Driver>& driver) {
-  std::vector<std::uint64_t> ids;
-  ids.reserve(requests.size());
-  for (const Request& request : requests) ids.push_back(request.id);
-  executor_.call<&Executor::submit>(replica, std::move(requests))
-      .then([ids = std::move(ids), domain = index_, driver](const Result<void>& taken) {
-        // A death is told by the watch.
-        if (taken.ok() || taken.error().code == ErrorCode::peer_died) return;
-        driver.call<&Driver::refuse>(domain, ids, taken.error().message);
+  const auto kept = std::make_shared<std::vector<Request>>(std::move(requests));
+  executor_.call<&Executor::submit>(replica, *kept)
+      .then([kept, domain = index_, replica, driver](const Result<void>& taken) {
+        switch (after_submission(taken)) {
+          case AfterSubmission::nothing:
+            return;
+          case AfterSubmission::submit_again:
+            log::warning("{} requests wait for the executor: {}", kept->size(),
+                         taken.error().message);
+            driver.call<&Driver::submit_again>(domain, replica, std::move(*kept));
+            return;
+          case AfterSubmission::refuse:
+            std::vector<std::uint64_t> ids;
+            for (const Request& request : *kept) ids.push_back(request.id);
+            driver.call<&Driver::refuse>(domain, std::move(ids), taken.error().message);
+        }
       });
+}
+
+AfterSubmission after_submission(const Result<void>& taken) {
+  if (taken.ok()) return AfterSubmission::nothing;
+  switch (taken.error().code) {
+    case ErrorCode::resource_exhausted:
+      return AfterSubmission::submit_again;
+    case ErrorCode::peer_died:  // which the watch tells, and ends the engine
+    case ErrorCode::cancelled:  // by the end of this process
+      return AfterSubmission::nothing;
+    default:
+      return AfterSubmission::refuse;
+  }
 }
 
 void Domain::drain() {

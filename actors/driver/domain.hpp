@@ -16,6 +16,14 @@
 
 namespace troupe {
 
+/// What is to become of requests that were handed to an executor.
+enum class AfterSubmission {
+  nothing,       ///< it has them, or the engine ends without an answer to them
+  submit_again,  ///< it takes no calls at the moment
+  refuse,        ///< it failed on them
+};
+AfterSubmission after_submission(const Result<void>& taken);
+
 /// A step domain as the driver sees it: the replicas that step together (one, unless experts span
 /// replicas), their workers, and the executor of all of them. Each phase of the start is begun for
 /// all domains before the first is waited for. One thread at a time.
@@ -43,8 +51,9 @@ class Domain {
   void begin_serve(const EngineInfo& info);
   Result<void> finish_serve(const EngineInfo& info);
 
-  /// For the replica at place `replica` of the domain. Those that the executor cannot be given are
-  /// told to `driver` (Driver::refuse).
+  /// For the replica at place `replica` of the domain. Those that the executor has no credit for
+  /// are handed back to `driver` (Driver::submit_again); those that it fails on are told to it
+  /// (Driver::refuse).
   void submit(std::int32_t replica, std::vector<Request> requests,
               const ActorHandle<Driver>& driver);
   void drain();

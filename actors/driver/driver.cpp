@@ -120,13 +120,19 @@ std::int32_t Driver::ask_telemetry(bool all) {
   return asked;
 }
 
+void Driver::submit_again(std::int32_t domain, std::int32_t replica,
+                          std::vector<Request> requests) {
+  domains_.at(static_cast<std::size_t>(domain))
+      ->submit(replica, std::move(requests), context_.self<Driver>());
+}
+
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
                     const std::string& why) {
   EngineReport refusals;
   refusals.domain = domain;
   refusals.stats = domains_.at(static_cast<std::size_t>(domain))->stats();
   for (const std::uint64_t id : requests) {
-    refusals.completions.push_back(troupe::refuse(id, "engine_busy", why));
+    refusals.completions.push_back(troupe::refuse(id, "internal_error", why));
   }
   report(std::move(refusals));
 }

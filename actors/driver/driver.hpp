@@ -31,8 +31,8 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Each goes to the replica that the router chooses. Those that its executor cannot be given are
-  /// answered with an error.
+  /// Each goes to the replica that the router chooses, and waits here while its executor takes no
+  /// calls.
   Result<void> submit(std::vector<Request> requests);
   /// As Executor::drain.
   Result<void> drain();
@@ -41,13 +41,16 @@ class Driver {
   std::int32_t ask_telemetry(bool all);
   /// From the executor.
   void report(EngineReport report);
-  /// Answers requests that did not reach a domain's executor. From submit, when it hears of that.
+  /// Hands requests to the executor of a domain once more, which took no calls. From submit.
+  void submit_again(std::int32_t domain, std::int32_t replica, std::vector<Request> requests);
+  /// Answers requests that a domain's executor failed on. From submit, when it hears of that.
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
               const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain,
-                                  &Driver::ask_telemetry, &Driver::report, &Driver::refuse>;
+  using Methods =
+      troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::ask_telemetry,
+                      &Driver::report, &Driver::submit_again, &Driver::refuse>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
