@@ -12,24 +12,23 @@
 
 namespace troupe {
 
-/// An answer under way, over the sequences that generate it. Its owner runs the sequences and gives
-/// each a place: their index in the order in which the answer asked for them. A plain class.
+/// An answer under way, over the sequences of a request that generate it. Its owner runs them. A
+/// plain class.
 class Answer {
  public:
-  /// The sequences to begin with; their names are left to the owner.
-  virtual std::vector<SequenceSpec> begin() = 0;
+  /// What the scheduler is to run. Called once.
+  virtual SequenceGroupSpec begin() = 0;
 
   struct Step {
-    bool ended = false;              ///< the sequence generates nothing more for this answer
-    std::vector<SequenceSpec> next;  ///< further sequences to run
+    bool ended = false;  ///< nothing more is wanted of the sequence
+    bool done = false;   ///< nor of any other: finish() is next
+    /// The tokens of the beams that follow (Scheduler::advance); empty if there are none yet.
+    std::vector<std::vector<std::int32_t>> beams = {};
   };
-  /// Takes what a step brought to the sequence at `place`; an update's end other than `failed`.
-  virtual Step take(std::size_t place, SequenceUpdate update) = 0;
+  /// Takes what a step brought to a sequence; its end, if it is one, is not `failed`.
+  virtual Step take(SequenceUpdate update) = 0;
 
-  /// The sequence at `place` once more from its beginning; what it generated is forgotten.
-  virtual SequenceSpec again(std::size_t place) = 0;
-
-  /// All sequences asked for have ended: the Completion. Spends the answer.
+  /// The Completion. Spends the answer.
   virtual Completion finish() = 0;
 
   virtual ~Answer() = default;

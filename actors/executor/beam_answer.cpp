@@ -10,6 +10,7 @@ namespace troupe {
 BeamAnswer::BeamAnswer(PreparedRequest request, const Tokenizer* tokenizer)
     : id_(request.id),
       seed_(request.sampling.seed),
+      max_tokens_(request.sampling.max_tokens),
       prompt_logprobs_(request.sampling.prompt_logprobs),
       priority_(request.priority),
       deadline_us_(request.deadline_us),
@@ -18,51 +19,43 @@ BeamAnswer::BeamAnswer(PreparedRequest request, const Tokenizer* tokenizer)
       prompt_(std::move(request.prompt), prompt_logprobs_ >= 0),
       search_({.width = form_.beam->width,
                .length_penalty = form_.beam->length_penalty,
-               .max_tokens = request.sampling.max_tokens,
+               .max_tokens = max_tokens_,
                .prompt_tokens = prompt_.prompt().size(),
                .eos_ids = form_.eos_ids,
-               .logprobs = form_.logprobs}) {}
+               .logprobs = form_.logprobs}),
+      proposed_(missing_) {}
 
-std::vector<SequenceSpec> BeamAnswer::begin() { return step(); }
-
-std::vector<SequenceSpec> BeamAnswer::step() {
-  missing_ = search_.beams().size();
-  proposed_.assign(missing_, {});
-  std::vector<SequenceSpec> sequences;
-  for (std::size_t beam = 0; beam < missing_; ++beam) sequences.push_back(sequence(beam));
-  return sequences;
-}
-
-SequenceSpec BeamAnswer::sequence(std::size_t beam) const {
-  const std::vector<std::int32_t>& tokens = search_.beams()[beam].tokens;
-  SequenceSpec spec;
+SequenceGroupSpec BeamAnswer::begin() {
+  SequenceGroupSpec spec;
+  spec.request = id_;
   spec.prompt = prompt_.prompt();
-  spec.prompt.insert(spec.prompt.end(), tokens.begin(), tokens.end());
+  spec.beam_width = form_.beam->width;
   spec.priority = priority_;
   spec.deadline_us = deadline_us_;
-  spec.sampling.temperature = 0.0F;  // which token it generates does not matter
+  spec.sampling.temperature = 0.0F;  // which token a beam generates does not matter
   spec.sampling.seed = seed_;
-  spec.sampling.max_tokens = 1;
+  spec.sampling.max_tokens = max_tokens_;
   spec.sampling.ignore_eos = true;
   spec.sampling.logprobs = search_.proposals();
-  if (tokens.empty()) spec.sampling.prompt_logprobs = prompt_logprobs_;
+  spec.sampling.prompt_logprobs = prompt_logprobs_;
   return spec;
 }
 
-Answer::Step BeamAnswer::take(std::size_t place, SequenceUpdate update) {
-  const std::size_t beam = place - first_place_;
-  if (search_.beams().front().tokens.empty()) prompt_.add(update);
+Answer::Step BeamAnswer::take(SequenceUpdate update) {
+  prompt_.add(update);
   if (!update.end) return {};
+  const auto beam = static_cast<std::size_t>(update.sequence - first_);
   if (!update.logprobs.empty()) proposed_[beam] = std::move(update.logprobs.front());
-  Step outcome{.ended = true, .next = {}};
-  if (--missing_ > 0) return outcome;
-  first_place_ += proposed_.size();
+  Step step{.ended = true};
+  if (--missing_ > 0) return step;
+  first_ += static_cast<std::int32_t>(proposed_.size());
   search_.advance(proposed_);
-  outcome.next = step();
-  return outcome;
+  for (const Beam& next : search_.beams()) step.beams.push_back(next.tokens);
+  missing_ = step.beams.size();
+  proposed_.assign(missing_, {});
+  step.done = step.beams.empty();
+  return step;
 }
-
-SequenceSpec BeamAnswer::again(std::size_t place) { return sequence(place - first_place_); }
 
 Completion BeamAnswer::finish() {
   Completion completion;

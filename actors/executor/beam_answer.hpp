@@ -15,19 +15,16 @@ class BeamAnswer : public Answer {
   /// `request.form.beam` is set; max_tokens is at least 1.
   BeamAnswer(PreparedRequest request, const Tokenizer* tokenizer);
 
-  std::vector<SequenceSpec> begin() override;
-  Step take(std::size_t place, SequenceUpdate update) override;
-  SequenceSpec again(std::size_t place) override;
+  SequenceGroupSpec begin() override;
+  Step take(SequenceUpdate update) override;
   Completion finish() override;
 
  private:
-  /// The beams of this step as sequences.
-  std::vector<SequenceSpec> step();
-  SequenceSpec sequence(std::size_t beam) const;
   Choice choice(Beam beam) const;
 
   std::uint64_t id_;
   std::uint64_t seed_;
+  std::int32_t max_tokens_;
   std::int32_t prompt_logprobs_;
   std::int32_t priority_;
   std::optional<std::int64_t> deadline_us_;
@@ -35,8 +32,8 @@ class BeamAnswer : public Answer {
   const Tokenizer* tokenizer_;
   PromptScores prompt_;
   BeamSearch search_;
-  std::size_t first_place_ = 0;          ///< of this step's sequences
-  std::size_t missing_ = 0;              ///< of these, not heard of yet
+  std::int32_t first_ = 0;               ///< the first of this step's sequences
+  std::size_t missing_ = 1;              ///< of these, not heard of yet
   std::vector<TokenLogprobs> proposed_;  ///< by beam
 };
 

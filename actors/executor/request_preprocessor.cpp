@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/executor/answer_limits.hpp"
 #include "models/text/json_file.hpp"
 
 namespace troupe {
@@ -79,6 +80,9 @@ std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request r
   }
   Result<SamplingParams> params = sampling(request, prompt_tokens);
   if (!params.ok()) return refuse(request.id, "invalid_value", std::move(params).error().message);
+  if (auto fits = check_answer_size(request, prompt_tokens, params->max_tokens); !fits.ok()) {
+    return refuse(request.id, "invalid_value", std::move(fits).error().message);
+  }
   PreparedRequest prepared;
   prepared.id = request.id;
   prepared.prompt = *std::move(ids);
@@ -157,8 +161,9 @@ Result<SamplingParams> RequestPreprocessor::sampling(const Request& request,
   params.frequency_penalty = request.frequency_penalty;
   params.presence_penalty = request.presence_penalty;
   params.seed = request.seed;
-  params.max_tokens =
-      static_cast<std::int32_t>(request.max_tokens.value_or(max_model_len_ - prompt_tokens));
+  const std::int64_t room = max_model_len_ - prompt_tokens;
+  const std::int64_t most = std::min(room, defaults_.max_new_tokens.value_or(room));
+  params.max_tokens = static_cast<std::int32_t>(request.max_tokens.value_or(most));
   params.min_tokens = request.min_tokens;
   params.ignore_eos = request.ignore_eos;
   params.stop_token_ids = request.stop_token_ids;

@@ -14,21 +14,8 @@
 
 namespace troupe {
 
-/// A sequence for the scheduler of one replica of the domain.
-struct PlacedSequence {
-  std::size_t replica = 0;
-  SequenceSpec spec;
-};
-
-/// The name of a live sequence, for the scheduler of its replica.
-struct PlacedName {
-  std::size_t replica = 0;
-  std::uint64_t name = 0;
-};
-
-/// All answers under way: names the sequences that they are made of, and brings each update to its
-/// answer. A plain class: it says what is to be started and aborted, and its owner does it and
-/// tells it the time.
+/// The answers under way: brings each update to its answer. A plain class: it says what is to be
+/// started and aborted, and its owner does it and tells it the time.
 class RequestTracker {
  public:
   using Clock = std::chrono::steady_clock;
@@ -36,31 +23,25 @@ class RequestTracker {
   /// `tokenizer` as make_answer's.
   explicit RequestTracker(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
-  /// Begins an answer on a replica; returns the sequences to add there.
-  std::vector<PlacedSequence> begin(std::size_t replica, PreparedRequest request,
-                                    Clock::time_point now);
+  /// Begins an answer on a replica; returns what to add to its scheduler.
+  SequenceGroupSpec begin(std::size_t replica, PreparedRequest request, Clock::time_point now);
 
+  /// What is to be done in the scheduler of `replica`, and the answer if it is there.
   struct Outcome {
-    bool known = false;                    ///< false: the sequence was aborted while the step ran
-    std::vector<PlacedName> aborted = {};  ///< to be ended in the scheduler, which may know already
-    std::vector<PlacedSequence> started = {};   ///< to be added
-    std::optional<Completion> completion = {};  ///< the answer is done
+    bool known = false;  ///< false: the request ended while the step ran
+    std::size_t replica = 0;
+    std::uint64_t request = 0;
+    std::optional<std::int32_t> aborted = {};           ///< a sequence to be aborted
+    std::vector<std::vector<std::int32_t>> beams = {};  ///< to be given to advance()
+    std::optional<Completion> completion = {};          ///< done: what still runs is to be aborted
   };
   Outcome take(SequenceUpdate update, Clock::time_point now);
 
-  /// Ends the answer that the sequence `name` is part of with an error.
-  Outcome fail(std::uint64_t name, std::string code, std::string message);
+  /// Ends the answer to `request` with an error.
+  Outcome fail(std::uint64_t request, std::string code, std::string message);
 
-  struct Drained {
-    std::vector<std::uint64_t> dropped;   ///< requests none of whose sequences had begun
-    std::vector<PlacedSequence> started;  ///< to be added again: they belong to answers that had
-  };
-  /// The scheduler has ended the sequences `names`, which waited: drops the answers of which
-  /// nothing else runs or ever ran, and lets the others go on.
-  Drained drain(std::span<const std::uint64_t> names);
-
-  /// Whether the sequence `name` is one whose updates are waited for.
-  bool expects(std::uint64_t name) const { return places_.contains(name); }
+  /// Forgets the answers to `requests`, of which nothing ever ran.
+  void drop(std::span<const std::uint64_t> requests);
 
   std::size_t size() const { return answers_.size(); }
 
@@ -72,31 +53,18 @@ class RequestTracker {
   struct Entry {
     std::size_t replica = 0;
     std::unique_ptr<Answer> answer;
-    std::size_t places = 0;            ///< sequences it has asked for
-    std::vector<std::uint64_t> names;  ///< of live sequences
-    bool begun = false;                ///< some sequence was heard of
     Clock::time_point since;
     std::optional<Clock::time_point> first_token;
     Clock::time_point last_token;
-  };
-  struct Place {
-    std::uint64_t request = 0;
-    std::size_t place = 0;
-    std::optional<Clock::time_point> last_token = {};
+    /// When the last token of each running sequence came, by its number.
+    std::unordered_map<std::int32_t, Clock::time_point> last_token_of;
   };
 
-  std::vector<PlacedSequence> name(std::uint64_t request, Entry& entry,
-                                   std::vector<SequenceSpec> specs);
-  PlacedSequence name_one(std::uint64_t request, Entry& entry, std::size_t place,
-                          SequenceSpec spec);
-  void forget(Entry& entry, std::uint64_t name);
-  void note_tokens(Entry& entry, Place& place, std::size_t tokens, Clock::time_point now);
+  void note_tokens(Entry& entry, std::int32_t sequence, std::size_t tokens, Clock::time_point now);
 
   const Tokenizer* tokenizer_;
-  std::uint64_t next_name_ = 0;
   DistributionSketch inter_token_us_;
   std::unordered_map<std::uint64_t, Entry> answers_;  ///< by request
-  std::unordered_map<std::uint64_t, Place> places_;   ///< of live sequences, by name
 };
 
 }  // namespace troupe

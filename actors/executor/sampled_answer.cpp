@@ -9,6 +9,7 @@ namespace troupe {
 SampledAnswer::SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer)
     : id_(request.id),
       sampling_(std::move(request.sampling)),
+      min_tokens_(sampling_.min_tokens),
       priority_(request.priority),
       deadline_us_(request.deadline_us),
       form_(std::move(request.form)),
@@ -16,38 +17,27 @@ SampledAnswer::SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer
       prompt_(std::move(request.prompt), sampling_.prompt_logprobs >= 0) {
   // Which of them are best is told by their scores.
   if (form_.best_of > form_.n) sampling_.logprobs = std::max(sampling_.logprobs, 0);
-  choices_.assign(static_cast<std::size_t>(form_.best_of),
-                  ChoiceBuilder(form_, sampling_.min_tokens, tokenizer_));
 }
 
-std::vector<SequenceSpec> SampledAnswer::begin() {
-  std::vector<SequenceSpec> sequences;
-  for (std::size_t place = 0; place < choices_.size(); ++place) {
-    sequences.push_back(sequence(place));
-  }
-  return sequences;
-}
-
-SequenceSpec SampledAnswer::sequence(std::size_t place) const {
-  SequenceSpec spec;
+SequenceGroupSpec SampledAnswer::begin() {
+  SequenceGroupSpec spec;
+  spec.request = id_;
   spec.prompt = prompt_.prompt();
-  spec.sampling = sampling_;
+  spec.sampling = std::move(sampling_);
+  spec.choices = form_.best_of;
   spec.priority = priority_;
   spec.deadline_us = deadline_us_;
-  spec.sampling.choice = static_cast<std::uint32_t>(place);
-  if (place > 0) spec.sampling.prompt_logprobs = -1;  // the first one's serve all
   return spec;
 }
 
-Answer::Step SampledAnswer::take(std::size_t place, SequenceUpdate update) {
+Answer::Step SampledAnswer::take(SequenceUpdate update) {
   prompt_.add(update);
-  choices_[place].add(std::move(update));
-  return {choices_[place].ended(), {}};
-}
-
-SequenceSpec SampledAnswer::again(std::size_t place) {
-  choices_[place] = ChoiceBuilder(form_, sampling_.min_tokens, tokenizer_);
-  return sequence(place);
+  const auto number = static_cast<std::size_t>(update.sequence);
+  // Choices begin in order, as the scheduler has room for them.
+  while (choices_.size() <= number) choices_.emplace_back(form_, min_tokens_, tokenizer_);
+  choices_[number].add(std::move(update));
+  if (!choices_[number].ended()) return {};
+  return {.ended = true, .done = ++ended_ == form_.best_of};
 }
 
 Completion SampledAnswer::finish() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <vector>
+#include <deque>
 
 #include "actors/executor/answer.hpp"
 #include "actors/executor/choice_builder.hpp"
@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// n answers, each sampled on its own: the sequence at place i is choice i, all of one seed. Choice
+/// n answers, each sampled on its own: sequence i is choice i, all of one seed. Choice
 /// i is the same for every n and best_of > i; choice 0 is what a request for one answer gets. With
 /// best_of > n the n choices with the largest mean log-probability per token are given, likeliest
 /// first.
@@ -16,22 +16,21 @@ class SampledAnswer : public Answer {
  public:
   SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer);
 
-  std::vector<SequenceSpec> begin() override;
-  Step take(std::size_t place, SequenceUpdate update) override;
-  SequenceSpec again(std::size_t place) override;
+  SequenceGroupSpec begin() override;
+  Step take(SequenceUpdate update) override;
   Completion finish() override;
 
  private:
-  SequenceSpec sequence(std::size_t place) const;
-
   std::uint64_t id_;
-  SamplingParams sampling_;
+  SamplingParams sampling_;  ///< until begin()
+  std::int32_t min_tokens_;
   std::int32_t priority_;
   std::optional<std::int64_t> deadline_us_;
   AnswerForm form_;
   const Tokenizer* tokenizer_;
   PromptScores prompt_;
-  std::vector<ChoiceBuilder> choices_;  ///< refer to form_
+  std::deque<ChoiceBuilder> choices_;  ///< those that were heard of; refer to form_
+  std::int32_t ended_ = 0;             ///< of best_of
 };
 
 }  // namespace troupe

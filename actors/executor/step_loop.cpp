@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/driver/driver.hpp"
+#include "actors/executor/report_parts.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -13,6 +14,8 @@ namespace {
 constexpr auto step_timeout = std::chrono::minutes(10);
 /// While steps go on, the driver hears of progress this often; of answers at once.
 constexpr auto report_interval = std::chrono::milliseconds(200);
+/// Completions in one message, well below what a message may have (UnixTransport).
+constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -73,7 +76,6 @@ bool StepLoop::take_inbox() {
     begins_to_drain = inbox_.draining && !draining_;
     draining_ = inbox_.draining;
   }
-  const auto now = Clock::now();
   for (auto& entry : submitted) {
     if (auto* refused = std::get_if<Completion>(&entry.prepared)) {
       report_.completions.push_back(std::move(*refused));
@@ -83,32 +85,39 @@ bool StepLoop::take_inbox() {
     if (draining_) {
       report_.dropped.push_back(request.id);
     } else {
-      start(answers_.begin(entry.replica, std::move(request), now));
+      start(entry.replica, std::move(request));
     }
   }
   if (begins_to_drain) drop_waiting();
   return true;
 }
 
-void StepLoop::start(std::vector<PlacedSequence> sequences) {
-  for (auto& [replica, spec] : sequences) {
-    const std::uint64_t name = spec.request;
-    if (!answers_.expects(name)) continue;  // its answer failed with one before it
-    const Result<void> added = domain_.replica(replica).add(std::move(spec));
-    if (!added.ok()) carry_out(answers_.fail(name, "invalid_request", added.error().message));
-  }
+void StepLoop::start(std::size_t replica, PreparedRequest request) {
+  const std::uint64_t id = request.id;
+  const Result<void> added =
+      domain_.replica(replica).add(answers_.begin(replica, std::move(request), Clock::now()));
+  if (added.ok()) return;
+  RequestTracker::Outcome refused = answers_.fail(id, "invalid_request", added.error().message);
+  report_.completions.push_back(*std::move(refused.completion));
 }
 
-void StepLoop::carry_out(RequestTracker::Outcome outcome) {
-  for (const auto& [replica, name] : outcome.aborted) domain_.replica(replica).abort(name);
-  if (outcome.completion) report_.completions.push_back(*std::move(outcome.completion));
-  start(std::move(outcome.started));
+Result<void> StepLoop::carry_out(RequestTracker::Outcome outcome) {
+  Scheduler& scheduler = domain_.replica(outcome.replica);
+  if (outcome.aborted) scheduler.abort(outcome.request, *outcome.aborted);
+  if (!outcome.beams.empty()) {
+    TROUPE_CHECK(scheduler.advance(outcome.request, std::move(outcome.beams)));
+  }
+  if (outcome.completion) {
+    scheduler.abort(outcome.request);
+    report_.completions.push_back(*std::move(outcome.completion));
+  }
+  return {};
 }
 
 void StepLoop::drop_waiting() {
-  RequestTracker::Drained drained = answers_.drain(domain_.abort_waiting());
-  report_.dropped.insert(report_.dropped.end(), drained.dropped.begin(), drained.dropped.end());
-  start(std::move(drained.started));
+  const std::vector<std::uint64_t> dropped = domain_.abort_waiting();
+  answers_.drop(dropped);
+  report_.dropped.insert(report_.dropped.end(), dropped.begin(), dropped.end());
 }
 
 std::int64_t StepLoop::now_us() {
@@ -157,7 +166,7 @@ Result<void> StepLoop::take_results() {
   SpanScope applying(&recorder_, SpanKind::apply);
   TROUPE_TRY(auto updates, domain_.apply(std::move(results)));
   applying.end();
-  take_updates(std::move(updates));
+  TROUPE_CHECK(take_updates(std::move(updates)));
   note_step(planned_us, answered_us, model_us, sequences);
   return {};
 }
@@ -199,17 +208,18 @@ ProcessTelemetry StepLoop::telemetry(bool all) const {
   return seen;
 }
 
-void StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
+Result<void> StepLoop::take_updates(std::vector<SequenceUpdate> updates) {
   const auto now = Clock::now();
   const SpanScope scope(&recorder_, SpanKind::answer);
   const std::lock_guard lock(answers_mutex_);
   for (SequenceUpdate& update : updates) {
     const std::size_t tokens = update.tokens.size();
     RequestTracker::Outcome outcome = answers_.take(std::move(update), now);
-    if (!outcome.known) continue;  // ended by somebody while the step ran
+    if (!outcome.known) continue;  // its request failed in this step
     stats_.output_tokens += tokens;
-    carry_out(std::move(outcome));
+    TROUPE_CHECK(carry_out(std::move(outcome)));
   }
+  return {};
 }
 
 void StepLoop::update_stats() {
@@ -235,10 +245,14 @@ Result<void> StepLoop::report_if_due() {
   report_.first_token = first;
   first_token_reported_ |= first;
   last_report_ = now;
-  // The answer to the call is not waited for; if the driver is gone this process ends as well. A
-  // report that could not be sent has failed by now.
-  auto sent = driver_.call<&Driver::report>(std::exchange(report_, EngineReport{}));
-  return sent.ready() ? sent.get(std::chrono::seconds(0)) : Result<void>();
+  for (EngineReport& part :
+       split_report(std::exchange(report_, EngineReport{}), max_report_bytes)) {
+    // The answer to the call is not waited for; if the driver is gone this process ends as well. A
+    // report that could not be sent has failed by now.
+    auto sent = driver_.call<&Driver::report>(std::move(part));
+    if (sent.ready()) TROUPE_CHECK(sent.get(std::chrono::seconds(0)));
+  }
+  return {};
 }
 
 }  // namespace troupe

@@ -56,13 +56,14 @@ class StepLoop {
 
   /// Takes what was submitted; waits for it if nothing else is to be done. False: stopping.
   bool take_inbox();
-  /// Adds sequences to their schedulers; what a scheduler refuses ends the answer.
-  void start(std::vector<PlacedSequence> sequences);
-  void carry_out(RequestTracker::Outcome outcome);
+  /// Adds a request to its scheduler; one that this refuses is answered so.
+  void start(std::size_t replica, PreparedRequest request);
+  /// Errors: the scheduler and the answer contradict each other.
+  Result<void> carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
   Result<void> send_plans();
   Result<void> take_results();
-  void take_updates(std::vector<SequenceUpdate> updates);
+  Result<void> take_updates(std::vector<SequenceUpdate> updates);
   void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
                  std::uint64_t sequences);
   /// Errors: a report that the driver could not be given; its answers would be lost.

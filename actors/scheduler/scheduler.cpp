@@ -4,8 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "actors/scheduler/prompt_lookup.hpp"
-
 namespace troupe {
 namespace {
 
@@ -69,77 +67,6 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   for (Sequence& slot : slots_) slot.ended = true;
 }
 
-Result<void> Scheduler::add(SequenceSpec spec) {
-  const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
-  const std::int32_t max_tokens = spec.sampling.max_tokens;
-  if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty");
-  if (max_tokens < 0) {
-    return fail(ErrorCode::invalid_argument, "max_tokens is {}, it must not be negative",
-                max_tokens);
-  }
-  if (std::any_of(spec.prompt.begin(), spec.prompt.end(), [](auto id) { return id < 0; })) {
-    return fail(ErrorCode::invalid_argument, "the prompt has a negative token id");
-  }
-  if (prompt + (max_tokens > 0 ? 1 : 0) > config_.max_model_len) {
-    return fail(ErrorCode::invalid_argument,
-                "the prompt has {} tokens, the model's context holds {}{}", prompt,
-                config_.max_model_len, max_tokens > 0 ? " with the answer" : "");
-  }
-  Sequence sequence;
-  sequence.request = spec.request;
-  sequence.prompt_tokens = static_cast<std::int32_t>(prompt);
-  sequence.tokens = std::move(spec.prompt);
-  sequence.sampling = std::move(spec.sampling);
-  sequence.max_generated = std::min(max_tokens, config_.max_model_len - sequence.prompt_tokens);
-  // The last token generated is never fed back.
-  const std::int64_t positions = prompt + std::max(sequence.max_generated, 1) - 1;
-  const std::int32_t blocks = kv_.max_held(positions, config_.max_num_batched_tokens);
-  if (blocks > kv_.pool().blocks()) {
-    return fail(ErrorCode::invalid_argument,
-                "a prompt of {} tokens with max_tokens {} needs {} cache blocks, there are {}",
-                prompt, sequence.max_generated, blocks, kv_.pool().blocks());
-  }
-  const double steps =
-      sequence.max_generated + static_cast<double>(prompt) / config_.max_num_batched_tokens;
-  sequence.rank = rank_of(config_.policy, {.arrival = arrivals_,
-                                           .priority = spec.priority,
-                                           .tokens = prompt + sequence.max_generated,
-                                           .deadline_us = spec.deadline_us,
-                                           .cost_us = std::llround(steps * us_per_step_)});
-  if (!requests_.try_emplace(sequence.request, Place{std::nullopt, sequence.rank}).second) {
-    return fail(ErrorCode::already_exists, "request {} is being answered already",
-                sequence.request);
-  }
-  ++arrivals_;
-  waiting_.emplace(sequence.rank, std::move(sequence));
-  return {};
-}
-
-bool Scheduler::abort(std::uint64_t request) {
-  const auto found = requests_.find(request);
-  if (found == requests_.end()) return false;
-  if (found->second.slot) {
-    end(*found->second.slot);
-    drop_from_running();
-    return true;
-  }
-  waiting_.erase(found->second.rank);
-  requests_.erase(found);
-  return true;
-}
-
-std::vector<std::uint64_t> Scheduler::abort_waiting() {
-  std::vector<std::uint64_t> ended;
-  std::erase_if(waiting_, [&](const auto& entry) {
-    const Sequence& sequence = entry.second;
-    if (sequence.admitted_before) return false;
-    ended.push_back(sequence.request);
-    requests_.erase(sequence.request);
-    return true;
-  });
-  return ended;
-}
-
 std::optional<StepPlan> Scheduler::plan(std::int64_t now_us) {
   if (in_flight() >= static_cast<std::size_t>(config_.max_steps_in_flight)) return std::nullopt;
   OpenPlan open;
@@ -155,7 +82,7 @@ std::optional<StepPlan> Scheduler::plan(std::int64_t now_us) {
   plan_running(open);
   put_late_ones_back(now_us);
   if (swaps()) bring_back(open);
-  open.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size()));
+  open.sequences = part(std::min(slots_.size(), running_.size() + waiting_.size() + unmade_));
   admit_waiting(open);
   const bool swaps_can_wait = swaps_.going_out().empty() || !nothing_is_computed();
   if (open.plan.steps.empty() && open.plan.swapped_in.empty() && swaps_can_wait) {
@@ -196,7 +123,8 @@ std::int32_t Scheduler::token_budget() const {
   }
   for (const auto& [rank, sequence] : waiting_) {
     if (tokens >= enough) return most;
-    tokens += sequence.known();
+    const auto following = sequence.admitted_before ? 0 : sequence.group->unmade;
+    tokens += std::int64_t{sequence.known()} * (1 + following);
   }
   tokens = std::min(tokens, enough);
   return static_cast<std::int32_t>((tokens + config_.micro_batches - 1) / config_.micro_batches);
@@ -222,18 +150,25 @@ void Scheduler::plan_running(OpenPlan& open) {
 /// False: not now, or it was itself the last.
 bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   while (!kv_.grow(end, slots_[id].blocks)) {
-    // Their blocks come with the next results, or with the next plan.
-    if (evicting_ > 0 || !swaps_.going_out().empty()) return false;
-    const SequenceId last = running_.back();
-    if (slots_[last].plans_in_flight > 0) {
-      slots_[last].evicting = true;
-      ++evicting_;
-      return false;
-    }
-    running_.pop_back();
-    preempt(last);
-    if (last == id) return false;
+    if (release_kept(slots_[running_.back()].rank)) continue;
+    const bool is_last = running_.back() == id;
+    if (!evict_last() || is_last) return false;
   }
+  return true;
+}
+
+/// Lets the last running sequence make room. False: not yet.
+bool Scheduler::evict_last() {
+  // Their blocks come with the next results, or with the next plan.
+  if (evicting_ > 0 || !swaps_.going_out().empty()) return false;
+  const SequenceId last = running_.back();
+  if (slots_[last].plans_in_flight > 0) {
+    slots_[last].evicting = true;
+    ++evicting_;
+    return false;
+  }
+  running_.pop_back();
+  preempt(last);
   return true;
 }
 
@@ -264,7 +199,8 @@ std::vector<std::int32_t> Scheduler::drafts_for(Sequence& sequence, std::int32_t
     case SpeculationConfig::Method::none:
       break;
     case SpeculationConfig::Method::prompt_lookup:
-      drafts = look_up_continuation(sequence.tokens, speculation.longest_match, most);
+      if (!sequence.lookup) sequence.lookup.emplace(speculation.longest_match);
+      drafts = sequence.lookup->continuation(sequence.tokens, most);
       break;
     case SpeculationConfig::Method::draft_model:
       drafts = std::exchange(sequence.drafts, {});
@@ -338,7 +274,10 @@ void Scheduler::wait_again(SequenceId id) {
   sequence.sampled_in_flight = sequence.plans_in_flight = 0;
   sequence.evicting = false;
   sequence.drafts.clear();
-  requests_[sequence.request].slot.reset();
+  sequence.lookup.reset();
+  SequenceGroup& group = *sequence.group;
+  find_member(group, sequence.number)->slot.reset();
+  reserve_ids(group);
   waiting_.emplace(sequence.rank, std::move(sequence));
 }
 
@@ -347,6 +286,10 @@ void Scheduler::restart(std::uint32_t epoch) {
     if (slots_[id].ended) continue;
     kv_.release(slots_[id].blocks);
     wait_again(id);
+  }
+  for (SequenceGroup* search : searches_) {
+    search->parent_blocks.clear();
+    search->ended_blocks.clear();
   }
   swaps_ = SwapSpace(config_.swap_blocks);
   kv_ = KvTables(config_.kv_cache_blocks, config_.block_size, config_.windows,

@@ -5,45 +5,21 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/scheduler/kv_tables.hpp"
+#include "actors/scheduler/prompt_lookup.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/scheduler/scheduler_counters.hpp"
 #include "actors/scheduler/scheduling_policy.hpp"
+#include "actors/scheduler/sequence_group.hpp"
 #include "actors/scheduler/swap_space.hpp"
 #include "actors/step/step_plan.hpp"
-#include "models/sampler/sampling_params.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
-
-/// A request as the scheduler takes it: tokenised, its sampling complete.
-struct SequenceSpec {
-  std::uint64_t request = 0;  ///< the caller's name for it, unique among live requests
-  std::vector<std::int32_t> prompt;
-  SamplingParams sampling;
-  std::int32_t priority = 0;                     ///< for SchedulingPolicy::priority
-  std::optional<std::int64_t> deadline_us = {};  ///< for SchedulingPolicy::deadline
-};
-
-/// Why a request ended.
-enum class SequenceEnd : std::uint8_t {
-  stop,    ///< one of its stop tokens came; it is the last of its tokens
-  length,  ///< max_tokens are generated (0: the prompt is scored), or max_model_len is reached
-  failed,  ///< a worker found its logits not finite
-};
-
-/// What one step brought to one request.
-struct SequenceUpdate {
-  std::uint64_t request = 0;
-  std::vector<std::int32_t> tokens;  ///< new ones, in order; none after a stop token or the limit
-  std::vector<TokenLogprobs> logprobs;  ///< one per new token if asked for
-  std::int32_t prompt_begin = 0;        ///< position of the first token of `prompt_logprobs`
-  std::vector<TokenLogprobs> prompt_logprobs;
-  std::optional<SequenceEnd> end;  ///< set in the last update of a request
-};
 
 /// Plans the steps of one replica and owns its blocks: continuous batching over a paged KV cache.
 ///
@@ -70,6 +46,11 @@ struct SequenceUpdate {
 /// Results come in the order of plans. What ended while a plan still names it keeps blocks and id
 /// until that plan is applied.
 ///
+/// A request may have several sequences, its choices or the beams of a search, which share prompt
+/// and parameters. Choices are admitted one after the other, as there is room, and cost nothing
+/// before. A search is admitted when there are ids for all its beams, and keeps these ids, its rank
+/// and the blocks of its last step until it ends; so its steps follow each other whatever waits.
+///
 /// A pure state machine: no clock, no I/O, no randomness; the same calls give the same plans. One
 /// thread at a time.
 class Scheduler {
@@ -82,12 +63,20 @@ class Scheduler {
   /// empty prompt, a negative token or max_tokens, and a prompt that leaves no room in
   /// max_model_len or, with its max_tokens, needs more blocks than there are; already_exists if a
   /// live request has the name.
-  Result<void> add(SequenceSpec spec);
+  Result<void> add(SequenceGroupSpec spec);
+
+  /// The next step of a search whose sequences have all ended: a beam for each of `beams`, which
+  /// are the tokens behind the prompt. The beams' numbers go on from those before. Without beams
+  /// the search is over. Errors: not_found if no such search waits for this.
+  Result<void> advance(std::uint64_t request, std::vector<std::vector<std::int32_t>> beams);
 
   /// Ends a request without a further update. False if there is none (it may just have ended).
   bool abort(std::uint64_t request);
+  /// The same of one sequence that has begun; with the last of its choices the request ends.
+  bool abort(std::uint64_t request, std::int32_t sequence);
 
-  /// Ends all requests that were never admitted, without updates; returns their names in order.
+  /// Ends all requests of which no sequence was ever admitted, without updates; returns their names
+  /// in order.
   std::vector<std::uint64_t> abort_waiting();
 
   /// The next step, or nothing if no token can be planned now: nothing is live, everything waits
@@ -110,7 +99,7 @@ class Scheduler {
   /// anew. Scores of a prompt that was not through come again.
   void restart(std::uint32_t epoch);
 
-  std::size_t live() const { return requests_.size(); }        ///< added and not ended
+  std::size_t live() const { return live_; }                   ///< sequences of requests, not ended
   std::size_t waiting() const { return live() - running(); }   ///< of these, without blocks
   std::size_t running() const { return running_.size(); }      ///< of these, with blocks
   std::size_t in_flight() const { return in_flight_.size(); }  ///< plans not applied yet
@@ -122,14 +111,15 @@ class Scheduler {
   Result<void> audit() const;
 
  private:
-  /// A request and how far it has come. It moves from `waiting_` to a slot and back; in a slot it
+  /// A sequence and how far it has come. It moves from `waiting_` to a slot and back; in a slot it
   /// is among `running_` or in `swaps_`.
   struct Sequence {
-    std::uint64_t request = 0;
-    std::vector<std::int32_t> tokens;  ///< prompt, then what was generated
+    SequenceGroup* group = nullptr;  ///< null when it has ended
+    std::int32_t number = 0;         ///< among those of its request
+    /// Prompt, then what was generated; of a choice empty until it is admitted.
+    std::vector<std::int32_t> tokens;
     std::int32_t prompt_tokens = 0;
-    SamplingParams sampling;
-    std::int32_t max_generated = 0;  ///< max_tokens, cut to max_model_len
+    std::int32_t max_generated = 0;  ///< cut to max_model_len
     SchedulingRank rank;
     bool admitted_before = false;
     std::uint64_t preemptions = 0;
@@ -138,13 +128,17 @@ class Scheduler {
     std::int32_t computed = 0;           ///< of these, in plans applied, or found
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it
     std::int32_t plans_in_flight = 0;
-    std::uint64_t last_step = 0;       ///< the last that it was planned in
-    std::vector<std::int32_t> drafts;  ///< a draft model's guesses for its next plan
-    bool ended = false;                ///< kept until no plan in flight names it
-    bool evicting = false;             ///< makes room as soon as no plan names it
+    std::uint64_t last_step = 0;         ///< the last that it was planned in
+    std::vector<std::int32_t> drafts;    ///< a draft model's guesses for its next plan
+    std::optional<PromptLookup> lookup;  ///< under prompt_lookup, while it has a slot
+    bool ended = false;                  ///< kept until no plan in flight names it
+    bool evicting = false;               ///< makes room as soon as no plan names it
     SequenceBlocks blocks;
 
-    std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
+    std::span<const std::int32_t> known_tokens() const {
+      return tokens.empty() ? std::span<const std::int32_t>(group->prompt) : tokens;
+    }
+    std::int32_t known() const { return static_cast<std::int32_t>(known_tokens().size()); }
     std::int32_t generated() const { return known() - prompt_tokens; }
     std::int32_t remaining() const { return max_generated - generated(); }
   };
@@ -169,12 +163,6 @@ class Scheduler {
     std::size_t sequences = 0;        ///< in it at most, the ones there already included
     bool is_full() const { return tokens == 0 || plan.steps.size() >= sequences; }
   };
-  /// Where a live request is.
-  struct Place {
-    std::optional<SequenceId> slot;  ///< none: it waits
-    SchedulingRank rank;
-  };
-
   explicit Scheduler(const SchedulerConfig& config);
 
   std::int32_t token_budget() const;
@@ -183,12 +171,27 @@ class Scheduler {
   void plan_running(OpenPlan& open);
   void admit_waiting(OpenPlan& open);
   bool has_room_for(const Sequence& next) const;
+  bool goes_on(const Sequence& next) const;
+  bool scores_prompt(const Sequence& sequence) const;
+  bool has_id_for(const Sequence& next) const;
+  bool make_room_for(const Sequence& next);
+  Sequence* next_to_admit();
   void start(OpenPlan& open, Sequence next, std::int32_t tokens);
   void insert_running(SequenceId id);
   void put_late_ones_back(std::int64_t now_us);
   std::int32_t share_of(const Sequence& sequence, std::int32_t budget) const;
   bool may_run_ahead(const Sequence& sequence) const;
   bool make_room(SequenceId id, std::int32_t end);
+  bool evict_last();
+
+  void make_member(SequenceGroup& group, std::vector<std::int32_t> tokens);
+  SequenceGroup::Member* find_member(SequenceGroup& group, std::int32_t sequence);
+  void forget_member(Sequence& sequence);
+  void erase_group(SequenceGroup& group);
+  std::int32_t ids_of_search(const SequenceGroup& group) const;
+  void reserve_ids(SequenceGroup& group);
+  void release_parents(SequenceGroup& group);
+  bool release_kept(const SchedulingRank& behind);
   bool grow_for_guesses(std::int32_t end, SequenceBlocks& blocks);
   std::vector<std::int32_t> drafts_for(Sequence& sequence, std::int32_t budget);
   void count_prompt(Sequence& sequence, std::int32_t begin);
@@ -202,6 +205,9 @@ class Scheduler {
   void preempt(SequenceId id);
   void wait_again(SequenceId id);
 
+  bool knows(const SequenceGroup& group, const Sequence& sequence,
+             std::optional<SequenceId> slot) const;
+  Result<void> audit_searches(std::vector<std::int32_t>& holders) const;
   Result<void> audit_swaps() const;
   bool swaps() const { return config_.swap_blocks > 0; }
   bool swap_out(SequenceId id);
@@ -231,8 +237,12 @@ class Scheduler {
   std::size_t evicting_ = 0;          ///< of the running ones
   SwapSpace swaps_;
   std::vector<SequenceId> released_;  ///< to be told to the workers by the next plan
-  std::unordered_map<std::uint64_t, Place> requests_;  ///< live
-  std::deque<PlannedStep> in_flight_;                  ///< oldest first
+  std::unordered_map<std::uint64_t, SequenceGroup> requests_;  ///< live
+  std::size_t live_ = 0;                                       ///< their sequences
+  std::size_t unmade_ = 0;                                     ///< of these, SequenceGroup::unmade
+  std::vector<SequenceGroup*> searches_;                       ///< that were admitted
+  std::int32_t reserved_ids_ = 0;                              ///< by all searches
+  std::deque<PlannedStep> in_flight_;                          ///< oldest first
   std::vector<std::int32_t> result_of_;  ///< [max_num_seqs]; scratch of `apply`: -1 outside it
   std::uint64_t next_step_ = 0;
   std::uint64_t arrivals_ = 0;

@@ -14,32 +14,79 @@ constexpr std::int64_t max_started_tokens = 1 << 18;
 }  // namespace
 
 void Scheduler::admit_waiting(OpenPlan& open) {
-  while (!open.is_full() && !waiting_.empty() && !free_ids_.empty() && evicting_ == 0) {
-    Sequence& next = waiting_.begin()->second;
-    if (somebody_comes_back_before(next.rank)) return;
+  while (!open.is_full() && evicting_ == 0) {
+    Sequence* const found = next_to_admit();
+    if (found == nullptr || somebody_comes_back_before(found->rank)) return;
+    Sequence& next = *found;
     // The last known token is always computed: its logits are wanted. So are all of the prompt's
     // where it is scored.
-    const bool scores = next.sampling.prompt_logprobs >= 0 && next.generated() == 0;
-    next.scheduled = kv_.take_prefix(next.tokens, scores ? 0 : next.known() - 1, next.blocks);
+    const bool scores = scores_prompt(next);
+    next.scheduled =
+        kv_.take_prefix(next.known_tokens(), scores ? 0 : next.known() - 1, next.blocks);
     const std::int32_t tokens = share_of(next, open.tokens);
     const bool is_too_long =
         open.started_tokens > 0 && open.started_tokens + next.known() > max_started_tokens;
-    if (tokens == 0 || is_too_long || !has_room_for(next)) {
+    const bool has_room = has_room_for(next);
+    if (tokens == 0 || is_too_long || !has_room) {
       kv_.release(next.blocks);
       next.scheduled = 0;
-      return;
+      if (has_room || !make_room_for(next)) return;
+      continue;
     }
     Sequence admitted = std::move(next);
-    waiting_.erase(waiting_.begin());
+    waiting_.erase(admitted.rank);
     start(open, std::move(admitted), tokens);
   }
+}
+
+/// Whether it is a beam of a search that has begun, which is as good as running.
+bool Scheduler::goes_on(const Sequence& next) const {
+  return next.group->is_search() && next.group->admitted;
+}
+
+/// Whether the worker is to score the prompt: once a request, before its first token, which comes
+/// with the last scores.
+bool Scheduler::scores_prompt(const Sequence& sequence) const {
+  return sequence.group->sampling.prompt_logprobs >= 0 && sequence.number == 0 &&
+         sequence.generated() == 0;
+}
+
+/// A search takes the ids of all its beams with the first.
+bool Scheduler::has_id_for(const Sequence& next) const {
+  const SequenceGroup& group = *next.group;
+  const auto free = static_cast<std::int32_t>(free_ids_.size());
+  if (group.admitted && group.reserved_ids > 0) return true;
+  return free - reserved_ids_ >= (group.admitted ? 1 : ids_of_search(group));
+}
+
+/// The first that waits, if there is an id for it; else a beam that comes behind it, whose search
+/// has an id for it: others cannot use that.
+Scheduler::Sequence* Scheduler::next_to_admit() {
+  if (waiting_.empty()) return nullptr;
+  if (has_id_for(waiting_.begin()->second)) return &waiting_.begin()->second;
+  for (SequenceGroup* search : searches_) {
+    if (search->reserved_ids == 0) continue;
+    for (const SequenceGroup::Member& member : search->members) {
+      if (!member.slot) return &waiting_.at(member.rank);
+    }
+  }
+  return nullptr;
+}
+
+/// Gives up blocks for `next`, which finds too few: what searches behind it keep, and where it is a
+/// beam of a search that goes on, those of a running sequence behind it. False: it waits.
+bool Scheduler::make_room_for(const Sequence& next) {
+  if (running_.empty()) return release_kept(first_rank);
+  if (!goes_on(next)) return false;
+  if (release_kept(next.rank)) return true;
+  return next.rank < slots_[running_.back()].rank && evict_last();
 }
 
 /// Room for all the tokens that it knows, and while others run a little for them to grow.
 bool Scheduler::has_room_for(const Sequence& next) const {
   const BlockPool& pool = kv_.pool();
   const std::int32_t needed = kv_.growth(next.known(), config_.max_num_batched_tokens, next.blocks);
-  if (running_.empty()) return needed <= pool.free_blocks();
+  if (running_.empty() || goes_on(next)) return needed <= pool.free_blocks();
   const std::int32_t spare =
       std::max(pool.blocks() / 100, swaps() ? growth_ahead(plans_to_stay()) : 0);
   return needed + spare <= pool.free_blocks();
@@ -50,7 +97,11 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
   free_ids_.pop_back();
   Sequence& slot = slots_[id] = std::move(next);
   insert_running(id);
-  requests_[slot.request].slot = id;
+  SequenceGroup& group = *slot.group;
+  if (slot.tokens.empty()) slot.tokens = group.prompt;
+  find_member(group, slot.number)->slot = id;
+  if (!std::exchange(group.admitted, true) && group.is_search()) searches_.push_back(&group);
+  reserve_ids(group);
   slot.computed = slot.scheduled;
   if (!std::exchange(slot.admitted_before, true)) {
     counters_.prefix_tokens += static_cast<std::uint64_t>(slot.scheduled);
@@ -58,6 +109,12 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
       counters_.looked_up_tokens += static_cast<std::uint64_t>(slot.prompt_tokens);
     }
     slot.prompt_planned = slot.scheduled;
+    if (group.unmade > 0) {
+      --group.unmade;
+      --unmade_;
+      --live_;  // make_member counts it
+      make_member(group, {});
+    }
   }
 
   open.started_tokens += slot.known();
@@ -66,12 +123,13 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
   started.tokens = slot.tokens;
   started.prompt_tokens = slot.prompt_tokens;
   started.cached_tokens = slot.scheduled;
-  started.sampling = slot.sampling;
-  // The first token came with the prompt's last scores: they are not asked for twice.
-  if (slot.generated() > 0) started.sampling.prompt_logprobs = -1;
+  started.sampling = group.sampling;
+  if (!group.is_search()) started.sampling.choice = static_cast<std::uint32_t>(slot.number);
+  if (!scores_prompt(slot)) started.sampling.prompt_logprobs = -1;
   [[maybe_unused]] const bool grown = kv_.grow(slot.scheduled + tokens, slot.blocks);
   assert(grown);
   plan_share(id, tokens, {}, open);
+  if (group.is_search()) release_parents(group);
 }
 
 void Scheduler::insert_running(SequenceId id) {
@@ -85,8 +143,10 @@ void Scheduler::put_late_ones_back(std::int64_t now_us) {
   if (config_.policy != SchedulingPolicy::deadline) return;
   while (!waiting_.empty() && is_too_late(waiting_.begin()->first, now_us)) {
     auto entry = waiting_.extract(waiting_.begin());
-    entry.key() = entry.mapped().rank = late_rank(entry.key().arrival);
-    requests_[entry.mapped().request].rank = entry.key();
+    Sequence& sequence = entry.mapped();
+    entry.key() = sequence.rank = late_rank(entry.key());
+    find_member(*sequence.group, sequence.number)->rank = sequence.rank;
+    sequence.group->rank.rank = sequence.rank.rank;  // of those that are still to be made
     waiting_.insert(std::move(entry));
   }
 }

@@ -65,6 +65,7 @@ Result<void> Scheduler::audit() const {
       }
     }
   }
+  TROUPE_CHECK(audit_searches(holders));
   std::int32_t held = 0;
   for (std::int32_t block = 0; block < pool.blocks(); ++block) {
     const std::int32_t count = holders[static_cast<std::size_t>(block)];
@@ -78,21 +79,64 @@ Result<void> Scheduler::audit() const {
     return broken("running and swapped sequences", alive, running_.size(), swapped);
   }
   for (const SequenceId id : running_) {
-    const auto found = requests_.find(slots_[id].request);
-    if (slots_[id].ended || found == requests_.end() || found->second.slot != id) {
+    const Sequence& slot = slots_[id];
+    if (slot.ended || slot.group == nullptr || !knows(*slot.group, slot, id)) {
       return broken("a running sequence that no request knows", id);
     }
   }
   const auto later = [this](SequenceId a, SequenceId b) { return slots_[a].rank < slots_[b].rank; };
   if (!std::is_sorted(running_.begin(), running_.end(), later)) return broken("order of running");
   if (evicting != evicting_) return broken("sequences that leave", evicting, evicting_);
-  if (requests_.size() != running_.size() + waiting_.size() + swapped) {
-    return broken("live requests", requests_.size(), running_.size(), waiting_.size(), swapped);
+  for (const auto& [rank, sequence] : waiting_) {
+    if (rank != sequence.rank || !knows(*sequence.group, sequence, std::nullopt)) {
+      return broken("a waiting sequence that no request knows", sequence.number);
+    }
+  }
+  if (live_ != running_.size() + waiting_.size() + unmade_ + swapped) {
+    return broken("live sequences", live_, running_.size(), waiting_.size(), unmade_, swapped);
   }
   if (in_flight_.size() > static_cast<std::size_t>(config_.max_steps_in_flight)) {
     return broken("plans in flight", in_flight_.size());
   }
   return audit_swaps();
+}
+
+bool Scheduler::knows(const SequenceGroup& group, const Sequence& sequence,
+                      std::optional<SequenceId> slot) const {
+  const auto member =
+      std::ranges::find(group.members, sequence.number, &SequenceGroup::Member::sequence);
+  return requests_.contains(group.request) && member != group.members.end() &&
+         member->slot == slot && member->rank == sequence.rank;
+}
+
+/// Adds the blocks that searches keep to the references of each in `holders`.
+Result<void> Scheduler::audit_searches(std::vector<std::int32_t>& holders) const {
+  std::size_t unmade = 0;
+  std::size_t live = 0;
+  std::int32_t reserved = 0;
+  for (const auto& [request, group] : requests_) {
+    unmade += static_cast<std::size_t>(group.unmade);
+    live += group.live();
+    reserved += group.reserved_ids;
+    const bool is_listed = std::ranges::count(searches_, &group) == 1;
+    if (is_listed != (group.is_search() && group.admitted)) {
+      return broken("searches that were admitted", request);
+    }
+    for (const auto* kept : {&group.parent_blocks, &group.ended_blocks}) {
+      for (const SequenceBlocks& blocks : *kept) {
+        for (const auto& table : blocks.tables) {
+          for (const BlockId block : table) {
+            if (block >= 0) ++holders[static_cast<std::size_t>(block)];
+          }
+        }
+      }
+    }
+  }
+  if (unmade != unmade_ || live != live_) return broken("sequences of requests", unmade, live);
+  if (reserved != reserved_ids_ || reserved > std::ssize(free_ids_)) {
+    return broken("reserved ids", reserved, reserved_ids_, free_ids_.size());
+  }
+  return {};
 }
 
 Result<void> Scheduler::audit_swaps() const {

@@ -37,7 +37,8 @@ Result<std::vector<SequenceUpdate>> Scheduler::apply(StepResult result) {
     }
     SequenceResult& row = index < 0 ? nothing : result.results[static_cast<std::size_t>(index)];
     SequenceUpdate update;
-    update.request = sequence.request;
+    update.request = sequence.group->request;
+    update.sequence = sequence.number;
     take_result(share, row, update);
     if (update.end) {
       end(share.id);
@@ -92,7 +93,8 @@ Result<void> Scheduler::check_row(const PlannedShare& share, const StepResult& r
                 "the result of step {} has {} tokens for sequence {}, expected {} to {}",
                 result.step, row.tokens.size(), share.id, least, most);
   }
-  const bool scored = slots_[share.id].sampling.logprobs >= 0 && !slots_[share.id].ended;
+  const Sequence& sequence = slots_[share.id];
+  const bool scored = !sequence.ended && sequence.group->sampling.logprobs >= 0;
   if (scored && row.logprobs.size() != row.tokens.size()) {
     return fail(ErrorCode::internal,
                 "the result of step {} has {} tokens with {} logprobs for sequence {}", result.step,
@@ -120,7 +122,7 @@ void Scheduler::take_result(const PlannedShare& share, SequenceResult& result,
 void Scheduler::take_tokens(const PlannedShare& share, SequenceResult& result,
                             SequenceUpdate& update) {
   Sequence& sequence = slots_[share.id];
-  const auto& stops = sequence.sampling.stop_token_ids;
+  const auto& stops = sequence.group->sampling.stop_token_ids;
   std::size_t taken = 0;
   while (taken < result.tokens.size() && !update.end) {
     const std::int32_t token = result.tokens[taken++];
@@ -140,7 +142,7 @@ void Scheduler::take_tokens(const PlannedShare& share, SequenceResult& result,
   kv_.publish(sequence.tokens, sequence.scheduled, sequence.blocks);
   result.tokens.resize(taken);
   update.tokens = std::move(result.tokens);
-  if (sequence.sampling.logprobs >= 0) {
+  if (sequence.group->sampling.logprobs >= 0) {
     result.logprobs.resize(taken);
     update.logprobs = std::move(result.logprobs);
   }
@@ -148,7 +150,7 @@ void Scheduler::take_tokens(const PlannedShare& share, SequenceResult& result,
 
 void Scheduler::end(SequenceId id) {
   Sequence& sequence = slots_[id];
-  requests_.erase(sequence.request);
+  forget_member(sequence);
   sequence.ended = true;
   if (std::exchange(sequence.evicting, false)) --evicting_;
   if (sequence.plans_in_flight == 0) free_slot(id);

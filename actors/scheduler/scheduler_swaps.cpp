@@ -47,6 +47,9 @@ bool Scheduler::can_swap(SequenceId id) const {
 
 /// Lets sequences leave before blocks are short.
 void Scheduler::make_room_ahead() {
+  std::int32_t growth = growth_ahead(plans_to_make_room());
+  while (kv_.pool().free_blocks() < growth && release_kept(slots_[running_.back()].rank)) {
+  }
   std::int32_t soon_free = kv_.pool().free_blocks();
   for (const SwappedSequence& swap : swaps_.going_out()) {
     soon_free += kv_.held_alone(slots_[swap.id].blocks);
@@ -54,7 +57,6 @@ void Scheduler::make_room_ahead() {
   for (const SequenceId id : running_) {
     if (slots_[id].evicting) soon_free += kv_.held_alone(slots_[id].blocks);
   }
-  std::int32_t growth = growth_ahead(plans_to_make_room());
   while (soon_free < growth) {
     const auto id = next_to_leave();
     if (!id) return;
@@ -120,9 +122,12 @@ void Scheduler::bring_back(OpenPlan& open) {
   while (!swaps_.inside().empty()) {
     const SequenceId id = next_to_come_back(1).front();
     Sequence& sequence = slots_[id];
-    const bool another_is_first =
-        !waiting_.empty() && !free_ids_.empty() && waiting_.begin()->first < sequence.rank;
-    if (another_is_first || !may_come_back(id)) return;
+    const bool another_is_first = !waiting_.empty() && waiting_.begin()->first < sequence.rank &&
+                                  has_id_for(waiting_.begin()->second);
+    if (another_is_first) return;
+    while (!may_come_back(id)) {
+      if (!running_.empty() || !release_kept(first_rank)) return;
+    }
     const bool is_first = std::exchange(blocks, blocks + kv_.held(sequence.blocks)) == 0;
     if (!is_first && blocks > most) return;
     SwapIn& swap = open.plan.swapped_in.emplace_back();

@@ -25,7 +25,7 @@ std::optional<SchedulingPolicy> scheduling_policy(std::string_view name) {
 }
 
 SchedulingRank rank_of(SchedulingPolicy policy, const SchedulingFacts& facts) {
-  SchedulingRank rank{0, facts.arrival};
+  SchedulingRank rank{0, facts.arrival, 0};
   switch (policy) {
     case SchedulingPolicy::fcfs:
       break;
@@ -42,7 +42,10 @@ SchedulingRank rank_of(SchedulingPolicy policy, const SchedulingFacts& facts) {
   return rank;
 }
 
-SchedulingRank late_rank(std::uint64_t arrival) { return {too_late, arrival}; }
+SchedulingRank late_rank(SchedulingRank rank) {
+  rank.rank = too_late;
+  return rank;
+}
 
 bool is_too_late(const SchedulingRank& rank, std::int64_t now_us) { return rank.rank < now_us; }
 

@@ -28,8 +28,8 @@ std::uint64_t family_text(std::int32_t family) {
   return 2 * static_cast<std::uint64_t>(family) + 1;
 }
 
-SequenceSpec spec_of(const SimulatedRequest& request, std::size_t index) {
-  SequenceSpec spec;
+SequenceGroupSpec spec_of(const SimulatedRequest& request, std::size_t index) {
+  SequenceGroupSpec spec;
   spec.request = index;
   for (std::int32_t p = 0; p < request.prompt_tokens; ++p) {
     const bool shared = request.prefix_family >= 0 && p < request.shared_tokens;

@@ -5,10 +5,13 @@
 namespace troupe {
 namespace {
 
+/// What is held of a request from here to the executor, however many choices it has. Its prompt's
+/// tokens are held twice, by the scheduler and by the answer; a token of text has some four bytes.
 std::size_t size_in_bytes(const BatchRequest& line) {
   const Request& request = line.request;
-  std::size_t bytes = line.header.custom_id.size() + request.prompt.size() +
-                      request.prompt_ids.size() * sizeof(std::int32_t) +
+  std::size_t bytes = sizeof(BatchRequest) + line.header.custom_id.size() +
+                      2 * request.prompt.size() +
+                      2 * request.prompt_ids.size() * sizeof(std::int32_t) +
                       request.stop_token_ids.size() * sizeof(std::int32_t) +
                       request.allowed_token_ids.size() * sizeof(std::int32_t) +
                       request.logit_bias.size() * sizeof(TokenBias);

@@ -21,14 +21,13 @@ class PendingRequests {
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
-  /// Names the request (Request::id) and keeps its header. The bytes that its custom_id, prompt and
-  /// lists take.
+  /// Names the request (Request::id) and keeps its header. The bytes that the engine holds of it.
   std::size_t add(BatchRequest& request);
   /// The header of a request that is answered; nullopt for one that is not pending.
   std::optional<RequestHeader> take(std::uint64_t id);
 
  private:
-  /// Text of requests that are not answered, at most (and one request more).
+  /// Bytes of requests that are not answered, at most (and one request more).
   static constexpr std::size_t max_bytes = std::size_t{64} << 20;
 
   struct Pending {

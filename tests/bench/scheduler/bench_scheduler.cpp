@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 void add(Scheduler& scheduler, std::uint64_t request, std::int32_t max_tokens) {
-  SequenceSpec spec;
+  SequenceGroupSpec spec;
   spec.request = request;
   spec.prompt.assign(100, 1);
   spec.sampling.max_tokens = max_tokens;

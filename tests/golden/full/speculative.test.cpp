@@ -54,7 +54,7 @@ struct GreedyRun {
 };
 
 Result<GreedyRun> answer(Speculating& both, Scheduler& scheduler, const GoldenAnswer& golden) {
-  SequenceSpec spec;
+  SequenceGroupSpec spec;
   spec.prompt = golden.prompt;
   spec.sampling.temperature = 0.0F;
   spec.sampling.max_tokens = static_cast<std::int32_t>(golden.output.size());

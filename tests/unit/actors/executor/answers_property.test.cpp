@@ -11,8 +11,9 @@
 #include "actors/executor/request_tracker.hpp"
 #include "actors/executor/stop_strings.hpp"
 
-// Random requests through the answer book and a real scheduler, with a toy model for workers: every
-// answer must be what the request alone gets, whatever was planned ahead, preempted or drained.
+// Random requests through the answer tracker and a real scheduler, with a toy model for workers:
+// every answer must be what the request alone gets, whatever was planned ahead, preempted or
+// drained.
 
 namespace troupe {
 namespace {
@@ -164,7 +165,10 @@ class Bench {
   Bench(Scheduler scheduler, const Tokenizer& tokenizer)
       : scheduler_(std::move(scheduler)), tracker_(&tokenizer) {}
 
-  void submit(PreparedRequest request) { start(tracker_.begin(0, std::move(request), {})); }
+  void submit(PreparedRequest request) {
+    const auto added = scheduler_.add(tracker_.begin(0, std::move(request), {}));
+    ASSERT_TRUE(added.ok()) << added.error().message;
+  }
 
   /// Plans what may be planned and applies the oldest. False: there is nothing to do.
   bool step() {
@@ -181,9 +185,9 @@ class Bench {
   }
 
   void drain() {
-    auto drained = tracker_.drain(scheduler_.abort_waiting());
-    dropped.insert(drained.dropped.begin(), drained.dropped.end());
-    start(std::move(drained.started));
+    const auto waiting = scheduler_.abort_waiting();
+    tracker_.drop(waiting);
+    dropped.insert(waiting.begin(), waiting.end());
   }
 
   bool is_empty() const { return tracker_.size() == 0 && scheduler_.live() == 0; }
@@ -192,21 +196,16 @@ class Bench {
   std::set<std::uint64_t> dropped;
 
  private:
-  void start(std::vector<PlacedSequence> sequences) {
-    for (auto& [replica, spec] : sequences) {
-      if (!tracker_.expects(spec.request)) continue;
-      const auto added = scheduler_.add(std::move(spec));
-      ASSERT_TRUE(added.ok()) << added.error().message;
-    }
-  }
-
   void carry_out(RequestTracker::Outcome outcome) {
-    for (const auto& [replica, name] : outcome.aborted) scheduler_.abort(name);
-    if (outcome.completion) {
-      const std::uint64_t id = outcome.completion->id;
-      EXPECT_TRUE(completions.emplace(id, *std::move(outcome.completion)).second) << id;
+    if (outcome.aborted) scheduler_.abort(outcome.request, *outcome.aborted);
+    if (!outcome.beams.empty()) {
+      const auto advanced = scheduler_.advance(outcome.request, std::move(outcome.beams));
+      ASSERT_TRUE(advanced.ok()) << advanced.error().message;
     }
-    start(std::move(outcome.started));
+    if (!outcome.completion) return;
+    scheduler_.abort(outcome.request);
+    EXPECT_TRUE(completions.emplace(outcome.request, *std::move(outcome.completion)).second)
+        << outcome.request;
   }
 
   Scheduler scheduler_;
@@ -225,6 +224,7 @@ SchedulerConfig random_config(std::mt19937& random) {
   config.micro_batches = 1 + static_cast<std::int32_t>(random() % 2);
   config.max_steps_in_flight = config.micro_batches + static_cast<std::int32_t>(random() % 2);
   config.prefix_caching = random() % 2 == 0;
+  if (random() % 3 == 0) config.swap_blocks = 8 + static_cast<std::int32_t>(random() % 60);
   return config;
 }
 

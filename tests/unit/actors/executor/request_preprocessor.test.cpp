@@ -60,6 +60,44 @@ TEST_F(Intake, gives_an_answer_without_max_tokens_the_rest_of_the_context) {
   EXPECT_EQ(std::get<PreparedRequest>(outcome).sampling.max_tokens, context - 10);
 }
 
+TEST_F(Intake, gives_an_answer_without_max_tokens_as_many_as_generation_config_says) {
+  const std::filesystem::path demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  const tests::TemporaryFolder folder;
+  std::filesystem::copy_file(demo / "config.json", folder.path() / "config.json");
+  folder.write("generation_config.json", R"({"max_new_tokens": 20})");
+  auto loaded = RequestPreprocessor::load(folder.path().string(), context);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto max_tokens = [&](std::size_t prompt, std::optional<std::int64_t> asked) {
+    return std::get<PreparedRequest>(loaded->prepare(request_of(prompt, asked)))
+        .sampling.max_tokens;
+  };
+  EXPECT_EQ(max_tokens(10, std::nullopt), 20);
+  EXPECT_EQ(max_tokens(50, std::nullopt), context - 50) << "no more than fits";
+  EXPECT_EQ(max_tokens(10, 30), 30) << "a request's own word goes before";
+}
+
+TEST_F(Intake, refuses_answers_that_could_have_more_log_probabilities_than_a_message_holds) {
+  auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", 1 << 20);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  preprocessor_.emplace(*std::move(loaded));
+  Request request = request_of(10, 18'500);
+  request.n = request.best_of = 128;
+  EXPECT_EQ(refusal(request), "");
+  request.logprobs = 20;
+  EXPECT_EQ(refusal(request), "invalid_value");
+  request.n = request.best_of = 16;
+  EXPECT_EQ(refusal(request), "");
+  Request scored = request_of(100'000, 1);
+  scored.prompt_logprobs = 20;
+  EXPECT_EQ(refusal(scored), "");
+  scored.n = scored.best_of = 8;
+  EXPECT_EQ(refusal(scored), "invalid_value");
+  Request long_ones = request_of(1, std::nullopt);
+  EXPECT_EQ(refusal(long_ones), "");
+  long_ones.n = long_ones.best_of = 64;
+  EXPECT_EQ(refusal(long_ones), "invalid_value");
+}
+
 TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
   Request request = request_of(1, 1);
   request.ignore_eos = true;

@@ -19,8 +19,9 @@ inline Scheduler make(const SchedulerConfig& config) {
   return std::move(made).value();
 }
 
-inline SequenceSpec spec_of(std::uint64_t request, std::int32_t prompt, std::int32_t max_tokens) {
-  SequenceSpec spec;
+inline SequenceGroupSpec spec_of(std::uint64_t request, std::int32_t prompt,
+                                 std::int32_t max_tokens) {
+  SequenceGroupSpec spec;
   spec.request = request;
   spec.prompt.resize(static_cast<std::size_t>(prompt));
   std::iota(spec.prompt.begin(), spec.prompt.end(), 100);
@@ -28,7 +29,7 @@ inline SequenceSpec spec_of(std::uint64_t request, std::int32_t prompt, std::int
   return spec;
 }
 
-inline void add(Scheduler& scheduler, const SequenceSpec& spec) {
+inline void add(Scheduler& scheduler, const SequenceGroupSpec& spec) {
   const auto added = scheduler.add(spec);
   ASSERT_TRUE(added.ok()) << added.error().message;
 }

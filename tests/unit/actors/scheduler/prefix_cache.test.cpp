@@ -203,7 +203,7 @@ TEST(Policies, admit_by_their_own_order) {
     config.policy = policy;
     auto scheduler = make(config);
     auto specs = {spec_of(1, 40, 10), spec_of(2, 10, 5), spec_of(3, 20, 10)};
-    for (SequenceSpec spec : specs) {
+    for (SequenceGroupSpec spec : specs) {
       spec.priority = spec.request == 3 ? -1 : 0;
       if (spec.request != 2) spec.deadline_us = spec.request == 1 ? 900 : 1500;
       add(scheduler, spec);

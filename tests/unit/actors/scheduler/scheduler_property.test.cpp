@@ -115,7 +115,7 @@ class Workload {
 
   void add() {
     --to_add_;
-    SequenceSpec spec;
+    SequenceGroupSpec spec;
     spec.request = next_request_++;
     const std::int32_t length = 1 + below(max_prompt_);
     // Few beginnings, so that many are shared.

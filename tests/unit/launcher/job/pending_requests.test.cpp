@@ -42,9 +42,9 @@ TEST(PendingRequests, are_bounded_in_bytes) {
   PendingRequests pending(100);
   std::vector<std::uint64_t> ids;
   for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(pending.has_room()) << "after " << i << " prompts of 16 MiB";
-    BatchRequest large = request_of("large", std::size_t{16} << 20);
-    EXPECT_GE(pending.add(large), std::size_t{16} << 20);
+    EXPECT_TRUE(pending.has_room()) << "after " << i << " prompts of 8 MiB";
+    BatchRequest large = request_of("large", std::size_t{8} << 20);
+    EXPECT_GE(pending.add(large), std::size_t{16} << 20) << "of text, two bytes each of tokens";
     ids.push_back(large.request.id);
   }
   EXPECT_FALSE(pending.has_room());

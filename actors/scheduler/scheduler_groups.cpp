@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "actors/scheduler/scheduler.hpp"
+
+namespace troupe {
+
+Result<void> Scheduler::add(SequenceGroupSpec spec) {
+  const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
+  const std::int32_t max_tokens = spec.sampling.max_tokens;
+  if (prompt == 0) return fail(ErrorCode::invalid_argument, "the prompt is empty");
+  if (max_tokens < 0) {
+    return fail(ErrorCode::invalid_argument, "max_tokens is {}, it must not be negative",
+                max_tokens);
+  }
+  if (spec.choices < 1 || spec.beam_width < 0) {
+    return fail(ErrorCode::invalid_argument, "{} choices and a beam width of {} were asked for",
+                spec.choices, spec.beam_width);
+  }
+  if (std::any_of(spec.prompt.begin(), spec.prompt.end(), [](auto id) { return id < 0; })) {
+    return fail(ErrorCode::invalid_argument, "the prompt has a negative token id");
+  }
+  if (prompt + (max_tokens > 0 ? 1 : 0) > config_.max_model_len) {
+    return fail(ErrorCode::invalid_argument,
+                "the prompt has {} tokens, the model's context holds {}{}", prompt,
+                config_.max_model_len, max_tokens > 0 ? " with the answer" : "");
+  }
+  const std::int32_t max_generated =
+      std::min(max_tokens, config_.max_model_len - static_cast<std::int32_t>(prompt));
+  // The last token generated is never fed back.
+  const std::int64_t positions = prompt + std::max(max_generated, 1) - 1;
+  const std::int32_t blocks = kv_.max_held(positions, config_.max_num_batched_tokens);
+  if (blocks > kv_.pool().blocks()) {
+    return fail(ErrorCode::invalid_argument,
+                "a prompt of {} tokens with max_tokens {} needs {} cache blocks, there are {}",
+                prompt, max_generated, blocks, kv_.pool().blocks());
+  }
+  const auto [entry, is_new] = requests_.try_emplace(spec.request);
+  if (!is_new) {
+    return fail(ErrorCode::already_exists, "request {} is being answered already", spec.request);
+  }
+  const double steps = max_generated + static_cast<double>(prompt) / config_.max_num_batched_tokens;
+  SequenceGroup& group = entry->second;
+  group.request = spec.request;
+  group.prompt = std::move(spec.prompt);
+  group.sampling = std::move(spec.sampling);
+  group.max_generated = max_generated;
+  group.beam_width = spec.beam_width;
+  group.rank = rank_of(config_.policy, {.arrival = arrivals_++,
+                                        .priority = spec.priority,
+                                        .tokens = prompt + max_generated,
+                                        .deadline_us = spec.deadline_us,
+                                        .cost_us = std::llround(steps * us_per_step_)});
+  group.unmade = group.is_search() ? 0 : spec.choices - 1;
+  unmade_ += static_cast<std::size_t>(group.unmade);
+  live_ += static_cast<std::size_t>(group.unmade);
+  make_member(group, {});
+  return {};
+}
+
+Result<void> Scheduler::advance(std::uint64_t request,
+                                std::vector<std::vector<std::int32_t>> beams) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end() || !found->second.is_search() || found->second.live() > 0) {
+    return fail(ErrorCode::not_found, "request {} is no search that waits for its next step",
+                request);
+  }
+  SequenceGroup& group = found->second;
+  if (beams.empty()) {
+    erase_group(group);
+    return {};
+  }
+  group.parent_blocks = std::exchange(group.ended_blocks, {});
+  for (const std::vector<std::int32_t>& beam : beams) {
+    std::vector<std::int32_t> tokens;
+    tokens.reserve(group.prompt.size() + beam.size());
+    tokens.insert(tokens.end(), group.prompt.begin(), group.prompt.end());
+    tokens.insert(tokens.end(), beam.begin(), beam.end());
+    make_member(group, std::move(tokens));
+  }
+  return {};
+}
+
+bool Scheduler::abort(std::uint64_t request) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return false;
+  SequenceGroup& group = found->second;
+  live_ -= static_cast<std::size_t>(group.unmade);
+  unmade_ -= static_cast<std::size_t>(std::exchange(group.unmade, 0));
+  if (group.members.empty()) {
+    erase_group(group);  // a search between two steps
+    return true;
+  }
+  group.beam_width = 0;  // its last member takes it along
+  const std::vector<SequenceGroup::Member> members = group.members;
+  for (const SequenceGroup::Member& member : members) abort(request, member.sequence);
+  return true;
+}
+
+bool Scheduler::abort(std::uint64_t request, std::int32_t sequence) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return false;
+  const SequenceGroup::Member* member = find_member(found->second, sequence);
+  if (member == nullptr) return false;
+  if (member->slot) {
+    end(*member->slot);
+    drop_from_running();
+    return true;
+  }
+  const auto waiting = waiting_.find(member->rank);
+  forget_member(waiting->second);
+  waiting_.erase(waiting);
+  return true;
+}
+
+std::vector<std::uint64_t> Scheduler::abort_waiting() {
+  std::vector<std::uint64_t> ended;
+  for (const auto& [rank, sequence] : waiting_) {
+    if (!sequence.group->admitted) ended.push_back(sequence.group->request);
+  }
+  for (const std::uint64_t request : ended) abort(request);
+  return ended;
+}
+
+/// The next sequence of `group`; it waits. `tokens` are a beam's, empty for the prompt alone.
+void Scheduler::make_member(SequenceGroup& group, std::vector<std::int32_t> tokens) {
+  Sequence sequence;
+  sequence.group = &group;
+  sequence.number = group.made++;
+  const std::size_t known = tokens.empty() ? group.prompt.size() : tokens.size();
+  sequence.prompt_tokens = static_cast<std::int32_t>(known);
+  sequence.tokens = std::move(tokens);
+  sequence.max_generated = group.is_search() ? 1 : group.max_generated;
+  sequence.rank = group.rank;
+  sequence.rank.sequence = sequence.number;
+  group.members.push_back({sequence.number, std::nullopt, sequence.rank});
+  ++live_;
+  waiting_.emplace(sequence.rank, std::move(sequence));
+}
+
+SequenceGroup::Member* Scheduler::find_member(SequenceGroup& group, std::int32_t sequence) {
+  const auto found = std::ranges::find(group.members, sequence, &SequenceGroup::Member::sequence);
+  return found == group.members.end() ? nullptr : &*found;
+}
+
+/// `sequence` ends. A search keeps its blocks for the beams that follow.
+void Scheduler::forget_member(Sequence& sequence) {
+  SequenceGroup& group = *std::exchange(sequence.group, nullptr);
+  const auto member =
+      std::ranges::find(group.members, sequence.number, &SequenceGroup::Member::sequence);
+  const bool has_slot = member->slot.has_value();
+  group.members.erase(member);
+  --live_;
+  if (group.is_search() && has_slot && config_.prefix_caching) {
+    group.ended_blocks.push_back(std::exchange(sequence.blocks, {}));
+  }
+  reserve_ids(group);
+  if (group.live() == 0 && !group.is_search()) erase_group(group);
+}
+
+void Scheduler::erase_group(SequenceGroup& group) {
+  for (auto* kept : {&group.parent_blocks, &group.ended_blocks}) {
+    for (SequenceBlocks& blocks : *kept) kv_.release(blocks);
+  }
+  reserved_ids_ -= group.reserved_ids;
+  std::erase(searches_, &group);
+  requests_.erase(group.request);
+}
+
+/// How many ids a group takes when it is admitted: all that its beams can use at one time.
+std::int32_t Scheduler::ids_of_search(const SequenceGroup& group) const {
+  return std::clamp(group.beam_width, 1, config_.max_num_seqs);
+}
+
+/// Reserves those of a search's ids that none of its beams has.
+void Scheduler::reserve_ids(SequenceGroup& group) {
+  std::int32_t reserved = 0;
+  if (group.is_search() && group.admitted) {
+    const auto in_slots = std::ranges::count_if(
+        group.members, [](const auto& member) { return member.slot.has_value(); });
+    reserved = std::max(ids_of_search(group) - static_cast<std::int32_t>(in_slots), 0);
+  }
+  reserved_ids_ += reserved - group.reserved_ids;
+  group.reserved_ids = reserved;
+}
+
+/// Gives back what the last step of a search left, if all beams of this one have found it.
+void Scheduler::release_parents(SequenceGroup& group) {
+  for (const SequenceGroup::Member& member : group.members) {
+    if (!member.slot) return;
+  }
+  for (SequenceBlocks& blocks : group.parent_blocks) kv_.release(blocks);
+  group.parent_blocks.clear();
+}
+
+/// Gives back the blocks that one search keeps between two steps, the last of those that rank
+/// behind `behind`. They stay findable until somebody takes them. False: there is no such search.
+bool Scheduler::release_kept(const SchedulingRank& behind) {
+  SequenceGroup* last = nullptr;
+  for (SequenceGroup* search : searches_) {
+    const bool keeps = !search->parent_blocks.empty() || !search->ended_blocks.empty();
+    const SchedulingRank& before = last == nullptr ? behind : last->rank;
+    if (keeps && before < search->rank) last = search;
+  }
+  if (last == nullptr) return false;
+  for (auto* kept : {&last->parent_blocks, &last->ended_blocks}) {
+    for (SequenceBlocks& blocks : *kept) kv_.release(blocks);
+    kept->clear();
+  }
+  return true;
+}
+
+}  // namespace troupe
