@@ -1,6 +1,7 @@
 #include "launcher/metrics/doorman.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <vector>
@@ -12,6 +13,13 @@
 #include "runtime/base/log.hpp"
 
 namespace troupe {
+namespace {
+
+constexpr std::size_t max_head_bytes = 8192;
+/// A connection with an unfinished request is readable all the time; poll would not wait for it.
+constexpr std::chrono::milliseconds look_again{20};
+
+}  // namespace
 
 Result<std::unique_ptr<Doorman>> Doorman::start(std::string name, UniqueFd listener,
                                                 std::function<void(UniqueFd)> admit) {
@@ -38,32 +46,48 @@ void Doorman::run() {
     wait();
     const auto now = Clock::now();
     accept_all(now);
-    while (const auto silent = strangers_.overdue(now)) refuse(*silent, "silent");
+    while (const auto late = strangers_.overdue(now)) refuse(*late, "without a request");
     if (const auto line = refusals_.take_line(now); !line.empty()) log::warning("{}", line);
   }
 }
 
-/// Waits for something to do, and lets those in that have said something.
+/// Waits for something to do, and lets those in that have asked for something.
 void Doorman::wait() {
   const auto now = Clock::now();
   std::vector<pollfd> polled{{wake_.get(), POLLIN, 0},
                              {acceptor_.rests(now) ? -1 : acceptor_.fd(), POLLIN, 0}};
-  for (const auto& [fd, socket] : waiting_) polled.push_back({fd, POLLIN, 0});
+  const std::vector<int> unfinished(unfinished_.begin(), unfinished_.end());
+  for (const auto& [fd, socket] : waiting_) {
+    if (!unfinished_.contains(fd)) polled.push_back({fd, POLLIN, 0});
+  }
   auto until = std::min(strangers_.due(), refusals_.due());
+  if (!unfinished.empty()) until = std::min(until, now + look_again);
   if (acceptor_.rests(now)) until = std::min(until, acceptor_.rests_until());
   constexpr std::chrono::milliseconds longest{60000};
   const auto wait = until > now + longest
                         ? longest
                         : std::chrono::ceil<std::chrono::milliseconds>(std::max(until, now) - now);
-  if (::poll(polled.data(), polled.size(), static_cast<int>(wait.count())) <= 0) return;
-  for (std::size_t i = 2; i < polled.size(); ++i) {
-    if (polled[i].revents != 0) let_in(polled[i].fd);
+  const int ready = ::poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
+  for (const int fd : unfinished) look_at(fd);
+  for (std::size_t i = 2; ready > 0 && i < polled.size(); ++i) {
+    if (polled[i].revents != 0) look_at(polled[i].fd);
   }
 }
 
-void Doorman::let_in(int fd) {
-  char byte = 0;
-  if (::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return refuse(fd, "silent");
+void Doorman::look_at(int fd) {
+  std::array<char, max_head_bytes> head;
+  const ssize_t got = ::recv(fd, head.data(), head.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (got < 0 && errno == EAGAIN) return;
+  if (got <= 0) return refuse(fd, "without a request");
+  const std::string_view said(head.data(), static_cast<std::size_t>(got));
+  if (said.find("\r\n\r\n") == said.npos) {
+    if (said.size() == head.size()) return refuse(fd, "without a request");
+    pollfd ended{fd, POLLRDHUP, 0};
+    if (::poll(&ended, 1, 0) > 0) return refuse(fd, "without a request");
+    unfinished_.insert(fd);
+    return;
+  }
+  unfinished_.erase(fd);
   strangers_.remove(fd);
   auto connection = waiting_.extract(fd);
   admit_(std::move(connection.mapped()));
@@ -73,10 +97,12 @@ void Doorman::accept_all(Clock::time_point now) {
   while (UniqueFd socket = acceptor_.accept(now)) {
     if (const auto dropped = strangers_.add(socket.get(), now)) {
       refusals_.note("too many strangers");
+      unfinished_.erase(*dropped);
       waiting_.erase(*dropped);
     }
     const int fd = socket.get();
     waiting_.emplace(fd, std::move(socket));
+    look_at(fd);  // most have asked while they waited in the kernel: nobody takes their place
   }
   refusals_.note("no descriptors left", acceptor_.take_turned_away());
 }
@@ -84,6 +110,7 @@ void Doorman::accept_all(Clock::time_point now) {
 void Doorman::refuse(int fd, std::string_view why) {
   refusals_.note(why);
   strangers_.remove(fd);
+  unfinished_.erase(fd);
   waiting_.erase(fd);
 }
 

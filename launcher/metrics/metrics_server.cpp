@@ -18,8 +18,8 @@
 namespace troupe {
 namespace {
 
-constexpr unsigned max_connections = 128;
-constexpr unsigned timeout_seconds = 5;
+constexpr unsigned max_connections = 256;
+constexpr unsigned timeout_seconds = 1;
 
 constexpr const char* text_type = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* plain_type = "text/plain; charset=utf-8";

@@ -9,8 +9,9 @@
 
 namespace troupe {
 
-/// Gives a text to whoever asks for /metrics by HTTP, for Prometheus to scrape. Bounded: silent
-/// connections are a Doorman's, at most 128 others have 5 s for each word; two threads.
+/// Gives a text to whoever asks for /metrics by HTTP, for Prometheus to scrape. Bounded: a
+/// Doorman lets in who has asked for something, at most 256 at once and 1 s without a word; two
+/// threads.
 class MetricsServer {
  public:
   /// Listens on the numeric IPv4 or IPv6 `address`; port 0 lets the kernel choose. `content` is

@@ -194,7 +194,7 @@ TEST(MetricsServer, answers_while_strangers_hold_all_the_connections_they_can) {
   ASSERT_TRUE(server.ok()) << server.error().message;
   const std::uint16_t port = (*server)->port();
   const test::Knocker knocker(test::Knocker::to_port(port), {.idle = 300});
-  while (knocker.connections() < 500) std::this_thread::yield();
+  while (knocker.connections() < 1000) std::this_thread::yield();
   for (int i = 0; i < 20; ++i) EXPECT_THAT(get(port, "/metrics"), StartsWith("HTTP/1.1 200"));
 }
 
