@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +97,7 @@ void write_requests(const fs::path& path, int count, int longest_answer) {
   }
 }
 
-void write_config(const fs::path& path, std::string_view parallel) {
+void write_config(const fs::path& path, std::string_view parallel, std::string_view sections) {
   std::ofstream(path) << "name: fault\n"
                          "model:\n"
                          "  path: " TROUPE_SOURCE_DIR
@@ -106,7 +107,8 @@ void write_config(const fs::path& path, std::string_view parallel) {
                       << parallel
                       << "}\n"
                          "engine: {threads_per_worker: 1}\n"
-                         "job: {input: requests.jsonl, output: out.jsonl}\n";
+                         "job: {input: requests.jsonl, output: out.jsonl}\n"
+                      << sections;
 }
 
 [[noreturn]] void become_launcher(const fs::path& folder) {
@@ -115,6 +117,10 @@ void write_config(const fs::path& path, std::string_view parallel) {
   if (::chdir(folder.c_str()) != 0 || log < 0) ::_exit(126);
   ::dup2(log, 1);
   ::dup2(log, 2);
+  rlimit descriptors{};
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  descriptors.rlim_cur = std::min<rlim_t>(1024, descriptors.rlim_max);  // what most systems give
+  ::setrlimit(RLIMIT_NOFILE, &descriptors);
   ::setenv("TMPDIR", (folder / "tmp").c_str(), 1);
   ::execl(TROUPE_LAUNCHER, "launcher", "--config", "cluster.yaml", "--quiet", nullptr);
   ::_exit(127);
@@ -136,13 +142,13 @@ double ms_since(Clock::time_point start) {
 
 }  // namespace
 
-Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests,
-                                       int longest_answer) {
+Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests, int longest_answer,
+                                       std::string_view sections) {
   TROUPE_TRY(auto made, TemporaryFolder::create("troupe-fault"));
   const fs::path folder = fs::canonical(made.keep());
   fs::create_directory(folder / "tmp");
   write_requests(folder / "requests.jsonl", requests, longest_answer);
-  write_config(folder / "cluster.yaml", parallel);
+  write_config(folder / "cluster.yaml", parallel, sections);
   LauncherRun run(folder, 0);
   TROUPE_CHECK(run.start_again());
   return run;
@@ -208,7 +214,7 @@ bool LauncherRun::wait_for_answers(std::size_t count, milliseconds limit) const 
       limit);
 }
 
-std::vector<std::string> LauncherRun::abstract_sockets() const {
+std::set<std::string> LauncherRun::descriptors() const {
   std::set<std::string> held;
   for (const JobProcess& process : processes()) {
     std::error_code error;
@@ -217,6 +223,38 @@ std::vector<std::string> LauncherRun::abstract_sockets() const {
       held.insert(read_link(entry.path()).string());  // "socket:[12345]"
     }
   }
+  return held;
+}
+
+LauncherRun::Listeners LauncherRun::listeners() const {
+  const auto held = descriptors();
+  const auto is_held = [&](const std::string& inode) {
+    return held.contains(fmt::format("socket:[{}]", inode));
+  };
+  Listeners found;
+  std::ifstream unix_table("/proc/net/unix"), tcp_table("/proc/net/tcp");
+  std::string skipped, flags, inode, name, address, state;
+  for (std::string line; std::getline(unix_table, line);) {
+    std::istringstream fields(line);
+    fields >> skipped >> skipped >> skipped >> flags >> skipped >> skipped >> inode >> name;
+    if (fields && flags == "00010000" && name.starts_with('@') && is_held(inode)) {
+      found.abstract.push_back(name.substr(1));
+    }
+  }
+  for (std::string line; std::getline(tcp_table, line);) {
+    std::istringstream fields(line);
+    fields >> skipped >> address >> skipped >> state >> skipped >> skipped >> skipped >> skipped >>
+        skipped >> inode;
+    if (fields && state == "0A" && is_held(inode)) {
+      found.ports.push_back(static_cast<std::uint16_t>(
+          std::stoul(address.substr(address.find(':') + 1), nullptr, 16)));
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> LauncherRun::abstract_sockets() const {
+  const auto held = descriptors();
   std::vector<std::string> names;
   for (const auto& [inode, name] : bound_sockets()) {
     if (held.contains(fmt::format("socket:[{}]", inode))) names.push_back(name);
@@ -245,6 +283,20 @@ Aftermath LauncherRun::watch(Clock::time_point since, const std::vector<std::str
 }
 
 std::string LauncherRun::stderr_text() const { return read_text(folder_ / "stderr"); }
+std::size_t LauncherRun::log_lines() const {
+  std::string text = stderr_text();
+  for (const auto& entry : fs::directory_iterator(folder_ / "out.jsonl.job")) {
+    if (entry.path().extension() == ".log") text += read_text(entry.path());
+  }
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+int LauncherRun::metrics_port() const {
+  const std::string url = read_text(folder_ / "out.jsonl.job/metrics.txt");
+  const auto colon = url.rfind(':');
+  return colon == std::string::npos ? 0 : std::atoi(url.c_str() + colon + 1);
+}
+
 std::string LauncherRun::output_text() const { return read_text(folder_ / "out.jsonl"); }
 
 std::vector<std::string> LauncherRun::unexpected_files() const {

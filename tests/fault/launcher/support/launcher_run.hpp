@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,10 @@ struct Aftermath {
 class LauncherRun {
  public:
   /// `parallel`: the keys of the YAML's section of this name.
+  /// `sections`: more of the YAML.
   static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
-                                   int requests = lines, int longest_answer = 200);
+                                   int requests = lines, int longest_answer = 200,
+                                   std::string_view sections = "");
   /// Starts the launcher again with the same command, after its end.
   Result<void> start_again();
   LauncherRun(LauncherRun&& other) noexcept;
@@ -51,12 +54,22 @@ class LauncherRun {
 
   /// Names of the abstract unix sockets that the job's processes hold now.
   std::vector<std::string> abstract_sockets() const;
+  /// Where the job's processes listen now.
+  struct Listeners {
+    std::vector<std::string> abstract;  ///< names without the leading '@'
+    std::vector<std::uint16_t> ports;   ///< of TCP
+  };
+  Listeners listeners() const;
 
   /// Watches until all processes and `sockets` are gone, at most `limit`.
   Aftermath watch(Clock::time_point since, const std::vector<std::string>& sockets,
                   std::chrono::milliseconds limit);
 
   std::string stderr_text() const;
+  /// Lines in the logs of all its processes and on stderr.
+  std::size_t log_lines() const;
+  /// The port of its metrics, if the configuration asks for it; 0 until it is open.
+  int metrics_port() const;
   std::string output_text() const;
   static constexpr int lines = 2000;  ///< of the request file, if nothing else is said
 
@@ -65,6 +78,8 @@ class LauncherRun {
 
  private:
   LauncherRun(std::filesystem::path folder, int pid) : folder_(std::move(folder)), pid_(pid) {}
+  /// What the processes' descriptors are, as /proc names it.
+  std::set<std::string> descriptors() const;
   /// True once the launcher has ended; reaps it.
   bool ended();
 
