@@ -14,7 +14,8 @@ function(troupe_set_global_flags)
   # so that two ways to write one sum never differ in bits: kernels say fma where they mean it.
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3;-ffp-contract=off;-Wall;-Wextra;-Wpedantic;-Werror=return-type>")
   if(TROUPE_SANITIZE)
-    add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer -g1)
+    # Assertions are for bugs, so the builds that look for bugs keep them.
+    add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer -g1 -UNDEBUG)
     add_link_options(-fsanitize=${TROUPE_SANITIZE})
   endif()
   include_directories("${CMAKE_SOURCE_DIR}")

@@ -1,12 +1,12 @@
 #include "actors/scheduler/kv_tables.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/invariant.hpp"
 
 namespace troupe {
 namespace {
@@ -65,8 +65,7 @@ std::int32_t KvTables::take_prefix(std::span<const std::int32_t> tokens, std::in
       BlockId block = -1;
       if (static_cast<std::int32_t>(i) >= held.dropped[group]) {
         block = *find(group, held.contents[i]);
-        [[maybe_unused]] const auto shared = pool_.share(block);
-        assert(shared.ok());
+        require(pool_.share(block), "a cached block is shared");
       }
       held.tables[group].push_back(block);
     }
@@ -79,7 +78,8 @@ bool KvTables::grow(std::int32_t end, SequenceBlocks& held) {
   const std::int32_t more = missing(end, held);
   if (more > pool_.free_blocks()) return false;
   for (auto& table : held.tables) {
-    pool_.allocate(more / static_cast<std::int32_t>(groups()), table);
+    require(pool_.allocate(more / static_cast<std::int32_t>(groups()), table),
+            "as many blocks are free as were counted");
   }
   return true;
 }
@@ -127,8 +127,7 @@ void KvTables::drop_left(std::int32_t position, SequenceBlocks& held) {
     const auto left =
         std::span(table).subspan(static_cast<std::size_t>(held.dropped[group]),
                                  static_cast<std::size_t>(seen - held.dropped[group]));
-    [[maybe_unused]] const auto released = pool_.release(left);
-    assert(released.ok());
+    require(pool_.release(left), "blocks left of the window are released");
     std::ranges::fill(left, -1);
     held.dropped[group] = seen;
   }
@@ -136,8 +135,7 @@ void KvTables::drop_left(std::int32_t position, SequenceBlocks& held) {
 
 void KvTables::release(SequenceBlocks& held) {
   for (const auto& table : held.tables) {
-    [[maybe_unused]] const auto released = pool_.release(table);
-    assert(released.ok());
+    require(pool_.release(table), "blocks of a sequence are released");
   }
   held.tables.clear();
   held.dropped.clear();
@@ -147,8 +145,7 @@ void KvTables::release(SequenceBlocks& held) {
 
 void KvTables::vacate(SequenceBlocks& held) {
   for (auto& table : held.tables) {
-    [[maybe_unused]] const auto released = pool_.release(table);
-    assert(released.ok());
+    require(pool_.release(table), "blocks of a swapped sequence are released");
     std::ranges::fill(table, -1);
   }
   held.published = 0;
@@ -160,9 +157,8 @@ std::vector<BlockId> KvTables::refill(SequenceBlocks& held) {
     auto& table = held.tables[group];
     const std::size_t length = table.size();
     table.resize(static_cast<std::size_t>(held.dropped[group]));
-    [[maybe_unused]] const bool allocated =
-        pool_.allocate(static_cast<std::int32_t>(length - table.size()), table);
-    assert(allocated);
+    require(pool_.allocate(static_cast<std::int32_t>(length - table.size()), table),
+            "a swapped sequence comes back to free blocks");
     all.insert(all.end(), table.begin(), table.end());
   }
   return all;

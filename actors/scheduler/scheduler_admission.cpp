@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
 #include "actors/scheduler/scheduler.hpp"
+#include "runtime/base/invariant.hpp"
 
 namespace troupe {
 namespace {
@@ -126,8 +126,7 @@ void Scheduler::start(OpenPlan& open, Sequence next, std::int32_t tokens) {
   started.sampling = group.sampling;
   if (!group.is_search()) started.sampling.choice = static_cast<std::uint32_t>(slot.number);
   if (!scores_prompt(slot)) started.sampling.prompt_logprobs = -1;
-  [[maybe_unused]] const bool grown = kv_.grow(slot.scheduled + tokens, slot.blocks);
-  assert(grown);
+  require(kv_.grow(slot.scheduled + tokens, slot.blocks), "an admitted sequence has its blocks");
   plan_share(id, tokens, {}, open);
   if (group.is_search()) release_parents(group);
 }
