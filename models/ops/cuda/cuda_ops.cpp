@@ -53,9 +53,11 @@ Result<std::unique_ptr<Ops>> CudaOps::create(const CudaOpsOptions& options) {
                 options.device, devices, cudaGetErrorString(error));
   }
   if (!cuda_device_runs_this_build(options.device)) {
-    return fail(ErrorCode::unsupported,
-                "CUDA device {} is not one that this build has code for (TROUPE_CUDA_CODE)",
-                options.device);
+    return fail(
+        ErrorCode::unsupported,
+        "this build has no code for CUDA device {}: it was built for {}; build it again with "
+        "that device's in TROUPE_CUDA_CODE",
+        options.device, TROUPE_CUDA_CODE);
   }
   std::unique_ptr<CudaOps> ops(new CudaOps(options));
   (void)ops->stream();  // makes the device this thread's

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <functional>
 #include <string>
 
 namespace troupe {
@@ -34,19 +35,29 @@ bool is_part_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-}  // namespace
-
-bool code_runs_on(std::string_view code, int major, int minor) {
+/// Whether `wanted` holds for one of the codes behind "code=".
+bool any_of_codes(std::string_view code, const std::function<bool(std::string_view)>& wanted) {
   const std::size_t codes = code.find("code=");
   if (codes == std::string_view::npos) return false;
   code.remove_prefix(codes + std::string_view("code=").size());
   while (!code.empty()) {
     std::size_t length = 0;
     while (length < code.size() && is_part_of_name(code[length])) ++length;
-    if (one_runs_on(code.substr(0, length), major, minor)) return true;
+    if (wanted(code.substr(0, length))) return true;
     code.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return false;
+}
+
+}  // namespace
+
+bool code_runs_on(std::string_view code, int major, int minor) {
+  return any_of_codes(code, [=](std::string_view one) { return one_runs_on(one, major, minor); });
+}
+
+bool has_hopper_kernels(std::string_view code) {
+  return any_of_codes(code,
+                      [](std::string_view one) { return one == "sm_90a" || one == "compute_90a"; });
 }
 
 }  // namespace troupe

@@ -23,5 +23,13 @@ TEST(DeviceCode, that_drivers_compile_runs_on_all_later_ones) {
   EXPECT_FALSE(code_runs_on("arch=compute_80,code=[sm_80,compute_80]", 7, 5));
 }
 
+TEST(DeviceCode, has_hopper_kernels_where_a_code_names_its_own_instructions) {
+  EXPECT_TRUE(has_hopper_kernels("arch=compute_90a,code=sm_90a"));
+  EXPECT_TRUE(has_hopper_kernels("arch=compute_90a,code=[sm_90a,compute_90a]"));
+  EXPECT_FALSE(has_hopper_kernels("arch=compute_90,code=sm_90"));
+  EXPECT_FALSE(has_hopper_kernels("arch=compute_90a,code=sm_100a"));
+  EXPECT_FALSE(has_hopper_kernels("arch=compute_100,code=[sm_100,compute_100]"));
+}
+
 }  // namespace
 }  // namespace troupe

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/ops/cuda/attention/decode_kernel.hpp"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 
 namespace troupe {
@@ -151,7 +152,7 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
 DecodeAttention::~DecodeAttention() = default;
 
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
+  return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
          shape.window == 0 && shape.latent == 0 &&
          (shape.head_dim == 64 || shape.head_dim == max_head_dim) &&
          shape.heads / shape.kv_heads <= max_decode_group && shape.kv_heads <= max_kv_heads;

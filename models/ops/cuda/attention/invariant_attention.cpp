@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 
 namespace troupe {
@@ -165,7 +166,7 @@ Result<std::unique_ptr<InvariantAttention>> InvariantAttention::create() {
 InvariantAttention::~InvariantAttention() = default;
 
 bool InvariantAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return TROUPE_HOPPER != 0 && activation == DType::bf16 && stored == DType::bf16 &&
+  return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
          shape.window == 0 && shape.latent == 0 &&
          (shape.head_dim == 64 || shape.head_dim == 128) &&
          shape.heads / shape.kv_heads <= max_invariant_group && shape.kv_heads <= 128;

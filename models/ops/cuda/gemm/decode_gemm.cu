@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
@@ -261,7 +262,7 @@ void with_rows(std::int64_t rows, Body&& body) {
 using namespace cuda;
 
 bool decode_gemm_fits(const DecodeGemm& gemm) {
-  return TROUPE_HOPPER != 0 && gemm.rows <= max_rows && gemm.k % 8 == 0 &&
+  return hopper_kernels_run() && gemm.rows <= max_rows && gemm.k % 8 == 0 &&
          gemm.n % (gemm.gated ? 16 : 8) == 0;
 }
 

@@ -28,7 +28,7 @@ struct DecodeGemmTiling {
 };
 
 /// Whether launch_decode_gemm computes it: at most 128 rows, n and k multiples of 8 (gated: n of
-/// 16), and this build is for Hopper.
+/// 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
 /// The tiling that is likely fastest; a function of n and k alone.

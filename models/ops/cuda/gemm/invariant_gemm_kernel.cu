@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -294,7 +295,7 @@ using namespace cuda;
 cudaError_t launch_invariant_gemm(const InvariantGemmCall& gemm, cudaStream_t stream) {
   const bool wide = gemm.out_dtype == DType::f32;
   const std::int64_t segment_k = gemm.k / gemm.segments;
-  if (TROUPE_HOPPER == 0 || segment_k % unit_elements != 0) {
+  if (!hopper_kernels_run() || segment_k % unit_elements != 0) {
     return wide ? launch_elements<float>(gemm, stream) : launch_elements<bf16>(gemm, stream);
   }
   return wide ? launch_tiles_of_rows<float>(gemm, stream)

@@ -26,7 +26,7 @@ inline constexpr int max_invariant_segments = 4;
 
 /// Enqueues out = x . weight^T: each segment of an element is one chain over its k in steps of 16,
 /// which a block has; the blocks of an element's segments are a cluster and add their sums. Where a
-/// segment's k is no multiple of 8, or this build is not for Hopper, one thread has the chain of a
+/// segment's k is no multiple of 8, or the device is no Hopper, one thread has the chain of a
 /// segment, in steps of one. The kernel starts while the one before it ends.
 cudaError_t launch_invariant_gemm(const InvariantGemmCall& gemm, cudaStream_t stream);
 

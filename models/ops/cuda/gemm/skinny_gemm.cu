@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
 #include "models/ops/cuda/gemm/weight_stream.cuh"
@@ -197,7 +198,7 @@ cudaError_t launch_streamed(const SkinnyGemm& gemm, Out* out, cudaStream_t strea
 using namespace cuda;
 
 bool skinny_gemm_fits(const SkinnyGemm& gemm) {
-  return TROUPE_HOPPER != 0 && gemm.rows <= tile_rows && gemm.k % 8 == 0;
+  return hopper_kernels_run() && gemm.rows <= tile_rows && gemm.k % 8 == 0;
 }
 
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {

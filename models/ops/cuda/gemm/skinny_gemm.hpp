@@ -20,8 +20,8 @@ struct SkinnyGemm {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// Whether launch_skinny_gemm computes it: at most 8 rows, k a multiple of 8, and this build is for
-/// Hopper.
+/// Whether launch_skinny_gemm computes it: at most 8 rows, k a multiple of 8, and
+/// hopper_kernels_run().
 bool skinny_gemm_fits(const SkinnyGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "models/ops/cuda/moe/cuda_sorting.hpp"
 #include "models/ops/cuda/moe/sort_assignments.cuh"
@@ -16,8 +17,8 @@ constexpr std::int64_t warp = 32;
 constexpr std::int64_t max_shared = 48 << 10;  // bytes that every device has
 constexpr std::int64_t min_warps = 4;          // what is done for each expert is theirs too
 constexpr std::int64_t min_tokens = 64;        // of a warp, before other blocks have some
-/// Blocks that a cluster may have on every Hopper; GPUs before it have no clusters.
-constexpr std::int64_t max_blocks = TROUPE_HOPPER != 0 ? 8 : 1;
+/// Blocks that a cluster may have on every Hopper; sorting on other GPUs takes one block.
+std::int64_t max_blocks() { return hopper_kernels_run() ? 8 : 1; }
 
 __global__ void __launch_bounds__(sort_threads) sort_all(Sorting sorting, std::int64_t rows) {
   begin_early_kernel();
@@ -55,7 +56,7 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
   const std::int64_t warps =
       std::clamp<std::int64_t>((tokens + warp - 1) / warp, std::min(min_warps, most), most);
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(tokens / (warps * min_tokens), 1, max_blocks);
+      std::clamp<std::int64_t>(tokens / (warps * min_tokens), 1, max_blocks());
   const std::int64_t integers = (2 * warps + 2) * experts + 1;
   return {dim3(static_cast<unsigned>(blocks)), static_cast<unsigned>(warps * warp),
           static_cast<std::size_t>(integers) * sizeof(std::int32_t)};
@@ -63,7 +64,7 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
 
 /// Of the warps of sort_batch.
 std::int64_t batch_turns(std::int64_t tokens) {
-  return blocks_of(tokens, batch_warps * max_blocks);
+  return blocks_of(tokens, batch_warps * max_blocks());
 }
 
 /// That of sort_batch; none for other GPUs, more tokens or so many experts that it has no room.
@@ -71,7 +72,7 @@ std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int
   const std::int64_t turns = batch_turns(tokens);
   const std::int64_t bytes =
       ((turns + 3) * experts + 1) * static_cast<std::int64_t>(sizeof(std::int32_t));
-  if (TROUPE_HOPPER == 0 || tokens < 1 || turns > max_turns || top_k > max_assignment_lanes ||
+  if (!hopper_kernels_run() || tokens < 1 || turns > max_turns || top_k > max_assignment_lanes ||
       bytes > max_shared) {
     return std::nullopt;
   }

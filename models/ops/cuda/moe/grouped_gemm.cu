@@ -3,6 +3,7 @@
 // memory once. The weights' rows are the left matrix of a tile, so that few rows waste little.
 #include <algorithm>
 
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
@@ -274,7 +275,7 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
 
 bool grouped_gemm_fits(const GroupedGemm& gemm) {
   const std::int64_t width = gemm.gated ? gemm.n / 2 : gemm.n;
-  return TROUPE_HOPPER != 0 && gemm.k % unit_elements == 0 && width % unit_elements == 0 &&
+  return hopper_kernels_run() && gemm.k % unit_elements == 0 && width % unit_elements == 0 &&
          gemm.n * gemm.k < std::int64_t{1} << 32 && gemm.experts <= max_experts;
 }
 

@@ -35,8 +35,8 @@ enum class GroupedGemmTiling : std::uint8_t {
 GroupedGemmTiling best_tiling(const GroupedGemm& gemm);
 
 /// Whether these kernels compute the product: k and n (with gated n / 2) are multiples of 8, an
-/// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, this build is for
-/// Hopper. It does not depend on `assignments`.
+/// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, and
+/// hopper_kernels_run(). It does not depend on `assignments`.
 bool grouped_gemm_fits(const GroupedGemm& gemm);
 
 /// Enqueues the product on the current device: one launch of as many blocks as fit at once, which

@@ -1,6 +1,7 @@
 // The experts of a few tokens: each chosen expert's matrices go through shared memory once.
 #include <algorithm>
 
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/weight_stream.cuh"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
@@ -295,7 +296,7 @@ cudaError_t allow(const void* kernel, int shared) {
 using namespace cuda;
 
 bool small_batch_moe_fits(const SmallBatchMoe& call) {
-  return TROUPE_HOPPER != 0 && call.tokens <= max_tokens &&
+  return hopper_kernels_run() && call.tokens <= max_tokens &&
          call.tokens * call.top_k <= max_assignments && call.hidden % slab_rows == 0 &&
          call.inner % 8 == 0;
 }

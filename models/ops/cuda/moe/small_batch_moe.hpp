@@ -26,7 +26,7 @@ struct SmallBatchMoe {
 };
 
 /// Whether launch_small_batch_moe computes it: at most 8 tokens with 64 choices, hidden a multiple
-/// of 16 and inner of 8, and this build is for Hopper.
+/// of 16 and inner of 8, and hopper_kernels_run().
 bool small_batch_moe_fits(const SmallBatchMoe& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/moe/small_batch_router.hpp"
 #include "parallel/device/cuda/launch.cuh"
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(threads) route_few(SmallBatchRouter call, Smal
 using namespace cuda;
 
 bool small_batch_router_fits(const SmallBatchRouter& call) {
-  return TROUPE_HOPPER != 0 && call.tokens >= 1 && call.tokens <= max_tokens &&
+  return hopper_kernels_run() && call.tokens >= 1 && call.tokens <= max_tokens &&
          call.hidden % 8 == 0 && call.routing.experts <= max_experts && call.routing.groups == 1 &&
          call.routing.top_k <= warp;
 }

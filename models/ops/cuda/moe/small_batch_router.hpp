@@ -19,7 +19,7 @@ struct SmallBatchRouter {
 };
 
 /// Whether launch_small_batch_router does it: at most 8 tokens and 128 experts in one group, hidden
-/// a multiple of 8, and this build is for Hopper.
+/// a multiple of 8, and hopper_kernels_run().
 bool small_batch_router_fits(const SmallBatchRouter& call);
 
 /// Enqueues the product with the router's matrix, the choice and the sorting, as one kernel.
