@@ -7,7 +7,7 @@ namespace troupe {
 TimedCollectives::TimedCollectives(std::unique_ptr<Collectives> inner, SpanRecorder& recorder,
                                    SpanKind kind)
     : inner_(std::move(inner)), recorder_(recorder), kind_(kind) {
-  set_timeout(inner_->timeout());
+  Collectives::set_timeout(inner_->timeout());
 }
 
 Result<void> TimedCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
@@ -53,6 +53,27 @@ Result<void> TimedCollectives::receive(const Tensor& tensor, int from) {
 Result<void> TimedCollectives::barrier() {
   const SpanScope scope(&recorder_, kind_);
   return inner_->barrier();
+}
+
+Result<void> TimedCollectives::all_reduce_rms_norm(const AllReduceRmsNorm& sum) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->all_reduce_rms_norm(sum);
+}
+
+Result<void> TimedCollectives::columns_to_rows(const Tensor& part, const Tensor& whole,
+                                               const Tensor& scratch) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->columns_to_rows(part, whole, scratch);
+}
+
+Result<void> TimedCollectives::library_all_reduce(const Tensor& partial, const Tensor& sum) {
+  const SpanScope scope(&recorder_, kind_);
+  return inner_->library_all_reduce(partial, sum);
+}
+
+void TimedCollectives::set_timeout(std::chrono::milliseconds timeout) {
+  Collectives::set_timeout(timeout);
+  inner_->set_timeout(timeout);
 }
 
 }  // namespace troupe

@@ -7,7 +7,9 @@
 
 namespace troupe {
 
-/// Collectives that note each call as a span of one kind. All else is `inner`'s.
+/// Collectives that note each call that waits for other ranks as a span of one kind; everything
+/// else is passed on to `inner`. Calls on what open_overlapped_all_reduce and open_expert_exchange
+/// return are not noted: they only enqueue.
 class TimedCollectives final : public Collectives {
  public:
   /// `recorder` outlives the object; the thread that calls is the one that records.
@@ -31,6 +33,25 @@ class TimedCollectives final : public Collectives {
   void abort() override { inner_->abort(); }
   bool aborted() const override { return inner_->aborted(); }
   Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
+  bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override {
+    return inner_->can_all_reduce_rms_norm(dtype, width);
+  }
+  bool prefers_sharded_residual(std::size_t bytes) const override {
+    return inner_->prefers_sharded_residual(bytes);
+  }
+  Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) override;
+  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
+      DType dtype, std::int64_t max_rows, std::int64_t width) override {
+    return inner_->open_overlapped_all_reduce(dtype, max_rows, width);
+  }
+  Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
+                               const Tensor& scratch) override;
+  Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
+      const DeviceExpertExchangeLayout& layout) override {
+    return inner_->open_expert_exchange(layout);
+  }
+  Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
+  void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
   std::unique_ptr<Collectives> inner_;

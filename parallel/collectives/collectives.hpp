@@ -148,7 +148,7 @@ class Collectives {
   }
 
   /// How long each call may wait for the other ranks, from its start. Not while a call runs.
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  virtual void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// In place.

@@ -1,13 +1,53 @@
 #include "actors/worker/timed_collectives.hpp"
 
+#include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "parallel/collectives/self_collectives.hpp"
+#include "tests/support/forwarding_collectives.hpp"
 
 namespace troupe {
 namespace {
+
+/// Has everything that only some collectives have, and notes what it is asked for.
+class NotingCollectives final : public golden::ForwardingCollectives {
+ public:
+  explicit NotingCollectives(std::vector<std::string>& calls)
+      : ForwardingCollectives(std::make_unique<SelfCollectives>()), calls_(calls) {}
+
+  bool can_all_reduce_rms_norm(DType, std::int64_t) const override { return true; }
+  bool prefers_sharded_residual(std::size_t) const override { return true; }
+  Result<void> all_reduce_rms_norm(const AllReduceRmsNorm&) override {
+    return note("all_reduce_rms_norm");
+  }
+  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(DType, std::int64_t,
+                                                                          std::int64_t) override {
+    TROUPE_CHECK(note("open_overlapped_all_reduce"));
+    return std::unique_ptr<OverlappedAllReduce>();
+  }
+  Result<void> columns_to_rows(const Tensor&, const Tensor&, const Tensor&) override {
+    return note("columns_to_rows");
+  }
+  Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
+      const DeviceExpertExchangeLayout&) override {
+    TROUPE_CHECK(note("open_expert_exchange"));
+    return std::unique_ptr<DeviceExpertExchange>();
+  }
+  Result<void> library_all_reduce(const Tensor&, const Tensor&) override {
+    return note("library_all_reduce");
+  }
+
+ private:
+  Result<void> note(const char* call) {
+    calls_.emplace_back(call);
+    return {};
+  }
+
+  std::vector<std::string>& calls_;
+};
 
 TEST(TimedCollectives, notes_every_call_and_does_what_the_inner_ones_do) {
   SpanRecorder recorder(64, 0);
@@ -46,6 +86,33 @@ TEST(TimedCollectives, notes_every_call_and_does_what_the_inner_ones_do) {
   }
   timed.abort();
   EXPECT_EQ(timed.barrier().error().code, ErrorCode::cancelled);
+}
+
+TEST(TimedCollectives, passes_on_what_only_some_collectives_have) {
+  SpanRecorder recorder(64, 0);
+  std::vector<std::string> calls;
+  TimedCollectives timed(std::make_unique<NotingCollectives>(calls), recorder, SpanKind::exchange);
+  EXPECT_TRUE(timed.can_all_reduce_rms_norm(DType::bf16, 64));
+  EXPECT_TRUE(timed.prefers_sharded_residual(1));
+  EXPECT_TRUE(timed.all_reduce_rms_norm({}).ok());
+  EXPECT_TRUE(timed.open_overlapped_all_reduce(DType::bf16, 1, 64).ok());
+  EXPECT_TRUE(timed.columns_to_rows({}, {}, {}).ok());
+  EXPECT_TRUE(timed.open_expert_exchange({}).ok());
+  EXPECT_TRUE(timed.library_all_reduce({}, {}).ok());
+  EXPECT_THAT(
+      calls, testing::ElementsAre("all_reduce_rms_norm", "open_overlapped_all_reduce",
+                                  "columns_to_rows", "open_expert_exchange", "library_all_reduce"));
+  EXPECT_EQ(recorder.spans().spans.size(), 3U) << "what only opens waits for nobody";
+}
+
+TEST(TimedCollectives, gives_a_later_timeout_to_the_inner_ones_too) {
+  SpanRecorder recorder(64, 0);
+  auto inner = std::make_unique<SelfCollectives>();
+  const Collectives& seen = *inner;
+  TimedCollectives timed(std::move(inner), recorder, SpanKind::exchange);
+  timed.set_timeout(std::chrono::milliseconds(7));
+  EXPECT_EQ(timed.timeout(), std::chrono::milliseconds(7));
+  EXPECT_EQ(seen.timeout(), std::chrono::milliseconds(7));
 }
 
 }  // namespace
