@@ -5,6 +5,7 @@
 #include <future>
 #include <utility>
 
+#include "actors/worker/startup/own_device.hpp"
 #include "actors/worker/startup/warm_up.hpp"
 #include "actors/worker/step_plane.hpp"
 #include "models/model/footprint.hpp"
@@ -57,7 +58,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
-  TROUPE_TRY(const int device, own_device());
+  TROUPE_TRY(const int device, find_device());
   times.note("library");
   TROUPE_TRY(ops_, make_ops({.kind = spec_.device,
                              .dtype = dtype,
@@ -149,14 +150,10 @@ Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
   return {error.code, fmt::format("{}: {}", place(), error.message)};
 }
 
-Result<int> Worker::own_device() const {
+Result<int> Worker::find_device() const {
   if (spec_.device == DeviceKind::cpu) return 0;
-  TROUPE_TRY(const int devices, count_gpus());
-  if (spec_.rank < devices) return spec_.rank;
-  return fail(
-      ErrorCode::not_found,
-      "{}: there is no GPU for it: this build runs on {} of those here, and each rank needs one",
-      place(), devices);
+  TROUPE_TRY(const int usable, count_gpus());
+  return own_device(context_.device_ids(), usable, place());
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,

@@ -66,7 +66,7 @@ class Worker {
   /// The KV cache and what runs steps over it.
   Result<void> allocate_steps(std::int64_t kv_blocks, PhaseTimes& times);
   /// Which of the node's GPUs is this rank's; 0 on CPUs.
-  Result<int> own_device() const;
+  Result<int> find_device() const;
   void serve();
   /// Begins a step or finishes one: a step is answered as soon as it is ready, and meanwhile the
   /// next one is begun.
