@@ -1,5 +1,6 @@
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,6 +84,10 @@ ExitCode launch(const std::vector<std::string>& arguments) {
 }  // namespace troupe
 
 int main(int argc, char** argv) {
+  // Sums over GPUs are Troupe's own, so NCCL's NVLink multicast (NVLS) would only take memory and
+  // time to set up. Here no other thread reads the environment yet, and the actor processes, which
+  // execute this program too, get the same; what the user has set stays.
+  ::setenv("NCCL_NVLS_ENABLE", "0", 0);
   troupe::ActorTypes types;
   troupe::add_engine_actors(types);
   troupe::init(argc, argv, types);  // agents and actor processes do not come back from here

@@ -1,7 +1,5 @@
 #include "parallel/collectives/nccl/nccl_api.hpp"
 
-#include <cstdlib>
-
 #include <dlfcn.h>
 
 namespace troupe {
@@ -16,8 +14,6 @@ bool find(void* library, const char* symbol, Function& function) {
 }
 
 Result<NcclApi> load() {
-  // Sums are ours, so NVLink multicast has no use here; setting it up would take memory and time.
-  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
   void* const library = ::dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return fail(ErrorCode::unsupported,
