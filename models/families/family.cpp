@@ -1,5 +1,7 @@
 #include "models/families/family.hpp"
 
+#include <algorithm>
+
 #include "models/families/deepseek_v3.hpp"
 #include "models/families/llama.hpp"
 #include "models/families/mixtral.hpp"
@@ -22,6 +24,11 @@ const Family& family_of(Architecture architecture) {
       break;
   }
   return qwen3_family();
+}
+
+bool has_weight(const Family& family, Parameter parameter) {
+  return std::ranges::any_of(family.weights,
+                             [=](const WeightRule& rule) { return rule.parameter == parameter; });
 }
 
 }  // namespace troupe

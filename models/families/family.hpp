@@ -17,4 +17,7 @@ struct Family {
 
 const Family& family_of(Architecture architecture);
 
+/// Whether the family's checkpoints have such a weight.
+bool has_weight(const Family& family, Parameter parameter);
+
 }  // namespace troupe

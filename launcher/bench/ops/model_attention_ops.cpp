@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/bench/ops/model_ops.hpp"
+#include "models/families/family.hpp"
 
 namespace troupe {
 namespace {
@@ -100,8 +101,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
     const auto& [keys, values] = caches[turn % caches.size()];
     return KvLayer{keys, values};
   };
-  const bool norms =
-      model_.architecture == Architecture::qwen3 || model_.architecture == Architecture::qwen3_moe;
+  const bool norms = has_weight(family_of(model_.architecture), Parameter::query_norm);
   const Tensor head_norm = norms ? norm.view() : Tensor();
   const double q_bytes = bytes_of(q->shape(), activation_);
   OpFigure stored{.op = "rope and store",
