@@ -143,6 +143,7 @@ Result<void> BatchJob::open_files() {
 
 ExitCode BatchJob::run() {
   const ExitCode code = run_to_its_end();
+  signals_.on_pause({}, {});
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   progress_.end(state_, to_string(outcome_of(code)));
   return code;
@@ -183,6 +184,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
   auto session = EngineSession::start(plan_, files_->folder, line_.log_level);
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
+  signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
   state_.phase = "loading " + plan_.config.model.path;
   const auto info = session_->wait_until_ready([this] {
     const LoadingState loading = session_->loading();

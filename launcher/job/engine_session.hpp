@@ -47,6 +47,10 @@ class EngineSession {
   Error cause_of(std::vector<ActorDown> downs,
                  const std::function<void(const EngineReport&)>& on_report);
 
+  /// As Cluster: before and after this process stops itself.
+  void suspend() { cluster_->suspend(); }
+  void resume() { cluster_->resume(); }
+
   /// Ends all processes; they are gone when it returns. The destructor does the same.
   void shutdown();
 

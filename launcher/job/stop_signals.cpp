@@ -19,7 +19,7 @@ bool is_ignored(int number) {
 Result<StopSignals> StopSignals::block() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM, SIGTSTP}) sigaddset(&signals, number);
   // nohup has it ignored; what is blocked is kept for us all the same.
   if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
@@ -32,8 +32,27 @@ Result<StopSignals> StopSignals::block() {
 
 int StopSignals::count() {
   signalfd_siginfo info{};
-  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) ++count_;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGTSTP) {
+      pause();
+    } else {
+      ++count_;
+    }
+  }
   return count_;
+}
+
+/// Lets the signal do what it does by default: it stops the process, unless no shell is there that
+/// could let it go on.
+void StopSignals::pause() {
+  if (before_pause_) before_pause_();
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTSTP);
+  ::raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // stops here, until SIGCONT
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  if (after_pause_) after_pause_();
 }
 
 }  // namespace troupe

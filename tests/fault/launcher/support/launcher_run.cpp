@@ -46,6 +46,12 @@ std::string role_of(int pid) {
   return name.substr(prefix.size(), name.find(' ', prefix.size()) - prefix.size());
 }
 
+int parent_of(int pid) {
+  const std::string stat = read_text(fmt::format("/proc/{}/stat", pid));
+  const auto end_of_name = stat.rfind(") ");
+  return end_of_name == std::string::npos ? 0 : std::atoi(stat.c_str() + end_of_name + 4);
+}
+
 bool is_zombie(int pid) {
   const std::string stat = read_text(fmt::format("/proc/{}/stat", pid));
   const auto end_of_name = stat.rfind(") ");
@@ -113,6 +119,7 @@ void write_config(const fs::path& path, std::string_view parallel, std::string_v
 
 [[noreturn]] void become_launcher(const fs::path& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::setpgid(0, 0);  // as a shell does; Ctrl-Z stops no process of a group that nobody watches
   const int log = ::open((folder / "stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (::chdir(folder.c_str()) != 0 || log < 0) ::_exit(126);
   ::dup2(log, 1);
@@ -186,7 +193,10 @@ bool LauncherRun::ended() {
 std::vector<JobProcess> LauncherRun::processes() const {
   std::vector<JobProcess> found;
   for (const int pid : all_pids()) {
-    if (read_link(fmt::format("/proc/{}/cwd", pid)) != folder_ || is_zombie(pid)) continue;
+    // What driver and agents show of themselves only root may see.
+    const fs::path cwd = read_link(fmt::format("/proc/{}/cwd", pid));
+    const bool is_ours = cwd == folder_ || (cwd.empty() && (pid == pid_ || parent_of(pid) == pid_));
+    if (!is_ours || is_zombie(pid)) continue;
     found.push_back({pid, pid == pid_ ? "driver" : role_of(pid)});
   }
   return found;
