@@ -104,7 +104,7 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   bool post(Task task);
   void run();
   void run_tasks();
-  int milliseconds_to_wait() const;
+  int milliseconds_to_wait();
   void on_event(int fd);
   void on_time(Clock::time_point now);
   void accept(Listener& listener);
@@ -207,8 +207,12 @@ void Loop::run() {
   listeners_.clear();
 }
 
-int Loop::milliseconds_to_wait() const {
+int Loop::milliseconds_to_wait() {
   if (!eager_.empty()) return 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!tasks_.empty()) return 0;  // posted by this thread, which does not wake itself
+  }
   const auto now = Clock::now();
   auto next = outgoing_.due();
   for (const auto& [fd, listener] : listeners_) {

@@ -194,6 +194,26 @@ TEST_F(Links, tell_their_end_exactly_once_with_the_cause) {
   EXPECT_EQ(connected_.times_closed, 1);
 }
 
+TEST_F(Links, what_is_sent_from_an_event_leaves_although_nothing_else_wakes_the_loop) {
+  start();
+  auto link = connect(connected_, agent, key_of(agent));
+  ASSERT_TRUE(link.ok()) << link.error().message;
+  ASSERT_NE(served_.link(), nullptr);
+  End other;
+  LinkEvents events = other.events();
+  events.on_closed = [&](const std::shared_ptr<TlsLink>&, const Error& why) {
+    (void)(*link)->send(LinkFrame(bytes_of("the other is closed")));
+    other.closed.complete(End::Ending{why.code, why.message});
+  };
+  auto second =
+      client_->connect("127.0.0.1", port_, agent, driver, key_of(agent), std::move(events));
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  ASSERT_TRUE(other.open.future().get(limit).ok());
+  (*second)->close();
+  EXPECT_EQ(served_.wait_for(1).size(), 1U);
+  client_->stop();
+}
+
 TEST_F(Links, nobody_at_the_port_is_told_as_an_end) {
   start();
   server_->stop();
