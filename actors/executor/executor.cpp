@@ -63,14 +63,17 @@ Result<void> Executor::start(const ExecutorStart& start) {
 
 Result<StepChannels> Executor::connect(std::uint32_t epoch, std::int32_t replica,
                                        const StepAddresses& addresses) const {
-  const auto keys = [&](StepDirection direction) {
+  const auto keys = [&](StepDirection direction) -> Result<ChannelKeys> {
     const std::string purpose = step_channel_purpose(epoch, replica, direction);
-    return ChannelKeys::derive(context_.keys().derive(purpose), purpose);
+    TROUPE_TRY(const Key key, context_.channel_key(purpose));
+    return ChannelKeys::derive(key, purpose);
   };
-  TROUPE_TRY(Channel plans, Channel::connect(keys(StepDirection::plans), addresses.plans));
+  TROUPE_TRY(const ChannelKeys plan_keys, keys(StepDirection::plans));
+  TROUPE_TRY(Channel plans, Channel::connect(plan_keys, addresses.plans));
   StepChannels channels{std::move(plans), std::nullopt};
   if (!addresses.results.empty()) {
-    TROUPE_TRY(channels.results, Channel::connect(keys(StepDirection::results), addresses.results));
+    TROUPE_TRY(const ChannelKeys result_keys, keys(StepDirection::results));
+    TROUPE_TRY(channels.results, Channel::connect(result_keys, addresses.results));
   }
   return channels;
 }

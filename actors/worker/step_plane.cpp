@@ -23,7 +23,8 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
 Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, int executor_pid,
                        std::int32_t replica, StepDirection direction) {
   const std::string purpose = step_channel_purpose(spec.epoch, replica, direction);
-  return Channel::listen(ChannelKeys::derive(context.keys().derive(purpose), purpose),
+  TROUPE_TRY(const Key key, context.channel_key(purpose));
+  return Channel::listen(ChannelKeys::derive(key, purpose),
                          ChannelEndpoint::on_this_node(executor_pid));
 }
 

@@ -18,7 +18,6 @@ class ActorCell::Context final : public ActorContext {
   const std::vector<int>& device_ids() const override { return devices_; }
   const std::string& job_folder() const override { return services().job_folder; }
   const std::string& log_path() const override { return services().log_path; }
-  const JobKeys& keys() const override { return services().keys; }
   std::weak_ptr<CallHub> hub() const override { return services().hub; }
 
   Result<ActorAddress> find_address(std::string_view name, std::string_view type,
@@ -37,6 +36,9 @@ class ActorCell::Context final : public ActorContext {
     return token;
   }
 
+  Result<Key> channel_key(std::string_view purpose) override {
+    return services().channel_key(purpose);
+  }
   Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) override {
     return services().shared_memory(name, bytes);
   }

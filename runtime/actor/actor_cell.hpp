@@ -21,7 +21,7 @@ struct HostServices {
   std::string node;
   std::string job_folder;
   std::string log_path;
-  JobKeys keys;
+  std::function<Result<Key>(std::string_view purpose)> channel_key;  ///< as in ActorContext
   std::shared_ptr<CallHub> hub;
   std::shared_ptr<WatchTable> watches;
   ActorHandle<Directory> directory;

@@ -56,7 +56,6 @@ class ActorContext {
   virtual const std::vector<int>& device_ids() const = 0;  ///< given to this actor alone
   virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
   virtual const std::string& log_path() const = 0;         ///< of this process; empty: stderr
-  virtual const JobKeys& keys() const = 0;                 ///< for channels of one's own
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Looks an actor up by the name it was spawned with; waits at most `timeout` for the directory
@@ -78,6 +77,11 @@ class ActorContext {
   WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
     return watch(actor.address(), std::move(callback));
   }
+
+  /// The key of channels with this purpose, the same for all actors of the job, for ChannelKeys::
+  /// derive. This process never sees the secret that it comes from. invalid_argument for a purpose
+  /// that is empty or above 256 bytes.
+  virtual Result<Key> channel_key(std::string_view purpose) = 0;
 
   /// A region of memory that all actors of this node share under `name`: the node's agent makes it
   /// at the first ask (a memfd of `bytes`, zeroed) and hands everybody a descriptor of the same

@@ -41,6 +41,8 @@ class ActorProcess {
   void start_actor(StartActor start);
   void on_actor_gone(const ActorGone& gone);
   void on_region_reply(const RegionReply& reply, UniqueFd fd);
+  Result<Key> ask_key(std::string_view purpose);
+  void on_key_reply(const KeyReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   void forget(ActorId id);
   void begin_to_end();
@@ -55,6 +57,7 @@ class ActorProcess {
   std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
+  std::map<std::uint64_t, Promise<Key>> key_asks_;
   std::uint64_t next_ask_ = 1;
   std::optional<Clock::time_point> ends_at_;  ///< once told to end; the main thread's alone
 };
@@ -62,20 +65,21 @@ class ActorProcess {
 Result<void> ActorProcess::boot() {
   TROUPE_TRY(auto first, channel_.receive_one(10000));
   TROUPE_TRY(auto message, decode_message(first.bytes, ControlEdge::agent_to_process));
+  wipe(first.bytes);
   const auto* bootstrap = std::get_if<ProcessBootstrap>(&message);
   if (bootstrap == nullptr)
     return fail(ErrorCode::corrupt_data, "the agent did not send a bootstrap");
   TROUPE_CHECK(log::open(bootstrap->process_name, bootstrap->log_path,
                          static_cast<log::Level>(bootstrap->log_level)));
-  TROUPE_TRY(auto keys, JobKeys::from_secret(bootstrap->secret));
   CallHub::Options calls;
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
-  TROUPE_TRY(auto transport, make_job_transport(keys, bootstrap->job_id));
+  TROUPE_TRY(auto transport, make_job_transport(bootstrap->call_key.bytes, bootstrap->job_id));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
-      bootstrap->node, bootstrap->job_folder, bootstrap->log_path, keys, hub,
+      bootstrap->node, bootstrap->job_folder, bootstrap->log_path,
+      [this](std::string_view purpose) { return ask_key(purpose); }, hub,
       std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
       [this](std::string_view prefix) -> Result<void> {
@@ -119,6 +123,7 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
     return on_region_reply(*reply, std::move(message.fd));
   }
+  if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return on_key_reply(*reply);
   if (std::holds_alternative<StopProcess>(*decoded)) return begin_to_end();
   if (const auto* stop = std::get_if<StopActor>(&*decoded)) {
     std::lock_guard lock(mutex_);
@@ -191,6 +196,28 @@ void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
   lock.unlock();
   if (node.empty()) return;
   if (reply.ok) return node.mapped().complete(std::move(fd));
+  node.mapped().complete(Error{reply.code, reply.message});
+}
+
+Result<Key> ActorProcess::ask_key(std::string_view purpose) {
+  Promise<Key> promise;
+  auto answer = promise.future();
+  std::uint64_t ask = 0;
+  {
+    std::lock_guard lock(mutex_);
+    ask = next_ask_++;
+    key_asks_.emplace(ask, promise);
+  }
+  tell(KeyRequest{ask, std::string(purpose)});
+  return answer.get(agent_timeout);
+}
+
+void ActorProcess::on_key_reply(const KeyReply& reply) {
+  std::unique_lock lock(mutex_);
+  auto node = key_asks_.extract(reply.request);
+  lock.unlock();
+  if (node.empty()) return;
+  if (reply.ok) return node.mapped().complete(reply.key.bytes);
   node.mapped().complete(Error{reply.code, reply.message});
 }
 

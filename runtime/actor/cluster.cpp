@@ -15,6 +15,7 @@
 #include "runtime/control/control_plane.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 namespace {
@@ -32,6 +33,15 @@ struct LocalRegions {
   std::mutex mutex;
   Regions regions;
 };
+
+/// Encodes without moving to a larger buffer on the way, which would leave the secret in the old
+/// one.
+Bytes encode_once(const AgentBootstrap& bootstrap) {
+  Encoder encoder;
+  encoder.reserve(std::size_t{64} << 10);
+  encoder(bootstrap);
+  return encoder.take();
+}
 
 /// Lets threads that may outlive the cluster (a local actor that does not end) find out that it is
 /// gone.
@@ -58,7 +68,6 @@ class ClusterImpl final : public Cluster {
   Result<void> kill(const ActorAddress& actor) override;
   std::vector<ActorInfo> actors() const override { return registry_->actors(); }
   std::vector<NodeInfo> nodes() const override;
-  const JobKeys& keys() const override { return keys_; }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
   void suspend(milliseconds timeout) override;
   void resume() override;
@@ -134,15 +143,16 @@ Result<void> ClusterImpl::boot() {
 }
 
 Result<void> ClusterImpl::start_services(const std::string& job_id) {
-  TROUPE_TRY(auto transport, make_job_transport(keys_, job_id));
+  TROUPE_TRY(auto transport, make_job_transport(call_plane_key(keys_), job_id));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
   const auto regions = std::make_shared<LocalRegions>();
   services_ = std::make_shared<HostServices>(
-      HostServices{"driver", options_.job_folder, "", keys_, hub, std::make_shared<WatchTable>(),
-                   ActorHandle<Directory>(directory, hub),
+      HostServices{"driver", options_.job_folder, "",
+                   [keys = keys_](std::string_view purpose) { return channel_key(keys, purpose); },
+                   hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(directory, hub),
                    [local = regions](std::string_view name, std::size_t bytes) {
                      std::lock_guard lock(local->mutex);
                      return local->regions.open(name, bytes);
@@ -183,7 +193,8 @@ Result<void> ClusterImpl::start_agents(const std::string& job_id) {
     const std::string& name = options_.nodes[i].name;
     AgentBootstrap bootstrap;
     auto& process = bootstrap.processes;
-    process.secret.assign(keys_.secret().begin(), keys_.secret().end());
+    std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
+    process.call_key = SecretKey(call_plane_key(keys_));
     process.job_id = job_id;
     process.process_name = "agent-" + name;
     process.node = name;
@@ -201,7 +212,7 @@ Result<void> ClusterImpl::start_agents(const std::string& job_id) {
     bootstrap.log_folder = options_.log_folder;
     control_->admit(name, nodes_[i].token);
     auto keeper = std::make_unique<NodeKeeper>(
-        options_.starter, name, encode(bootstrap), process.log_path,
+        options_.starter, name, encode_once(bootstrap), process.log_path,
         [this, i](const std::string& how) { on_agent_process_ended(i, how); });
     std::lock_guard lock(mutex_);
     nodes_[i].keeper = std::move(keeper);
@@ -525,6 +536,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
   }
   if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
+  forbid_dumps();
   TROUPE_TRY(auto keys, JobKeys::generate());
   auto cluster = std::make_unique<ClusterImpl>(std::move(options), keys);
   TROUPE_CHECK(cluster->boot());

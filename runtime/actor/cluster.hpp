@@ -133,7 +133,6 @@ class Cluster {
   };
   virtual std::vector<NodeInfo> nodes() const = 0;
 
-  virtual const JobKeys& keys() const = 0;
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Has all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have, so

@@ -2,14 +2,18 @@
 
 #include <csignal>
 
+#include "runtime/security/job_secret.hpp"
+
 namespace troupe {
 
 NodeKeeper::NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
                        std::string log_path, std::function<void(const std::string& how)> on_ended)
     : on_ended_(std::move(on_ended)) {
-  thread_ = std::thread(
-      [this, starter = std::move(starter), node = std::move(node), bootstrap = std::move(bootstrap),
-       log_path = std::move(log_path)] { run(*starter, node, bootstrap, log_path); });
+  thread_ =
+      std::thread([this, starter = std::move(starter), node = std::move(node),
+                   bootstrap = std::move(bootstrap), log_path = std::move(log_path)]() mutable {
+        run(*starter, node, std::move(bootstrap), log_path);
+      });
 }
 
 NodeKeeper::~NodeKeeper() {
@@ -17,9 +21,10 @@ NodeKeeper::~NodeKeeper() {
   join();
 }
 
-void NodeKeeper::run(NodeStarter& starter, const std::string& node, const Bytes& bootstrap,
+void NodeKeeper::run(NodeStarter& starter, const std::string& node, Bytes bootstrap,
                      const std::string& log_path) {
   auto started = starter.start(node, bootstrap, log_path);
+  wipe(bootstrap);  // it holds the job's secret
   if (!started.ok()) return on_ended_("could not be started: " + started.error().message);
   {
     std::lock_guard lock(mutex_);

@@ -30,7 +30,7 @@ class NodeKeeper {
   void join();
 
  private:
-  void run(NodeStarter& starter, const std::string& node, const Bytes& bootstrap,
+  void run(NodeStarter& starter, const std::string& node, Bytes bootstrap,
            const std::string& log_path);
   std::string wait_for_end();
   std::string describe(const std::string& end) const;

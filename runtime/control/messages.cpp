@@ -45,16 +45,18 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
       return is_one_of<StartActor, StopActor, StopProcess, ActorGone, Shutdown, Suspend, Resume,
                        Heartbeat>(message);
     case ControlEdge::process_to_agent:
-      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, Heartbeat>(message);
+      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, KeyRequest, Heartbeat>(
+          message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, RegionReply,
-                       Heartbeat>(message);
+                       KeyReply, Heartbeat>(message);
   }
   return false;
 }
 
 Bytes encode_message(const ControlMessage& message) {
   Encoder encoder;
+  encoder.reserve(1024);  // keys do not move on the way, which would leave copies of them
   encoder(static_cast<std::uint8_t>(message.index()));
   std::visit([&](const auto& alternative) { encoder(alternative); }, message);
   return encoder.take();

@@ -9,6 +9,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/security/job_secret.hpp"
 
 namespace troupe {
 
@@ -25,7 +26,7 @@ inline constexpr std::uint32_t control_protocol = 2;
 /// comes back after it was given up has an old one and is refused, as is one of another build.
 struct AgentReady {
   std::uint32_t protocol = control_protocol;  ///< first, in every version
-  std::array<std::byte, 32> build{};          ///< this_build()
+  Key build{};                                ///< this_build()
   std::string node;
   std::uint64_t token = 0;
   std::int32_t pid = 0;
@@ -128,7 +129,7 @@ struct Shutdown {
 };
 /// A -> P, first.
 struct ProcessBootstrap {
-  Bytes secret;
+  SecretKey call_key;  ///< of the call plane
   std::string job_id;
   ProcessId process = 0;
   std::string process_name;
@@ -142,8 +143,29 @@ struct ProcessBootstrap {
   std::int64_t cause_grace_ms = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(secret, job_id, process, process_name, node, job_folder, log_path, log_level, directory,
-            credits, credit_timeout_ms, cause_grace_ms);
+    archive(call_key, job_id, process, process_name, node, job_folder, log_path, log_level,
+            directory, credits, credit_timeout_ms, cause_grace_ms);
+  }
+};
+/// P -> A: give me the key of channels with this purpose (channel_key()).
+struct KeyRequest {
+  std::uint64_t request = 0;
+  std::string purpose;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, purpose);
+  }
+};
+/// A -> P.
+struct KeyReply {
+  std::uint64_t request = 0;
+  bool ok = false;
+  SecretKey key;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, ok, key, code, message);
   }
 };
 /// D -> A: the driver is about to stop (Ctrl-Z): stop your processes until Resume, and do not take
@@ -193,7 +215,7 @@ struct RegionReply {
 using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
-                 RegionRequest, RegionReply, Suspend, Suspended, Resume>;
+                 RegionRequest, RegionReply, KeyRequest, KeyReply, Suspend, Suspended, Resume>;
 
 /// Who sends to whom.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };
@@ -208,6 +230,7 @@ Result<ControlMessage> decode_message(std::span<const std::byte> bytes, ControlE
 
 /// What the driver gives an agent through its NodeStarter.
 struct AgentBootstrap {
+  SecretKey secret;            ///< the job's
   ProcessBootstrap processes;  ///< template for its actor processes
   std::string control_host;
   std::uint16_t control_port = 0;
@@ -215,7 +238,7 @@ struct AgentBootstrap {
   std::string log_folder;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(processes, control_host, control_port, token, log_folder);
+    archive(secret, processes, control_host, control_port, token, log_folder);
   }
 };
 

@@ -17,6 +17,7 @@
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/security/handshake.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 namespace {
@@ -91,7 +92,8 @@ std::string host_name() {
 
 class Agent {
  public:
-  Agent(AgentBootstrap bootstrap, int parent) : bootstrap_(std::move(bootstrap)), parent_(parent) {}
+  Agent(AgentBootstrap bootstrap, JobKeys keys, int parent)
+      : bootstrap_(std::move(bootstrap)), keys_(std::move(keys)), parent_(parent) {}
   int run();
 
  private:
@@ -108,10 +110,12 @@ class Agent {
   void resume();
   void kill_all();
   void answer_region(Child& child, const RegionRequest& request);
+  void answer_key(Child& child, const KeyRequest& request);
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
   void tick();
 
-  const AgentBootstrap bootstrap_;
+  const AgentBootstrap bootstrap_;  ///< without the secret
+  const JobKeys keys_;
   const int parent_;
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
@@ -124,8 +128,6 @@ class Agent {
 };
 
 int Agent::run() {
-  auto keys = JobKeys::from_secret(bootstrap_.processes.secret);
-  if (!keys.ok()) return log::error("{}", keys.error().message), 1;
   AgentReady hello;
   hello.build = this_build();
   hello.node = bootstrap_.processes.node;
@@ -133,7 +135,7 @@ int Agent::run() {
   hello.pid = ::getpid();
   hello.host = host_name();
   auto driver = ControlClient::connect(
-      agent_key(*keys, hello.node), bootstrap_.control_host, bootstrap_.control_port, hello,
+      agent_key(keys_, hello.node), bootstrap_.control_host, bootstrap_.control_port, hello,
       {[this](ControlMessage message) { inbox_.push(std::move(message)); },
        [this](const Error& why) { inbox_.lose_driver(why.message); }},
       milliseconds(10000));
@@ -204,7 +206,9 @@ void Agent::tick() {
 
 void Agent::send_to(Child& child, const ControlMessage& message, UniqueFd attached) {
   // A failure means that the child is ending; its pidfd tells.
-  (void)child.channel->send(encode_message(message), std::move(attached));
+  Bytes bytes = encode_message(message);
+  (void)child.channel->send(bytes, std::move(attached));
+  wipe(bytes);  // there may be a key in it
 }
 
 void Agent::on_driver_message(ControlMessage message) {
@@ -327,6 +331,7 @@ void Agent::on_child_message(Child& child, ChildChannel::Message message) {
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);
+  if (const auto* request = std::get_if<KeyRequest>(&*decoded)) return answer_key(child, *request);
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
   driver_->send(*decoded);
 }
@@ -345,6 +350,21 @@ void Agent::answer_region(Child& child, const RegionRequest& request) {
   send_to(child, reply, *std::move(region));
 }
 
+void Agent::answer_key(Child& child, const KeyRequest& request) {
+  auto key = channel_key(keys_, request.purpose);
+  KeyReply reply;
+  reply.request = request.request;
+  reply.ok = key.ok();
+  if (key.ok()) {
+    reply.key = SecretKey(*key);
+    wipe(*key);
+  } else {
+    reply.code = key.error().code;
+    reply.message = key.error().message;
+  }
+  send_to(child, reply);
+}
+
 void Agent::on_child_end(std::map<ProcessId, Child>::iterator found) {
   auto& child = found->second;
   while (!child.channel_over && on_child_messages(child)) {  // what it said last
@@ -360,18 +380,23 @@ void Agent::on_child_end(std::map<ProcessId, Child>::iterator found) {
 }  // namespace
 
 int run_agent(UniqueFd parent) {
+  forbid_dumps();
   ChildChannel channel(std::move(parent));
   auto message = channel.receive_one(10000);
   if (!message.ok()) return log::error("agent: {}", message.error().message), 1;
   auto bootstrap = decode<AgentBootstrap>(message->bytes);
+  wipe(message->bytes);
   if (!bootstrap.ok()) return log::error("agent: {}", bootstrap.error().message), 1;
+  auto keys = JobKeys::from_secret(bootstrap->secret.bytes);
+  if (!keys.ok()) return log::error("agent: {}", keys.error().message), 1;
+  bootstrap->secret = {};
   const auto& process = bootstrap->processes;
   if (auto opened = log::open(process.process_name, process.log_path,
                               static_cast<log::Level>(process.log_level));
       !opened.ok()) {
     return log::error("agent: {}", opened.error().message), 1;
   }
-  return Agent(*std::move(bootstrap), channel.fd()).run();
+  return Agent(*std::move(bootstrap), *std::move(keys), channel.fd()).run();
 }
 
 }  // namespace troupe

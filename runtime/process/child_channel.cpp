@@ -85,7 +85,9 @@ Result<void> ChildChannel::flush_locked() {
     }
     front.sent += static_cast<std::size_t>(written);
     queued_bytes_ -= static_cast<std::size_t>(written);
-    if (front.sent == front.bytes.size()) outgoing_.pop_front();
+    if (front.sent < front.bytes.size()) continue;
+    ::explicit_bzero(front.bytes.data(), front.bytes.size());
+    outgoing_.pop_front();
   }
   return {};
 }
@@ -129,6 +131,7 @@ Result<void> ChildChannel::read_more() {
     }
   }
   incoming_.insert(incoming_.end(), buffer, buffer + got);
+  ::explicit_bzero(buffer, static_cast<std::size_t>(got));
   return {};
 }
 
@@ -139,6 +142,7 @@ bool ChildChannel::take_message(Message& message) {
   if (incoming_.size() - taken_ - sizeof header < header.length) return false;
   const auto* body = incoming_.data() + taken_ + sizeof header;
   message.bytes.assign(body, body + header.length);
+  ::explicit_bzero(incoming_.data() + taken_ + sizeof header, header.length);
   message.fd.reset();
   if (header.has_fd != 0 && !incoming_fds_.empty()) {
     message.fd = std::move(incoming_fds_.front());

@@ -56,15 +56,19 @@ Result<JobKeys> JobKeys::from_secret(std::span<const std::byte> secret) {
   return keys;
 }
 
-JobKeys::~JobKeys() { ::OPENSSL_cleanse(secret_.data(), secret_.size()); }
+void wipe(std::span<std::byte> bytes) { ::OPENSSL_cleanse(bytes.data(), bytes.size()); }
+
+JobKeys::~JobKeys() { wipe(secret_); }
 
 Key JobKeys::derive(std::string_view purpose) const {
   // HKDF with an empty salt; 32 bytes of output are exactly one block of the expansion.
-  const Key extracted = hmac_sha256(Key{}, secret_);
+  Key extracted = hmac_sha256(Key{}, secret_);
   std::vector<std::byte> info(purpose.size() + 1);
   for (std::size_t i = 0; i < purpose.size(); ++i) info[i] = static_cast<std::byte>(purpose[i]);
   info.back() = std::byte{1};
-  return hmac_sha256(extracted, info);
+  const Key derived = hmac_sha256(extracted, info);
+  wipe(extracted);
+  return derived;
 }
 
 }  // namespace troupe

@@ -13,14 +13,34 @@ namespace troupe {
 /// 32 bytes of key material.
 using Key = std::array<std::byte, 32>;
 
+/// Overwrites bytes that nobody may find in memory later.
+void wipe(std::span<std::byte> bytes);
+
+/// A key on its way to another process; wiped when it goes.
+struct SecretKey {
+  Key bytes{};
+
+  SecretKey() = default;
+  explicit SecretKey(const Key& key) : bytes(key) {}
+  SecretKey(const SecretKey&) = default;
+  SecretKey& operator=(const SecretKey&) = default;
+  ~SecretKey() { wipe(bytes); }
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(bytes);
+  }
+};
+
 /// The keys of one job. The driver draws a random 256-bit secret; every other key is derived from
 /// it by HKDF-SHA256 (RFC 5869) with a purpose as the info string, so that no two planes share a
 /// key.
 ///
-/// What is authenticated: control plane (mutual TLS, certificate derived from the secret), call
-/// plane (peer uid by SO_PEERCRED, then mutual HMAC challenge-response), and whatever a caller keys
-/// with `derive` (ZeroMQ CURVE pairs of the step plane, for example). Who does not know the secret
-/// cannot call, start or stop anything, and cannot pose as the driver, an agent or an actor. What
+/// Driver and agents alone hold the secret; an actor process is given the keys that it needs
+/// (plane_keys.hpp) and cannot pose as either.
+///
+/// What is authenticated: control plane (TLS 1.3 with a key of each pair), call plane (peer uid by
+/// SO_PEERCRED, then mutual HMAC challenge-response), and whatever actors key with `channel_key`
+/// (ZeroMQ CURVE pairs of the step plane, for example). What
 /// is not: bytes on a unix socket are neither encrypted nor authenticated after the handshake (the
 /// kernel carries them between processes of one uid); root and processes of the same uid that may
 /// ptrace can read the secret from memory; NCCL and Gloo do not authenticate peers at all, so their

@@ -103,7 +103,8 @@ class EmptyWorker {
 
   /// Listens for another actor's pings of 64 bytes and answers them on a thread of its own.
   Result<std::string> echo() {
-    const auto keys = ChannelKeys::derive(context_.keys().derive(ping_purpose), ping_purpose);
+    TROUPE_TRY(const Key key, context_.channel_key(ping_purpose));
+    const auto keys = ChannelKeys::derive(key, ping_purpose);
     TROUPE_TRY(echo_, Channel::listen(keys, ChannelEndpoint::on_this_node()));
     loop_ = std::thread([this] {
       while (!stopping_) {
@@ -149,7 +150,8 @@ class EmptyExecutor {
   explicit EmptyExecutor(ActorContext& context) : context_(context) {}
 
   Result<void> connect(const std::string& purpose, const std::string& address) {
-    const auto keys = ChannelKeys::derive(context_.keys().derive(purpose), purpose);
+    TROUPE_TRY(const Key key, context_.channel_key(purpose));
+    const auto keys = ChannelKeys::derive(key, purpose);
     TROUPE_TRY(channel_, Channel::connect(keys, address));
     return {};
   }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/process/runtime/actor/secret_seeker.hpp"
 #include "tests/process/runtime/actor/test_actors.hpp"
 
 int main(int argc, char** argv) {
@@ -9,6 +10,7 @@ int main(int argc, char** argv) {
   types.add<troupe::test::Insider>();
   types.add<troupe::test::Fragile>();
   types.add<troupe::test::Leaver>();
+  types.add<troupe::test::SecretSeeker>();
   troupe::init(argc, argv, types);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -5,10 +5,8 @@
 namespace troupe {
 
 TEST(JobTransport, listens_under_a_name_that_nobody_can_guess) {
-  const auto keys = JobKeys::generate();
-  ASSERT_TRUE(keys.ok());
-  const auto first = make_job_transport(*keys, "job");
-  const auto second = make_job_transport(*keys, "job");
+  const auto first = make_job_transport(Key{}, "job");
+  const auto second = make_job_transport(Key{}, "job");
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_TRUE((*first)->endpoint().starts_with("troupe-job-"));
   EXPECT_EQ((*first)->endpoint().size(), std::string("troupe-job-").size() + 32);
