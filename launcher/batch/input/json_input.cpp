@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/output/json_text.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
 namespace {
@@ -45,7 +46,7 @@ std::string_view reason_of(std::string_view what) {
 
 Result<nlohmann::json> parse_json(std::string_view text, bool* invalid_utf8) {
   *invalid_utf8 = false;
-  if (const auto place = find_invalid_utf8(text)) {
+  if (const auto place = text::find_invalid_utf8(text)) {
     *invalid_utf8 = true;
     return fail(ErrorCode::corrupt_data, "not valid UTF-8 at byte {}", *place + 1);
   }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/batch/output/json_text.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
 namespace {
@@ -161,7 +162,7 @@ void append_completion_logprobs(std::string& out, const Completion& completion,
   std::size_t offset = 0;
   append_list(out, "text_offset", tokens, [&](const ScoredToken& token) {
     out += fmt::format("{}", offset);
-    offset += count_code_points(token.text);
+    offset += text::count_code_points(token.text);
   });
   out += '}';
 }

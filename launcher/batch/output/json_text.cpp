@@ -5,31 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "models/text/unicode/utf8.hpp"
+
 namespace troupe {
 namespace {
 
-/// The length of the UTF-8 sequence at the beginning of `text`, 0 if it is not valid (RFC 3629,
-/// the table of section 4).
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto continues = [&](std::size_t i) { return (byte(i) & 0xC0U) == 0x80U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return continues(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0U : 0x80U;
-    const unsigned high = first == 0xED ? 0x9FU : 0xBFU;
-    return byte(1) >= low && byte(1) <= high && continues(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const unsigned low = first == 0xF0 ? 0x90U : 0x80U;
-    const unsigned high = first == 0xF4 ? 0x8FU : 0xBFU;
-    return byte(1) >= low && byte(1) <= high && continues(2) && continues(3) ? 4 : 0;
-  }
-  return 0;
-}
+// U+2028 and U+2029.
+constexpr std::string_view line_separator = "\xE2\x80\xA8";
+constexpr std::string_view paragraph_separator = "\xE2\x80\xA9";
 
 void append_escaped(std::string& out, unsigned char byte) {
   switch (byte) {
@@ -56,31 +39,23 @@ void append_escaped(std::string& out, unsigned char byte) {
 }  // namespace
 
 void append_json_string(std::string& out, std::string_view text) {
+  std::string mended;
+  if (!text::is_valid_utf8(text)) {
+    text::append_lossy(text, true, mended);
+    text = mended;
+  }
   out += '"';
-  std::size_t i = 0;
-  while (i < text.size()) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x80) {
-      if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) {
-        append_escaped(out, byte);
-      } else {
-        out += text[i];
-      }
-      ++i;
-      continue;
-    }
-    const std::size_t length = sequence_length(text.substr(i));
-    const std::string_view sequence = text.substr(i, length == 0 ? 1 : length);
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-    } else if (sequence == "\xE2\x80\xA8") {
-      out += "\\u2028";
-    } else if (sequence == "\xE2\x80\xA9") {
-      out += "\\u2029";
+    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) {
+      append_escaped(out, byte);
+    } else if (byte == 0xE2 && (text.substr(i, 3) == line_separator ||
+                                text.substr(i, 3) == paragraph_separator)) {
+      out += text[i + 2] == line_separator[2] ? "\\u2028" : "\\u2029";
+      i += 2;
     } else {
-      out += sequence;
+      out += text[i];
     }
-    i += sequence.size();
   }
   out += '"';
 }
@@ -95,22 +70,6 @@ void append_json_logprob(std::string& out, float logprob) {
   std::string text = fmt::format("{}", value == 0.0F ? 0.0F : value);  // never "-0"
   if (text.find_first_of(".e") == text.npos) text += ".0";
   out += text;
-}
-
-std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const std::size_t length = sequence_length(text.substr(i));
-    if (length == 0) return i;
-    i += length;
-  }
-  return std::nullopt;
-}
-
-std::size_t count_code_points(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0U) != 0x80U ? 1 : 0;
-  return count;
 }
 
 }  // namespace troupe

@@ -54,14 +54,16 @@ std::size_t ascii_run(std::string_view bytes, std::size_t from) {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view bytes) {
+std::optional<std::size_t> find_invalid_utf8(std::string_view bytes) {
   for (std::size_t at = ascii_run(bytes, 0); at < bytes.size(); at = ascii_run(bytes, at)) {
     std::size_t length = 0;
-    if (scan_sequence(bytes.substr(at), length) != Form::well_formed) return false;
+    if (scan_sequence(bytes.substr(at), length) != Form::well_formed) return at;
     at += length;
   }
-  return true;
+  return std::nullopt;
 }
+
+bool is_valid_utf8(std::string_view bytes) { return !find_invalid_utf8(bytes); }
 
 std::size_t append_lossy(std::string_view bytes, bool is_end, std::string& out) {
   for (std::size_t at = 0; at < bytes.size();) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,7 +10,11 @@ namespace troupe::text {
 /// U+FFFD in UTF-8, which stands for bytes that are no character.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-/// True if `bytes` is well-formed UTF-8 (no surrogates, no overlong forms, nothing above U+10FFFF).
+/// The index of the first byte that is not part of well-formed UTF-8 (no surrogates, no overlong
+/// forms, nothing above U+10FFFF), or nullopt.
+std::optional<std::size_t> find_invalid_utf8(std::string_view bytes);
+
+/// Whether find_invalid_utf8 finds nothing.
 bool is_valid_utf8(std::string_view bytes);
 
 /// Appends `bytes` to `out` as UTF-8: each maximal ill-formed part becomes one U+FFFD (Unicode 15,

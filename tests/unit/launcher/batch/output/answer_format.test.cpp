@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/output/json_text.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
 namespace {
@@ -290,13 +291,13 @@ TEST(JsonText, replaces_what_is_not_utf8) {
                                                                   {"\xF5\x80\x80\x80", 0},
                                                                   {"\xC3", 0}};
   for (const auto& [text, place] : table) {
-    EXPECT_EQ(find_invalid_utf8(text), place) << testing::PrintToString(text);
+    EXPECT_EQ(text::find_invalid_utf8(text), place) << testing::PrintToString(text);
     std::string out;
     append_json_string(out, text);
     EXPECT_TRUE(json::accept(out)) << testing::PrintToString(text);
   }
-  EXPECT_EQ(find_invalid_utf8("zwölf \xF0\x9F\xA6\x8A"), std::nullopt);
-  EXPECT_EQ(count_code_points("zwölf \xF0\x9F\xA6\x8A"), 7U);
+  EXPECT_EQ(text::find_invalid_utf8("zwölf \xF0\x9F\xA6\x8A"), std::nullopt);
+  EXPECT_EQ(text::count_code_points("zwölf \xF0\x9F\xA6\x8A"), 7U);
 }
 
 TEST(JsonText, writes_floats_that_read_back_the_same) {
