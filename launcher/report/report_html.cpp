@@ -2,11 +2,25 @@
 
 #include <string_view>
 
-#include "launcher/report/html_escaped.hpp"
-#include "launcher/report/page.hpp"
-
 namespace troupe {
 namespace {
+
+/// `text` for a place between HTML's tags.
+std::string html_escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const std::string_view escaped = c == '<'   ? "&lt;"
+                                     : c == '>' ? "&gt;"
+                                     : c == '&' ? "&amp;"
+                                                : "";
+    if (escaped.empty()) {
+      result += c;
+    } else {
+      result += escaped;
+    }
+  }
+  return result;
+}
 
 /// JSON that may stand in a script element: nothing in it ends the element or begins a comment, and
 /// the two line ends of Unicode that JavaScript knows are escaped.
@@ -27,23 +41,29 @@ std::string embeddable(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-std::string report_html(const nlohmann::ordered_json& report) {
-  // Through the dump, which replaces bytes that are no UTF-8.
-  const std::string title =
-      nlohmann::ordered_json::parse(embeddable(report.at("job").at("name"))).get<std::string>();
+std::string html_page(const std::string& title, const PagePart& part,
+                      const nlohmann::ordered_json& data) {
   std::string page =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  page += "<title>" + html_escaped(title) + " – Troupe report</title>\n<style>\n";
+  page += "<title>" + html_escaped(title) + "</title>\n<style>\n";
   page += page_style;
   page += "</style>\n</head>\n";
-  page += page_body;
+  page += part.body;
   page += "<script type=\"application/json\" id=\"report\">";
-  page += embeddable(report);
+  page += embeddable(data);
   page += "</script>\n<script>\n";
-  page += page_script;
+  page += page_plots;
+  page += part.script;
   page += "</script>\n</body>\n</html>\n";
   return page;
+}
+
+std::string report_html(const nlohmann::ordered_json& report) {
+  // Through the dump, which replaces bytes that are no UTF-8.
+  const auto name =
+      nlohmann::ordered_json::parse(embeddable(report.at("job").at("name"))).get<std::string>();
+  return html_page(name + " – Troupe report", report_page, report);
 }
 
 }  // namespace troupe

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// The plots of a sweep as one HTML page that needs nothing else: no script, no other file; light
-/// and dark as the browser asks. `heading`: what was measured, as bench_heading tells it.
+/// The plots of a sweep as one HTML page that needs nothing else. `heading`: what was measured, as
+/// bench_heading tells it.
 std::string sweep_page(const SweepFigures& figures, const std::string& heading);
 
 }  // namespace troupe

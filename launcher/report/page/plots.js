@@ -199,6 +199,56 @@ function timePlot(name, title, series, interval, options) {
   });
 }
 
+// Powers of ten around `least` and `largest`.
+function powers(least, largest) {
+  const result = [Math.pow(10, Math.floor(Math.log10(least)))];
+  while (result[result.length - 1] < largest * 0.9999) result.push(result[result.length - 1] * 10);
+  return result;
+}
+
+// Curves over a few named places. curves: [{name, color, values}] with a value for each place, null
+// where there is none. The scale is logarithmic where values differ by more than a factor of 30.
+function curvePlot(name, title, places, across, curves, format) {
+  const known = curves.flatMap((curve) => curve.values).filter((value) => value !== null);
+  const largest = Math.max(...known, 0), least = Math.min(...known);
+  const logarithmic = least > 0 && largest / least > 30;
+  const keys = curves.length > 1 ? curves.map((curve) => [curve.name, curve.color]) : [];
+  plot(name, title + (logarithmic ? ", logarithmic" : ""), keys, known.length, (body, width) => {
+    const height = 230, left = 58, right = 14, top = 8, bottom = 42;
+    const scale = logarithmic ? powers(least, largest) : ticks(largest > 0 ? largest : 1, 4);
+    const from = scale[0], to = scale[scale.length - 1];
+    const share = (value) => logarithmic ? Math.log(value / from) / Math.log(to / from) : value / to;
+    const x = (i) => left + (places.length > 1 ? 0.04 + 0.92 * i / (places.length - 1) : 0.5) * (width - left - right);
+    const y = (value) => top + (1 - share(value)) * (height - top - bottom);
+    const picture = frame(width, height, title);
+    for (const tick of scale) {
+      picture.append(svg("line", {class: tick === from ? "axis" : "gridline", x1: left, x2: width - right,
+        y1: y(tick), y2: y(tick)}));
+      picture.append(svg("text", {x: left - 6, y: y(tick) + 4, "text-anchor": "end"}, format(tick)));
+    }
+    const every = Math.ceil(places.length * 48 / Math.max(1, width - left - right));
+    places.forEach((place, i) => {
+      if (i % every === 0) picture.append(svg("text", {x: x(i), y: height - 24, "text-anchor": "middle"}, place));
+    });
+    picture.append(svg("text", {x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle"}, across));
+    curves.forEach((curve) => {
+      const color = "var(--" + curve.color + ")";
+      const points = curve.values.map((value, i) => [i, value]).filter(([, value]) => value !== null);
+      picture.append(svg("polyline", {class: "series", fill: "none", stroke: color, "stroke-width": 1.7,
+        "stroke-linejoin": "round", "data-series": curve.name,
+        points: points.map(([i, value]) => x(i).toFixed(1) + "," + y(value).toFixed(1)).join(" ")}));
+      for (const [i, value] of points) {
+        const point = svg("circle", {cx: x(i), cy: y(value), r: 4, fill: color});
+        point.addEventListener("pointermove", (event) => tip.show(event,
+          [[places[i], ""], ...curves.map((other) => [other.name, other.values[i] === null ? "–" : format(other.values[i])])]));
+        point.addEventListener("pointerleave", tip.hide);
+        picture.append(point);
+      }
+    });
+    body.append(picture);
+  });
+}
+
 // of: a distribution of the report. Bins are as wide as they are in time, on a logarithmic axis.
 function distributionPlot(name, title, of, color) {
   const caption = plot(name, title, [], of.bins.length, (body, width) => {

@@ -9,7 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/bench/sweep/line_chart.hpp"
 #include "launcher/bench/sweep/sweep_page.hpp"
 #include "launcher/bench/sweep/sweep_report.hpp"
 
@@ -265,52 +264,18 @@ TEST(SweepReport, tells_no_shares_of_ceilings_that_nobody_measured) {
   EXPECT_THAT(to_table(figures), Not(HasSubstr("ceilings")));
   EXPECT_THAT(to_table(figures), Not(HasSubstr("0.0%")));
   EXPECT_TRUE(to_json(figures).at("points")[0].at("mfu").is_null());
-  EXPECT_THAT(sweep_page(figures, ""), Not(HasSubstr("ceilings")));
 }
 
-TEST(EvenTicks, are_round_numbers_that_cover_the_values) {
-  EXPECT_THAT(even_ticks(1), ElementsAre(0, 0.2, 0.4, 0.6000000000000001, 0.8, 1));
-  EXPECT_THAT(even_ticks(437), ElementsAre(0, 100, 200, 300, 400, 500));
-  for (const double most : {1e-9, 0.3, 7.0, 99.0, 1234.0, 9.9e9}) {
-    const auto ticks = even_ticks(most);
-    EXPECT_GE(ticks.back(), most * (1 - 1e-9));
-    EXPECT_GE(ticks.size(), 4U) << most;
-    EXPECT_LE(ticks.size(), 6U) << most;
-  }
-}
-
-std::size_t count(const std::string& text, const std::string& what) {
-  std::size_t found = 0;
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++found;
-  return found;
-}
-
-TEST(LineChart, has_a_point_for_every_value_inside_its_frame) {
-  const LineChart chart{.title = "Time <of> all",
-                        .unit = "ms",
-                        .across = "at once",
-                        .places = {"1", "2", "a&b"},
-                        .curves = {{"P50", {1, 10, 1000}}, {"P99", {2, inf, 5000}}}};
-  const std::string svg = chart.svg();
-  EXPECT_EQ(count(svg, "<circle"), 5U) << svg;
-  EXPECT_EQ(count(svg, "<svg"), count(svg, "</svg>"));
-  EXPECT_THAT(svg, HasSubstr("Time &lt;of&gt; all (ms, logarithmic)"));
-  EXPECT_THAT(svg, HasSubstr("<title>a&amp;b: P99 5000 ms</title>"));
-  for (auto at = svg.find("cy=\""); at != svg.npos; at = svg.find("cy=\"", at + 4)) {
-    const double y = std::stod(svg.substr(at + 4));
-    EXPECT_GE(y, 52);
-    EXPECT_LE(y, 256);
-  }
-}
-
-TEST(SweepPage, is_one_page_without_scripts_or_other_files) {
-  const std::string page = sweep_page(two_loads(), "model <m>\n");
-  EXPECT_EQ(count(page, "<svg"), 6U);
-  // 3 curves of output, 2 of requests, 3 of each time, 2 of ceilings; two loads.
-  EXPECT_EQ(count(page, "<circle"), 2U * (3 + 2 + 9 + 2));
-  EXPECT_THAT(page, HasSubstr("model &lt;m&gt;"));
-  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
-  for (const char* other : {"<script", "http:", "https:", "src=", "href=", "url("}) {
+TEST(SweepPage, carries_its_figures_as_data_and_needs_nothing_from_elsewhere) {
+  const std::string page = sweep_page(two_loads(), "model <m></script>\n");
+  const std::string begin = "id=\"report\">";
+  const auto from = page.find(begin) + begin.size();
+  const auto data = nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from));
+  EXPECT_EQ(data.at("points").size(), 2U);
+  EXPECT_EQ(data.at("heading"), "model <m></script>\n");
+  EXPECT_EQ(data.at("table"), to_table(two_loads()));
+  EXPECT_THAT(page, Not(HasSubstr("<m>")));
+  for (const char* other : {"https:", " src=", "href=", "url(", "@import"}) {
     EXPECT_THAT(page, Not(HasSubstr(other)));
   }
 }
