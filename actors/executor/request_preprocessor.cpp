@@ -94,6 +94,7 @@ std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request r
 
 Result<std::vector<std::int32_t>> RequestPreprocessor::prompt_ids(Request& request) const {
   TROUPE_TRY(auto ids, tokens_of(request));
+  TROUPE_CHECK(truncate(request, ids));
   // A tokenizer may know tokens that the model has no row for.
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
@@ -102,6 +103,31 @@ Result<std::vector<std::int32_t>> RequestPreprocessor::prompt_ids(Request& reque
     }
   }
   return ids;
+}
+
+Result<void> RequestPreprocessor::truncate(const Request& request,
+                                           std::vector<std::int32_t>& ids) const {
+  if (!request.truncate_prompt_tokens) return {};
+  const std::int64_t room = max_model_len_ - request.max_tokens.value_or(1);
+  const std::int64_t asked = *request.truncate_prompt_tokens;
+  if (asked > room) {
+    return fail(ErrorCode::invalid_argument,
+                "truncate_prompt_tokens is {}, but the context of {} tokens has room for a prompt "
+                "of {} beside the answer",
+                asked, max_model_len_, room);
+  }
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(0, asked < 0 ? room : asked));
+  if (ids.size() <= kept) return {};
+  // Tokens that the tokenizer puts in front of a text stay there, as transformers does it.
+  std::size_t front = 0;
+  if (request.kind == PromptKind::text) {
+    TROUPE_TRY(const auto plain, tokenizer_->encode(request.prompt, false));
+    const auto text = std::ranges::search(ids, plain);
+    if (!text.empty()) front = std::min(kept, static_cast<std::size_t>(text.begin() - ids.begin()));
+  }
+  const auto first = ids.begin() + static_cast<std::ptrdiff_t>(front);
+  ids.erase(first, first + static_cast<std::ptrdiff_t>(ids.size() - kept));
+  return {};
 }
 
 Result<std::vector<std::int32_t>> RequestPreprocessor::tokens_of(Request& request) const {

@@ -39,6 +39,8 @@ class RequestPreprocessor {
   RequestPreprocessor() = default;
   Result<std::vector<std::int32_t>> prompt_ids(Request& request) const;
   Result<std::vector<std::int32_t>> tokens_of(Request& request) const;
+  /// Cuts a prompt to truncate_prompt_tokens. Errors: more than the context has room for.
+  Result<void> truncate(const Request& request, std::vector<std::int32_t>& ids) const;
   /// Errors: what vLLM refuses as well, with its words.
   Result<void> check(const Request& request) const;
   Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;

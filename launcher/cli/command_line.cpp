@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
@@ -29,6 +30,7 @@ struct RawOptions {
   std::string log_level = "info";
   bool overwrite = false;
   std::string resume;
+  std::string retry_errors;
   bool quiet = false;
   bool json_progress = false;
   std::int64_t show_answers = 0;
@@ -50,6 +52,7 @@ void declare(CLI::App& app, CommandLine::Command command, RawOptions& raw) {
   app.add_option("--output", raw.outputs)->allow_extra_args(false);
   app.add_flag("--overwrite", raw.overwrite);
   app.add_flag("--resume{auto}", raw.resume);
+  app.add_flag("--retry-errors{all}", raw.retry_errors);
   app.add_flag("--json-progress", raw.json_progress);
   app.add_option("--show-answers", raw.show_answers)->expected(1)->check(CLI::NonNegativeNumber);
 }
@@ -117,6 +120,14 @@ std::variant<CommandLine, EarlyExit> judge(CommandLine::Command command, const R
     if (raw.overwrite) return refuse("give --resume or --overwrite, not both");
     line.overrides.push_back({fmt::format("--resume={}", raw.resume), "job.resume", raw.resume});
     line.resume_asked = raw.resume != "never";
+  }
+  if (!raw.retry_errors.empty()) {
+    if (raw.overwrite) return refuse("give --retry-errors or --overwrite, not both");
+    line.retry_errors.emplace();
+    std::istringstream codes(raw.retry_errors == "all" ? "" : raw.retry_errors);
+    for (std::string code; std::getline(codes, code, ',');) {
+      if (!code.empty()) line.retry_errors->push_back(code);
+    }
   }
   const auto level = log::parse_level(raw.log_level);
   if (!level) return refuse(fmt::format("--log-level: {}", level.error().message));
@@ -216,6 +227,9 @@ Options
                      anyway if it is of the same job; refuses a job
                      that cannot be gone on with. =force: whatever has changed;
                      =never: refuse an output that has content
+  --retry-errors[=CODE,...]
+                     ask the requests of error lines again, all or those of
+                     some codes; their old lines are taken out of the output
   --overwrite        replace an output file that has content
   -q, --quiet        no progress; errors are still told
   --json-progress    progress as JSON, a line a second on stderr, for programs

@@ -26,8 +26,10 @@ struct CommandLine {
   /// Those of --set in the order given, then those of --input, --output and --resume: pass them to
   /// load_config.
   std::vector<Override> overrides;
-  bool overwrite = false;         ///< an output file that has content may be replaced
-  bool resume_asked = false;      ///< a job that cannot be gone on with is refused
+  bool overwrite = false;     ///< an output file that has content may be replaced
+  bool resume_asked = false;  ///< a job that cannot be gone on with is refused
+  /// Error lines of earlier runs that are asked again: of these codes, all if there are none.
+  std::optional<std::vector<std::string>> retry_errors = {};
   bool quiet = false;             ///< no progress; errors still go to stderr
   bool json_progress = false;     ///< progress as JSON lines, for programs
   std::int64_t show_answers = 0;  ///< how many answers to print on stdout at the end

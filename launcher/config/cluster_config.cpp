@@ -196,9 +196,10 @@ class ConfigParser {
       require(config.job.input, "job.input", "the requests; or give --input FILE");
       require(config.job.output, "job.output", "where answers go; or give --output FILE");
     }
-    if (config.model.served_model_name.empty()) {
-      config.model.served_model_name = {model_folder_name(config.model.path)};
-    }
+    auto& names = config.model.served_model_name;
+    const bool any = std::erase(names, any_model_name) > 0;
+    if (names.empty()) names = {model_folder_name(config.model.path)};
+    if (any) names.emplace_back(any_model_name);
     return config;
   }
 

@@ -17,7 +17,8 @@ namespace troupe {
 struct Config {
   struct Model {
     std::string path;
-    std::vector<std::string> served_model_name;  ///< never empty: default the folder's name
+    /// Never empty: default the folder's name. any_model_name, if given, stands behind the others.
+    std::vector<std::string> served_model_name;
     std::string dtype;
     std::string load_format;
   };
@@ -62,6 +63,7 @@ struct Config {
     std::string output;  ///< empty only when loaded for Purpose::check
     std::string resume;
     double grace_seconds = 0;
+    bool ordered = false;
     std::optional<std::int64_t> max_failures = {};
     std::int64_t seed = 0;
   };
@@ -86,6 +88,9 @@ struct Config {
   Metrics metrics;
   Slo slo;
 };
+
+/// The served name under which a request may name any model.
+inline constexpr std::string_view any_model_name = "*";
 
 /// A value from the command line that goes before the file's.
 struct Override {

@@ -29,10 +29,12 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "model.served_model_name",
            .type = ValueType::text_list,
            .default_value = "",
-           .doc = "the names requests may use for it; default: the folder's name",
+           .doc = "the names requests may use for it, * for any; default: the folder's name",
            .reference = "The names that requests may use in `model`; another name is an error "
-                        "line. If the key is absent, the name of the folder. A request without "
-                        "`model` is answered under the first name."}),
+                        "line. If the key is absent, the name of the folder. A name may have an "
+                        "owner in front (`meta-llama/NAME`), the name that the checkpoint's "
+                        "`config.json` records as `_name_or_path` is taken too, and with `\"*\"` "
+                        "any name. A request without `model` is answered under the first name."}),
       row<&C::model, &C::Model::dtype>(
           {.key = "model.dtype",
            .type = text,
@@ -116,7 +118,7 @@ std::vector<KeySpec> job_rows() {
           {.key = "job.output",
            .type = text,
            .default_value = "",
-           .doc = "where the answers go, in the order they finish; also --output",
+           .doc = "where the answers go; also --output",
            .reference = "The file of the answers. Logs go to the folder of the same name with "
                         "`.job` behind it. Required for a run."}),
       row<&C::job, &C::Job::resume>(
@@ -138,6 +140,15 @@ std::vector<KeySpec> job_rows() {
                         "are given up: not written, and run again by the job that resumes.",
            .minimum = 0,
            .maximum = 86400}),
+      row<&C::job, &C::Job::ordered>(
+          {.key = "job.ordered",
+           .type = ValueType::boolean,
+           .default_value = "false",
+           .doc = "answers stand in the order of the requests, not in that of their finishing",
+           .reference = "Whether answers stand in the output in the order of their requests. "
+                        "`false`: in the order they finish. With `true` an answer waits in memory, "
+                        "with at most 64 MiB of others, for those before it; what waits when a job "
+                        "breaks off is computed again by the one that resumes."}),
       row<&C::job, &C::Job::max_failures>(
           {.key = "job.max_failures",
            .type = ValueType::integer,

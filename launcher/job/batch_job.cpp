@@ -11,13 +11,14 @@
 #include <unistd.h>
 
 #include "launcher/batch/input/byte_source.hpp"
-#include "launcher/batch/output/answer_format.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/exit_messages.hpp"
 #include "launcher/job/job_files.hpp"
+#include "launcher/job/job_output.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/pending_requests.hpp"
+#include "launcher/job/request_feed.hpp"
 #include "launcher/job/shown_answers.hpp"
 #include "launcher/job/stop_request.hpp"
 #include "launcher/metrics/metrics_endpoint.hpp"
@@ -33,11 +34,6 @@ using std::chrono::milliseconds;
 constexpr auto tick = milliseconds(50);
 /// A pipe that has nothing now is looked at again after this time.
 constexpr auto input_tick = milliseconds(2);
-/// Text of one hand-over to the engine, about.
-constexpr std::size_t submission_bytes = std::size_t{4} << 20;
-/// So long lines are read before signals, answers and progress have their turn.
-constexpr auto reading_turn = milliseconds(20);
-
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
  public:
@@ -57,11 +53,13 @@ class BatchJob {
   ExitCode run();
 
  private:
-  enum class Input { flows, silent, full, ended };
+  using Input = RequestFeed::State;
 
   ExitCode run_to_its_end();
   Result<void> open_files();
   ExitCode answer_the_rest();
+  Result<bool> needs_engine();
+  ExitCode write_refusals();
   std::optional<ExitCode> start_engine();
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
@@ -70,12 +68,13 @@ class BatchJob {
   Result<void> read_ahead();
   Result<void> check_failures() const;
   Result<void> take_report(const EngineReport& report);
-  Result<void> write(const std::string& line);
+  void count_lines();
   void update_progress();
   ExitCode stopped(std::string_view what, ExitCode code);
   ExitCode failed(const Error& error);
   ExitCode actor_down(std::vector<ActorDown> downs);
   void write_reports(ExitCode code);
+  void tell_errors();
   ExitCode finished();
   JobStanding standing() const;
 
@@ -91,13 +90,13 @@ class BatchJob {
   JobReporter reporter_;
   std::string failure_;
   std::optional<JobFiles> files_;
+  std::optional<JobOutput> output_;
   std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
   std::unique_ptr<EngineSession> session_;
 
   ShownAnswers shown_;
   PendingRequests pending_;
-  Input input_ = Input::flows;
-  std::optional<Error> broken_input_;
+  std::optional<RequestFeed> feed_;
   bool draining_ = false;
   bool first_token_seen_ = false;  // replicas report theirs each
   std::uint64_t dropped_ = 0;
@@ -129,9 +128,36 @@ Result<void> BatchJob::open_files() {
   state_.phase.clear();
   const Journal& journal = files_->journal;
   state_.total = files_->total;
-  state_.done = state_.before = journal.lines_before();
-  state_.errors = journal.errors_before();
-  reporter_.recorder().answered_before(journal.lines_before());
+  output_.emplace(files_->journal, config_.ordered);
+  feed_.emplace(files_->input, RequestFeed::Sinks{
+                                   .output = *output_,
+                                   .pending = pending_,
+                                   .spans = reporter_.recorder().spans(),
+                                   .submit = [this](std::vector<Request> requests) -> Result<void> {
+                                     return session_->engine().submit(std::move(requests));
+                                   },
+                                   .on_refused =
+                                       [this](const LineError& error) {
+                                         if (metrics_)
+                                           metrics_->metrics().count_line_error(error.code);
+                                       },
+                               });
+  state_.before = journal.lines_before();
+  count_lines();
+  if (journal.lines_before() + journal.retried() > 0) {
+    reporter_.go_on(files_->folder, journal.identity(), journal.lines_before(),
+                    journal.errors_before().count);
+  }
+  for (const std::string& warning : journal.warnings()) {
+    log::warning("{}", warning);
+    if (!line_.quiet) progress_.tell("launcher: warning: " + warning);
+  }
+  if (journal.retried() > 0) {
+    const std::string again =
+        fmt::format("error lines that are asked again: {}", journal.retried());
+    log::info("{}", again);
+    progress_.print(again);
+  }
   if (journal.lines_before() > 0) {
     const std::string before =
         fmt::format("{} of {} lines were answered before", state_.done, state_.total);
@@ -167,17 +193,44 @@ ExitCode BatchJob::run_to_its_end() {
   if (session_ && code != ExitCode::interrupted) reporter_.collect(*session_);
   // Shut down before the last word, so that whoever reads it finds no process of the job.
   if (session_) session_->shutdown();
-  if (session_) write_reports(code);
-  if (code == ExitCode::all_answered) code = finished();
+  // There is none where there never was anything to do.
+  if (session_ || output_->written() > 0) write_reports(code);
+  if (code == ExitCode::all_answered) return finished();
+  tell_errors();
   return code;
 }
 
 ExitCode BatchJob::answer_the_rest() {
   if (const auto few = check_failures(); !few.ok()) return failed(few.error());
+  const auto needed = needs_engine();
+  if (!needed.ok()) return failed(needed.error());
+  if (!*needed) return write_refusals();
   if (const auto ended = start_engine()) return *ended;
   // Not before the model is there: a start that fails leaves no empty output, and an old one alone.
   if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
   return serve();
+}
+
+Result<bool> BatchJob::needs_engine() {
+  state_.phase = "reading " + config_.input;
+  auto needed = files_->input.has_request([this] {
+    update_progress();
+    return signals_.count() == 0;
+  });
+  state_.phase.clear();
+  return needed;
+}
+
+/// No line is for the engine: the error lines are all there is to write.
+ExitCode BatchJob::write_refusals() {
+  if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
+  while (feed_->state() != Input::ended) {
+    if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
+    if (const auto few = check_failures(); !few.ok()) return failed(few.error());
+    update_progress();
+  }
+  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
+  return feed_->broken() ? failed(*feed_->broken()) : ExitCode::all_answered;
 }
 
 std::optional<ExitCode> BatchJob::start_engine() {
@@ -213,13 +266,14 @@ ExitCode BatchJob::serve() {
     if (!draining_) {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
-    if (pending_.empty() && (input_ == Input::ended || draining_)) break;
+    if (pending_.empty() && (feed_->state() == Input::ended || draining_)) break;
     auto wait = tick;
-    if (!draining_ && input_ == Input::silent) wait = input_tick;
-    if (!draining_ && input_ == Input::flows) wait = milliseconds(0);
+    if (!draining_ && feed_->state() == Input::silent) wait = input_tick;
+    if (!draining_ && feed_->state() == Input::flows) wait = milliseconds(0);
     reporter_.ask_if_due(*session_, Clock::now());
+    reporter_.save_if_due(files_->folder, files_->journal.identity(), Clock::now());
     state_.input_wait_seconds =
-        reporter_.note_input_wait(pending_.empty() && input_ == Input::silent);
+        reporter_.note_input_wait(pending_.empty() && feed_->state() == Input::silent);
     Mailbox::Content content = session_->take(wait);
     if (reporter_.take(std::move(content.telemetry))) {
       state_.rank_busy = reporter_.recorder().rank_busy();
@@ -236,8 +290,8 @@ ExitCode BatchJob::serve() {
     update_progress();
   }
   if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
-  if (broken_input_) return failed(*broken_input_);
-  if (draining_ && !(input_ == Input::ended && dropped_ == 0)) {
+  if (feed_->broken()) return failed(*feed_->broken());
+  if (draining_ && !(feed_->state() == Input::ended && dropped_ == 0)) {
     progress_.finish(state_);
     return stopped("the requests that ran are finished", ExitCode::drained);
   }
@@ -267,49 +321,13 @@ std::optional<ExitCode> BatchJob::handle_signals() {
 }
 
 Result<void> BatchJob::read_ahead() {
-  std::vector<Request> requests;
-  std::size_t bytes = 0;
-  const auto submit = [&]() -> Result<void> {
-    bytes = 0;
-    return requests.empty() ? Result<void>()
-                            : session_->engine().submit(std::exchange(requests, {}));
-  };
-  if (input_ != Input::ended) input_ = Input::flows;
-  SpanScope span(&reporter_.recorder().spans(), SpanKind::read);
-  bool any = false;
-  const auto until = Clock::now() + reading_turn;
-  while (input_ == Input::flows && Clock::now() < until) {
-    if (!pending_.has_room()) {
-      input_ = Input::full;
-      break;
-    }
-    auto next = files_->reader.next(milliseconds(0));
-    if (!next.ok()) {  // of a pipe there is no second chance: what was read is answered
-      broken_input_ = next.error();
-      progress_.print(next.error().message + "; finishing the requests that run");
-      input_ = Input::ended;
-      break;
-    }
-    BatchReader::Item& item = *next;
-    if (std::holds_alternative<BatchReader::End>(item)) {
-      input_ = Input::ended;
-    } else if (std::holds_alternative<BatchReader::NotYet>(item)) {
-      input_ = Input::silent;
-    } else if (const auto* error = std::get_if<LineError>(&item)) {
-      any = true;
-      ++state_.errors;
-      reporter_.recorder().line_refused();
-      if (metrics_) metrics_->metrics().count_line_error(error->code);
-      TROUPE_CHECK(write(format_error(*error, files_->journal.identity())));
-    } else if (auto* request = std::get_if<BatchRequest>(&item)) {
-      any = true;
-      bytes += pending_.add(*request);
-      requests.push_back(std::move(request->request));
-      if (bytes >= submission_bytes) TROUPE_CHECK(submit());
-    }
+  const bool broken_before = feed_->broken().has_value();
+  const auto read = feed_->read();
+  count_lines();
+  if (feed_->broken() && !broken_before) {
+    progress_.print(feed_->broken()->message + "; finishing the requests that run");
   }
-  if (!any) span.forget();
-  return submit();
+  return read;
 }
 
 Result<void> BatchJob::check_failures() const {
@@ -330,10 +348,10 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   for (const Completion& completion : report.completions) {
     const auto header = pending_.take(completion.id);
     if (!header) continue;
-    if (completion.failed()) ++state_.errors;
-    TROUPE_CHECK(write(format_answer(*header, completion, files_->journal.identity())));
+    TROUPE_CHECK(output_->write(*header, completion));
     shown_.add(*header, completion);
   }
+  count_lines();
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
   if (report.first_token && !std::exchange(first_token_seen_, true)) {
     log::info("first token {} ms after the start",
@@ -342,10 +360,9 @@ Result<void> BatchJob::take_report(const EngineReport& report) {
   return {};
 }
 
-Result<void> BatchJob::write(const std::string& line) {
-  TROUPE_CHECK(files_->journal.append(line));
-  ++state_.done;
-  return {};
+void BatchJob::count_lines() {
+  state_.done = output_->lines();
+  state_.errors = output_->errors().count;
 }
 
 void BatchJob::update_progress() {
@@ -384,19 +401,29 @@ void BatchJob::write_reports(ExitCode code) {
   if (const auto outside = reporter_.recorder().share_outside_model()) {
     log::info("time outside the model: {:.1f} %", 100 * *outside);
   }
-  const auto written = reporter_.write(code, failure_, files_->folder);
+  const auto written = reporter_.write(code, failure_, output_->errors(), files_->folder,
+                                       files_->journal.identity());
   if (!written.ok()) log::warning("{}", written.error().message);
+}
+
+void BatchJob::tell_errors() {
+  const std::string errors = describe(output_->errors());
+  if (errors.empty()) return;
+  log::info("{}", errors);
+  progress_.tell(errors);
 }
 
 ExitCode BatchJob::finished() {
   update_progress();
   progress_.finish(state_);
   const bool stdout_has_answers = config_.output == standard_stream;
+  tell_errors();
   shown_.print(stdout_has_answers ? stderr : stdout);
-  if (!line_.quiet && !stdout_has_answers) {
+  if (stdout_has_answers) {
+    progress_.print(fmt::format("logs and report: {}/", files_->folder));
+  } else if (!line_.quiet) {
     const std::string report = files_->folder + "/report.html";
     std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), files_->folder.c_str());
-    // There is none where there never was anything to do.
     std::error_code ignored;
     if (std::filesystem::exists(report, ignored)) std::printf("report:  %s\n", report.c_str());
   }

@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <utility>
 
+#include <unistd.h>
+
 #include "launcher/job/job_fingerprint.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -13,6 +16,22 @@ ResumeMode resume_mode(const Config& config, const CommandLine& line) {
   if (line.overwrite) return ResumeMode::overwrite;
   if (config.job.resume == "never") return ResumeMode::never;
   return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
+}
+
+/// The folder of the job with this output; a temporary one, which stays, for a pipe or device.
+Result<std::string> make_job_folder(const std::string& output) {
+  std::string folder = job_folder_of(output);
+  if (folder.empty()) {
+    TROUPE_TRY(TemporaryFolder temporary,
+               TemporaryFolder::create(fmt::format("troupe-job-{}", ::getpid())));
+    return temporary.keep().string();
+  }
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (!problem) return folder;
+  return fail(ErrorCode::io,
+              "cannot make the job's folder {}: {}; give an --output where you may write", folder,
+              problem.message());
 }
 
 /// Logs of an earlier run would be taken for this one's.
@@ -30,36 +49,30 @@ JournalOptions journal_options(const Config& config, const CommandLine& line) {
   return {.output = config.job.output,
           .input = config.job.input,
           .mode = resume_mode(config, line),
-          .must_be_resumable = line.resume_asked};
+          .retry_errors = line.retry_errors,
+          .must_be_resumable = line.resume_asked || line.retry_errors.has_value()};
 }
 
 Result<JobFiles> JobFiles::open(const JobPlan& plan, const CommandLine& line,
                                 KeepGoing keep_waiting) {
   const Config::Job& config = plan.config.job;
   TROUPE_TRY(const std::uint64_t total, count_lines(config.input, keep_waiting));
-  std::string folder = job_folder_of(config.output);
-  std::error_code problem;
-  std::filesystem::create_directories(folder, problem);
-  if (problem) {
-    return fail(ErrorCode::io,
-                "cannot make the job's folder {}: {}; give an --output where you may write", folder,
-                problem.message());
-  }
+  TROUPE_TRY(std::string folder, make_job_folder(config.output));
   TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan, keep_waiting));
   JournalOptions options = journal_options(plan.config, line);
+  options.folder = folder;
   options.keep_waiting = std::move(keep_waiting);
   TROUPE_TRY(Journal journal, Journal::open(std::move(options), std::move(fingerprint)));
   LineIds ids = journal.take_ids();
-  ids.reserve(total + 2 * journal.errors_before());
-  ParseContext context{plan.config.model.served_model_name,
-                       static_cast<std::uint64_t>(config.seed)};
+  ids.reserve(total + 2 * journal.errors_before().count);
+  ParseContext context{plan.model_names, static_cast<std::uint64_t>(config.seed)};
   TROUPE_TRY(BatchReader reader,
              BatchReader::open(config.input, std::move(context), std::move(ids)));
   TROUPE_CHECK(begin_log(folder, line.log_level));
   return JobFiles{.folder = std::move(folder),
                   .total = total,
                   .journal = std::move(journal),
-                  .reader = std::move(reader),
+                  .input = InputAhead(std::move(reader)),
                   .resumable = is_rereadable(config.input) && is_rereadable(config.output)};
 }
 

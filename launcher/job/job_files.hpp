@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/batch/input/batch_reader.hpp"
 #include "launcher/cli/command_line.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/job/exit_messages.hpp"
+#include "launcher/job/input_ahead.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/journal/journal.hpp"
 #include "runtime/base/keep_going.hpp"
@@ -22,7 +22,7 @@ struct JobFiles {
   std::string folder;       ///< of logs, lock and fingerprint; exists
   std::uint64_t total = 0;  ///< lines of the input; 0: not known
   Journal journal;
-  BatchReader reader;      ///< leaves out what the journal has
+  InputAhead input;        ///< leaves out what the journal has
   bool resumable = false;  ///< input and output can be read again
 
   /// Makes the folder, locks it, reads what is answered, and opens launcher.log in place of the

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <thread>
+
+#include <nlohmann/json.hpp>
 
 #include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_preprocessor.hpp"
@@ -18,6 +21,7 @@
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/text/json_file.hpp"
 
 namespace troupe {
 namespace {
@@ -88,6 +92,15 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
   return fail(ErrorCode::invalid_argument,
               "the parallel sizes make {} workers, which need a GPU each, and this machine has {}",
               mesh.world_size(), gpus);
+}
+
+/// What the checkpoint was called where it was saved: `_name_or_path` of its config.json.
+std::optional<std::string> recorded_name(const std::string& folder) {
+  const auto json = text::read_json_file(std::filesystem::path(folder) / "config.json");
+  if (!json.ok() || !json->is_object()) return std::nullopt;  // ModelConfig::load has told
+  const auto name = json->find("_name_or_path");
+  if (name == json->end() || !name->is_string() || *name == "") return std::nullopt;
+  return name->get<std::string>();
 }
 
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
@@ -294,6 +307,8 @@ Result<JobPlan> plan_job(Config config) {
   judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
   TROUPE_CHECK(RequestPreprocessor::load(config.model.path, plan.engine.max_model_len));
+  plan.model_names = config.model.served_model_name;
+  if (auto name = recorded_name(config.model.path)) plan.model_names.push_back(*std::move(name));
   plan.config = std::move(config);
   return plan;
 }

@@ -19,10 +19,12 @@ struct JobPlan {
   ModelConfig model;
   EngineSpec engine;
   Mesh mesh;
-  std::vector<RankFootprint> ranks;   ///< what each rank of the mesh will hold
-  std::int64_t kv_blocks = 0;         ///< of a replica; fewer if memory goes before it starts
-  int cores = 1;                      ///< logical ones of this machine
-  int devices = 1;                    ///< workers that the node takes
+  std::vector<RankFootprint> ranks;  ///< what each rank of the mesh will hold
+  std::int64_t kv_blocks = 0;        ///< of a replica; fewer if memory goes before it starts
+  int cores = 1;                     ///< logical ones of this machine
+  int devices = 1;                   ///< workers that the node takes
+  /// What requests may call the model: the configuration's names, and the one its files record.
+  std::vector<std::string> model_names;
   std::vector<std::string> warnings;  ///< what the person should know, a sentence each
 };
 

@@ -6,13 +6,18 @@
 #include <unistd.h>
 
 #include "launcher/cli/command_line.hpp"
+#include "launcher/report/job_figures.hpp"
 #include "launcher/report/write_reports.hpp"
+#include "runtime/base/log.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr auto ask_interval = std::chrono::seconds(1);
 constexpr auto collect_limit = std::chrono::seconds(1);
+constexpr auto save_interval = std::chrono::seconds(10);
+
+std::string figures_file(const std::string& folder) { return folder + "/figures.bin"; }
 
 std::int64_t now_us() { return monotonic_ns() / 1000; }
 
@@ -67,6 +72,21 @@ JobOutcome outcome_of(ExitCode code) {
 }
 
 JobReporter::JobReporter(const JobPlan& plan) : recorder_(facts_of(plan), now_us()) {}
+
+void JobReporter::go_on(const std::string& folder, const JobIdentity& job, std::uint64_t lines,
+                        std::uint64_t errors) {
+  auto figures = read_figures(figures_file(folder), version(), job);
+  recorder_.go_on(lines, errors, figures ? *std::move(figures) : JobFigures());
+}
+
+void JobReporter::save_if_due(const std::string& folder, const JobIdentity& job,
+                              Clock::time_point now) {
+  if (now < next_save_) return;
+  next_save_ = now + save_interval;
+  const auto saved =
+      write_figures(figures_file(folder), version(), job, recorder_.figures(now_us()));
+  if (!saved.ok()) log::warning("{}", saved.error().message);
+}
 
 void JobReporter::engine_ready() {
   ready_ = true;
@@ -125,8 +145,11 @@ void JobReporter::collect(EngineSession& session) {
   }
 }
 
-Result<void> JobReporter::write(ExitCode code, std::string reason, const std::string& folder) {
+Result<void> JobReporter::write(ExitCode code, std::string reason, ErrorTally errors,
+                                const std::string& folder, const JobIdentity& job) {
+  recorder_.set_errors(std::move(errors));
   recorder_.finish(outcome_of(code), std::move(reason), now_us());
+  TROUPE_CHECK(write_figures(figures_file(folder), version(), job, recorder_.figures(now_us())));
   return write_reports(recorder_, folder);
 }
 

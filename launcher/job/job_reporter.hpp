@@ -25,6 +25,14 @@ class JobReporter {
   JobRecorder& recorder() { return recorder_; }
   const JobRecorder& recorder() const { return recorder_; }
 
+  /// The job is gone on with: `lines` of its output, `errors` of them, are of earlier runs. What
+  /// those have measured is read from `folder`, where save_if_due() leaves it.
+  void go_on(const std::string& folder, const JobIdentity& job, std::uint64_t lines,
+             std::uint64_t errors);
+  /// Keeps what is measured so far in `folder` from time to time, for a run that goes on after this
+  /// one was killed.
+  void save_if_due(const std::string& folder, const JobIdentity& job, Clock::time_point now);
+
   /// From now on the engine takes requests and tells of itself.
   void engine_ready();
   /// Whether there is nothing to do before more input comes; returns for how long there was not.
@@ -40,14 +48,17 @@ class JobReporter {
   /// most for what the processes tell. Answers to requests that come meanwhile are dropped. Nothing
   /// before engine_ready().
   void collect(EngineSession& session);
-  /// Notes how it ended and writes report.json, report.html and trace.json into the folder. Errors:
-  /// those of write_reports.
-  Result<void> write(ExitCode code, std::string reason, const std::string& folder);
+  /// Notes how it ended, with the error lines of the output, and writes report.json, report.html,
+  /// trace.json and what a run that goes on wants to know into the folder. Errors: those of
+  /// write_reports and write_figures.
+  Result<void> write(ExitCode code, std::string reason, ErrorTally errors,
+                     const std::string& folder, const JobIdentity& job);
 
  private:
   JobRecorder recorder_;
   bool ready_ = false;
   Clock::time_point next_ask_{};
+  Clock::time_point next_save_{};
 };
 
 }  // namespace troupe

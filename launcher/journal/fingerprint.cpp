@@ -21,11 +21,35 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view absent = "nothing";
 
-std::string_view value_of(const Fingerprint& fingerprint, std::string_view name) {
-  for (const auto& part : fingerprint.parts) {
+std::string_view value_of(const std::vector<Fingerprint::Part>& parts, std::string_view name) {
+  for (const auto& part : parts) {
     if (part.name == name) return part.value;
   }
   return absent;
+}
+
+std::vector<Fingerprint::Part> read_parts(const ordered_json& json) {
+  std::vector<Fingerprint::Part> parts;
+  for (const auto& [name, value] : json.items()) parts.push_back({name, value.get<std::string>()});
+  return parts;
+}
+
+ordered_json parts_json(const std::vector<Fingerprint::Part>& parts) {
+  ordered_json json = ordered_json::object();
+  for (const auto& part : parts) json[part.name] = part.value;
+  return json;
+}
+
+/// Adds the next `bytes` of a file to a hash, as far as there are.
+void add_bytes(std::ifstream& file, std::uint64_t bytes, std::string& buffer, Hasher128& hasher) {
+  buffer.resize(bytes);
+  file.read(buffer.data(), static_cast<std::streamsize>(bytes));
+  hasher.add(std::string_view(buffer).substr(0, static_cast<std::size_t>(file.gcount())));
+}
+
+std::string mark(std::uint64_t size, const Hasher128& hasher) {
+  const auto [high, low] = hasher.hash();
+  return fmt::format("{} bytes, hash {:016x}{:016x}", size, high, low);
 }
 
 Result<void> check_format(const std::string& path, const nlohmann::ordered_json& json) {
@@ -54,13 +78,26 @@ Result<void> write_all(const std::string& path, std::string_view text) {
 std::vector<std::string> differences(const Fingerprint& before, const Fingerprint& now) {
   std::vector<std::string> sentences;
   const auto compare = [&](std::string_view name) {
-    const std::string_view was = value_of(before, name);
-    const std::string_view is = value_of(now, name);
+    const std::string_view was = value_of(before.parts, name);
+    const std::string_view is = value_of(now.parts, name);
     if (was != is) sentences.push_back(fmt::format("{} was {}, is {}", name, was, is));
   };
   for (const auto& part : now.parts) compare(part.name);
   for (const auto& part : before.parts) {
-    if (value_of(now, part.name) == absent) compare(part.name);
+    if (value_of(now.parts, part.name) == absent) compare(part.name);
+  }
+  return sentences;
+}
+
+std::vector<std::string> rewritten_weights(const Fingerprint& before, const Fingerprint& now) {
+  std::vector<std::string> sentences;
+  for (const auto& [file, time] : now.weight_times) {
+    const std::string_view was = value_of(before.weight_times, file);
+    if (was == time || was == absent) continue;
+    sentences.push_back(
+        fmt::format("{} was written at {}, but at {} when the job began; size and samples of its "
+                    "content are the same, so it is taken for the same weights",
+                    file, time, was));
   }
   return sentences;
 }
@@ -75,9 +112,8 @@ Result<Fingerprint> read_fingerprint(const std::string& path) {
   try {
     fingerprint.identity = {std::stoull(json.at("job_id").get<std::string>(), nullptr, 16),
                             json.at("created").get<std::int64_t>()};
-    for (const auto& [name, value] : json.at("answers_depend_on").items()) {
-      fingerprint.parts.push_back({name, value.get<std::string>()});
-    }
+    fingerprint.parts = read_parts(json.at("answers_depend_on"));
+    fingerprint.weight_times = read_parts(json.value("weight_times", ordered_json::object()));
     TROUPE_CHECK(check_format(path, json));
   } catch (const std::exception&) {
     return fail(ErrorCode::corrupt_data, "{} is no fingerprint of a job", path);
@@ -86,12 +122,11 @@ Result<Fingerprint> read_fingerprint(const std::string& path) {
 }
 
 Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint) {
-  ordered_json parts = ordered_json::object();
-  for (const auto& part : fingerprint.parts) parts[part.name] = part.value;
   const ordered_json json = {{"format", journal_format},
                              {"job_id", fmt::format("{:016x}", fingerprint.identity.id)},
                              {"created", fingerprint.identity.created},
-                             {"answers_depend_on", std::move(parts)}};
+                             {"answers_depend_on", parts_json(fingerprint.parts)},
+                             {"weight_times", parts_json(fingerprint.weight_times)}};
   const std::string fresh = path + ".new";
   // Paths may hold any bytes; a fingerprint is compared, not parsed for them.
   TROUPE_CHECK(
@@ -103,26 +138,40 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   return {};
 }
 
-Result<std::string> content_mark(const std::string& path, std::uint64_t max_bytes,
-                                 const KeepGoing& keep_going) {
+Result<std::string> content_mark(const std::string& path, const KeepGoing& keep_going) {
   std::ifstream file(path, std::ios::binary);
   std::error_code problem;
   const auto size = std::filesystem::file_size(path, problem);
   if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
-  std::string chunk(std::size_t{1} << 20, '\0');
+  std::string buffer;
   Hasher128 hasher;
-  for (std::uint64_t left = max_bytes; left > 0 && file;) {
+  while (file) {
     TROUPE_CHECK(check_goes_on(keep_going, path));
-    file.read(chunk.data(),
-              static_cast<std::streamsize>(std::min<std::uint64_t>(chunk.size(), left)));
-    const auto got = static_cast<std::size_t>(file.gcount());
-    if (got == 0) break;
-    left -= got;
-    hasher.add(std::string_view(chunk).substr(0, got));
+    add_bytes(file, std::uint64_t{1} << 20, buffer, hasher);
   }
   if (file.bad()) return fail(ErrorCode::io, "cannot read {}", path);
-  const auto [high, low] = hasher.hash();
-  return fmt::format("{} bytes, hash {:016x}{:016x}", size, high, low);
+  return mark(size, hasher);
+}
+
+Result<std::string> sampled_mark(const std::string& path) {
+  constexpr std::uint64_t whole_bytes = std::uint64_t{16} << 20;
+  constexpr std::uint64_t first_bytes = std::uint64_t{1} << 20;
+  constexpr std::uint64_t piece_bytes = 4096;
+  constexpr std::uint64_t pieces = 256;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code problem;
+  const auto size = std::filesystem::file_size(path, problem);
+  if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
+  if (size <= whole_bytes) return content_mark(path);
+  std::string buffer;
+  Hasher128 hasher;
+  add_bytes(file, first_bytes, buffer, hasher);
+  for (std::uint64_t i = 1; i <= pieces; ++i) {
+    file.seekg(static_cast<std::streamoff>((size - piece_bytes) / pieces * i));
+    add_bytes(file, piece_bytes, buffer, hasher);
+  }
+  if (!file) return fail(ErrorCode::io, "cannot read {}", path);
+  return mark(size, hasher);
 }
 
 }  // namespace troupe

@@ -1,20 +1,25 @@
 #include "launcher/journal/journal.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "launcher/batch/input/byte_source.hpp"
+#include "launcher/batch/output/error_kind.hpp"
 
 namespace troupe {
 namespace {
 
-std::string fingerprint_file(const std::string& output) {
-  return job_folder_of(output) + "/fingerprint.json";
+constexpr std::size_t max_differences = 8;
+
+std::string fingerprint_file(const JournalOptions& options) {
+  return (options.folder.empty() ? job_folder_of(options.output) : options.folder) +
+         "/fingerprint.json";
 }
 
-/// Of a file; 0 for what is none, or not there yet.
+/// The size of a file; 0 for what is none, or not there yet.
 std::uint64_t content_bytes(const std::string& output) {
   std::error_code problem;
   const auto size = is_rereadable(output) ? std::filesystem::file_size(output, problem) : 0;
@@ -26,9 +31,10 @@ Result<void> check_resumable(const JournalOptions& options) {
     if (is_rereadable(*path)) continue;
     const bool input = path == &options.input;
     return fail(ErrorCode::unsupported,
-                "--resume: the {} {} is no file that can be read again, so this job cannot be gone "
-                "on with. Leave --resume away, or give files",
-                input ? "input" : "output", *path == standard_stream ? "- (a pipe)" : *path);
+                "{0}: the {1} {2} is no file that can be read again, so this job cannot be gone on "
+                "with. Leave {0} away, or give files",
+                options.retry_errors ? "--retry-errors" : "--resume", input ? "input" : "output",
+                *path == standard_stream ? "- (a pipe)" : *path);
   }
   return {};
 }
@@ -43,7 +49,10 @@ Error refuse_content(const std::string& output, std::string_view why) {
 }  // namespace
 
 std::string job_folder_of(const std::string& output) {
-  return (output == standard_stream ? std::string("stdout") : output) + ".job";
+  std::error_code problem;
+  const bool fifo =
+      std::filesystem::symlink_status(output, problem).type() == std::filesystem::file_type::fifo;
+  return is_rereadable(output) || fifo ? output + ".job" : std::string();
 }
 
 Result<void> check_journal(const JournalOptions& options) {
@@ -57,16 +66,17 @@ Result<void> check_journal(const JournalOptions& options) {
     return refuse_content(options.output, ", and an input that is no file cannot be gone on with");
   }
   std::error_code unreadable;  // Journal::open tells
-  if (!std::filesystem::exists(fingerprint_file(options.output), unreadable) && !unreadable) {
+  if (!std::filesystem::exists(fingerprint_file(options), unreadable) && !unreadable) {
     return refuse_content(options.output, fmt::format(", but no {} says which job it is of",
-                                                      fingerprint_file(options.output)));
+                                                      fingerprint_file(options)));
   }
   return {};
 }
 
 Result<Journal> Journal::open(JournalOptions options, Fingerprint now) {
-  TROUPE_TRY(JobLock lock, JobLock::take(job_folder_of(options.output) + "/lock",
-                                         fmt::format("the output {}", options.output)));
+  if (options.folder.empty()) options.folder = job_folder_of(options.output);
+  TROUPE_TRY(JobLock lock,
+             JobLock::take(options.folder + "/lock", fmt::format("the output {}", options.output)));
   TROUPE_CHECK(check_journal(options));  // under the lock: another job may have just ended
   Journal journal(std::move(options), std::move(now), std::move(lock));
   if (journal.options_.mode == ResumeMode::overwrite) return journal;
@@ -81,7 +91,7 @@ Journal::Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock)
 Result<void> Journal::read_past() {
   const std::string& output = options_.output;
   const bool force = options_.mode == ResumeMode::force;
-  auto before = read_fingerprint(fingerprint_file(output));
+  auto before = read_fingerprint(fingerprint_file(options_));
   if (!before.ok() && before.error().code == ErrorCode::unsupported) {
     return fail(ErrorCode::unsupported, "{}. To begin anew: --overwrite, or another --output",
                 before.error().message);
@@ -93,27 +103,50 @@ Result<void> Journal::read_past() {
   }
   same_job_ = before.ok() && before->parts == fingerprint_.parts;
   if (before.ok()) {
-    const auto changes = differences(*before, fingerprint_);
+    auto changes = differences(*before, fingerprint_);
     if (!changes.empty() && !force) {
+      if (changes.size() > max_differences) {
+        const std::size_t more = changes.size() - max_differences;
+        changes.resize(max_differences);
+        changes.push_back(fmt::format("and {} more", more));
+      }
       return fail(ErrorCode::invalid_argument,
                   "the output {} has answers of another job:\n  {}\nTo go on with it nevertheless: "
                   "--resume=force; to begin anew: --overwrite, or another --output",
                   output, fmt::join(changes, "\n  "));
     }
     fingerprint_.identity = before->identity;
+    warnings_ = rewritten_weights(*before, fingerprint_);
   }
-  TROUPE_TRY(past_, read_past_answers(output, options_.keep_waiting));
+  TROUPE_TRY(past_, read_past_answers(output, asked_again(), options_.keep_waiting));
+  return {};
+}
+
+AskedAgain Journal::asked_again() const {
+  return [codes = options_.retry_errors](const AnswerKey& key) {
+    return is_transient(key.code) ||
+           (codes && (codes->empty() || std::ranges::count(*codes, key.code) > 0));
+  };
+}
+
+Result<void> Journal::drop_retried() {
+  if (past_.retried == 0) return {};
+  if (content_bytes(options_.output) != size_before_) return {};  // BatchWriter::open tells
+  TROUPE_TRY(past_.whole_bytes, drop_error_lines(options_.output, past_.whole_bytes, asked_again(),
+                                                 options_.keep_waiting));
+  size_before_ = past_.whole_bytes;
   return {};
 }
 
 Result<void> Journal::begin() {
+  TROUPE_CHECK(drop_retried());
   TROUPE_TRY(writer_, BatchWriter::open(options_.output, {.input_path = options_.input,
                                                           .keep_bytes = past_.whole_bytes,
                                                           .size_before = size_before_,
                                                           .keep_waiting = options_.keep_waiting}));
   if (!is_rereadable(options_.output)) return {};
   // After the output is emptied: with the old answers it would vouch for them.
-  return write_fingerprint(fingerprint_file(options_.output), fingerprint_);
+  return write_fingerprint(fingerprint_file(options_), fingerprint_);
 }
 
 }  // namespace troupe

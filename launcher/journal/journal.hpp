@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/batch/output/batch_writer.hpp"
 #include "launcher/journal/fingerprint.hpp"
@@ -23,16 +24,23 @@ enum class ResumeMode {
   overwrite,  ///< replaced
 };
 
+/// Which error lines of earlier runs are asked again: those of the codes, all if there are none.
+/// Those that say that the engine had no room (is_transient) are asked again in any case.
+using RetriedCodes = std::vector<std::string>;
+
 struct JournalOptions {
   std::string output;  ///< a file, a FIFO, or "-" for standard output
   std::string input;
+  std::string folder = {};  ///< of lock and fingerprint; empty: job_folder_of(output)
   ResumeMode mode = ResumeMode::automatic;
+  std::optional<RetriedCodes> retry_errors = {};  ///< absent: error lines count as answered
   bool must_be_resumable = false;    ///< refused if output or input cannot be read again
   KeepGoing keep_waiting = nullptr;  ///< as OutputOptions; asked while the output is read, too
 };
 
 /// The folder of a job's logs, lock and fingerprint: beside its output, with ".job" behind its
-/// name; "stdout.job" for standard output.
+/// name. Empty for standard output and devices: such a job has nothing to go on with and gets a
+/// temporary one.
 std::string job_folder_of(const std::string& output);
 
 /// Whether a Journal would refuse `options` for what can be seen without the model; changes
@@ -56,15 +64,19 @@ class Journal {
   const JobIdentity& identity() const { return fingerprint_.identity; }
   /// Lines of the output from earlier runs, and the errors among them.
   std::uint64_t lines_before() const { return past_.lines; }
-  std::uint64_t errors_before() const { return past_.errors; }
+  const ErrorTally& errors_before() const { return past_.errors; }
+  /// Error lines of earlier runs that are asked again; they count in none of the above.
+  std::uint64_t retried() const { return past_.retried; }
+  /// What the person should know of the job that is gone on with, a sentence each.
+  const std::vector<std::string>& warnings() const { return warnings_; }
   /// The fingerprint is the one that the earlier lines were made with.
   bool same_job() const { return same_job_; }
   /// Gives the ids of what is answered away, for the reader of the input.
   LineIds take_ids() { return std::move(past_.ids); }
 
-  /// Makes the output ready: cut to its whole lines, or emptied, and the fingerprint beside it.
-  /// Call it once, before the first append. Errors: as BatchWriter::open, also already_exists for
-  /// an output that is not the one that was read; io.
+  /// Makes the output ready: cut to its whole lines, rid of the error lines that are asked again,
+  /// or emptied, and the fingerprint beside it. Call it once, before the first append. Errors: as
+  /// BatchWriter::open, also already_exists for an output that is not the one that was read; io.
   Result<void> begin();
   bool has_begun() const { return writer_.has_value(); }
 
@@ -79,12 +91,15 @@ class Journal {
  private:
   Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock);
   Result<void> read_past();
+  AskedAgain asked_again() const;
+  Result<void> drop_retried();
 
   JournalOptions options_;
   Fingerprint fingerprint_;
   JobLock lock_;
   std::optional<std::uint64_t> size_before_;  ///< of the output when it was read
   PastAnswers past_;
+  std::vector<std::string> warnings_;
   bool same_job_ = true;
   std::optional<BatchWriter> writer_;
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -10,6 +11,7 @@
 
 #include "launcher/batch/input/line_reader.hpp"
 #include "launcher/batch/output/answer_format.hpp"
+#include "launcher/batch/output/batch_writer.hpp"
 #include "launcher/compression/compression.hpp"
 
 namespace troupe {
@@ -63,7 +65,31 @@ std::optional<std::string> take_string(std::string_view& text) {
   return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
 }
 
-void add(PastAnswers& past, const AnswerKey& key) {
+/// Takes what an error line says behind its custom_id. Quotes inside of strings are escaped, so the
+/// last member cannot be mistaken.
+bool take_error(std::string_view text, AnswerKey& key) {
+  if (!skip(text, ",\"line\":")) return false;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), key.line);
+  if (problem != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  constexpr std::string_view last_member = ",\"error\":{\"code\":";
+  const std::size_t place = text.rfind(last_member);
+  if (!text.starts_with(",\"response\":{") || place == text.npos) return false;
+  text.remove_prefix(place + last_member.size());
+  auto code = take_string(text);
+  if (!code || !skip(text, ",\"message\":")) return false;
+  auto message = take_string(text);
+  if (!message || text != "}}") return false;
+  key.code = *std::move(code);
+  key.message = *std::move(message);
+  return true;
+}
+
+void add(PastAnswers& past, const AnswerKey& key, const AskedAgain& asked_again) {
+  if (key.is_error && asked_again && asked_again(key)) {
+    ++past.retried;
+    return;
+  }
   const std::size_t before = past.ids.size();
   if (key.is_error) {
     past.ids.add_error(key.line, key.custom_id);
@@ -72,7 +98,7 @@ void add(PastAnswers& past, const AnswerKey& key) {
   }
   if (past.ids.size() == before) return;
   ++past.lines;
-  if (key.is_error) ++past.errors;
+  if (key.is_error) past.errors.add(key.line, key.code, key.message);
 }
 
 }  // namespace
@@ -90,15 +116,12 @@ std::optional<AnswerKey> read_answer_key(std::string_view line) {
   if (skip(line, ",\"response\":{")) {
     return key.custom_id ? std::optional(std::move(key)) : std::nullopt;
   }
-  if (!skip(line, ",\"line\":")) return std::nullopt;
-  const auto [end, problem] = std::from_chars(line.data(), line.data() + line.size(), key.line);
-  line.remove_prefix(static_cast<std::size_t>(end - line.data()));
-  if (problem != std::errc() || !skip(line, ",\"response\":null,\"error\":{")) return std::nullopt;
   key.is_error = true;
-  return key;
+  return take_error(line, key) ? std::optional(std::move(key)) : std::nullopt;
 }
 
-Result<PastAnswers> read_past_answers(const std::string& path, const KeepGoing& keep_going) {
+Result<PastAnswers> read_past_answers(const std::string& path, const AskedAgain& asked_again,
+                                      const KeepGoing& keep_going) {
   PastAnswers past;
   const Compression packing = compression_of_name(path);
   const bool packed = packing != Compression::none;
@@ -119,7 +142,7 @@ Result<PastAnswers> read_past_answers(const std::string& path, const KeepGoing& 
     TROUPE_TRY(const auto line, reader.next());
     if (!line) break;
     if (newest) {
-      add(past, *newest);
+      add(past, *newest, asked_again);
       good_end = newest_end;
     } else if (newest_line > 0) {
       return refuse_line(path, newest_line, packed ? 0 : good_end);
@@ -133,13 +156,43 @@ Result<PastAnswers> read_past_answers(const std::string& path, const KeepGoing& 
     newest_end = line->end;
   }
   if (newest && nlohmann::json::accept(newest_text)) {
-    add(past, *newest);
+    add(past, *newest, asked_again);
     good_end = newest_end;
   } else if (packed && newest_line > 0) {
     return refuse_line(path, newest_line, 0);  // a member holds whole lines
   }
   if (!packed) past.whole_bytes = good_end;
   return past;
+}
+
+Result<std::uint64_t> drop_error_lines(const std::string& path, std::uint64_t whole_bytes,
+                                       const AskedAgain& asked_again, const KeepGoing& keep_going) {
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  const fs::path target = fs::canonical(path, problem);  // a link stays one
+  if (problem) return fail(ErrorCode::io, "cannot read the output {}: {}", path, problem.message());
+  // Packed alike: the extension decides.
+  const std::string kept = target.string() + ".kept" + target.extension().string();
+  TROUPE_TRY(LineReader reader, LineReader::open(path, "output", max_answer_line_bytes, whole_bytes));
+  TROUPE_TRY(BatchWriter writer, BatchWriter::open(kept, {.input_path = path}));
+  for (;;) {
+    TROUPE_TRY(const auto line, reader.next());
+    if (!line) break;
+    if (line->number % LineReader::lines_between_asks == 1) {
+      TROUPE_CHECK(check_goes_on(keep_going, path));
+    }
+    const auto key = read_answer_key(line->text);
+    if (key && key->is_error && asked_again(*key)) continue;
+    TROUPE_CHECK(writer.append(line->text));
+  }
+  TROUPE_CHECK(writer.finish());
+  const auto size = fs::file_size(kept, problem);
+  if (!problem) fs::permissions(kept, fs::status(target).permissions(), problem);
+  if (!problem) fs::rename(kept, target, problem);
+  if (problem)
+    return fail(ErrorCode::io, "cannot write the output {}: {}", path, problem.message());
+  sync_folder(target.parent_path().string());
+  return size;
 }
 
 }  // namespace troupe

@@ -15,9 +15,16 @@ double computing_seconds(const SpanTotals& totals) {
 
 }  // namespace
 
+void JobRecorder::go_on(std::uint64_t lines, std::uint64_t errors, JobFigures figures) {
+  lines_before_ = lines;
+  answers_before_ = lines - errors;
+  figures_ = std::move(figures);
+}
+
 void JobRecorder::engine_ready(std::int64_t now_us) {
   ready_us_ = now_us;
-  steps_.begin_at(now_us);
+  const auto before = static_cast<std::int64_t>(figures_.serving_seconds * us_per_second);
+  figures_.steps.begin_at(now_us - before);
 }
 
 void JobRecorder::wait_for_input(bool waits, std::int64_t now_us) {
@@ -28,7 +35,7 @@ void JobRecorder::wait_for_input(bool waits, std::int64_t now_us) {
 
 void JobRecorder::take(const EngineReport& report) {
   for (const StepRecord& step : report.steps) {
-    steps_.add(static_cast<std::size_t>(report.domain), step);
+    figures_.steps.add(static_cast<std::size_t>(report.domain), step);
   }
   for (const Completion& completion : report.completions) take(completion);
   dropped_ += report.dropped.size();
@@ -36,17 +43,16 @@ void JobRecorder::take(const EngineReport& report) {
 }
 
 void JobRecorder::take(const Completion& completion) {
-  if (completion.failed()) {
-    ++failed_requests_;
-    return;
-  }
+  if (completion.failed()) return;
   ++answers_;
-  prompt_tokens_ += completion.prompt_ids.size();
-  for (const Choice& choice : completion.choices) answer_tokens_ += choice.token_ids.size();
+  figures_.prompt_tokens += completion.prompt_ids.size();
+  for (const Choice& choice : completion.choices) {
+    figures_.answer_tokens += choice.token_ids.size();
+  }
   if (completion.last_token_us == 0) return;
-  ttft_us_.add(completion.first_token_us);
-  e2e_us_.add(completion.last_token_us);
-  if (keeps_objectives(completion)) ++good_answers_;
+  figures_.ttft_us.add(completion.first_token_us);
+  figures_.e2e_us.add(completion.last_token_us);
+  if (keeps_objectives(completion)) ++figures_.good_answers;
 }
 
 bool JobRecorder::keeps_objectives(const Completion& completion) const {
@@ -108,27 +114,38 @@ std::vector<double> JobRecorder::rank_busy() const {
 }
 
 std::optional<double> JobRecorder::share_outside_model() const {
-  if (stats_.active_us == 0 || stats_.steps == 0) return std::nullopt;
+  return troupe::share_outside_model(stats_);
+}
+
+std::optional<double> share_outside_model(const EngineStats& stats) {
+  if (stats.active_us == 0 || stats.steps == 0) return std::nullopt;
   const double share =
-      1 - static_cast<double>(stats_.model_us) / static_cast<double>(stats_.active_us);
+      1 - static_cast<double>(stats.model_us) / static_cast<double>(stats.active_us);
   return std::clamp(share, 0.0, 1.0);
-}
-
-double JobRecorder::seconds() const {
-  return static_cast<double>(finished_us_ - began_us_) / us_per_second;
-}
-
-double JobRecorder::serving_seconds() const {
-  return ready_us_ ? static_cast<double>(finished_us_ - *ready_us_) / us_per_second : 0;
 }
 
 double JobRecorder::input_wait_seconds() const {
   return static_cast<double>(waited_us_) / us_per_second;
 }
 
-DistributionSketch JobRecorder::inter_token_us() const {
-  DistributionSketch all;
-  for (const auto& [name, process] : processes_) all.add(process.latest.inter_token_us);
+JobFigures JobRecorder::figures(std::int64_t now_us) const {
+  JobFigures all = figures_;
+  const std::int64_t end_us = finished_us_.value_or(now_us);
+  const double seconds = static_cast<double>(end_us - began_us_) / us_per_second;
+  all.runs.push_back({.began_unix_s = facts_.began_unix_s,
+                      .seconds = seconds,
+                      .answers = answers_,
+                      .outcome = outcome_});
+  all.seconds += seconds;
+  if (ready_us_) all.serving_seconds += static_cast<double>(end_us - *ready_us_) / us_per_second;
+  all.input_wait_seconds += input_wait_seconds();
+  EngineStats own = stats_;
+  own.running = own.waiting = 0;
+  own.kv_use = 0;
+  all.stats.add(own);
+  for (const auto& [name, process] : processes_) {
+    all.inter_token_us.add(process.latest.inter_token_us);
+  }
   return all;
 }
 
@@ -140,7 +157,7 @@ std::vector<ProcessTelemetry> JobRecorder::processes() const {
   own.process = "launcher";
   own.role = ProcessRole::driver;
   own.since_ns = began_us_ * 1000;
-  own.now_ns = finished_us_ * 1000;
+  own.now_ns = finished_us_.value_or(began_us_) * 1000;
   own.totals = spans_.totals();
   own.kept = spans_.spans();
   processes.push_back(std::move(own));

@@ -22,15 +22,19 @@ std::string utc(std::int64_t unix_s) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_s)));
 }
 
-ordered_json job_json(const JobRecorder& job) {
+double working_seconds(const JobFigures& figures) {
+  return figures.serving_seconds - figures.input_wait_seconds;
+}
+
+ordered_json job_json(const JobRecorder& job, const JobFigures& figures) {
   const JobFacts& facts = job.facts();
   return {{"name", facts.name},
           {"outcome", to_string(job.outcome())},
           {"reason", job.reason().empty() ? ordered_json() : ordered_json(job.reason())},
-          {"began", utc(facts.began_unix_s)},
-          {"seconds", rounded(job.seconds())},
-          {"serving_seconds", rounded(job.serving_seconds())},
-          {"input_wait_seconds", rounded(job.input_wait_seconds())},
+          {"began", utc(figures.runs.front().began_unix_s)},
+          {"seconds", rounded(figures.seconds)},
+          {"serving_seconds", rounded(figures.serving_seconds)},
+          {"input_wait_seconds", rounded(figures.input_wait_seconds)},
           {"input", facts.input},
           {"output", facts.output},
           {"model", facts.model_path},
@@ -43,16 +47,37 @@ ordered_json job_json(const JobRecorder& job) {
 
 ordered_json requests_json(const JobRecorder& job) {
   return {{"answered", job.answers()},
-          {"errors", job.errors()},
+          {"errors", job.errors().count},
           {"not_begun", job.dropped()},
           {"answered_before", job.lines_before()}};
 }
 
-ordered_json tokens_json(const JobRecorder& job) {
-  const EngineStats& stats = job.stats();
-  const double seconds = job.working_seconds();
-  return {{"prompt", job.prompt_tokens()},
-          {"output", job.answer_tokens()},
+ordered_json errors_json(const ErrorTally& errors) {
+  ordered_json first;
+  if (errors.first) {
+    first = {{"line", errors.first->line},
+             {"code", errors.first->code},
+             {"message", errors.first->message}};
+  }
+  return {{"count", errors.count}, {"by_code", errors.by_code}, {"first", std::move(first)}};
+}
+
+ordered_json runs_json(const JobFigures& figures) {
+  ordered_json runs = ordered_json::array();
+  for (const JobFigures::Run& run : figures.runs) {
+    runs.push_back({{"began", utc(run.began_unix_s)},
+                    {"seconds", rounded(run.seconds)},
+                    {"outcome", to_string(run.outcome)},
+                    {"answered", run.answers}});
+  }
+  return runs;
+}
+
+ordered_json tokens_json(const JobFigures& figures) {
+  const EngineStats& stats = figures.stats;
+  const double seconds = working_seconds(figures);
+  return {{"prompt", figures.prompt_tokens},
+          {"output", figures.answer_tokens},
           {"computed_prompt", stats.scheduler.prompt_tokens},
           {"recomputed_prompt", stats.scheduler.recomputed_tokens},
           {"prefix_hits", stats.scheduler.prefix_tokens},
@@ -64,9 +89,9 @@ ordered_json tokens_json(const JobRecorder& job) {
           {"accepted_drafts", stats.scheduler.accepted_drafts}};
 }
 
-ordered_json steps_json(const JobRecorder& job) {
-  const EngineStats& stats = job.stats();
-  const auto outside = job.share_outside_model();
+ordered_json steps_json(const JobFigures& figures) {
+  const EngineStats& stats = figures.stats;
+  const auto outside = share_outside_model(stats);
   const auto count = static_cast<double>(stats.steps);
   return {{"count", stats.steps},
           {"mean_ms", ratio(static_cast<double>(stats.step_us) / 1000, count)},
@@ -77,32 +102,31 @@ ordered_json steps_json(const JobRecorder& job) {
           {"preemptions", stats.scheduler.preemptions},
           {"max_preemptions_of_one", stats.scheduler.max_preemptions},
           {"swaps", stats.scheduler.swaps},
-          {"peak_kv_use", rounded(job.steps().peak_kv_use())}};
+          {"peak_kv_use", rounded(figures.steps.peak_kv_use())}};
 }
 
-ordered_json latency_json(const JobRecorder& job) {
-  return {{"ttft", distribution_json(job.ttft_us())},
-          {"itl", distribution_json(job.inter_token_us())},
-          {"e2e", distribution_json(job.e2e_us())}};
+ordered_json latency_json(const JobFigures& figures) {
+  return {{"ttft", distribution_json(figures.ttft_us)},
+          {"itl", distribution_json(figures.inter_token_us)},
+          {"e2e", distribution_json(figures.e2e_us)}};
 }
 
-ordered_json goodput_json(const JobRecorder& job) {
-  const ServiceObjectives& objectives = job.facts().objectives;
+ordered_json goodput_json(const ServiceObjectives& objectives, const JobFigures& figures) {
   if (!objectives.any()) return nullptr;
   const auto limit = [](const std::optional<double>& ms) {
     return ms ? ordered_json(*ms) : ordered_json();
   };
-  const auto good = static_cast<double>(job.good_answers());
+  const auto good = static_cast<double>(figures.good_answers);
   return {{"ttft_ms", limit(objectives.ttft_ms)},
           {"itl_ms", limit(objectives.itl_ms)},
           {"e2e_ms", limit(objectives.e2e_ms)},
-          {"good_answers", job.good_answers()},
-          {"share", ratio(good, static_cast<double>(job.e2e_us().count()))},
-          {"answers_per_second", ratio(good, job.working_seconds())}};
+          {"good_answers", figures.good_answers},
+          {"share", ratio(good, static_cast<double>(figures.e2e_us.count()))},
+          {"answers_per_second", ratio(good, working_seconds(figures))}};
 }
 
-ordered_json over_time_json(const JobRecorder& job) {
-  const auto points = job.steps().points(max_points);
+ordered_json over_time_json(const StepSeries& steps) {
+  const auto points = steps.points(max_points);
   ordered_json columns;
   columns["interval_seconds"] = points.empty() ? 0 : rounded(points.front().width);
   for (const auto* name :
@@ -210,14 +234,17 @@ std::string_view to_string(JobOutcome outcome) {
 
 ordered_json report_json(const JobRecorder& job) {
   const auto processes = job.processes();
+  const JobFigures figures = job.figures(job.began_us());
   return {{"format", report_format},
-          {"job", job_json(job)},
+          {"job", job_json(job, figures)},
+          {"runs", runs_json(figures)},
           {"requests", requests_json(job)},
-          {"tokens", tokens_json(job)},
-          {"steps", steps_json(job)},
-          {"latency_ms", latency_json(job)},
-          {"goodput", goodput_json(job)},
-          {"over_time", over_time_json(job)},
+          {"errors", errors_json(job.errors())},
+          {"tokens", tokens_json(figures)},
+          {"steps", steps_json(figures)},
+          {"latency_ms", latency_json(figures)},
+          {"goodput", goodput_json(job.facts().objectives, figures)},
+          {"over_time", over_time_json(figures.steps)},
           {"ranks", ranks_json(processes)},
           {"experts", experts_json(job, processes)},
           {"processes", process_times_json(processes)}};

@@ -9,9 +9,10 @@
 namespace troupe {
 
 /// The number in the report's "format"; raised when a field changes its meaning.
-inline constexpr int report_format = 1;
+inline constexpr int report_format = 2;
 
-/// What report.json holds; docs/operations.md lists the fields. What is not known is null.
+/// What report.json holds of a finished job; docs/operations.md lists the fields. What is not known
+/// is null.
 nlohmann::ordered_json report_json(const JobRecorder& job);
 
 /// As text; bytes that are no UTF-8 are replaced.

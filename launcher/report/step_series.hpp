@@ -17,7 +17,8 @@ class StepSeries {
   static constexpr std::size_t max_buckets = 2000;
   static constexpr std::int64_t first_width_us = 10'000;
 
-  /// Time 0 of the points, on the records' clock; what was earlier counts as at 0.
+  /// Time 0 of the points, on the records' clock; what was earlier counts as at 0. A series that is
+  /// gone on with gets one that lies so long before its next record as it has lasted.
   void begin_at(std::int64_t begin_us) { begin_us_ = begin_us; }
 
   /// A record of step domain `domain`; of one domain, in order.
@@ -43,6 +44,11 @@ class StepSeries {
   /// The largest kv_use of a step of any domain.
   double peak_kv_use() const { return peak_kv_use_; }
 
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(begin_us_, width_us_, domains_, peak_kv_use_);
+  }
+
  private:
   struct Bucket {
     std::uint64_t steps = 0;
@@ -56,10 +62,21 @@ class StepSeries {
     double max_kv_use = 0;
 
     void add(const Bucket& other);
+
+    template <class Archive>
+    void fields(Archive& archive) {
+      archive(steps, prompt_tokens, prefix_tokens, output_tokens, weight, running, waiting, kv_use,
+              max_kv_use);
+    }
   };
   struct Domain {
     std::vector<Bucket> buckets;
     std::int64_t answered_us = 0;  ///< when the last step was over, from 0 on
+
+    template <class Archive>
+    void fields(Archive& archive) {
+      archive(buckets, answered_us);
+    }
   };
   void halve();
 

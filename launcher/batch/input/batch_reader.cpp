@@ -37,7 +37,7 @@ BatchReader::Item BatchReader::judge(const LineReader::Line& line) {
   }
   if (met == LineIds::Met::duplicate) {
     return LineError{line.number, std::string(line_error::duplicate_custom_id),
-                     "an earlier line has the same custom_id", custom_id};
+                     "an earlier line has the same custom_id", custom_id, "custom_id"};
   }
   if (error != nullptr) return std::move(*error);
   return std::move(*request);

@@ -22,6 +22,12 @@ Refused invalid(fmt::format_string<Args...> format, Args&&... args) {
   return Refusal{line_error::invalid_value, fmt::format(format, std::forward<Args>(args)...)};
 }
 
+/// The same refusal, about the field `param` if it names none yet.
+inline Refused about(std::string_view param, Refused refused) {
+  if (refused && refused->param.empty()) refused->param = param;
+  return refused;
+}
+
 /// What the fields of a body say before they are looked at together.
 struct Body {
   BatchRequest& out;

@@ -10,6 +10,7 @@
 
 #include "launcher/batch/input/body_reader.hpp"
 #include "launcher/batch/input/json_input.hpp"
+#include "launcher/config/cluster_config.hpp"
 #include "launcher/config/nearest.hpp"
 
 namespace troupe {
@@ -54,6 +55,15 @@ Refused read_prompt_logprobs(std::string_view name, const json& value, Body& bod
 
 Refused read_return_token_ids(std::string_view name, const json& value, Body& body) {
   return read_boolean(name, value, body.out.header.return_token_ids);
+}
+
+Refused read_truncate(std::string_view name, const json& value, Body& body) {
+  constexpr std::int64_t what_fits = -1;
+  std::int64_t tokens = 0;
+  if (auto refused = read_integer(name, value, what_fits, max_token_limit, tokens)) return refused;
+  if (tokens == 0) return invalid("{}: expected -1 or 1 and more, found 0", name);
+  body.out.request.truncate_prompt_tokens = static_cast<std::int32_t>(tokens);
+  return std::nullopt;
 }
 
 Refused read_echo(std::string_view name, const json& value, Body& body) {
@@ -126,6 +136,7 @@ constexpr auto fields = std::to_array<Field>({
     {"deadline_ms", both, read_deadline_ms},
     {"prompt_logprobs", both, read_prompt_logprobs},
     {"return_token_ids", both, read_return_token_ids},
+    {"truncate_prompt_tokens", both, read_truncate},
     {"echo", completions, read_echo},
     {"logprobs", chat, read_chat_logprobs},
     {"top_logprobs", chat, read_top_logprobs},
@@ -177,7 +188,6 @@ constexpr auto later_fields = std::to_array<LaterField>({
     {"add_special_tokens", chat, "false"},
     {"add_special_tokens", completions, "true"},
     {"spaces_between_special_tokens", both, "true"},
-    {"truncate_prompt_tokens", both, ""},
 });
 
 bool is_neutral(const LaterField& field, const json& value) {
@@ -217,15 +227,15 @@ Refused unknown_field(const std::string& name, unsigned endpoint) {
 Refused read_field(const std::string& name, const json& value, unsigned endpoint, Body& body) {
   for (const Field& field : fields) {
     if (field.name != name || (field.endpoints & endpoint) == 0) continue;
-    return value.is_null() ? std::nullopt : field.read(name, value, body);
+    return value.is_null() ? std::nullopt : about(name, field.read(name, value, body));
   }
   for (const LaterField& field : later_fields) {
     if (field.name != name || (field.endpoints & endpoint) == 0) continue;
     if (value.is_null() || is_neutral(field, value)) return std::nullopt;
     return Refusal{line_error::unsupported,
-                   fmt::format("{}: {} is not in this version", name, describe_json(value))};
+                   fmt::format("{}: {} is not in this version", name, describe_json(value)), name};
   }
-  return unknown_field(name, endpoint);
+  return about(name, unknown_field(name, endpoint));
 }
 
 Refused read_model(const json& body, const ParseContext& context, std::string& model) {
@@ -239,7 +249,11 @@ Refused read_model(const json& body, const ParseContext& context, std::string& m
   }
   model = given->get_ref<const std::string&>();
   const auto& served = context.served_model_names;
-  if (std::find(served.begin(), served.end(), model) != served.end()) return std::nullopt;
+  const std::string_view without_owner = std::string_view(model).substr(model.rfind('/') + 1);
+  const auto names_it = [&](const std::string& name) {
+    return name == model || name == without_owner || name == any_model_name;
+  };
+  if (std::ranges::any_of(served, names_it)) return std::nullopt;
   return Refusal{line_error::model_not_found,
                  fmt::format("model: {} is not served here; this job serves {}",
                              describe_json(*given), fmt::join(served, ", "))};
@@ -252,7 +266,7 @@ Refused settle(Body& body, Endpoint endpoint) {
   const bool is_chat = endpoint == Endpoint::chat_completions;
   if (is_chat) {
     if (!body.chat_logprobs && body.top_logprobs.value_or(0) > 0) {
-      return invalid("top_logprobs: needs logprobs: true");
+      return about("top_logprobs", invalid("top_logprobs: needs logprobs: true"));
     }
     header.logprobs = body.chat_logprobs;
   } else {
@@ -265,30 +279,35 @@ Refused settle(Body& body, Endpoint endpoint) {
   const bool renamed = body.max_completion_tokens.has_value();
   request.max_tokens = renamed ? body.max_completion_tokens : body.max_tokens;
   if (request.max_tokens == 0 && !(header.echo && header.logprobs)) {
-    return invalid("{}: 0 asks for nothing; only a completion with echo and logprobs may",
-                   renamed ? "max_completion_tokens" : "max_tokens");
+    const char* name = renamed ? "max_completion_tokens" : "max_tokens";
+    return about(
+        name,
+        invalid("{}: 0 asks for nothing; only a completion with echo and logprobs may", name));
   }
   constexpr std::int64_t openai_default_tokens = 16;
   if (!is_chat && !request.max_tokens) request.max_tokens = openai_default_tokens;
   if (request.max_tokens && request.min_tokens > *request.max_tokens) {
-    return invalid("min_tokens must be less than or equal to max_tokens={}, got {}",
-                   *request.max_tokens, request.min_tokens);
+    return about("min_tokens",
+                 invalid("min_tokens must be less than or equal to max_tokens={}, got {}",
+                         *request.max_tokens, request.min_tokens));
   }
   request.best_of = body.best_of.value_or(request.n);
   if (request.best_of < request.n) {
-    return invalid("best_of must be greater than or equal to n, got n={} and best_of={}", request.n,
-                   request.best_of);
+    return about("best_of",
+                 invalid("best_of must be greater than or equal to n, got n={} and best_of={}",
+                         request.n, request.best_of));
   }
-  if (auto refused = settle_beam_search(body)) return refused;
+  if (auto refused = settle_beam_search(body)) return about("use_beam_search", refused);
   if (body.has_prompt) return std::nullopt;
-  return Refusal{line_error::missing_field, is_chat ? "messages: missing" : "prompt: missing"};
+  const char* prompt = is_chat ? "messages" : "prompt";
+  return Refusal{line_error::missing_field, fmt::format("{}: missing", prompt), prompt};
 }
 
 }  // namespace
 
 Refused read_body(const json& body, const ParseContext& context, BatchRequest& out) {
   const Endpoint endpoint = out.header.endpoint;
-  if (auto refused = read_model(body, context, out.header.model)) return refused;
+  if (auto refused = read_model(body, context, out.header.model)) return about("model", refused);
   Body state{
       .out = out, .max_tokens = {}, .max_completion_tokens = {}, .top_logprobs = {}, .best_of = {}};
   const unsigned mask = endpoint == Endpoint::chat_completions ? chat : completions;

@@ -14,6 +14,7 @@ namespace troupe {
 struct Refusal {
   std::string_view code;
   std::string message;
+  std::string param = {};  ///< the field that it is about; empty: none alone
 };
 
 /// Reads a body for the endpoint in `out.header` into `out`; everything but custom_id, line and

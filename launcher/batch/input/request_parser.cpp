@@ -19,13 +19,14 @@ const json* given(const json& object, std::string_view key) {
 
 Refused read_custom_id(const json& line, std::string& custom_id) {
   const json* value = given(line, "custom_id");
-  if (value == nullptr) return Refusal{line_error::missing_custom_id, "custom_id: missing"};
-  if (!value->is_string()) {
-    return Refusal{line_error::missing_custom_id,
-                   fmt::format("custom_id: expected text, found {}", describe_json(*value))};
-  }
+  const auto refuse = [](std::string_view why) {
+    return Refusal{line_error::missing_custom_id, fmt::format("custom_id: {}", why), "custom_id"};
+  };
+  if (value == nullptr) return refuse("missing");
+  if (!value->is_string())
+    return refuse(fmt::format("expected text, found {}", describe_json(*value)));
   custom_id = value->get_ref<const std::string&>();
-  if (custom_id.empty()) return Refusal{line_error::missing_custom_id, "custom_id: empty"};
+  if (custom_id.empty()) return refuse("empty");
   return std::nullopt;
 }
 
@@ -34,7 +35,8 @@ Refused read_envelope(const json& line, Endpoint& endpoint, const json** body) {
   if (method == nullptr || *method != "POST") {
     return Refusal{line_error::invalid_method,
                    fmt::format("method: expected \"POST\", found {}",
-                               method == nullptr ? "nothing" : describe_json(*method))};
+                               method == nullptr ? "nothing" : describe_json(*method)),
+                   "method"};
   }
   const json* url = given(line, "url");
   if (url != nullptr && *url == "/v1/chat/completions") {
@@ -44,13 +46,14 @@ Refused read_envelope(const json& line, Endpoint& endpoint, const json** body) {
   } else {
     return Refusal{line_error::invalid_url,
                    fmt::format("url: expected /v1/chat/completions or /v1/completions, found {}",
-                               url == nullptr ? "nothing" : describe_json(*url))};
+                               url == nullptr ? "nothing" : describe_json(*url)),
+                   "url"};
   }
   *body = given(line, "body");
-  if (*body == nullptr) return Refusal{line_error::missing_field, "body: missing"};
+  if (*body == nullptr) return Refusal{line_error::missing_field, "body: missing", "body"};
   if ((*body)->is_object()) return std::nullopt;
   return Refusal{line_error::invalid_value,
-                 fmt::format("body: expected an object, found {}", describe_json(**body))};
+                 fmt::format("body: expected an object, found {}", describe_json(**body)), "body"};
 }
 
 Refused read_line(const json& line, const ParseContext& context, BatchRequest& out) {
@@ -65,7 +68,8 @@ Refused read_line(const json& line, const ParseContext& context, BatchRequest& o
 std::variant<BatchRequest, LineError> parse_line(std::string_view line, std::size_t line_number,
                                                  const ParseContext& context) {
   const auto error = [&](const Refusal& refusal, std::optional<std::string> custom_id = {}) {
-    return LineError{line_number, std::string(refusal.code), refusal.message, std::move(custom_id)};
+    return LineError{line_number, std::string(refusal.code), refusal.message, std::move(custom_id),
+                     refusal.param};
   };
   if (line.size() > max_line_bytes) {
     return error({line_error::line_too_long,

@@ -39,6 +39,7 @@ struct LineError {
   std::string code;     ///< one of the codes below, for programs
   std::string message;  ///< for a person: names the field, what it holds and what is allowed
   std::optional<std::string> custom_id;
+  std::string param = {};  ///< the field of envelope or body that it is about; empty: none alone
 };
 
 /// The values of LineError::code.
@@ -62,7 +63,9 @@ inline constexpr std::size_t max_line_bytes = std::size_t{16} << 20;
 
 /// What a line is judged against.
 struct ParseContext {
-  std::vector<std::string> served_model_names;  ///< at least one
+  /// At least one, the first of them not "*", which stands for any. A request may put an owner in
+  /// front: "meta-llama/Llama-3-8B" names "Llama-3-8B".
+  std::vector<std::string> served_model_names;
   std::uint64_t job_seed = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "launcher/batch/output/answer_logprobs.hpp"
+#include "launcher/batch/output/error_kind.hpp"
 #include "launcher/batch/output/json_text.hpp"
 #include "runtime/base/hash.hpp"
 
@@ -74,11 +75,31 @@ void append_choice(std::string& out, const RequestHeader& header, const Completi
   out += '}';
 }
 
-void append_error_object(std::string& out, std::string_view code, std::string_view message) {
-  out += "{\"code\":";
-  append_json_string(out, code);
-  out += ",\"message\":";
-  append_json_string(out, message);
+/// The field that an error of the engine is about; empty: none alone.
+std::string_view param_of(const RequestHeader& header, std::string_view code) {
+  if (code != "context_length_exceeded" && code != "invalid_prompt") return {};
+  return header.endpoint == Endpoint::chat_completions ? "messages" : "prompt";
+}
+
+void append_member(std::string& out, std::string_view key, std::string_view text) {
+  out += fmt::format("\"{}\":", key);
+  append_json_string(out, text);
+}
+
+/// {message, type, param, code}, as OpenAI's servers answer.
+void append_error_body(std::string& out, const LineError& error, std::string_view type) {
+  out += '{';
+  append_member(out, "message", error.message);
+  out += ',';
+  append_member(out, "type", type);
+  out += ',';
+  if (error.param.empty()) {
+    out += "\"param\":null";
+  } else {
+    append_member(out, "param", error.param);
+  }
+  out += ',';
+  append_member(out, "code", error.code);
   out += '}';
 }
 
@@ -100,7 +121,8 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
 std::string format_answer(const RequestHeader& header, const Completion& completion,
                           const JobIdentity& job, std::size_t max_bytes) {
   if (completion.failed()) {
-    return format_error({header.line, completion.error_code, completion.error, header.custom_id},
+    return format_error({header.line, completion.error_code, completion.error, header.custom_id,
+                         std::string(param_of(header, completion.error_code))},
                         job);
   }
   const bool chat = header.endpoint == Endpoint::chat_completions;
@@ -130,16 +152,24 @@ std::string format_answer(const RequestHeader& header, const Completion& complet
 }
 
 std::string format_error(const LineError& error, const JobIdentity& job) {
-  std::string out =
-      fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":", answer_suffix(job, error.line));
+  const std::string suffix = answer_suffix(job, error.line);
+  const ErrorKind kind = error_kind(error.code);
+  std::string out = fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":", suffix);
   if (error.custom_id) {
     append_json_string(out, *error.custom_id);
   } else {
     out += "null";
   }
-  out += fmt::format(",\"line\":{},\"response\":null,\"error\":", error.line);
-  append_error_object(out, error.code, error.message);
-  return out + '}';
+  out += fmt::format(R"(,"line":{},"response":{{"status_code":{},"request_id":"req_{}",)"
+                     R"("body":{{"error":)",
+                     error.line, kind.status_code, suffix);
+  append_error_body(out, error, kind.type);
+  out += "}},\"error\":{";
+  append_member(out, "code", error.code);
+  out += ',';
+  append_member(out, "message", error.message);
+  out += "}}";
+  return out;
 }
 
 }  // namespace troupe

@@ -35,7 +35,9 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
 std::string format_answer(const RequestHeader& header, const Completion& completion,
                           const JobIdentity& job, std::size_t max_bytes = max_answer_line_bytes);
 
-/// The error line {id, custom_id or null, line, response: null, error: {code, message}}.
+/// The error line {id, custom_id or null, line, response, error: {code, message}}. response is what
+/// a server would have answered: {status_code, request_id, body: {error: {message, type, param or
+/// null, code}}}, as in the files of OpenAI and vLLM.
 std::string format_error(const LineError& error, const JobIdentity& job);
 
 }  // namespace troupe

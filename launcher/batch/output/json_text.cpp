@@ -49,8 +49,8 @@ void append_json_string(std::string& out, std::string_view text) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) {
       append_escaped(out, byte);
-    } else if (byte == 0xE2 && (text.substr(i, 3) == line_separator ||
-                                text.substr(i, 3) == paragraph_separator)) {
+    } else if (byte == 0xE2 &&
+               (text.substr(i, 3) == line_separator || text.substr(i, 3) == paragraph_separator)) {
       out += text[i + 2] == line_separator[2] ? "\\u2028" : "\\u2029";
       i += 2;
     } else {

@@ -2,7 +2,7 @@
 
 (function () {
   const report = JSON.parse(document.getElementById("report").textContent);
-  const {job, requests, tokens, steps, latency_ms: latency, goodput, over_time: time} = report;
+  const {job, runs, requests, errors, tokens, steps, latency_ms: latency, goodput, over_time: time} = report;
   const put = (id, text) => { document.getElementById(id).textContent = text; };
 
   put("name", job.name);
@@ -11,6 +11,7 @@
   outcome.classList.add({"finished": "good", "finished with error lines": "mixed"}[job.outcome] || "bad");
   put("about", [job.model, job.architecture, "began " + job.began.replace("T", " ").replace("Z", " UTC"),
     duration(job.seconds) + ", of these " + duration(job.serving_seconds) + " answering" +
+    (runs.length > 1 ? " in " + runs.length + " runs" : "") +
     (job.input_wait_seconds >= 0.1 ? " or waiting for input (" + duration(job.input_wait_seconds) + ")" : "")]
     .join("  ·  "));
   if (job.reason) {
@@ -28,9 +29,9 @@
   }
   const seen = tokens.computed_prompt - tokens.recomputed_prompt + tokens.prefix_hits;
   const more = [];
-  if (requests.errors > 0) more.push(short(requests.errors) + " error lines");
+  if (requests.errors > 0) more.push(short(requests.errors) + (requests.errors === 1 ? " error line" : " error lines"));
   if (requests.not_begun > 0) more.push(short(requests.not_begun) + " not begun");
-  if (requests.answered_before > 0) more.push(short(requests.answered_before) + " by an earlier run");
+  if (requests.answered_before > 0) more.push(short(requests.answered_before) + " lines by earlier runs");
   tile("Answers", short(requests.answered), "", more.join(", ") || "no error lines");
   tile("Output", short(tokens.generated_per_second), "tok/s", short(tokens.generated) + " tokens");
   tile("Prompts computed", short(tokens.computed_prompt_per_second), "tok/s",
@@ -100,6 +101,17 @@
       ["Whole answer within", limit(goodput.e2e_ms)],
       ["Answers that kept it", short(goodput.good_answers) + " of " + short(latency.e2e.count)],
     ]);
+  }
+  if (errors.count > 0) {
+    document.getElementById("errors").hidden = false;
+    const codes = Object.entries(errors.by_code).sort((a, b) => b[1] - a[1]);
+    fill("errors-table", ["Code", "Lines"], codes.map(([code, lines]) => [code, lines.toLocaleString("en")]));
+    put("first-error", "Line " + errors.first.line + ": " + errors.first.message);
+  }
+  if (runs.length > 1) {
+    document.getElementById("runs").hidden = false;
+    fill("runs-table", ["Run", "Ended", "Answers", "Time"], runs.map((run) =>
+      [run.began.replace("T", " ").replace("Z", " UTC"), run.outcome, short(run.answered), duration(run.seconds)]));
   }
   fill("processes", ["Process", "Doing", "Times", "Seconds"], report.processes.flatMap((process) =>
     Object.entries(process.spans).map(([name, span], i) =>

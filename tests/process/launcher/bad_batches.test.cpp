@@ -21,7 +21,7 @@ void expect_batch(const std::string& name, const std::string& input, const json&
   std::size_t errors = 0;
   for (const auto& [id, answer] : answers) {
     errors += answer.ok() ? 0 : 1;
-    EXPECT_EQ(answer.record.at("response").is_null(), !answer.ok()) << answer.record;
+    EXPECT_EQ(answer.record.at("response").at("status_code") == 200, answer.ok()) << answer.record;
   }
   EXPECT_EQ(ended.code, errors > 0 ? 1 : 0) << ended.describe();
   std::size_t records = 0;

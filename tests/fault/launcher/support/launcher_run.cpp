@@ -313,7 +313,8 @@ std::vector<std::string> LauncherRun::unexpected_files() const {
   const std::set<std::string> expected{"stderr",       "tmp",       "requests.jsonl",
                                        "cluster.yaml", "out.jsonl", "out.jsonl.job"};
   const std::set<std::string> kept{"lock",        "fingerprint.json", "fingerprint.json.new",
-                                   "report.json", "report.html",      "trace.json"};
+                                   "report.json", "report.html",      "trace.json",
+                                   "figures.bin", "figures.bin.new"};
   std::vector<std::string> others;
   for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
     const fs::path path = entry.path().lexically_relative(folder_);

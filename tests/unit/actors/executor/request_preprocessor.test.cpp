@@ -98,6 +98,38 @@ TEST_F(Intake, refuses_answers_that_could_have_more_log_probabilities_than_a_mes
   EXPECT_EQ(refusal(long_ones), "invalid_value");
 }
 
+TEST_F(Intake, keeps_the_last_tokens_of_a_prompt_that_is_to_be_truncated) {
+  const auto prompt = [&](Request request) {
+    const auto outcome = preprocessor_->prepare(std::move(request));
+    const auto* prepared = std::get_if<PreparedRequest>(&outcome);
+    return prepared != nullptr ? prepared->prompt : std::vector<std::int32_t>();
+  };
+  Request request = request_of(0, 4);
+  for (std::int32_t id = 0; id < 100; ++id) request.prompt_ids.push_back(id);
+  request.truncate_prompt_tokens = 3;
+  EXPECT_EQ(prompt(request), (std::vector<std::int32_t>{97, 98, 99}));
+  request.truncate_prompt_tokens = -1;
+  EXPECT_EQ(prompt(request).size(), 60U) << "room for the answer is left";
+  EXPECT_EQ(prompt(request).back(), 99);
+  request.truncate_prompt_tokens = 61;
+  EXPECT_EQ(refusal(request), "invalid_prompt");
+  request.truncate_prompt_tokens = 60;
+  request.prompt_ids.resize(5);
+  EXPECT_EQ(prompt(request).size(), 5U) << "short prompts stay as they are";
+
+  Request text = request_of(0, 1);
+  text.kind = PromptKind::text;
+  text.prompt = "Once upon a time there was a king";
+  const auto whole = prompt(text);
+  const auto plain = *preprocessor_->tokenizer()->encode(text.prompt, false);
+  const std::size_t front = whole.size() - plain.size();
+  text.truncate_prompt_tokens = static_cast<std::int32_t>(front) + 2;
+  std::vector<std::int32_t> expected(whole.begin(),
+                                     whole.begin() + static_cast<std::ptrdiff_t>(front));
+  expected.insert(expected.end(), whole.end() - 2, whole.end());
+  EXPECT_EQ(prompt(text), expected) << "what the tokenizer puts in front stays";
+}
+
 TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
   Request request = request_of(1, 1);
   request.ignore_eos = true;

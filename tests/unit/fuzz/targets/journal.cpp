@@ -63,7 +63,7 @@ void changed_outputs(Effort effort) {
     }
     ++read;
     EXPECT_LE(past->whole_bytes, text.size());
-    EXPECT_LE(past->errors, past->lines);
+    EXPECT_LE(past->errors.count, past->lines);
     EXPECT_EQ(past->lines, past->ids.size());
     // What is kept is whole, but for a last line that was not the last before.
     std::filesystem::resize_file(path, past->whole_bytes);

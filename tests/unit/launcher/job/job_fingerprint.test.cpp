@@ -69,7 +69,7 @@ TEST_F(JobFingerprint, differs_in_what_changes_answers) {
       {{"", "job.seed", "1"}, "job.seed was 0, is 1"},
       {{"", "engine.max_model_len", "512"}, "engine.max_model_len was 2048, is 512"},
       {{"", "model.dtype", "bfloat16"}, "the dtype was float32, is bfloat16"},
-      {{"", "model.load_format", "dummy"}, "model.load_format was safetensors, is dummy"},
+      {{"", "job.ordered", "true"}, "job.ordered was false, is true"},
       {{"", "model.served_model_name", "[m]"}, "model.served_model_name was fable-moe, is m"},
   };
   for (const auto& [change, sentence] : table) {
@@ -88,10 +88,21 @@ TEST_F(JobFingerprint, of_deterministic_gpus_is_none_of_others) {
               ElementsAre("engine.deterministic on GPUs was true, is nothing"));
 }
 
+TEST_F(JobFingerprint, differs_when_weights_of_the_same_shapes_have_other_values) {
+  const Fingerprint before = fingerprint();
+  std::fstream weights(folder_ / "fable-moe/model.safetensors",
+                       std::ios::binary | std::ios::in | std::ios::out);
+  weights.seekp(-2, std::ios::end);
+  weights.put('\x3f').put('\x40');
+  weights.close();
+  EXPECT_THAT(differences(before, fingerprint()),
+              ElementsAre(StartsWith("the weights in model.safetensors was")));
+}
+
 TEST_F(JobFingerprint, differs_when_a_file_has_changed) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"in.jsonl", "the input was"},
-      {"fable-moe/config.json", "the model (config.json"},
+      {"fable-moe/config.json", "the model's config.json"},
       {"fable-moe/tokenizer.json", "the tokenizer"},
       {"fable-moe/chat_template.jinja", "the tokenizer"},
       {"fable-moe/generation_config.json", "generation_config.json was"},

@@ -92,6 +92,8 @@ TEST(AnswerKey, is_read_from_every_form_of_line_that_is_written) {
     EXPECT_TRUE(error->is_error);
     EXPECT_EQ(error->custom_id, id);
     EXPECT_EQ(error->line, 12U);
+    EXPECT_EQ(error->code, "invalid_json");
+    EXPECT_EQ(error->message, "no } \"object\"");
   }
   const auto nameless = read_answer_key(error_line(3, std::nullopt));
   ASSERT_TRUE(nameless.has_value());
@@ -117,7 +119,9 @@ TEST_F(JournalTest, counts_what_was_answered_and_appends_behind_it) {
   auto journal = open(ResumeMode::automatic, job("0", 200));
   ASSERT_TRUE(journal.ok()) << journal.error().message;
   EXPECT_EQ(journal->lines_before(), 3U);
-  EXPECT_EQ(journal->errors_before(), 1U);
+  EXPECT_EQ(journal->errors_before().count, 1U);
+  EXPECT_EQ(journal->errors_before().by_code.at("invalid_json"), 1U);
+  EXPECT_EQ(journal->errors_before().first->message, "no } \"object\"");
   EXPECT_TRUE(journal->same_job());
   EXPECT_EQ(journal->identity().created, 100) << "answers of one file have one time";
   LineIds ids = journal->take_ids();
@@ -296,6 +300,77 @@ TEST_F(JournalTest, leaves_an_output_alone_until_it_begins) {
   EXPECT_FALSE(fs::exists(output()));
 }
 
+TEST_F(JournalTest, asks_error_lines_again_and_takes_them_out_of_the_output) {
+  const std::vector<std::string> lines = {
+      answer("a"), format_error({2, "invalid_json", "x", std::nullopt}, {}), answer("c"),
+      format_error({4, "model_not_found", "y", "d"}, {}), answer("e")};
+  const std::string without_d =
+      lines[0] + "\n" + lines[1] + "\n" + lines[2] + "\n" + lines[4] + "\n";
+  for (const bool all : {false, true}) {
+    run(job("0"), lines, ResumeMode::overwrite);
+    const std::string before = read(output());
+    JournalOptions again = options();
+    again.retry_errors = all ? RetriedCodes{} : RetriedCodes{"model_not_found", "other"};
+    auto journal = Journal::open(again, job("0"));
+    ASSERT_TRUE(journal.ok()) << journal.error().message;
+    EXPECT_EQ(journal->retried(), all ? 2U : 1U);
+    EXPECT_EQ(journal->lines_before(), all ? 3U : 4U);
+    EXPECT_EQ(journal->errors_before().count, all ? 0U : 1U);
+    EXPECT_EQ(read(output()), before) << "opening must not change the output";
+    LineIds ids = journal->take_ids();
+    EXPECT_EQ(ids.meet("d"), LineIds::Met::first);
+    ASSERT_TRUE(journal->begin().ok());
+    ASSERT_TRUE(journal->append(answer("d")).ok());
+    ASSERT_TRUE(journal->finish().ok());
+    EXPECT_EQ(read(output()),
+              (all ? lines[0] + "\n" + lines[2] + "\n" + lines[4] + "\n" : without_d) +
+                  answer("d") + "\n");
+    EXPECT_EQ(std::distance(fs::directory_iterator(path("")), {}), 3)
+        << "nothing is left beside it";
+  }
+}
+
+TEST_F(JournalTest, asks_again_in_packed_outputs_and_what_the_engine_had_no_room_for) {
+  JournalOptions packed = options();
+  packed.output = path("o.zst");
+  fs::create_directories(path("o.zst.job"));
+  const std::string busy = format_error({4, "engine_busy", "y", "d"}, {});
+  auto first = Journal::open(packed, job("0"));
+  ASSERT_TRUE(first.ok() && first->begin().ok());
+  for (const std::string& line : {answer("a"), busy}) ASSERT_TRUE(first->append(line).ok());
+  ASSERT_TRUE(first->finish().ok());
+  first = fail(ErrorCode::io, "let go of the lock");
+  auto journal = Journal::open(packed, job("0"));
+  ASSERT_TRUE(journal.ok()) << journal.error().message;
+  EXPECT_EQ(journal->retried(), 1U);
+  ASSERT_TRUE(journal->begin().ok());
+  ASSERT_TRUE(journal->append(answer("d")).ok());
+  ASSERT_TRUE(journal->finish().ok());
+  const auto past = read_past_answers(packed.output);
+  ASSERT_TRUE(past.ok()) << past.error().message;
+  EXPECT_EQ(past->lines, 2U);
+  EXPECT_EQ(past->errors.count, 0U);
+}
+
+TEST_F(JournalTest, tells_of_weights_that_were_written_since_with_the_same_content) {
+  Fingerprint before = job("0");
+  before.weight_times = {{"model.safetensors", "Monday"}};
+  run(before, {answer("a")});
+  EXPECT_TRUE(open(ResumeMode::automatic, before)->warnings().empty());
+  Fingerprint now = job("0");
+  now.weight_times = {{"model.safetensors", "Tuesday"}};
+  const auto journal = open(ResumeMode::automatic, now);
+  ASSERT_TRUE(journal.ok()) << journal.error().message;
+  EXPECT_THAT(journal->warnings(),
+              testing::ElementsAre(HasSubstr("model.safetensors was written at Tuesday")));
+}
+
+TEST_F(JournalTest, has_no_folder_beside_what_is_no_file) {
+  EXPECT_EQ(job_folder_of(output()), output() + ".job");
+  EXPECT_EQ(job_folder_of("-"), "");
+  EXPECT_EQ(job_folder_of("/dev/null"), "");
+}
+
 TEST_F(JournalTest, keeps_a_second_job_off_and_says_who_has_it) {
   const auto first = open(ResumeMode::automatic, job("0"));
   ASSERT_TRUE(first.ok());
@@ -333,8 +408,7 @@ TEST_F(JournalTest, is_not_read_to_its_end_when_that_is_not_wanted_any_more) {
   JournalOptions impatient = options();
   impatient.keep_waiting = [] { return false; };
   EXPECT_EQ(Journal::open(impatient, job("0")).error().code, ErrorCode::cancelled);
-  EXPECT_EQ(content_mark(output(), UINT64_MAX, impatient.keep_waiting).error().code,
-            ErrorCode::cancelled);
+  EXPECT_EQ(content_mark(output(), impatient.keep_waiting).error().code, ErrorCode::cancelled);
   EXPECT_EQ(count_lines(output(), impatient.keep_waiting).error().code, ErrorCode::cancelled);
 }
 
@@ -349,6 +423,23 @@ TEST_F(JournalTest, with_a_broken_fingerprint_is_refused) {
   }
 }
 
+TEST_F(JournalTest, samples_tell_large_files_apart_that_differ_in_a_stretch) {
+  const std::string file = path("large");
+  write(file, "x");
+  fs::resize_file(file, std::uint64_t{40} << 20);  // zeros
+  const std::string mark = *sampled_mark(file);
+  EXPECT_EQ(*sampled_mark(file), mark);
+  for (const std::uint64_t place :
+       {std::uint64_t{0}, std::uint64_t{17} << 20, std::uint64_t{39} << 20}) {
+    std::fstream change(file, std::ios::binary | std::ios::in | std::ios::out);
+    change.seekp(static_cast<std::streamoff>(place));
+    change << std::string(200'000, 'y');
+    change.close();
+    EXPECT_NE(*sampled_mark(file), mark) << "changed at " << place;
+  }
+  EXPECT_FALSE(sampled_mark(path("none")).ok());
+}
+
 TEST_F(JournalTest, content_marks_tell_files_apart) {
   write(path("a"), std::string(3 << 20, 'x'));
   const std::string mark = *content_mark(path("a"));
@@ -360,7 +451,7 @@ TEST_F(JournalTest, content_marks_tell_files_apart) {
     write(path("b"), text);
     EXPECT_NE(*content_mark(path("b")), mark) << "changed at " << place;
   }
-  EXPECT_EQ(*content_mark(path("a"), 100), *content_mark(path("a"), 100));
+  EXPECT_EQ(*sampled_mark(path("a")), mark) << "a small file is looked at as a whole";
   EXPECT_FALSE(content_mark(path("none")).ok());
 }
 

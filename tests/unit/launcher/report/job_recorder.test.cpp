@@ -1,6 +1,10 @@
 #include "launcher/report/job_recorder.hpp"
 
+#include <filesystem>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "launcher/report/report_json.hpp"
 #include "tests/unit/launcher/report/small_job.hpp"
@@ -12,16 +16,68 @@ TEST(JobRecorder, counts_answers_errors_and_tokens) {
   const auto made = small_job();
   const JobRecorder& job = *made;
   EXPECT_EQ(job.answers(), 3U);
-  EXPECT_EQ(job.errors(), 2U);
+  EXPECT_EQ(job.errors().count, 2U);
   EXPECT_EQ(job.dropped(), 2U);
-  EXPECT_EQ(job.prompt_tokens(), 9U);
-  EXPECT_EQ(job.answer_tokens(), 24U);
-  EXPECT_EQ(job.ttft_us().count(), 3U);
-  EXPECT_DOUBLE_EQ(job.ttft_us().quantile_us(0.5), 120'000);
-  EXPECT_DOUBLE_EQ(job.e2e_us().quantile_us(1), 240'000);
-  EXPECT_EQ(job.inter_token_us().count(), 21U);
-  EXPECT_DOUBLE_EQ(job.seconds(), 3);
-  EXPECT_DOUBLE_EQ(job.serving_seconds(), 2);
+  const JobFigures figures = job.figures(0);
+  EXPECT_EQ(figures.prompt_tokens, 9U);
+  EXPECT_EQ(figures.answer_tokens, 24U);
+  EXPECT_EQ(figures.ttft_us.count(), 3U);
+  EXPECT_DOUBLE_EQ(figures.ttft_us.quantile_us(0.5), 120'000);
+  EXPECT_DOUBLE_EQ(figures.e2e_us.quantile_us(1), 240'000);
+  EXPECT_EQ(figures.inter_token_us.count(), 21U);
+  EXPECT_DOUBLE_EQ(figures.seconds, 3);
+  EXPECT_DOUBLE_EQ(figures.serving_seconds, 2);
+}
+
+TEST(JobRecorder, goes_on_with_what_earlier_runs_have_measured) {
+  const auto first = small_job();
+  JobRecorder second(facts(), 0);
+  second.go_on(5, 2, first->figures(0));
+  second.engine_ready(500'000);
+  EngineReport report;
+  report.completions = {completion(300, 400, 4)};
+  StepRecord step;
+  step.planned_us = 600'000;
+  step.answered_us = 700'000;
+  step.output_tokens = 4;
+  report.steps = {step};
+  report.stats.output_tokens = 4;
+  report.stats.running = 1;
+  second.take(report);
+  const JobFigures killed = second.figures(900'000);
+  EXPECT_EQ(killed.runs.size(), 2U) << "as it would be found if it were killed now";
+  EXPECT_DOUBLE_EQ(killed.runs[1].seconds, 0.9);
+  second.finish(JobOutcome::answered, "", 1'000'000);
+  EXPECT_EQ(second.answers(), 4U);
+  const JobFigures figures = second.figures(0);
+  EXPECT_DOUBLE_EQ(figures.seconds, 4);
+  EXPECT_DOUBLE_EQ(figures.serving_seconds, 2.5);
+  EXPECT_EQ(figures.answer_tokens, 28U);
+  EXPECT_EQ(figures.stats.output_tokens, 28U);
+  EXPECT_EQ(figures.stats.running, 0U);
+  EXPECT_EQ(figures.e2e_us.count(), 4U);
+  EXPECT_EQ(figures.runs[0].answers, 3U);
+  EXPECT_EQ(figures.runs[1].answers, 1U);
+  const auto points = figures.steps.points(1000);
+  ASSERT_FALSE(points.empty());
+  EXPECT_NEAR(points.back().seconds + points.back().width, 2.2, 0.05)
+      << "two seconds of the first run, then 0.2 of this one";
+}
+
+TEST(JobFigures, are_read_for_the_same_job_and_version_alone) {
+  const std::string path = testing::TempDir() + fmt::format("figures_{}.bin", ::getpid());
+  const JobIdentity job{.id = 7, .created = 100};
+  ASSERT_TRUE(write_figures(path, "1.0", job, small_job()->figures(0)).ok());
+  const auto read = read_figures(path, "1.0", job);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->answer_tokens, 24U);
+  EXPECT_EQ(read->steps.points(100).size(), small_job()->figures(0).steps.points(100).size());
+  EXPECT_FALSE(read_figures(path, "1.1", job).has_value());
+  EXPECT_FALSE(read_figures(path, "1.0", {.id = 7, .created = 101}).has_value());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_FALSE(read_figures(path, "1.0", job).has_value());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(read_figures(path, "1.0", job).has_value());
 }
 
 TEST(JobRecorder, does_not_count_the_wait_for_input_as_work) {
@@ -35,21 +91,20 @@ TEST(JobRecorder, does_not_count_the_wait_for_input_as_work) {
   report.stats.output_tokens = 100;
   job.take(report);
   job.finish(JobOutcome::drained, "", 5'000'000);
-  EXPECT_DOUBLE_EQ(job.serving_seconds(), 4);
-  EXPECT_DOUBLE_EQ(job.input_wait_seconds(), 1.6 + 2);
-  EXPECT_DOUBLE_EQ(job.working_seconds(), 0.4);
+  EXPECT_DOUBLE_EQ(job.figures(0).serving_seconds, 4);
+  EXPECT_DOUBLE_EQ(job.figures(0).input_wait_seconds, 1.6 + 2);
   const auto tokens = report_json(job).at("tokens");
   EXPECT_DOUBLE_EQ(tokens.at("generated_per_second"), 250);
 }
 
 TEST(JobRecorder, counts_as_good_what_kept_every_objective) {
   // 100 ms, 10 ms between tokens; 120 ms, 10 ms; 200 ms, which is late.
-  EXPECT_EQ(small_job()->good_answers(), 2U);
+  EXPECT_EQ(small_job()->figures(0).good_answers, 2U);
   JobFacts strict = facts();
   strict.objectives = {.ttft_ms = std::nullopt, .itl_ms = 9.9, .e2e_ms = std::nullopt};
-  EXPECT_EQ(small_job(strict)->good_answers(), 0U);
+  EXPECT_EQ(small_job(strict)->figures(0).good_answers, 0U);
   strict.objectives = {.ttft_ms = std::nullopt, .itl_ms = std::nullopt, .e2e_ms = 210};
-  EXPECT_EQ(small_job(strict)->good_answers(), 2U);
+  EXPECT_EQ(small_job(strict)->figures(0).good_answers, 2U);
 }
 
 TEST(JobRecorder, leaves_answers_without_a_token_out_of_the_latencies) {
@@ -58,8 +113,8 @@ TEST(JobRecorder, leaves_answers_without_a_token_out_of_the_latencies) {
   report.completions = {completion(0, 0, 0)};
   job.take(report);
   EXPECT_EQ(job.answers(), 1U);
-  EXPECT_EQ(job.ttft_us().count(), 0U);
-  EXPECT_EQ(job.good_answers(), 0U);
+  EXPECT_EQ(job.figures(0).ttft_us.count(), 0U);
+  EXPECT_EQ(job.figures(0).good_answers, 0U);
 }
 
 TEST(JobRecorder, tells_the_share_of_time_outside_the_model_once_there_was_any) {

@@ -23,6 +23,11 @@ TEST(ReportJson, has_the_numbers_of_the_job) {
   EXPECT_EQ(
       report.at("requests"),
       ordered_json({{"answered", 3}, {"errors", 2}, {"not_begun", 2}, {"answered_before", 0}}));
+  EXPECT_EQ(report.at("errors").at("count"), 2);
+  EXPECT_EQ(report.at("errors").at("by_code"),
+            ordered_json({{"context_length_exceeded", 1}, {"invalid_json", 1}}));
+  EXPECT_EQ(report.at("errors").at("first").at("line"), 2);
+  EXPECT_EQ(report.at("runs").size(), 1U);
   EXPECT_EQ(report.at("tokens").at("output"), 24);
   EXPECT_DOUBLE_EQ(report.at("tokens").at("generated_per_second"), 12);
   EXPECT_DOUBLE_EQ(report.at("steps").at("share_outside_model"), 0.2);

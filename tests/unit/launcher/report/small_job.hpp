@@ -72,7 +72,6 @@ inline std::unique_ptr<JobRecorder> small_job(JobFacts of = facts()) {
   auto made = std::make_unique<JobRecorder>(std::move(of), 0);
   JobRecorder& job = *made;
   job.engine_ready(1'000'000);
-  job.line_refused();
   EngineReport report;
   report.completions = {completion(100, 180, 9), completion(120, 210, 10), completion(200, 240, 5)};
   Completion refused;
@@ -103,6 +102,10 @@ inline std::unique_ptr<JobRecorder> small_job(JobFacts of = facts()) {
   job.take(executor);
   job.take(worker(0));
   job.spans().record(SpanKind::read, 1'010'000'000, 1'012'000'000);
+  ErrorTally errors;
+  errors.add(4, "context_length_exceeded", "too long");
+  errors.add(2, "invalid_json", "<b>not</b> valid JSON at byte 1");
+  job.set_errors(errors);
   job.finish(JobOutcome::answered_with_errors, "", 3'000'000);
   return made;
 }

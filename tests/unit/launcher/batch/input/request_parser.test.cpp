@@ -196,6 +196,52 @@ TEST(RequestParser, refuses_a_line_over_the_limit_and_takes_one_below) {
                    "the line is longer than 16 MiB", false}});
 }
 
+TEST(RequestParser, takes_served_names_with_an_owner_and_any_name_if_so_told) {
+  const auto code = [](const std::vector<std::string>& served, const std::string& model) {
+    const auto result =
+        parse_line(completion_line(fmt::format(R"(,"model":"{}")", model)), 1, {served, 0});
+    const auto* error = std::get_if<LineError>(&result);
+    return error != nullptr ? error->code : std::get<BatchRequest>(result).header.model;
+  };
+  const std::vector<std::string> named = {"Llama-3-8B", "meta/recorded"};
+  EXPECT_EQ(code(named, "Llama-3-8B"), "Llama-3-8B");
+  EXPECT_EQ(code(named, "meta-llama/Llama-3-8B"), "meta-llama/Llama-3-8B")
+      << "as the request has it";
+  EXPECT_EQ(code(named, "hf/models/Llama-3-8B"), "hf/models/Llama-3-8B");
+  EXPECT_EQ(code(named, "meta/recorded"), "meta/recorded");
+  for (const char* other : {"recorded", "Llama-3-8B/", "Llama-3-8B/x", "xLlama-3-8B", "*", ""}) {
+    EXPECT_EQ(code(named, other), line_error::model_not_found) << other;
+  }
+  EXPECT_EQ(code({"tales", "*"}, "gpt-4o"), "gpt-4o");
+  const auto absent = parse_line(completion_line(""), 1, {{"tales", "*"}, 0});
+  EXPECT_EQ(std::get<BatchRequest>(absent).header.model, "tales");
+}
+
+TEST(RequestParser, says_which_field_an_error_is_about) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {R"({"method":"POST"})", "custom_id"},
+      {R"({"custom_id":"a","method":"GET"})", "method"},
+      {R"({"custom_id":"a","method":"POST","url":"/v2"})", "url"},
+      {R"({"custom_id":"a","method":"POST","url":"/v1/completions"})", "body"},
+      {completion_line(R"(,"model":"x")"), "model"},
+      {completion_line(R"(,"top_p":7)"), "top_p"},
+      {completion_line(R"(,"top_q":7)"), "top_q"},
+      {completion_line(R"(,"stream":true)"), "stream"},
+      {completion_line(R"(,"n":3,"best_of":2)"), "best_of"},
+      {completion_line(R"(,"use_beam_search":true,"n":100)"), "use_beam_search"},
+      {chat_line(R"(,"top_logprobs":2)"), "top_logprobs"},
+      {chat_line(R"(,"messages":[7])"), "messages"},
+      {body_line("/v1/completions", "{}"), "prompt"},
+      {"no JSON", ""},
+  };
+  for (const auto& [line, param] : table) {
+    const auto result = parse(line);
+    const auto* error = std::get_if<LineError>(&result);
+    ASSERT_NE(error, nullptr) << line;
+    EXPECT_EQ(error->param, param) << line;
+  }
+}
+
 TEST(RequestParser, derives_seeds_that_differ_by_name_and_job) {
   EXPECT_EQ(derive_seed(1, "a"), derive_seed(1, "a"));
   EXPECT_NE(derive_seed(1, "a"), derive_seed(2, "a"));

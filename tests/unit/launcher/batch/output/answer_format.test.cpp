@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/batch/output/error_tally.hpp"
 #include "launcher/batch/output/json_text.hpp"
 #include "models/text/unicode/utf8.hpp"
 
@@ -227,16 +228,50 @@ TEST(AnswerFormat, gives_equal_completions_equal_choices_and_usage) {
 }
 
 TEST(AnswerFormat, writes_error_lines_with_and_without_a_custom_id) {
-  EXPECT_EQ(format_error({3, "invalid_json", "not \"valid\"", {}}, job),
-            R"({"id":"batch_req_0000000000001234-3","custom_id":null,"line":3,"response":null,)"
-            R"("error":{"code":"invalid_json","message":"not \"valid\""}})");
+  EXPECT_EQ(
+      format_error({3, "invalid_json", "not \"valid\"", {}}, job),
+      R"({"id":"batch_req_0000000000001234-3","custom_id":null,"line":3,)"
+      R"("response":{"status_code":400,"request_id":"req_0000000000001234-3","body":{"error":)"
+      R"({"message":"not \"valid\"","type":"invalid_request_error","param":null,)"
+      R"("code":"invalid_json"}}},)"
+      R"("error":{"code":"invalid_json","message":"not \"valid\""}})");
   EXPECT_EQ(json::parse(format_error({3, "x", "y", "a\nb"}, job))["custom_id"], "a\nb");
   Completion failed = completion();
   failed.error = "too long";
   failed.error_code = "context_length_exceeded";
-  EXPECT_EQ(format_answer(chat_header(), failed, job),
-            R"({"id":"batch_req_0000000000001234-7","custom_id":"c-1","line":7,"response":null,)"
-            R"("error":{"code":"context_length_exceeded","message":"too long"}})");
+  EXPECT_EQ(
+      format_answer(chat_header(), failed, job),
+      R"({"id":"batch_req_0000000000001234-7","custom_id":"c-1","line":7,)"
+      R"("response":{"status_code":400,"request_id":"req_0000000000001234-7","body":{"error":)"
+      R"({"message":"too long","type":"invalid_request_error","param":"messages",)"
+      R"("code":"context_length_exceeded"}}},)"
+      R"("error":{"code":"context_length_exceeded","message":"too long"}})");
+}
+
+TEST(AnswerFormat, gives_each_error_the_status_that_a_server_would) {
+  const std::vector<std::pair<std::string, int>> table = {
+      {"invalid_value", 400}, {"model_not_found", 404}, {"not_finite", 500}, {"engine_busy", 503}};
+  for (const auto& [code, status] : table) {
+    const json line = json::parse(format_error({1, code, "why", "a", "model"}, job));
+    EXPECT_EQ(line["response"]["status_code"], status) << code;
+    EXPECT_EQ(line["response"]["body"]["error"]["param"], "model");
+    EXPECT_EQ(line["response"]["body"]["error"]["type"],
+              status < 500 ? "invalid_request_error" : "server_error");
+  }
+}
+
+TEST(ErrorTally, tells_the_counts_by_code_and_the_first_line) {
+  ErrorTally errors;
+  EXPECT_EQ(describe(errors), "");
+  errors.add(9, "invalid_value", "top_p: expected ...");
+  EXPECT_EQ(describe(errors), "1 error line: 1 invalid_value; line 9: top_p: expected ...");
+  errors.add(4, "model_not_found", "model: \"x\" is not served here");
+  errors.add(12, "model_not_found", std::string(1000, 'x'));
+  EXPECT_EQ(describe(errors),
+            "3 error lines: 2 model_not_found, 1 invalid_value; line 4: model: \"x\" is not served "
+            "here");
+  errors.add(2, "later", std::string(299, 'x') + "\u00e4" + "tail");
+  EXPECT_EQ(errors.first->message, std::string(299, 'x') + "...") << "cut between characters";
 }
 
 TEST(AnswerFormat, has_an_error_in_place_of_an_answer_that_no_line_can_hold) {

@@ -1,0 +1,39 @@
+#include "launcher/job/job_output.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+void JobOutput::expect(std::size_t line) {
+  if (ordered_) order_.expect(line);
+}
+
+Result<void> JobOutput::write(const RequestHeader& header, const Completion& completion) {
+  return write(OutputLine{.line = header.line,
+                          .text = format_answer(header, completion, journal_->identity()),
+                          .error_code = completion.error_code,
+                          .error = completion.error});
+}
+
+Result<void> JobOutput::write(const LineError& error) {
+  return write(OutputLine{.line = error.line,
+                          .text = format_error(error, journal_->identity()),
+                          .error_code = error.code,
+                          .error = error.message});
+}
+
+Result<void> JobOutput::write(OutputLine line) {
+  if (!ordered_) return append(line);
+  order_.put(std::move(line));
+  while (const auto next = order_.take()) TROUPE_CHECK(append(*next));
+  return {};
+}
+
+Result<void> JobOutput::append(const OutputLine& line) {
+  TROUPE_CHECK(journal_->append(line.text));
+  ++written_;
+  if (!line.error_code.empty()) errors_.add(line.line, line.error_code, line.error);
+  return {};
+}
+
+}  // namespace troupe

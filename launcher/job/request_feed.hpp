@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "actors/engine/request.hpp"
+#include "actors/telemetry/span_recorder.hpp"
+#include "launcher/job/input_ahead.hpp"
+#include "launcher/job/job_output.hpp"
+#include "launcher/job/pending_requests.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Reads a job's input as far as engine and output have room, hands requests to the engine, and
+/// writes the error lines of those that cannot run. One thread at a time.
+class RequestFeed {
+ public:
+  /// Where lines go; all must outlive the feed.
+  struct Sinks {
+    JobOutput& output;
+    PendingRequests& pending;
+    SpanRecorder& spans;
+    std::function<Result<void>(std::vector<Request>)> submit;
+    std::function<void(const LineError&)> on_refused;
+  };
+  RequestFeed(InputAhead& input, Sinks sinks) : input_(&input), sinks_(std::move(sinks)) {}
+
+  /// Reads for at most 20 ms, so that signals and answers have their turn. Errors: those of the
+  /// output and of submit.
+  Result<void> read();
+
+  /// Why the last read() ended.
+  enum class State : std::uint8_t {
+    flows,   ///< there is more
+    silent,  ///< a pipe has nothing at the moment
+    full,    ///< engine or output have no room
+    ended,   ///< the input is at its end, or broken
+  };
+  State state() const { return state_; }
+  /// Why the input cannot be read further. Of a pipe there is no second chance, so what came before
+  /// is answered first.
+  const std::optional<Error>& broken() const { return broken_; }
+
+ private:
+  Result<void> take(BatchReader::Item item);
+  Result<void> submit();
+
+  InputAhead* input_;
+  Sinks sinks_;
+  State state_ = State::flows;
+  std::optional<Error> broken_;
+  std::vector<Request> requests_;  ///< not handed over yet
+  std::size_t bytes_ = 0;          ///< of them
+};
+
+}  // namespace troupe

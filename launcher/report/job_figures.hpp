@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/engine/report.hpp"
+#include "actors/telemetry/distribution_sketch.hpp"
+#include "launcher/batch/output/answer_format.hpp"
+#include "launcher/report/step_series.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+enum class JobOutcome : std::uint8_t {
+  answered,              ///< every line has its answer
+  answered_with_errors,  ///< or its error line
+  failed,                ///< broke off
+  drained,               ///< ended early by a signal, after what ran was finished
+  interrupted,           ///< stopped at once
+};
+
+/// What the runs of a job have measured together. It is kept in the job's folder, so that a job
+/// that is gone on with reports on all of it.
+struct JobFigures {
+  struct Run {
+    std::int64_t began_unix_s = 0;
+    double seconds = 0;
+    std::uint64_t answers = 0;
+    JobOutcome outcome = JobOutcome::failed;
+
+    template <class Archive>
+    void fields(Archive& archive) {
+      archive(began_unix_s, seconds, answers, outcome);
+    }
+  };
+  std::vector<Run> runs;  ///< in their order
+  double seconds = 0;
+  double serving_seconds = 0;
+  double input_wait_seconds = 0;
+  std::uint64_t good_answers = 0;
+  std::uint64_t prompt_tokens = 0;  ///< of answered requests
+  std::uint64_t answer_tokens = 0;  ///< of all their choices
+  EngineStats stats;                ///< the counts; nothing is running or waiting
+  DistributionSketch ttft_us;
+  DistributionSketch e2e_us;
+  DistributionSketch inter_token_us;
+  StepSeries steps;  ///< over the serving time of all runs, one behind the other
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(runs, seconds, serving_seconds, input_wait_seconds, good_answers, prompt_tokens,
+            answer_tokens, stats, ttft_us, e2e_us, inter_token_us, steps);
+  }
+};
+
+/// Replaces the file at `path` as a whole. Only the same `version` of the program reads it, for the
+/// same job. Errors: io.
+Result<void> write_figures(const std::string& path, const std::string& version,
+                           const JobIdentity& job, const JobFigures& figures);
+
+/// nullopt where there is none, or one of another job, version or form.
+std::optional<JobFigures> read_figures(const std::string& path, const std::string& version,
+                                       const JobIdentity& job);
+
+}  // namespace troupe

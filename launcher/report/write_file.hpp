@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// Writes `text` beside the file at `path`, which it then replaces. Errors: io with the file's
+/// name.
+Result<void> write_file(const std::string& path, std::string_view text);
+
+}  // namespace troupe
