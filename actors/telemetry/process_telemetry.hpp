@@ -39,6 +39,8 @@ struct ProcessTelemetry {
   std::int64_t now_ns = 0;    ///< when it said so, by its machine's CLOCK_MONOTONIC
   std::int64_t since_ns = 0;  ///< when it began to serve
   SpanTotals totals;
+  /// A worker whose ranks exchange on GPUs: the time of that is in its steps and in no span.
+  bool exchanges_on_device = false;
 
   // The rest only when asked for.
   SpanRecorder::Kept kept;
@@ -48,8 +50,8 @@ struct ProcessTelemetry {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, role, index, replica, stage, place, now_ns, since_ns, totals, kept.spans,
-            kept.all, rows, expert_rows, inter_token_us);
+    archive(process, role, index, replica, stage, place, now_ns, since_ns, totals,
+            exchanges_on_device, kept.spans, kept.all, rows, expert_rows, inter_token_us);
   }
 };
 

@@ -234,6 +234,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
   seen.replica = at.data;
   seen.stage = at.stage;
   seen.place = place();
+  seen.exchanges_on_device = groups_->on_devices();
   if (all) {
     const std::unique_lock between_steps(step_mutex_, counts_wait);
     seen.kept = recorder_.spans();

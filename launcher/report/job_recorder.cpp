@@ -169,12 +169,17 @@ std::vector<ProcessTelemetry> JobRecorder::processes() const {
 
 RankUse use_of(const ProcessTelemetry& worker) {
   RankUse use;
-  use.computing = std::max(0.0, computing_seconds(worker.totals));
-  use.exchanging = worker.totals.seconds(SpanKind::exchange);
-  use.stages = worker.totals.seconds(SpanKind::stage);
+  if (worker.exchanges_on_device) {
+    use.computing = worker.totals.seconds(SpanKind::step);
+  } else {
+    use.computing = std::max(0.0, computing_seconds(worker.totals));
+    use.exchanging = worker.totals.seconds(SpanKind::exchange);
+    use.stages = worker.totals.seconds(SpanKind::stage);
+  }
   use.waiting = worker.totals.seconds(SpanKind::wait_plan);
   const double all = static_cast<double>(worker.now_ns - worker.since_ns) * 1e-9;
-  use.rest = std::max(0.0, all - use.computing - use.exchanging - use.stages - use.waiting);
+  use.rest = std::max(0.0, all - use.computing - use.exchanging.value_or(0.0) -
+                               use.stages.value_or(0.0) - use.waiting);
   return use;
 }
 

@@ -119,12 +119,13 @@ class JobRecorder {
 /// mean of all domains; nothing before there was any.
 std::optional<double> share_outside_model(const EngineStats& stats);
 
-/// How one rank spent the time since it began to serve, in seconds.
+/// How one rank spent the time since it began to serve, in seconds. Exchanges of GPUs are part of
+/// the steps that they are enqueued in, so there `exchanging` and `stages` are not known.
 struct RankUse {
-  double computing = 0;   ///< in steps, but for what follows
-  double exchanging = 0;  ///< with the ranks of its stage, waits for them included
-  double stages = 0;      ///< with other stages, as above
-  double waiting = 0;     ///< for a plan
+  double computing = 0;              ///< in steps, but for what follows
+  std::optional<double> exchanging;  ///< with the ranks of its stage, waits for them included
+  std::optional<double> stages;      ///< with other stages, as above
+  double waiting = 0;                ///< for a plan
   double rest = 0;
 };
 RankUse use_of(const ProcessTelemetry& worker);

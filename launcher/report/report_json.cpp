@@ -151,6 +151,10 @@ ordered_json over_time_json(const StepSeries& steps) {
   return columns;
 }
 
+ordered_json rounded_or_null(const std::optional<double>& value) {
+  return value ? ordered_json(rounded(*value)) : ordered_json(nullptr);
+}
+
 ordered_json ranks_json(const std::vector<ProcessTelemetry>& processes) {
   ordered_json ranks = ordered_json::array();
   for (const ProcessTelemetry& process : processes) {
@@ -162,8 +166,8 @@ ordered_json ranks_json(const std::vector<ProcessTelemetry>& processes) {
                      {"stage", process.stage},
                      {"place", process.place},
                      {"computing_seconds", rounded(use.computing)},
-                     {"exchange_seconds", rounded(use.exchanging)},
-                     {"stage_seconds", rounded(use.stages)},
+                     {"exchange_seconds", rounded_or_null(use.exchanging)},
+                     {"stage_seconds", rounded_or_null(use.stages)},
                      {"waiting_seconds", rounded(use.waiting)},
                      {"other_seconds", rounded(use.rest)},
                      {"steps", process.totals.count(SpanKind::step)},

@@ -30,12 +30,15 @@ class WorkerGroups {
 
   /// Where this rank listens in each of its groups.
   GroupAddresses addresses() const;
-  /// Completes the groups with the addresses of all members. What this rank does in them from then
-  /// on is noted in `recorder`, which outlives the object.
+  /// Completes the groups with the addresses of all members. What this rank does in host memory
+  /// from then on is noted in `recorder`, which outlives the object.
   Result<void> connect(const GroupPeers& peers, SpanRecorder& recorder);
   /// Where the device has memory of its own: joins the groups' devices, after connect(). `ops`
   /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
+
+  /// Whether ranks exchange tensors between the memories of their devices, which no recorder sees.
+  bool on_devices() const { return tensor_.on_device || pipeline_.on_device || experts_.on_device; }
 
   /// What the model needs to know; valid as long as this object.
   ParallelContext context() const;

@@ -72,8 +72,9 @@
     report.ranks.map((rank) => ({
       label: "rank " + rank.rank,
       note: rank.place,
-      parts: [rank.computing_seconds, rank.exchange_seconds, rank.stage_seconds, rank.waiting_seconds,
-        rank.other_seconds],
+      // Exchanges of GPUs are not known apart from computing.
+      parts: [rank.computing_seconds, rank.exchange_seconds ?? 0, rank.stage_seconds ?? 0,
+        rank.waiting_seconds, rank.other_seconds],
     })));
   const experts = document.querySelector('[data-plot="experts"]');
   if (report.experts) {

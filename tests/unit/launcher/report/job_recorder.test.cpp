@@ -166,8 +166,8 @@ TEST(JobRecorder, lists_processes_as_driver_executors_ranks) {
 TEST(RankUse, divides_all_the_time_since_a_rank_serves) {
   const RankUse use = use_of(worker(0, 10));
   EXPECT_NEAR(use.computing, 0.05, 1e-9);
-  EXPECT_NEAR(use.exchanging, 0.02, 1e-9);
-  EXPECT_NEAR(use.stages, 0.03, 1e-9);
+  EXPECT_NEAR(use.exchanging.value(), 0.02, 1e-9);
+  EXPECT_NEAR(use.stages.value(), 0.03, 1e-9);
   EXPECT_NEAR(use.waiting, 0.4, 1e-9);
   EXPECT_NEAR(use.rest, 0.5, 1e-9);
 }

@@ -39,6 +39,22 @@ TEST(ReportJson, has_the_numbers_of_the_job) {
   EXPECT_DOUBLE_EQ(report.at("goodput").at("answers_per_second"), 1);
 }
 
+TEST(ReportJson, does_not_take_exchanges_on_gpus_for_known) {
+  ProcessTelemetry on_gpu = worker(0);
+  on_gpu.exchanges_on_device = true;
+  const RankUse use = use_of(on_gpu);
+  EXPECT_FALSE(use.exchanging.has_value());
+  EXPECT_FALSE(use.stages.has_value());
+  EXPECT_DOUBLE_EQ(use.computing, 0.1) << "the whole of ten steps of 10 ms";
+  EXPECT_DOUBLE_EQ(use.computing + use.waiting + use.rest, 1.0);
+
+  const auto job = small_job();
+  job->take(on_gpu);
+  const ordered_json rank = report_json(*job).at("ranks").at(0);
+  EXPECT_EQ(rank.at("exchange_seconds"), nullptr);
+  EXPECT_EQ(rank.at("stage_seconds"), nullptr);
+}
+
 TEST(ReportJson, puts_the_expert_rows_of_all_ranks_into_one_table) {
   const ordered_json experts = report_json(*small_job()).at("experts");
   EXPECT_EQ(experts.at("experts_per_token"), 2);
