@@ -15,13 +15,16 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
                                    const Tensor& rope, const KvLayer& cache) const {
   const std::int64_t tokens = pass.whole().positions[0];
   const Tensor normed = group_.normed_rows(space_.normed, tokens);
-  if (tokens == 0) return feed_forward_->forward(normed, hidden.update);
+  if (tokens == 0) {
+    TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
+    return {};
+  }
   TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {attention_norm_, norm_eps_, normed, true}));
-  TROUPE_CHECK(attention_->forward(normed, pass, rope, cache, hidden.update));
+  TROUPE_TRY(hidden.sum, attention_->forward(normed, pass, rope, cache, hidden.update));
   hidden.has_update = true;
   TROUPE_CHECK(group_.add_and_norm(
       ops_, hidden, {mlp_norm_, norm_eps_, normed, feed_forward_->reads_all_tokens()}));
-  TROUPE_CHECK(feed_forward_->forward(normed, hidden.update));
+  TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
   hidden.has_update = true;
   return {};
 }

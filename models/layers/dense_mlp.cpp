@@ -1,6 +1,7 @@
 #include "models/layers/dense_mlp.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -18,11 +19,11 @@ Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& contex
   return std::unique_ptr<FeedForward>(std::move(mlp));
 }
 
-Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
+Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
-  if (tokens == 0) return {};
+  if (tokens == 0) return PendingSum();
   const std::int64_t inner = down_->in_features();
-  TROUPE_CHECK(group_.defer_all_reduce_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
+  const auto compute = [&](Slice part, const Tensor& sums) {
     const std::int64_t at_once = ops_.rows_at_once();
     for (std::int64_t done = 0; done < part.count; done += at_once) {
       const std::int64_t rows = std::min(at_once, part.count - done);
@@ -31,11 +32,12 @@ Result<void> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
       project(x.rows(part.begin + done, rows), gate_up, activated);
       ops_.linear(*down_, activated, sums.rows(done, rows));
     }
-  }));
-  if (down_bias_->empty()) return {};
-  TROUPE_CHECK(group_.complete(out));
+  };
+  TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(tokens, out, compute));
+  if (down_bias_->empty()) return sum;
+  TROUPE_CHECK(group_.complete(std::move(sum), out));
   ops_.add_bias(out, down_bias_);
-  return {};
+  return PendingSum();
 }
 
 void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {

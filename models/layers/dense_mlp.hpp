@@ -21,7 +21,7 @@ class DenseMlp final : public FeedForward {
                                                      std::int64_t layer,
                                                      const MlpParameters& parameters = {});
   bool reads_all_tokens() const override { return true; }
-  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
   std::size_t bytes() const override;
 
  private:

@@ -9,7 +9,7 @@ Result<Embedding> Embedding::create(const LayerContext& context) {
   return Embedding(context.ops, context.tensor, std::move(table), first_id);
 }
 
-Result<void> Embedding::forward(const Tensor& ids, const Tensor& out) const {
+Result<PendingSum> Embedding::forward(const Tensor& ids, const Tensor& out) const {
   return group_.defer_all_reduce(
       ids[0], out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); }, true);
 }

@@ -11,7 +11,7 @@ class Embedding {
   static Result<Embedding> create(const LayerContext& context);
 
   /// The rows of `ids` [tokens] i32 that are this rank's own tokens: out [own tokens, hidden].
-  Result<void> forward(const Tensor& ids, const Tensor& out) const;
+  Result<PendingSum> forward(const Tensor& ids, const Tensor& out) const;
   /// [ceil(vocab / ranks), hidden], for a head that is tied to it.
   const Tensor& table() const { return table_.view(); }
   std::size_t bytes() const { return table_->bytes(); }

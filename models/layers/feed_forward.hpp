@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "models/layers/parallel/pending_sum.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -16,11 +17,11 @@ class FeedForward {
   /// others need not be there.
   virtual bool reads_all_tokens() const = 0;
 
-  /// x [tokens, hidden] activation, the same on all tensor ranks; out [own tokens, hidden] f32
-  /// (TensorGroup::own_tokens), or what TensorGroup::defer_all_reduce left. Without tokens it takes
-  /// part in what other replicas do with these weights, and does nothing else. Errors: those of
-  /// Collectives.
-  virtual Result<void> forward(const Tensor& x, const Tensor& out) const = 0;
+  /// x [tokens, hidden] activation, the same on all tensor ranks; out [own rows, hidden] f32
+  /// (TensorGroup::own_row_count), not written if the sum that it returns is pending. Without
+  /// tokens it takes part in what other replicas do with these weights, and does nothing else.
+  /// Errors: those of Collectives.
+  virtual Result<PendingSum> forward(const Tensor& x, const Tensor& out) const = 0;
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
   /// without experts.
   virtual Tensor rows_per_expert() const { return {}; }

@@ -1,6 +1,7 @@
 #include "models/layers/head.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -46,8 +47,8 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
 Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                              const Tensor& normed) {
   const std::int64_t count = rows[0];
-  const bool leaves = tokens_.left().data() != nullptr;
-  if (tokens_.divides(tokens) || (leaves && count == tokens)) {
+  const bool is_pending = hidden.sum.is_pending();
+  if (tokens_.divides(tokens) || (is_pending && count == tokens)) {
     // Other ranks hold some of the rows, or all are wanted.
     const Tensor all = tokens_.normed_rows(space_.normed, tokens);
     TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
@@ -58,8 +59,9 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   const Tensor residual = space_.head_residual->rows(0, count);
   const Tensor update = space_.head_update->rows(0, count);
   ops_.gather_rows(hidden.residual, rows, residual);
-  if (leaves) {
-    ops_.gather_rows(tokens_.left(), rows, update);
+  if (is_pending) {
+    const PendingSum sum = std::move(hidden.sum);
+    ops_.gather_rows(sum.partial(), rows, update);
     return tokens_.all_reduce_rms_norm(update, residual, {norm_, norm_eps_, normed, true});
   }
   HiddenState chosen{residual, update, hidden.has_update};

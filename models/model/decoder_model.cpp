@@ -140,7 +140,7 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
   const std::int64_t tokens = batch.token_ids.elements();
   if (experts_.device_exchange() != nullptr)
     experts_.device_exchange()->expect(expected_rows(batch));
-  const std::int64_t own = tensor_->own_tokens(tokens).count;
+  const std::int64_t own = tensor_->own_row_count(tokens);
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -151,7 +151,10 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
 }
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
-  if (stage_ == 0) return embedding_->forward(batch.token_ids, hidden.residual);
+  if (stage_ == 0) {
+    TROUPE_TRY(hidden.sum, embedding_->forward(batch.token_ids, hidden.residual));
+    return {};
+  }
   if (hidden.tokens() == 0 || batch.alone) return {};
   return pipeline_->receive(hidden.residual, stage_ - 1);
 }
@@ -159,14 +162,11 @@ Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& 
 Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hidden,
                                       const Tensor& logits) {
   if (is_last_stage()) {
-    if (batch.head_rows.empty()) {
-      tensor_->discard();  // the next pass's first norm must not take it for its own
-      return {};
-    }
+    if (batch.head_rows.empty()) return {};
     return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits,
                           batch.divides_logits);
   }
-  TROUPE_CHECK(tensor_->complete(hidden.update));
+  TROUPE_CHECK(tensor_->complete(std::move(hidden.sum), hidden.update));
   if (hidden.tokens() == 0) return {};
   ops_.add(hidden.residual, hidden.update);
   if (batch.alone) return {};

@@ -1,5 +1,7 @@
 #include "models/layers/attention/attention.hpp"
 
+#include <utility>
+
 #include "models/layers/attention/attention_shape.hpp"
 
 namespace troupe {
@@ -27,9 +29,10 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
-Result<void> Attention::forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                                const KvLayer& cache, const Tensor& out) const {
-  TROUPE_CHECK(group_.defer_all_reduce_by_parts(x[0], out, [&](Slice rows, const Tensor& sums) {
+Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& pass,
+                                      const Tensor& rope, const KvLayer& cache,
+                                      const Tensor& out) const {
+  const auto compute = [&](Slice rows, const Tensor& sums) {
     const AttentionBatch& batch = pass.of(rows);
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
     const Tensor query = space_.query->rows(rows.begin, rows.count);
@@ -39,11 +42,12 @@ Result<void> Attention::forward(const Tensor& x, const AttentionMetadata& pass, 
     ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
     ops_.attention(query, shape_, batch, cache, attended);
     ops_.linear(*output_, attended, sums);
-  }));
-  if (output_bias_->empty()) return {};
-  TROUPE_CHECK(group_.complete(out));
+  };
+  TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(x[0], out, compute));
+  if (output_bias_->empty()) return sum;
+  TROUPE_CHECK(group_.complete(std::move(sum), out));
   ops_.add_bias(out, output_bias_);
-  return {};
+  return PendingSum();
 }
 
 std::size_t Attention::bytes() const {

@@ -21,8 +21,8 @@ class Attention final : public AttentionBlock {
                                                         std::int64_t layer,
                                                         AttentionOptions options);
 
-  Result<void> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                       const KvLayer& cache, const Tensor& out) const override;
+  Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
+                             const KvLayer& cache, const Tensor& out) const override;
   std::size_t bytes() const override;
 
  private:

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "models/layers/attention/attention_metadata.hpp"
+#include "models/layers/parallel/pending_sum.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
 
@@ -13,12 +14,13 @@ class AttentionBlock {
  public:
   virtual ~AttentionBlock() = default;
 
-  /// Writes this pass's part of the cache to `cache` and the block's output, of this rank's own
-  /// tokens (TensorGroup::own_tokens), to `out`, or leaves its sum (TensorGroup::defer_all_reduce).
-  /// x [tokens, hidden] activation, rope as rope_table, out [own tokens, hidden] f32. Errors: those
+  /// Writes this pass's part of the cache to `cache`, and the block's output for the rows that this
+  /// rank holds (TensorGroup::own_row_count) to `out`, unless the sum that it returns is pending.
+  /// x [tokens, hidden] activation, rope as rope_table, out [own rows, hidden] f32. Errors: those
   /// of Collectives.
-  virtual Result<void> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                               const KvLayer& cache, const Tensor& out) const = 0;
+  virtual Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass,
+                                     const Tensor& rope, const KvLayer& cache,
+                                     const Tensor& out) const = 0;
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;
 };

@@ -90,9 +90,9 @@ void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) c
                       by_head(latent, shape_.heads));
 }
 
-Result<void> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
-                                      const Tensor& rope, const KvLayer& cache,
-                                      const Tensor& out) const {
+Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
+                                            const Tensor& rope, const KvLayer& cache,
+                                            const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const LatentBuffers& space = space_.latent;
   const Tensor query = space_.query->rows(0, tokens);

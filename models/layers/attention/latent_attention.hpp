@@ -18,8 +18,8 @@ class LatentAttention final : public AttentionBlock {
   static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,
                                                         std::int64_t layer);
 
-  Result<void> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                       const KvLayer& cache, const Tensor& out) const override;
+  Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
+                             const KvLayer& cache, const Tensor& out) const override;
   std::size_t bytes() const override;
 
  private:

@@ -16,7 +16,7 @@ Result<std::unique_ptr<FeedForward>> DeviceDispatchMoe::create(const LayerContex
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
-Result<void> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
+Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const Slice own = group_.token_slice(tokens);
   const Tensor own_x = x.rows(own.begin, own.count);
@@ -25,9 +25,13 @@ Result<void> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out) cons
   if (own.count > 0) router_->choose(own_x, ids, weights);
   TROUPE_CHECK(exchange_.dispatch(own_x, ids, weights));
   const Tensor results = compute();
-  if (group_.divides(tokens)) return exchange_.combine(results, out);
+  if (group_.divides(tokens)) {
+    TROUPE_CHECK(exchange_.combine(results, out));
+    return PendingSum();
+  }
   TROUPE_CHECK(exchange_.combine(results, out.rows(own.begin, own.count)));
-  return group_.gather_slices(out);
+  TROUPE_CHECK(group_.gather_slices(out));
+  return PendingSum();
 }
 
 /// What this rank's experts make of the rows that came to it: [capacity * top_k, hidden].

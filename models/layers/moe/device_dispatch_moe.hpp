@@ -16,7 +16,7 @@ class DeviceDispatchMoe final : public FeedForward {
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer);
   bool reads_all_tokens() const override { return false; }
-  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return rows_per_expert_; }
   std::size_t bytes() const override {
     return router_->bytes() + gate_up_->bytes() + down_->bytes();

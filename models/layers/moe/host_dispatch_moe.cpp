@@ -14,7 +14,7 @@ Result<std::unique_ptr<FeedForward>> HostDispatchMoe::create(const LayerContext&
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
-Result<void> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
+Result<PendingSum> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const Slice own = group_.token_slice(tokens);
   const Tensor own_x = x.rows(own.begin, own.count);
@@ -23,9 +23,13 @@ Result<void> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) const 
   const Tensor results = space_.exchange.results->rows(0, exchange_.received_rows());
   TROUPE_CHECK(send_to_experts(own_x, received));
   compute(received, results);
-  if (group_.divides(tokens)) return bring_back(results, out);
+  if (group_.divides(tokens)) {
+    TROUPE_CHECK(bring_back(results, out));
+    return PendingSum();
+  }
   TROUPE_CHECK(bring_back(results, out.rows(own.begin, own.count)));
-  return group_.gather_slices(out);
+  TROUPE_CHECK(group_.gather_slices(out));
+  return PendingSum();
 }
 
 // Chooses experts for the rows of x, and agrees with the other ranks on who gets what.

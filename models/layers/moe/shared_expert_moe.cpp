@@ -1,5 +1,7 @@
 #include "models/layers/moe/shared_expert_moe.hpp"
 
+#include <utility>
+
 #include "models/layers/dense_mlp.hpp"
 
 namespace troupe {
@@ -15,15 +17,15 @@ Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(const LayerContext&
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
-Result<void> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) const {
-  TROUPE_CHECK(routed_->forward(x, out));
-  if (x[0] == 0) return {};
-  TROUPE_CHECK(group_.complete(out));
+Result<PendingSum> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) const {
+  TROUPE_TRY(PendingSum routed_sum, routed_->forward(x, out));
+  if (x[0] == 0) return PendingSum();
+  TROUPE_CHECK(group_.complete(std::move(routed_sum), out));
   const Tensor shared = space_.shared_rows->rows(0, out[0]);
-  TROUPE_CHECK(shared_->forward(x, shared));
-  TROUPE_CHECK(group_.complete(shared));
+  TROUPE_TRY(PendingSum shared_sum, shared_->forward(x, shared));
+  TROUPE_CHECK(group_.complete(std::move(shared_sum), shared));
   ops_.add(out, shared);
-  return {};
+  return PendingSum();
 }
 
 }  // namespace troupe

@@ -14,7 +14,7 @@ class SharedExpertMoe final : public FeedForward {
                                                      std::int64_t layer,
                                                      std::unique_ptr<FeedForward> routed);
   bool reads_all_tokens() const override { return true; }
-  Result<void> forward(const Tensor& x, const Tensor& out) const override;
+  Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return routed_->rows_per_expert(); }
   std::size_t bytes() const override { return routed_->bytes() + shared_->bytes(); }
 

@@ -17,9 +17,9 @@ Result<std::unique_ptr<FeedForward>> TensorParallelMoe::create(const LayerContex
   return std::unique_ptr<FeedForward>(std::move(block));
 }
 
-Result<void> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) const {
+Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
-  if (tokens == 0) return {};
+  if (tokens == 0) return PendingSum();
   const std::int64_t top_k = router_->top_k();
   const std::int64_t rows = tokens * top_k;
   const std::int64_t inner = down_->in_features();
@@ -38,14 +38,14 @@ Result<void> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) cons
       ops_.expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
     });
   }
-  const Slice own = group_.own_tokens(tokens);
+  const Slice own = group_.own_slice(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
   ops_.grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
     ops_.grouped_linear(*down_, activated, batch, top_k, false, true, sums);
   }));
   ops_.combine(own_rows, choices.weights.rows(own.begin, own.count), out);
-  return {};
+  return PendingSum();
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "models/layers/parallel/tensor_group.hpp"
 
+#include <cassert>
 #include <utility>
 
 namespace troupe {
@@ -49,10 +50,13 @@ bool TensorGroup::leaves(std::int64_t tokens) const {
          (divides(tokens) || !collectives_->prefers_sharded_residual(partial_bytes(tokens)));
 }
 
-Slice TensorGroup::own_tokens(std::int64_t tokens) const {
-  if (in_parts(tokens)) {  // not in a row
-    return {0, own_of(tokens, OverlappedAllReduce::parts - 1).end()};
-  }
+std::int64_t TensorGroup::own_row_count(std::int64_t tokens) const {
+  return in_parts(tokens) ? own_of(tokens, OverlappedAllReduce::parts - 1).end()
+                          : own_slice(tokens).count;
+}
+
+Slice TensorGroup::own_slice(std::int64_t tokens) const {
+  assert(!in_parts(tokens));
   return divides(tokens) ? token_slice(tokens) : Slice{0, tokens};
 }
 
@@ -81,9 +85,8 @@ Result<void> TensorGroup::sum(const Tensor& partial, std::int64_t rows_per_token
   return collectives_->reduce_scatter_tree(partial, own, rows_per_rank_);
 }
 
-Result<void> TensorGroup::complete(const Tensor& own) {
-  const Tensor partial = std::exchange(left_, Tensor());
-  return partial.data() == nullptr ? Result<void>() : sum(partial, 1, own);
+Result<void> TensorGroup::complete(PendingSum pending, const Tensor& own) {
+  return pending.is_pending() ? sum(pending.partial(), 1, own) : Result<void>();
 }
 
 Slice TensorGroup::own_of(std::int64_t tokens, int part) const {
@@ -101,25 +104,25 @@ Result<void> TensorGroup::await_rows() {
   return {};
 }
 
-Result<void> TensorGroup::begin_parts(std::int64_t tokens) {
+Result<void> TensorGroup::begin_parts(const Tensor& partial) {
   for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
-    const Slice rows = part_of(tokens, part);
-    TROUPE_CHECK(side_->begin(part, left_.rows(rows.begin, rows.count)));
+    const Slice rows = part_of(partial[0], part);
+    TROUPE_CHECK(side_->begin(part, partial.rows(rows.begin, rows.count)));
   }
   return {};
 }
 
 Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
-  const Tensor partial = std::exchange(left_, Tensor());
+  const PendingSum sum = std::move(hidden.sum);
   for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
     const Slice rows = part_of(norm.out[0], part);
     const Slice own = own_of(norm.out[0], part);
-    TROUPE_CHECK(side_->norm(part, {.partial = partial.rows(rows.begin, rows.count),
+    TROUPE_CHECK(side_->norm(part, {.partial = sum.partial().rows(rows.begin, rows.count),
                                     .residual = hidden.residual.rows(own.begin, own.count),
                                     .weight = norm.weight,
                                     .eps = norm.eps,
                                     .normed = norm.out.rows(rows.begin, rows.count),
-                                    .begins = left_begins_,
+                                    .begins = sum.begins_,
                                     .divided = true}));
     unseen_[static_cast<std::size_t>(part)] = true;
   }
@@ -128,25 +131,25 @@ Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
 
 Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm) {
   const std::int64_t tokens = norm.out[0];
-  if (left_.data() == nullptr) {
-    const Slice own = own_tokens(tokens);
+  if (!hidden.sum.is_pending()) {
+    const Slice own = own_slice(tokens);
     hidden.add_and_norm(ops, norm.weight, norm.eps, norm.out.rows(own.begin, own.count));
     return norm.of_all_rows ? gather_tokens(norm.out) : Result<void>();
   }
   hidden.has_update = false;
   if (in_parts(tokens)) return norm_parts(hidden, norm);
-  return collectives_->all_reduce_rms_norm({.partial = std::exchange(left_, Tensor()),
+  const PendingSum sum = std::move(hidden.sum);
+  return collectives_->all_reduce_rms_norm({.partial = sum.partial(),
                                             .residual = hidden.residual,
                                             .weight = norm.weight,
                                             .eps = norm.eps,
                                             .normed = norm.out,
-                                            .begins = left_begins_,
+                                            .begins = sum.begins_,
                                             .divided = divides(tokens)});
 }
 
 Result<void> TensorGroup::all_reduce_rms_norm(const Tensor& partial, const Tensor& residual,
                                               const Norm& norm) {
-  left_ = Tensor();
   return collectives_->all_reduce_rms_norm({.partial = partial,
                                             .residual = residual,
                                             .weight = norm.weight,

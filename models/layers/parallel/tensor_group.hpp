@@ -21,9 +21,9 @@ namespace troupe {
 /// both, so the bits are too. Partial sums are f32 where activations are, or where sums must be
 /// exact (ModelLimits::exact_sums), and else bf16.
 ///
-/// Where the collectives sum, add and normalise in one go, a block leaves its partial sums to the
-/// next norm (defer_all_reduce, add_and_norm). In passes of many tokens that divides the residual
-/// stream as sequence parallelism does, whether that was asked for or not.
+/// Where the collectives sum, add and normalise in one go, a block defers its all-reduce to the
+/// next norm: it returns a PendingSum, which add_and_norm uses up. In passes of many tokens that
+/// divides the residual stream as sequence parallelism does, whether that was asked for or not.
 ///
 /// With OverlappedAllReduce, passes of very many tokens are cut into parts besides: blocks go
 /// through the pass part by part (defer_all_reduce_by_parts), and the sums of one part go on beside
@@ -59,11 +59,13 @@ class TensorGroup {
   /// Whether ranks hold the residual stream of their token_slice alone in a pass of `tokens`: with
   /// sequence parallelism, or where that is faster.
   bool divides(std::int64_t tokens) const;
-  /// The tokens of a pass of `tokens` whose residual stream this rank holds: token_slice where it
-  /// is divided, else all.
-  Slice own_tokens(std::int64_t tokens) const;
+  /// How many rows of the residual stream this rank holds in a pass of `tokens`.
+  std::int64_t own_row_count(std::int64_t tokens) const;
+  /// Which tokens these are: token_slice where the residual stream is divided, else all. Not of a
+  /// pass that is cut into parts, where they are a slice of each part.
+  Slice own_slice(std::int64_t tokens) const;
 
-  /// Completes `all` [tokens, width], of which this rank has written the rows own_tokens(tokens).
+  /// Completes `all` [tokens, width], of which this rank has written the rows own_slice(tokens).
   /// Errors: those of Collectives.
   Result<void> gather_tokens(const Tensor& all);
   /// Completes `all` [tokens, width], of which this rank has written the rows token_slice(tokens).
@@ -93,41 +95,41 @@ class TensorGroup {
   }
 
   /// As sum_to_owners of one row a token, but the sum may be left to the add_and_norm or complete
-  /// that comes next. Until then `own` is not complete, or not written at all. With `begins` the
-  /// sum is where the residual stream begins, of which `own` are the rows; each element is one
-  /// rank's, and zero elsewhere.
+  /// that comes next, which gets what is returned. Until then `own` is not written, if the sum is
+  /// pending. One sum is pending at a time. With `begins` the sum is where the residual stream
+  /// begins, of which `own` are the rows; each element is one rank's, and zero elsewhere.
   template <class Compute>
-  Result<void> defer_all_reduce(std::int64_t tokens, const Tensor& own, Compute&& compute,
-                                bool begins = false) {
-    if (!leaves(tokens)) return sum_to_owners(tokens, 1, own, compute, begins);
-    left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
-    left_begins_ = begins;
+  Result<PendingSum> defer_all_reduce(std::int64_t tokens, const Tensor& own, Compute&& compute,
+                                      bool begins = false) {
+    if (!leaves(tokens)) {
+      TROUPE_CHECK(sum_to_owners(tokens, 1, own, compute, begins));
+      return PendingSum();
+    }
+    PendingSum sum(Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]}), begins);
     TROUPE_CHECK(await_rows());
-    compute(left_);
-    return in_parts(tokens) ? begin_parts(tokens) : Result<void>();
+    compute(sum.partial());
+    if (in_parts(tokens)) TROUPE_CHECK(begin_parts(sum.partial()));
+    return sum;
   }
-  /// The partial sums that were left to the next norm; their data is null if none were.
-  const Tensor& left() const { return left_; }
   /// As defer_all_reduce, of a block that reads normalised rows: `compute(rows, partial)` writes
   /// the partial sums of a Slice of the tokens, which may be all, once their normalised rows are
   /// there.
   template <class Compute>
-  Result<void> defer_all_reduce_by_parts(std::int64_t tokens, const Tensor& own,
-                                         Compute&& compute) {
+  Result<PendingSum> defer_all_reduce_by_parts(std::int64_t tokens, const Tensor& own,
+                                               Compute&& compute) {
     if (!in_parts(tokens)) {
       return defer_all_reduce(tokens, own,
                               [&](const Tensor& sums) { compute(Slice{0, tokens}, sums); });
     }
-    left_ = Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]});
-    left_begins_ = false;
+    PendingSum sum(Tensor(scratch_->data(), partial_dtype_, {tokens, own[1]}), false);
     for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
       const Slice rows = part_of(tokens, part);
       TROUPE_CHECK(await(part));
-      const Tensor sums = left_.rows(rows.begin, rows.count);
+      const Tensor sums = sum.partial().rows(rows.begin, rows.count);
       compute(rows, sums);
       TROUPE_CHECK(side_->begin(part, sums));
     }
-    return {};
+    return sum;
   }
   /// Lets what comes next find all normalised rows.
   Result<void> await_rows();
@@ -137,11 +139,9 @@ class TensorGroup {
     return in_parts(tokens) ? side_->normed().rows(0, tokens) : own.rows(0, tokens);
   }
 
-  /// Completes `own` of the defer_all_reduce before, if it left its sum. Errors: those of
+  /// Writes the sum to the `own` that it was deferred with, if it is pending. Errors: those of
   /// Collectives.
-  Result<void> complete(const Tensor& own);
-  /// Nobody wants the sum of the defer_all_reduce before, if it left one.
-  void discard() { left_ = Tensor(); }
+  Result<void> complete(PendingSum sum, const Tensor& own);
 
   /// What a norm reads and writes.
   struct Norm {
@@ -150,10 +150,10 @@ class TensorGroup {
     Tensor out;        ///< [tokens, hidden] activation, of all tokens
     bool of_all_rows;  ///< `out` is completed; else its own rows are enough
   };
-  /// HiddenState::add_and_norm, after the sum that was left.
+  /// HiddenState::add_and_norm, after the hidden state's sum, which it uses up.
   Result<void> add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm);
-  /// The same of `partial`, rows of left(), and the residual stream of these, all of which this
-  /// rank holds. Nothing is left then.
+  /// The same of `partial`, rows of a pending sum that is wanted no more, and the residual stream
+  /// of these, all of which this rank holds.
   Result<void> all_reduce_rms_norm(const Tensor& partial, const Tensor& residual, const Norm& norm);
 
  private:
@@ -170,7 +170,7 @@ class TensorGroup {
   /// This rank's rows of a part in its own rows of the residual stream.
   Slice own_of(std::int64_t tokens, int part) const;
   Result<void> await(int part);
-  Result<void> begin_parts(std::int64_t tokens);
+  Result<void> begin_parts(const Tensor& partial);
   Result<void> norm_parts(HiddenState& hidden, const Norm& norm);
   /// Whether a pass's sums are left to norms.
   bool leaves(std::int64_t tokens) const;
@@ -185,8 +185,6 @@ class TensorGroup {
   std::int64_t hidden_ = 0;
   DType partial_dtype_;
   DeviceTensor scratch_;  ///< for partial sums too large for staging that are not made in place
-  Tensor left_;           ///< partial sums that the next norm sums
-  bool left_begins_ = false;
   std::unique_ptr<OverlappedAllReduce> side_;
   bool allows_parts_ = true;
   std::array<bool, OverlappedAllReduce::parts>

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <utility>
+
+#include "parallel/device/tensor.hpp"
+
+namespace troupe {
+
+/// A block's partial sums on this rank, which the next norm adds over the ranks; or nothing, where
+/// the block's output is complete already. TensorGroup::defer_all_reduce makes it, and
+/// TensorGroup::add_and_norm, complete or all_reduce_rms_norm uses it up. To destroy one drops a
+/// sum that nobody wants.
+class [[nodiscard]] PendingSum {
+ public:
+  PendingSum() = default;
+  PendingSum(PendingSum&& other) noexcept
+      : partial_(std::exchange(other.partial_, Tensor())), begins_(other.begins_) {}
+  PendingSum& operator=(PendingSum&& other) noexcept {
+    partial_ = std::exchange(other.partial_, Tensor());
+    begins_ = other.begins_;
+    return *this;
+  }
+  ~PendingSum() = default;
+
+  bool is_pending() const { return partial_.data() != nullptr; }
+  /// [tokens, hidden] of the whole pass; empty if nothing is pending.
+  const Tensor& partial() const { return partial_; }
+
+ private:
+  friend class TensorGroup;
+  PendingSum(Tensor partial, bool begins) : partial_(std::move(partial)), begins_(begins) {}
+
+  Tensor partial_;
+  bool begins_ = false;  ///< the residual stream begins with the sum
+};
+
+}  // namespace troupe
