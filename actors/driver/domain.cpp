@@ -63,7 +63,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .collectives = spec_.collectives,
           .device = spec_.device,
           .threads = spec_.threads_per_worker,
-          .bf16 = spec_.bf16,
+          .dtype = spec_.dtype,
           .deterministic = spec_.deterministic,
           .max_batch_tokens = spec_.max_num_batched_tokens,
           .max_head_rows = max_head_rows(spec_),

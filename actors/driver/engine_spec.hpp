@@ -28,7 +28,7 @@ struct EngineSpec {
   DeviceKind device = DeviceKind::cpu;
   double device_memory_utilization = 0.92;  ///< share of a GPU's memory that an engine may take
   std::int32_t threads_per_worker = 1;
-  bool bf16 = false;                  ///< weights and KV cache in bf16; otherwise f32
+  DType dtype = DType::f32;           ///< of weights and KV cache: f32 or bf16
   bool deterministic = false;         ///< as WorkerSpec
   std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer
   std::int32_t max_num_seqs = 256;

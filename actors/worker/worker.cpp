@@ -55,7 +55,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   });
   TROUPE_CHECK(groups_->connect(peers, recorder_));
   times.note("groups");
-  const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = spec_.dtype;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
   TROUPE_TRY(const int device, find_device());
@@ -130,7 +130,7 @@ std::uint64_t Worker::later_bytes() const {
 Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
                          const DeviceMemory& before) const {
   if (error.code != ErrorCode::resource_exhausted) return error;
-  const DType dtype = spec_.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = spec_.dtype;
   const auto wanted = rank_footprint(config_, checkpoint, groups_->mesh(), spec_.rank,
                                      {.compute = dtype,
                                       .kv_dtype = dtype,

@@ -26,7 +26,7 @@ struct WorkerSpec {
   std::string collectives = "shm";
   DeviceKind device = DeviceKind::cpu;
   std::int32_t threads = 1;    ///< of its model's operations
-  bool bf16 = false;           ///< weights and KV cache in bf16; otherwise f32
+  DType dtype = DType::f32;    ///< of weights and KV cache: f32 or bf16
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   std::int64_t max_batch_tokens = 2048;
   std::int64_t max_head_rows = 256;
@@ -41,7 +41,7 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
-            threads, bf16, deterministic, max_batch_tokens, max_head_rows, max_model_len,
+            threads, dtype, deterministic, max_batch_tokens, max_head_rows, max_model_len,
             block_size, draft_model_path, draft_tokens, epoch, load_progress);
   }
 };

@@ -156,9 +156,9 @@ class Bench {
 
   /// What the tokens of the job's model cost on its mesh.
   ModelWork model_work() const {
-    const bool narrow = plan_.engine.bf16 || plan_.model.dtype != DType::f32;
+    const bool narrow = plan_.engine.dtype == DType::bf16 || plan_.model.dtype != DType::f32;
     const int copies = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
-    return {plan_.model, narrow ? 2.0 : 4.0, plan_.engine.bf16 ? 2.0 : 4.0,
+    return {plan_.model, narrow ? 2.0 : 4.0, static_cast<double>(size_of(plan_.engine.dtype)),
             static_cast<double>(copies)};
   }
 

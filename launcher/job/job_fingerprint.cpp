@@ -84,7 +84,7 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
       {"model.load_format", config.model.load_format == "dummy" ? "dummy" : "safetensors"},
       {"model.served_model_name",
        fmt::format("{}", fmt::join(config.model.served_model_name, ", "))},
-      {"the dtype", plan.engine.bf16 ? "bfloat16" : "float32"},
+      {"the dtype", plan.engine.dtype == DType::bf16 ? "bfloat16" : "float32"},
       {"engine.max_model_len", fmt::format("{}", plan.engine.max_model_len)},
       {"job.seed", fmt::format("{}", config.job.seed)},
       {"job.ordered", config.job.ordered ? "true" : "false"},

@@ -128,10 +128,11 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   }
   if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
-  engine.bf16 = config.model.dtype == "bfloat16" ||
-                (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
+  const bool is_narrow = config.model.dtype == "bfloat16" ||
+                         (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
+  engine.dtype = is_narrow ? DType::bf16 : DType::f32;
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
-  if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.bf16));
+  if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_batched_tokens =
       static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(
@@ -181,7 +182,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
 Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const Checkpoint& checkpoint, const Mesh& mesh,
                                               const EngineSpec& engine) {
-  const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = engine.dtype;
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .kv_dtype = dtype,
@@ -250,7 +251,7 @@ void warn_of_swap_space(JobPlan& plan) {
 /// Refuses a model whose attention the device cannot run, before anything is started.
 Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
   TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, {0, mesh.shape().tensor}));
-  const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = engine.dtype;
   return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
@@ -266,7 +267,7 @@ void warn_of_gpus(const Config& config, JobPlan& plan) {
                                 : gpus.error().message + ": the CPU computes");
   }
   if (plan.engine.device != DeviceKind::cuda) return;
-  const bool by_library = plan.engine.bf16 && !plan.model.latent &&
+  const bool by_library = plan.engine.dtype == DType::bf16 && !plan.model.latent &&
                           (plan.model.head_dim == 64 || plan.model.head_dim == 128);
   if (!by_library || plan.engine.cache_groups > 1) {
     plan.warnings.push_back(

@@ -91,7 +91,7 @@ Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
   return mesh;
 }
 
-Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, bool bf16) {
+Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, DType dtype) {
   const int tensor = mesh.shape().tensor;
   const auto refuse = [](const std::string& why) {
     return fail(ErrorCode::unsupported,
@@ -99,7 +99,7 @@ Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model
                 "cluster.device: cpu",
                 why);
   };
-  if (!bf16) return refuse("is for bfloat16: set model.dtype: bfloat16");
+  if (dtype != DType::bf16) return refuse("is for bfloat16: set model.dtype: bfloat16");
   if (max_exact_segments % tensor != 0) {
     return refuse(fmt::format("takes {} 1, 2 or 4, not {}", tensor_key, tensor));
   }

@@ -19,6 +19,6 @@ Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model);
 /// Refuses what GPUs do not compute with the same bits at every tensor size: other dtypes than
 /// bf16, tensor sizes above max_exact_segments, experts that are split. Errors: unsupported, with
 /// the YAML key that asks for it and the one to change.
-Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, bool bf16);
+Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, DType dtype);
 
 }  // namespace troupe

@@ -17,7 +17,8 @@ namespace {
 /// The groups of rank 0, with what models do in them.
 std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOptions& options) {
   const EngineSpec& engine = plan.engine;
-  const DType dtype = engine.bf16 && engine.device == DeviceKind::cuda ? DType::bf16 : DType::f32;
+  const DType dtype =
+      engine.dtype == DType::bf16 && engine.device == DeviceKind::cuda ? DType::bf16 : DType::f32;
   const auto group = [&](std::string name, std::size_t ranks, std::vector<std::string> calls) {
     return GroupTimes{.group = std::move(name),
                       .ranks = static_cast<int>(ranks),

@@ -14,7 +14,7 @@ namespace {
 
 Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) {
   const EngineSpec& engine = plan.engine;
-  const DType dtype = engine.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = engine.dtype;
   TROUPE_TRY(const auto ops, make_ops({.kind = engine.device,
                                        .dtype = dtype,
                                        .threads = engine.threads_per_worker,

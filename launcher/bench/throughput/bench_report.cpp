@@ -21,7 +21,7 @@ std::string fitted(const std::string& label, const std::string& bytes) {
 }
 
 std::string_view dtype_name(const JobPlan& plan) {
-  return plan.engine.bf16 ? "bfloat16" : "float32";
+  return plan.engine.dtype == DType::bf16 ? "bfloat16" : "float32";
 }
 
 std::string_view load_format_name(const JobPlan& plan) {

@@ -58,7 +58,7 @@ Result<void> make_checkpoint(const JobPlan& plan, const std::filesystem::path& f
 
 Result<Loading> load(const JobPlan& plan, const std::filesystem::path& folder, Ops& ops,
                      WeightsFigures& figures) {
-  const DType dtype = plan.engine.bf16 ? DType::bf16 : DType::f32;
+  const DType dtype = plan.engine.dtype;
   ParallelContext parallel;
   TROUPE_TRY(parallel.mesh, Mesh::create({}));
   const ModelLimits limits{.max_batch_tokens = 16,
@@ -88,7 +88,7 @@ Result<WeightsFigures> measure(const WeightsBenchOptions& options, const JobPlan
   figures.files = files.size();
   figures.threads = reading_threads();
   TROUPE_TRY(const auto ops, make_ops({.kind = plan.engine.device,
-                                       .dtype = plan.engine.bf16 ? DType::bf16 : DType::f32,
+                                       .dtype = plan.engine.dtype,
                                        .threads = plan.engine.threads_per_worker}));
   TROUPE_TRY(figures.copy_rate, measure_copy(*ops));
   // What is in memory is read once before, so that it is in the page cache.

@@ -169,10 +169,10 @@ TEST(Topology, refuses_more_workers_than_the_node_takes) {
 
 TEST(Topology, deterministic_gpus_take_whole_experts_and_tensor_sizes_up_to_four) {
   const auto refusal_of = [](const MeshShape& shape, int experts, const ModelConfig& model,
-                             bool bf16 = true) {
+                             DType dtype = DType::bf16) {
     const auto mesh = Mesh::create(shape, experts);
     EXPECT_TRUE(mesh.ok()) << mesh.error().message;
-    const auto checked = check_deterministic_gpus(*mesh, model, bf16);
+    const auto checked = check_deterministic_gpus(*mesh, model, dtype);
     return checked.ok() ? "accepted" : checked.error().message;
   };
   const std::string otherwise = "; or leave it at auto, or set cluster.device: cpu";
@@ -181,7 +181,7 @@ TEST(Topology, deterministic_gpus_take_whole_experts_and_tensor_sizes_up_to_four
   EXPECT_EQ(refusal_of({.tensor = 4}, 4, moe_model()), "accepted");
   EXPECT_EQ(refusal_of({.data = 2, .tensor = 2}, 4, moe_model()), "accepted");
   EXPECT_EQ(
-      refusal_of({.tensor = 1}, 1, moe_model(), false),
+      refusal_of({.tensor = 1}, 1, moe_model(), DType::f32),
       "engine.deterministic: true on GPUs is for bfloat16: set model.dtype: bfloat16" + otherwise);
   EXPECT_EQ(refusal_of({.tensor = 8}, 1, dense_model()),
             "engine.deterministic: true on GPUs takes parallel.tensor_parallel_size 1, 2 or 4, "
