@@ -71,7 +71,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto built, family.build_layer(context, layer));
     layers_.push_back(std::move(built));
   }
-  groups_ = cache_groups(config_).size();
+  groups_ = cache_groups(config_);
   caches_ = stage_caches(config_, own);
   if (is_last_stage()) {
     TROUPE_TRY(auto head, Head::create(context, embedding_ ? &*embedding_ : nullptr));
@@ -105,9 +105,15 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
   const std::vector<Slice> parts = tensor_->parts(batch.token_ids.elements());
   passes_.clear();
   for (const AttentionBatch& attention : batch.attention) passes_.emplace_back(attention, parts);
-  while (passes_.size() < groups_) passes_.emplace_back(AttentionBatch(), parts);  // no tokens
-  for (const AttentionMetadata& pass : passes_) {
-    for (const AttentionBatch& planned : pass.batches()) ops_.plan_attention(attention_, planned);
+  while (passes_.size() < groups_.size()) {
+    passes_.emplace_back(AttentionBatch(), parts);  // no tokens
+  }
+  AttentionShape shape = attention_;
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    shape.window = groups_[group].window;
+    for (const AttentionBatch& planned : passes_[group].batches()) {
+      ops_.plan_attention(shape, planned);
+    }
   }
 }
 
@@ -190,9 +196,9 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   }
   if (tokens == 0) return {};
   TROUPE_CHECK(check_shape("token_ids", batch.token_ids, {tokens}, DType::i32));
-  if (batch.attention.size() != groups_) {
+  if (batch.attention.size() != groups_.size()) {
     return fail(ErrorCode::invalid_argument, "block tables of {} groups; this model has {}",
-                batch.attention.size(), groups_);
+                batch.attention.size(), groups_.size());
   }
   for (const AttentionBatch& attention : batch.attention) {
     TROUPE_CHECK(check_shape("positions", attention.positions, {tokens}, DType::i32));

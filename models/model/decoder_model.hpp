@@ -69,7 +69,7 @@ class DecoderModel final : public Model {
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
   std::vector<DecoderLayer> layers_;                              // of this stage
-  std::size_t groups_ = 1;                                        // of cache_groups
+  std::vector<CacheSpec> groups_;                                 // cache_groups of the model
   std::vector<StageCache> caches_;                                // of each of layers_
   std::vector<AttentionMetadata> passes_;                         // this pass, for each group
   std::optional<Head> head_;                                      // of the last stage

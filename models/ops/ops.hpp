@@ -351,8 +351,8 @@ class Ops {
                                  const KvLayer& cache, const Tensor& q_out) = 0;
 
   /// Prepares on the host what attention of `shape` over `batch` needs: before the first layer of a
-  /// pass, for each of its batches, outside of capture(). It serves all layers whose windows alone
-  /// differ.
+  /// pass, for each of its batches, outside of capture(). It serves all layers of this shape,
+  /// which are those of one cache group.
   virtual void plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
     (void)shape, (void)batch;
   }

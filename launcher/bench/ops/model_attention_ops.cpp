@@ -9,6 +9,8 @@
 
 #include "launcher/bench/ops/model_ops.hpp"
 #include "models/families/family.hpp"
+#include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/cache_spec.hpp"
 
 namespace troupe {
 namespace {
@@ -60,21 +62,29 @@ Result<DeviceTensor> uploaded(Ops& ops, const std::vector<std::int32_t>& values,
 }  // namespace
 
 Result<void> ModelOps::measure_attention(OpsFigures& figures) {
-  for (const std::int64_t rows : figures.rows) TROUPE_CHECK(measure_attention(figures, rows));
+  for (const CacheSpec& group : cache_groups(model_)) {
+    std::int64_t layers = 0, layer = 0;
+    for (std::int64_t i = 0; i < model_.layers; ++i) {
+      if (cache_spec_of(model_, i) != group) continue;
+      layer = i;
+      ++layers;
+    }
+    TROUPE_TRY(const AttentionShape shape,
+               attention_shape(model_, layer, {0, static_cast<int>(options_.tensor_ranks)}));
+    for (const std::int64_t rows : figures.rows) {
+      TROUPE_CHECK(measure_attention(figures, shape, layers, rows));
+    }
+  }
   return {};
 }
 
-Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows) {
-  const std::int64_t dim = model_.head_dim;
-  const AttentionShape shape{.heads = heads_,
-                             .kv_heads = kv_heads_,
-                             .head_dim = dim,
-                             .scale = 1.0F / std::sqrt(static_cast<float>(dim))};
+Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionShape& shape,
+                                         std::int64_t layers, std::int64_t rows) {
   const bool decode = rows <= figures.max_decode_rows;
   const Sequences sequences = make_sequences(rows, figures.context, options_.block_size, decode);
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
   const double kv_bytes =
-      bytes_of({pages * options_.block_size, 2 * kv_heads_ * dim}, options_.dtype);
+      bytes_of({pages * options_.block_size, shape.cached_elements()}, options_.dtype);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(turns(kv_bytes));
   for (auto& cache : caches) {
     TROUPE_TRY(cache, ops_.allocate_kv(pages, options_.block_size, shape, options_.dtype));
@@ -83,11 +93,9 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
   TROUPE_TRY(const DeviceTensor slots, uploaded(ops_, sequences.slots, {rows}));
   TROUPE_TRY(const DeviceTensor table, uploaded(ops_, sequences.table, {pages}));
   TROUPE_TRY(const DeviceTensor spans, uploaded(ops_, sequences.numbers, {count, 4}));
-  TROUPE_TRY(const DeviceTensor rope, random(DType::f32, {figures.context, dim}));
-  TROUPE_TRY(const DeviceTensor norm, random(DType::f32, {dim}));
-  TROUPE_TRY(const DeviceTensor qkv, random(activation_, {rows, (heads_ + 2 * kv_heads_) * dim}));
-  TROUPE_TRY(const DeviceTensor q, random(activation_, {rows, heads_ * dim}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {rows, heads_ * dim}));
+  TROUPE_TRY(const DeviceTensor q, random(activation_, {rows, shape.heads * shape.head_dim}));
+  TROUPE_TRY(const DeviceTensor out,
+             ops_.allocate(activation_, {rows, shape.heads * shape.head_dim}));
   const bool capturable = decode && ops_.supports_graph(shape, options_.dtype);
   const AttentionBatch batch{.positions = positions,
                              .kv_slots = slots,
@@ -101,37 +109,110 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, std::int64_t rows)
     const auto& [keys, values] = caches[turn % caches.size()];
     return KvLayer{keys, values};
   };
-  const bool norms = has_weight(family_of(model_.architecture), Parameter::query_norm);
-  const Tensor head_norm = norms ? norm.view() : Tensor();
-  const double q_bytes = bytes_of(q->shape(), activation_);
-  OpFigure stored{.op = "rope and store",
-                  .shape = fmt::format("{} + 2 x {} x {}", heads_, kv_heads_, dim),
-                  .rows = rows,
-                  .count = model_.layers,
-                  .bytes = bytes_of(qkv->shape(), activation_) + q_bytes +
-                           bytes_of({rows, 2 * kv_heads_ * dim}, options_.dtype)};
-  TROUPE_CHECK(add(
-      figures, std::move(stored),
-      [&](std::size_t turn) {
-        ops_.norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope, shape, batch,
-                             layer(turn), out);
-      },
-      capturable));
+  if (shape.latent == 0) {
+    const std::int64_t dim = shape.head_dim;
+    TROUPE_TRY(const DeviceTensor rope, random(DType::f32, {figures.context, dim}));
+    TROUPE_TRY(const DeviceTensor norm, random(DType::f32, {dim}));
+    TROUPE_TRY(const DeviceTensor qkv, random(activation_, {rows, (heads_ + 2 * kv_heads_) * dim}));
+    const bool norms = has_weight(family_of(model_.architecture), Parameter::query_norm);
+    const Tensor head_norm = norms ? norm.view() : Tensor();
+    OpFigure stored{.op = "rope and store",
+                    .shape = fmt::format("{} + 2 x {} x {}", heads_, kv_heads_, dim),
+                    .rows = rows,
+                    .count = layers,
+                    .bytes = bytes_of(qkv->shape(), activation_) +
+                             bytes_of(q->shape(), activation_) +
+                             bytes_of({rows, 2 * kv_heads_ * dim}, options_.dtype)};
+    TROUPE_CHECK(add(
+        figures, std::move(stored),
+        [&](std::size_t turn) {
+          ops_.norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope, shape, batch,
+                               layer(turn), out);
+        },
+        capturable));
+  }
   double seen = 0, cached = 0;  // keys that queries meet, and keys that are read
   for (const SequenceSpan& span : sequences.spans) {
-    const double first = span.first_position, length = span.rows;
-    seen += length * first + length * (length + 1) / 2;
-    cached += first + length;
+    const std::int64_t end = span.first_position + span.rows;
+    const std::int64_t window = shape.window == 0 ? end : shape.window;
+    for (std::int64_t p = span.first_position; p < end; ++p) {
+      seen += static_cast<double>(std::min(p + 1, window));
+    }
+    cached += static_cast<double>(std::min<std::int64_t>(end, window + span.rows - 1));
   }
+  std::string text = fmt::format("{} / {} x {}", shape.heads, shape.kv_heads, shape.head_dim);
+  if (shape.window > 0) text += fmt::format(" in {}", shape.window);
   OpFigure attended{.op = "attention",
-                    .shape = fmt::format("{} / {} x {}", heads_, kv_heads_, dim),
+                    .shape = std::move(text),
                     .rows = rows,
-                    .count = model_.layers,
-                    .operations = 4 * seen * static_cast<double>(heads_ * dim)};
-  attended.bytes = 2 * q_bytes + cached * bytes_of({2 * kv_heads_ * dim}, options_.dtype);
+                    .count = layers,
+                    .operations = 2 * seen * static_cast<double>(shape.heads) *
+                                  static_cast<double>(shape.head_dim + shape.value_dim())};
+  attended.bytes =
+      bytes_of({rows, shape.heads * (shape.head_dim + shape.value_dim())}, activation_) +
+      cached * bytes_of({shape.cached_elements()}, options_.dtype);
+  const Tensor attended_rows = out.view()
+                                   .reshaped({rows * shape.heads * shape.head_dim})
+                                   .rows(0, rows * shape.heads * shape.value_dim())
+                                   .reshaped({rows, shape.heads * shape.value_dim()});
   return add(
       figures, std::move(attended),
-      [&](std::size_t turn) { ops_.attention(q, shape, batch, layer(turn), out); }, capturable);
+      [&](std::size_t turn) { ops_.attention(q, shape, batch, layer(turn), attended_rows); },
+      capturable);
+}
+
+Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
+  const LatentConfig& latent = *model_.latent;
+  const std::int64_t most = figures.rows.back();
+  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, heads_}));
+  HostTensor numbers(DType::i32, {most, heads_});
+  for (std::int64_t i = 0; i < most * heads_; ++i) {
+    numbers->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads_);
+  }
+  ops_.upload(numbers, ids);
+  TROUPE_CHECK(ops_.synchronize());
+  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {heads_ + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most * heads_}));
+  const auto measure = [&](const std::string& op, std::int64_t n, std::int64_t k) -> Result<void> {
+    const HostTensor weight = random_weight({n, k});
+    const std::vector<Tensor> weights(static_cast<std::size_t>(heads_), weight.view());
+    const double weight_bytes = static_cast<double>(heads_) * static_cast<double>(weight->bytes());
+    std::vector<std::unique_ptr<GroupedLinear>> copies(turns(weight_bytes));
+    for (auto& copy : copies) {
+      TROUPE_TRY(copy, ops_.prepare_grouped(weights, 1));
+    }
+    TROUPE_TRY(const DeviceTensor x, random(activation_, {most * heads_, k}));
+    TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {most * heads_, n}));
+    for (const std::int64_t rows : figures.rows) {
+      const ExpertBatch batch{offsets, source->rows(0, rows * heads_)};
+      ops_.permute(ids->rows(0, rows), 0, batch);
+      OpFigure figure{
+          .op = op,
+          .shape = fmt::format("{} x {} -> {}", heads_, k, n),
+          .rows = rows,
+          .count = model_.layers,
+          .bytes = weight_bytes + bytes_of({rows * heads_, n + k}, activation_),
+          .operations = 2 * static_cast<double>(rows * heads_) * static_cast<double>(n * k)};
+      TROUPE_CHECK(add(figures, std::move(figure), [&](std::size_t turn) {
+        ops_.grouped_linear(*copies[turn % copies.size()], x->rows(0, rows * heads_), batch, 1,
+                            true, true, out->rows(0, rows * heads_));
+      }));
+    }
+    return {};
+  };
+  TROUPE_CHECK(measure("heads' keys up", latent.rank, latent.unrotated_dim));
+  TROUPE_CHECK(measure("heads' values up", latent.value_dim, latent.rank));
+  for (const std::int64_t rows : figures.rows) {
+    const ExpertBatch batch{offsets, source->rows(0, rows * heads_)};
+    TROUPE_CHECK(add(figures,
+                     {.op = "heads' rows",
+                      .shape = fmt::format("{}", heads_),
+                      .rows = rows,
+                      .count = model_.layers,
+                      .bytes = 2 * bytes_of({rows * heads_}, DType::i32)},
+                     [&](std::size_t) { ops_.permute(ids->rows(0, rows), 0, batch); }));
+  }
+  return {};
 }
 
 }  // namespace troupe

@@ -36,7 +36,8 @@ ModelOps::ModelOps(Ops& ops, const ModelConfig& model, const ModelOpsOptions& op
 Result<void> ModelOps::measure(OpsFigures& figures) {
   TROUPE_CHECK(measure_ceilings(figures.ceilings));
   TROUPE_CHECK(measure_row_ops(figures));
-  if (!model_.latent) TROUPE_CHECK(measure_attention(figures));
+  TROUPE_CHECK(measure_attention(figures));
+  if (model_.latent) TROUPE_CHECK(measure_latent_heads(figures));
   for (const Matrix& matrix : matrices()) TROUPE_CHECK(measure_matrix(figures, matrix));
   if (!model_.moe) return {};
   TROUPE_CHECK(measure_routing(figures));
@@ -176,7 +177,17 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
   const std::int64_t ranks = options_.tensor_ranks, dense = layers - sparse_layers();
   const auto segments = static_cast<int>(options_.deterministic ? max_exact_segments / ranks : 1);
   std::vector<Matrix> all;
-  if (!model_.latent) {
+  if (model_.latent) {
+    const LatentConfig& latent = *model_.latent;
+    const std::int64_t source = latent.query_rank > 0 ? latent.query_rank : hidden;
+    if (latent.query_rank > 0) {
+      all.push_back({"query down", latent.query_rank, hidden, layers, activation_});
+    }
+    all.push_back({"query", heads_ * latent.unrotated_dim, source, layers, activation_});
+    all.push_back({"query, rotated", heads_ * latent.rotated_dim, source, layers, activation_});
+    all.push_back({"latent down", latent.rank + latent.rotated_dim, hidden, layers, activation_});
+    all.push_back({"attention out", hidden, heads_ * latent.value_dim, layers, summed_, segments});
+  } else {
     all.push_back({"qkv", (heads_ + 2 * kv_heads_) * dim, hidden, layers, activation_});
     all.push_back({"attention out", hidden, heads_ * dim, layers, summed_, segments});
   }

@@ -26,8 +26,7 @@ class ModelOps {
  public:
   ModelOps(Ops& ops, const ModelConfig& model, const ModelOpsOptions& options);
 
-  /// Fills in the ceilings, and the operations for each of `figures.rows`. Of latent attention only
-  /// what other attention has too is timed. Errors: those of Ops.
+  /// Fills in the ceilings, and the operations for each of `figures.rows`. Errors: those of Ops.
   Result<void> measure(OpsFigures& figures);
 
  private:
@@ -43,7 +42,10 @@ class ModelOps {
   Result<void> measure_row_ops(OpsFigures& figures);
   Result<void> measure_matrix(OpsFigures& figures, const Matrix& matrix);
   Result<void> measure_attention(OpsFigures& figures);
-  Result<void> measure_attention(OpsFigures& figures, std::int64_t rows);
+  Result<void> measure_attention(OpsFigures& figures, const AttentionShape& shape,
+                                 std::int64_t layers, std::int64_t rows);
+  /// What latent attention computes head by head.
+  Result<void> measure_latent_heads(OpsFigures& figures);
   Result<void> measure_routing(OpsFigures& figures);
   Result<void> measure_experts(OpsFigures& figures);
 

@@ -86,6 +86,7 @@ Result<void> CudaOps::make_parts(const CudaOpsOptions& options) {
   TROUPE_TRY(dense_gemm_, DenseGemm::create(std::move(workspace), options.autotunes_gemms));
   if (options.dtype == DType::bf16) {
     TROUPE_TRY(flash_attention_, FlashAttention::create());
+    TROUPE_TRY(latent_attention_, FlashInferMla::create());
     TROUPE_TRY(decode_attention_, DecodeAttention::create());
   }
   return {};
@@ -177,7 +178,8 @@ Result<void> CudaOps::synchronize() {
 
 bool CudaOps::supports_graph(const AttentionShape& shape, DType stored) const {
   if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
-  return flash_attention_ != nullptr && FlashAttention::supports(shape, stored, dtype_);
+  return flash_attention_ != nullptr && (FlashAttention::supports(shape, stored, dtype_) ||
+                                         FlashInferMla::supports(shape, stored, dtype_));
 }
 
 Result<std::unique_ptr<CapturedGraph>> CudaOps::capture(

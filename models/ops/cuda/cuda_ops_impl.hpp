@@ -8,6 +8,7 @@
 
 #include "models/ops/cuda/attention/decode_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
+#include "models/ops/cuda/attention/flashinfer_mla.hpp"
 #include "models/ops/cuda/attention/invariant_attention.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
@@ -168,6 +169,12 @@ class CudaOps final : public Ops {
   void begin_load(const StoredMatrix& weight, const Tensor& device);
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);
+  /// Those that attention may take, the fastest for its shape first.
+  enum class AttentionKernel { invariant, decode, flashinfer_mla, flashinfer, any_shape };
+  AttentionKernel attention_kernel(const AttentionShape& shape, DType stored, DType activation,
+                                   const AttentionBatch& batch) const;
+  void attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
+                              const AttentionBatch& batch, const KvLayer& cache, const Tensor& out);
   void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
 
   int device_;
@@ -177,6 +184,7 @@ class CudaOps final : public Ops {
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::unique_ptr<DenseGemm> dense_gemm_;              ///< unless deterministic
   std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
+  std::unique_ptr<FlashInferMla> latent_attention_;    ///< for bf16
   std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
   std::unique_ptr<InvariantGemm> invariant_gemm_;      ///< if deterministic, in place of those
   std::unique_ptr<InvariantAttention> invariant_attention_;  ///< likewise

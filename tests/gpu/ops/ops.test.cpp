@@ -89,9 +89,14 @@ TEST_P(BothDevices, store_and_attend) {
   const Case cases[] = {
       {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, true},
       {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, true},
+      {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F, .window = 33}, true},
+      {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F, .window = 100}, false},
       {{.heads = 6, .kv_heads = 1, .head_dim = 32, .scale = 0.2F}, false},
       {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, false},
-      {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, false}};
+      {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, false},
+      {{.heads = 16, .kv_heads = 1, .head_dim = 576, .scale = 0.04F, .latent = 512}, false},
+      {{.heads = 5, .kv_heads = 1, .head_dim = 576, .scale = 0.04F, .latent = 512}, false},
+      {{.heads = 80, .kv_heads = 1, .head_dim = 576, .scale = 0.04F, .latent = 512}, false}};
   for (const Case& c : cases) {
     const AttentionShape& shape = c.shape;
     // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked, whose
@@ -172,6 +177,7 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
     std::int64_t heads, kv_heads, dim;
     std::int32_t block_size;
     std::vector<std::int32_t> contexts;
+    std::int64_t window = 0;
   };
   const std::vector<std::int32_t> few{1, 15, 16, 17, 300, 1111}, long_one{2500};
   std::vector<std::int32_t> many, more;
@@ -179,9 +185,15 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
   for (int i = 0; i < 210; ++i) more.push_back(1 + i * 11 % 40);
   for (const Case& c :
        {Case{8, 2, 128, 16, few}, Case{8, 2, 128, 16, long_one}, Case{8, 8, 64, 16, few},
-        Case{14, 2, 64, 32, many}, Case{8, 1, 128, 32, many}, Case{8, 4, 128, 16, more}}) {
-    const AttentionShape shape{
-        .heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.dim, .scale = 0.09F};
+        Case{14, 2, 64, 32, many}, Case{8, 1, 128, 32, many}, Case{8, 4, 128, 16, more},
+        Case{8, 2, 128, 16, few, 1}, Case{8, 2, 128, 16, few, 24}, Case{8, 2, 64, 32, few, 256},
+        Case{8, 2, 128, 16, long_one, 1000}, Case{14, 2, 64, 32, many, 128},
+        Case{8, 4, 128, 16, more, 7}}) {
+    const AttentionShape shape{.heads = c.heads,
+                               .kv_heads = c.kv_heads,
+                               .head_dim = c.dim,
+                               .scale = 0.09F,
+                               .window = c.window};
     const auto sequences = std::ssize(c.contexts);
     std::vector<SequenceSpan> stored, asked;
     std::vector<std::int32_t> positions, last;
@@ -237,6 +249,80 @@ TEST_P(BothDevices, attend_with_one_row_of_each_sequence) {
       gpu_->attention(activation(q), shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out,
                    fmt::format("{} sequences, {} / {} heads", sequences, c.heads, c.kv_heads));
+    }
+  }
+}
+
+TEST_P(BothDevices, attend_to_latents_with_one_row_of_each_sequence) {
+  const std::vector<std::int32_t> few{1, 15, 16, 63, 64, 65, 300, 1111}, long_one{2500};
+  std::vector<std::int32_t> many;
+  for (int i = 0; i < 150; ++i) many.push_back(1 + i * 37 % 290);
+  struct Case {
+    std::int64_t heads;
+    std::int32_t block_size;
+    std::vector<std::int32_t> contexts;
+  };
+  for (const Case& c : {Case{16, 16, few}, Case{16, 64, few}, Case{3, 32, few},
+                        Case{16, 16, long_one}, Case{8, 16, many}, Case{20, 16, few}}) {
+    constexpr std::int64_t latent = 512, dim = 576;
+    const AttentionShape shape{
+        .heads = c.heads, .kv_heads = 1, .head_dim = dim, .scale = 0.05F, .latent = latent};
+    const auto sequences = std::ssize(c.contexts);
+    std::vector<SequenceSpan> stored, asked;
+    std::vector<std::int32_t> positions, slots, last;
+    std::int32_t blocks = 0;
+    for (const std::int32_t context : c.contexts) {
+      blocks += (context + c.block_size - 1) / c.block_size;
+    }
+    const std::vector<std::int32_t> table = shuffled(blocks);
+    blocks = 0;
+    for (const std::int32_t context : c.contexts) {
+      stored.push_back({static_cast<std::int32_t>(positions.size()), context, 0, blocks});
+      asked.push_back({static_cast<std::int32_t>(asked.size()), 1, context - 1, blocks});
+      last.push_back(context - 1);
+      for (std::int32_t p = 0; p < context; ++p) {
+        positions.push_back(p);
+        const auto entry = static_cast<std::size_t>(std::int64_t{blocks} + p / c.block_size);
+        slots.push_back(table[entry] * c.block_size + p % c.block_size);
+      }
+      blocks += (context + c.block_size - 1) / c.block_size;
+    }
+    const auto rows = std::ssize(positions);
+    const HostTensor tables = integers(table, {blocks}), at = integers(positions, {rows}),
+                     slot = integers(slots, {rows}), last_at = integers(last, {sequences});
+    const DeviceTensor gpu_tables = exact(tables), gpu_at = exact(at), gpu_slot = exact(slot),
+                       gpu_last_at = exact(last_at),
+                       gpu_stored = exact(integers(numbers_of(stored), {sequences, 4})),
+                       gpu_asked = exact(integers(numbers_of(asked), {sequences, 4}));
+    auto cpu_kv = cpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto gpu_kv = gpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
+    const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
+        gpu_layer{gpu_kv->first, gpu_kv->second};
+    const HostTensor latent_q = random({rows, c.heads * latent}),
+                     rotated_q = random({rows, c.heads * (dim - latent)}), kv = random({rows, dim}),
+                     norm = random({latent}), rope = random({2500, dim - latent}),
+                     q = random({sequences, c.heads * dim}),
+                     out(DType::f32, {sequences, c.heads * latent}),
+                     unused(DType::f32, {rows, c.heads * dim});
+    const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
+                       gpu_out = room(GetParam(), out->shape());
+    cpu_->latent_rope_store(latent_q, rotated_q, kv, norm, 1e-6F, rope, shape,
+                            AttentionBatch{at, slot, tables, stored, c.block_size, {}}, cpu_layer,
+                            unused);
+    gpu_->latent_rope_store(
+        activation(latent_q), activation(rotated_q), activation(kv), exact(norm), 1e-6F,
+        exact(rope), shape,
+        AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
+        gpu_unused);
+    const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size, {}};
+    const AttentionBatch gpu_batch{gpu_last_at, gpu_slot,     gpu_tables,
+                                   asked,       c.block_size, gpu_asked};
+    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
+    gpu_->plan_attention(shape, gpu_batch);
+    for (int layer = 0; layer < 2; ++layer) {
+      gpu_->attention(activation(q), shape, gpu_batch, gpu_layer, gpu_out);
+      expect_equal(gpu_out, out, fmt::format("{} sequences, {} heads", sequences, c.heads));
     }
   }
 }

@@ -115,45 +115,59 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
 
 using namespace cuda;
 
-void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
-  AttentionShape seeing_all = shape;  // layers with a window have no plan
-  seeing_all.window = 0;
+CudaOps::AttentionKernel CudaOps::attention_kernel(const AttentionShape& shape, DType stored,
+                                                   DType activation,
+                                                   const AttentionBatch& batch) const {
+  using enum AttentionKernel;
   if (deterministic_) {
-    if (!batch.sequences.empty() && InvariantAttention::supports(seeing_all, dtype_, dtype_) &&
-        InvariantAttention::suits(batch)) {
-      check(invariant_attention_->plan(seeing_all, batch, stream()));
-    }
-    return;
+    const bool fits =
+        InvariantAttention::supports(shape, stored, activation) && InvariantAttention::suits(batch);
+    return fits ? invariant : any_shape;
   }
-  if (batch.sequences.empty() || !flash_attention_ ||
-      !FlashAttention::supports(seeing_all, dtype_, dtype_)) {
-    return;
+  if (dtype_ != DType::bf16) return any_shape;
+  if (DecodeAttention::supports(shape, stored, activation) && DecodeAttention::suits(batch)) {
+    return decode;
   }
-  if (DecodeAttention::supports(seeing_all, dtype_, dtype_) && DecodeAttention::suits(batch)) {
-    check(decode_attention_->plan(seeing_all, batch, stream()));
-    return;
+  if (FlashInferMla::supports(shape, stored, activation)) return flashinfer_mla;
+  return FlashAttention::supports(shape, stored, activation) ? flashinfer : any_shape;
+}
+
+void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
+  if (batch.sequences.empty()) return;
+  switch (attention_kernel(shape, dtype_, dtype_, batch)) {
+    case AttentionKernel::invariant:
+      return check(invariant_attention_->plan(shape, batch, stream()));
+    case AttentionKernel::decode:
+      return check(decode_attention_->plan(shape, batch, stream()));
+    case AttentionKernel::flashinfer_mla:
+      return check(latent_attention_->plan(shape, batch, stream()));
+    case AttentionKernel::flashinfer:
+      return check(flash_attention_->plan(shape, batch, stream()));
+    case AttentionKernel::any_shape:
+      return;
   }
-  check(flash_attention_->plan(seeing_all, batch, stream()));
 }
 
 void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                         const KvLayer& cache, const Tensor& out) {
   if (q.empty()) return;
-  const DType stored = cache.keys.dtype();
-  if (deterministic_ && InvariantAttention::supports(shape, stored, q.dtype()) &&
-      InvariantAttention::suits(batch)) {
-    check(invariant_attention_->attend(q, shape, batch, cache, out, stream()));
-    return;
+  switch (attention_kernel(shape, cache.keys.dtype(), q.dtype(), batch)) {
+    case AttentionKernel::invariant:
+      return check(invariant_attention_->attend(q, shape, batch, cache, out, stream()));
+    case AttentionKernel::decode:
+      return check(decode_attention_->attend(q, shape, batch, cache, out, stream()));
+    case AttentionKernel::flashinfer_mla:
+      return check(latent_attention_->attend(q, shape, batch, cache, out, stream()));
+    case AttentionKernel::flashinfer:
+      return check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
+    case AttentionKernel::any_shape:
+      return attention_of_any_shape(q, shape, batch, cache, out);
   }
-  if (!deterministic_ && DecodeAttention::supports(shape, stored, q.dtype()) &&
-      DecodeAttention::suits(batch)) {
-    check(decode_attention_->attend(q, shape, batch, cache, out, stream()));
-    return;
-  }
-  if (flash_attention_ && FlashAttention::supports(shape, stored, q.dtype())) {
-    check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
-    return;
-  }
+}
+
+void CudaOps::attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
+                                     const AttentionBatch& batch, const KvLayer& cache,
+                                     const Tensor& out) {
   const AttentionPass pass{static_cast<const SequenceSpan*>(batch.spans.data()),
                            static_cast<int>(batch.spans.elements() / numbers_of_span),
                            static_cast<int>(batch.first_row),

@@ -77,15 +77,24 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   // A row has a block for each KV head.
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(std::int64_t{multiprocessors} * layout_.blocks / shape.kv_heads, 1);
-  const std::int64_t entries = rows + rows_at_once;
+  const bool whole_rows = shape.latent > 0;  // its kernel shares them out itself
+  const std::int64_t entries = whole_rows ? rows : rows + rows_at_once;
   const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(DecodePart);
   if (bytes > memory_->bytes()) {
     return fail(ErrorCode::resource_exhausted, "attention of {} rows wants a plan of {} bytes",
                 rows, bytes);
   }
   entries_ = entries;
+  // The first position that a row sees.
+  const auto first_of = [&](std::int32_t row) -> std::int32_t {
+    const std::int32_t own = batch.sequences[static_cast<std::size_t>(row)].first_position;
+    const std::int64_t before =
+        shape.window == 0 ? own : std::min<std::int64_t>(own, shape.window - 1);
+    return own - static_cast<std::int32_t>(before);
+  };
   const auto pages_of = [&](std::int32_t row) -> std::int64_t {
-    return batch.sequences[static_cast<std::size_t>(row)].first_position / decode_page + 1;
+    return batch.sequences[static_cast<std::size_t>(row)].first_position / decode_page -
+           first_of(row) / decode_page + 1;
   };
   std::vector<std::int32_t> order(static_cast<std::size_t>(rows));
   std::iota(order.begin(), order.end(), 0);
@@ -93,7 +102,8 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   std::int64_t all_pages = 0;
   for (const std::int32_t row : order) all_pages += pages_of(row);
   // No part is longer than what each block would get if all got the same.
-  std::int64_t longest = std::max((all_pages + rows_at_once - 1) / rows_at_once, min_pages);
+  std::int64_t longest =
+      whole_rows ? all_pages : std::max((all_pages + rows_at_once - 1) / rows_at_once, min_pages);
   const auto parts_of = [&](std::int32_t row) -> std::int64_t {
     return pages_of(row) <= whole_pages ? 1 : (pages_of(row) + longest - 1) / longest;
   };
@@ -118,7 +128,7 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
     const auto pages = static_cast<std::int32_t>((pages_of(row) + about - 1) / about);
     const auto count = static_cast<std::int32_t>((pages_of(row) + pages - 1) / pages);
     for (std::int32_t i = 0; i < count; ++i) {
-      const std::int32_t first_page = i * pages;
+      const std::int32_t first_page = first_of(row) / decode_page + i * pages;
       const std::int32_t left = positions - first_page * decode_page;
       parts[next++] = {.row = row,
                        .table = span.block_offset,
@@ -127,7 +137,7 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
                        .index = i,
                        .parts = count,
                        .slot = slot,
-                       .unused = 0};
+                       .hidden = i == 0 ? first_of(row) % decode_page : 0};
     }
     if (count > 1) slot += count;
   }
@@ -151,11 +161,19 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
 
 DecodeAttention::~DecodeAttention() = default;
 
+bool DecodeAttention::supports_latent(const AttentionShape& shape) {
+  return shape.latent == latent_value_dim && shape.head_dim == latent_key_dim &&
+         shape.heads <= max_latent_heads && shape.window == 0;
+}
+
+bool DecodeAttention::supports_heads(const AttentionShape& shape) {
+  return (shape.head_dim == 64 || shape.head_dim == max_head_dim) &&
+         shape.heads / shape.kv_heads <= max_decode_group && shape.kv_heads <= max_kv_heads;
+}
+
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
   return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
-         shape.window == 0 && shape.latent == 0 &&
-         (shape.head_dim == 64 || shape.head_dim == max_head_dim) &&
-         shape.heads / shape.kv_heads <= max_decode_group && shape.kv_heads <= max_kv_heads;
+         (shape.latent > 0 ? supports_latent(shape) : supports_heads(shape));
 }
 
 bool DecodeAttention::suits(const AttentionBatch& batch) {
@@ -189,9 +207,12 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
                         .group = static_cast<int>(shape.heads / shape.kv_heads),
                         .pages_per_block = batch.block_size / decode_page,
                         .scale = shape.scale * log2_e};
-  return cuda_done(
-      launch_decode_attention(pass, plan->layout(), static_cast<int>(shape.head_dim), stream),
-      "the launch of attention");
+  const cudaError_t launched =
+      shape.latent > 0
+          ? attend_latent_rows(pass, cache.keys.elements() / latent_key_dim / decode_page,
+                               latent_blocks(plan->entries(), multiprocessors_), stream)
+          : launch_decode_attention(pass, plan->layout(), static_cast<int>(shape.head_dim), stream);
+  return cuda_done(launched, "the launch of attention");
 }
 
 }  // namespace troupe

@@ -40,6 +40,8 @@ class DecodeAttention {
   struct PartMemory;
 
   DecodeAttention() = default;
+  static bool supports_latent(const AttentionShape& shape);
+  static bool supports_heads(const AttentionShape& shape);
 
   int multiprocessors_ = 0;
   std::unique_ptr<PartMemory> parts_;  ///< of contexts that are cut

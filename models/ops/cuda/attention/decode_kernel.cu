@@ -119,6 +119,8 @@ struct Work {
   __device__ int positions_of(int page_of_part) const {
     return min(part.positions - page_of_part * page, page);
   }
+  /// The first position of the page that the row sees.
+  __device__ int first_seen(int page_of_part) const { return page_of_part == 0 ? part.hidden : 0; }
   /// Whether the kernel before this one may write keys of the page: the row's own, or those of a
   /// row that fills a block in this pass which this row shares, the last before its own.
   __device__ bool may_be_new(int page_of_part) const {
@@ -251,6 +253,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   for (int turn = 0; turn < queue.size(); ++turn) {
     // Rows behind the last position hold anything: the last one stands for them, at weight 0.
     const int there = work.positions_of(queue.page_of(turn));
+    const int seen_from = work.first_seen(queue.page_of(turn));
     const auto row = [&](const uint4* first, int position) {
       return first + min(position, there - 1) * row_units;
     };
@@ -275,7 +278,9 @@ __global__ void __launch_bounds__(warps * 32, blocks)
     queue.request(turn + stages);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores[i] = eighth + 8 * (i / 2) < there ? scores[i] * pass.scale : -INFINITY;
+      const int position = eighth + 8 * (i / 2);
+      const bool is_seen = position >= seen_from && position < there;
+      scores[i] = is_seen ? scores[i] * pass.scale : -INFINITY;
     }
     softmax.add_scores(scores);
     softmax.add_values(scores, values);

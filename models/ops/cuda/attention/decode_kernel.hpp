@@ -11,17 +11,22 @@ namespace troupe {
 constexpr int decode_page = 16;
 /// Query heads of a KV head: columns of one instruction.
 constexpr int max_decode_group = 8;
+/// Latent attention: query heads, which are rows of one instruction, and elements of a key and of
+/// the part of it that is the value.
+constexpr int max_latent_heads = 16;
+constexpr int latent_key_dim = 576, latent_value_dim = 512;
 
 /// What the blocks of all KV heads do for one row: positions [16 * first_page, + positions) of its
-/// context. Of several parts of a row the block that ends last puts them together.
+/// context, without the first `hidden` ones, which lie before the row's window. The block that ends
+/// last puts the parts of a row together.
 struct DecodePart {
   std::int32_t row;
   std::int32_t table;  ///< where the row's block table begins
   std::int32_t first_page;
   std::int32_t positions;  ///< 0: nothing to do
   std::int32_t index, parts;
-  std::int32_t slot;  ///< of the row's first part in the memory of parts; the others follow
-  std::int32_t unused;
+  std::int32_t slot;    ///< of the row's first part in the memory of parts; the others follow
+  std::int32_t hidden;  ///< below 16
 };
 static_assert(sizeof(DecodePart) == 32);
 
@@ -56,6 +61,15 @@ struct DecodeLayout {
   /// many blocks, few long ones many warps of one block.
   static DecodeLayout fastest(std::int64_t items, int multiprocessors);
 };
+
+/// How many blocks share a row of latent attention, so that `rows` rows take the least time on so
+/// many multiprocessors: a power of two up to 8.
+int latent_blocks(std::int64_t rows, int multiprocessors);
+
+/// Enqueues the kernel for latent attention: keys are [pages, 16, 576], values their first 512
+/// elements, kv_heads is 1; an entry is a whole row, which `blocks` blocks share.
+cudaError_t attend_latent_rows(const DecodePass& pass, std::int64_t pages, int blocks,
+                               cudaStream_t stream);
 
 /// Enqueues the kernel; head_dim is 64 or 128.
 cudaError_t launch_decode_attention(const DecodePass& pass, const DecodeLayout& layout,

@@ -18,6 +18,13 @@ using flash::Id;
 constexpr std::size_t alignment = 256;
 constexpr std::size_t sums_bytes = std::size_t{64} << 20;
 constexpr std::size_t plan_bytes = std::size_t{4} << 20;
+
+/// The number of positions before its own that a query sees, as FlashInfer counts a window; -1:
+/// all.
+std::int32_t positions_before(const AttentionShape& shape) {
+  return static_cast<std::int32_t>(shape.window) - 1;
+}
+
 /// Of consecutive arrays in a plan's memory.
 class Layout {
  public:
@@ -115,8 +122,8 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
       used_pages.data(), static_cast<std::uint32_t>(rows[batch.sequences.size()]),
       static_cast<std::uint32_t>(batch.sequences.size()), static_cast<std::uint32_t>(shape.heads),
       static_cast<std::uint32_t>(shape.kv_heads), head_dim, head_dim,
-      static_cast<std::uint32_t>(batch.block_size), batch.graph_captured, sizeof(Element), -1, -1,
-      batch.graph_captured, 0, batch.graph_captured ? 1 : 0, stream);
+      static_cast<std::uint32_t>(batch.block_size), batch.graph_captured, sizeof(Element),
+      positions_before(shape), -1, batch.graph_captured, 0, batch.graph_captured ? 1 : 0, stream);
   TROUPE_CHECK(cuda_done(planned, "the plan of attention"));
   // It has uploaded its own arrays, which lie behind those of the batch.
   return memory_->upload(rest_, stream);
@@ -134,8 +141,8 @@ flash::Parameters FlashAttention::Plan::parameters(const Tensor& q, const Attent
   flash::Parameters parameters(
       static_cast<Element*>(q.data()), pages, nullptr, device<Id>(row_offsets_), nullptr, nullptr,
       static_cast<Element*>(out.data()), nullptr, nullptr, static_cast<std::uint32_t>(shape.heads),
-      static_cast<Id>(shape.heads * shape.head_dim), static_cast<Id>(shape.head_dim), -1, 0.0F,
-      shape.scale, 1.0F, 1.0F);
+      static_cast<Id>(shape.heads * shape.head_dim), static_cast<Id>(shape.head_dim),
+      positions_before(shape), 0.0F, shape.scale, 1.0F, 1.0F);
   parameters.request_indices = planned(info_.request_indices_offset);
   parameters.qo_tile_indices = planned(info_.qo_tile_indices_offset);
   parameters.kv_tile_indices = planned(info_.kv_tile_indices_offset);
@@ -162,8 +169,8 @@ Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
 }
 
 bool FlashAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return activation == DType::bf16 && stored == DType::bf16 && shape.window == 0 &&
-         shape.latent == 0 && (shape.head_dim == 64 || shape.head_dim == 128);
+  return activation == DType::bf16 && stored == DType::bf16 && shape.latent == 0 &&
+         (shape.head_dim == 64 || shape.head_dim == 128);
 }
 
 Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,

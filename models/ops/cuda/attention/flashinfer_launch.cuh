@@ -7,8 +7,8 @@
 
 namespace troupe::flash {
 
-/// No custom mask, window, soft cap or ALiBi.
-using Variant = flashinfer::DefaultAttention<false, false, false, false>;
+/// A window, which may be absent; no custom mask, soft cap or ALiBi.
+using Variant = flashinfer::DefaultAttention<false, true, false, false>;
 
 /// The kernel may start before the one before it has ended (launch.cuh), of which it reads nothing
 /// before it waits for it.

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// Multi-head latent attention in its absorbed form (DeepSeek-V2, 2024, section 2.1) of bf16 over
+/// pages of bf16, by FlashInfer's kernel for Hopper: tiles of 64 rows times heads share a latent of
+/// 512 elements and a rotated key of 64, long contexts are split over the multiprocessors. Prompts
+/// and decode alike. A batch is planned on the host, once for all layers. One thread at a time.
+class FlashInferMla {
+ public:
+  /// Errors: resource_exhausted, internal.
+  static Result<std::unique_ptr<FlashInferMla>> create();
+  ~FlashInferMla();
+  FlashInferMla(const FlashInferMla&) = delete;
+  FlashInferMla& operator=(const FlashInferMla&) = delete;
+
+  static bool supports(const AttentionShape& shape, DType stored, DType activation);
+
+  /// Ops::plan_attention: enqueues the upload of a plan, which has the same layout for all batches
+  /// of one row a sequence. Errors: internal, resource_exhausted.
+  Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+
+  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                      const KvLayer& cache, const Tensor& out, cudaStream_t stream);
+
+ private:
+  struct Memory;
+  class Plan;
+
+  FlashInferMla() = default;
+
+  std::unique_ptr<Memory> sums_;  ///< of contexts that are split
+  PlansByTables<Plan> plans_;
+};
+
+}  // namespace troupe
