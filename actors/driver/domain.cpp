@@ -79,7 +79,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                          const ActorHandle<LoadProgress>& load_progress) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       {.name = executor_name()},
-      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, driver}));
+      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, driver}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(

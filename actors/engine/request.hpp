@@ -31,6 +31,8 @@ struct Request {
   std::uint64_t id = 0;  ///< the caller's, unique among live requests
   PromptKind kind = PromptKind::text;
   std::string prompt;  ///< text, or the messages as JSON
+  /// What the chat template sees beside the messages, e.g. "tools", as a JSON object; "": nothing.
+  std::string template_variables;
   std::vector<std::int32_t> prompt_ids;
   /// The prompt's last tokens alone, so many; -1: as many as leave room for max_tokens.
   std::optional<std::int32_t> truncate_prompt_tokens;
@@ -69,11 +71,11 @@ struct Request {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, kind, prompt, prompt_ids, truncate_prompt_tokens, temperature, top_k, top_p, min_p,
-            repetition_penalty, frequency_penalty, presence_penalty, logit_bias, allowed_token_ids,
-            bad_words, seed, max_tokens, min_tokens, ignore_eos, stop_token_ids, stop,
-            include_stop_str_in_output, skip_special_tokens, n, best_of, use_beam_search,
-            length_penalty, logprobs, prompt_logprobs, priority, deadline_ms);
+    archive(id, kind, prompt, template_variables, prompt_ids, truncate_prompt_tokens, temperature,
+            top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
+            logit_bias, allowed_token_ids, bad_words, seed, max_tokens, min_tokens, ignore_eos,
+            stop_token_ids, stop, include_stop_str_in_output, skip_special_tokens, n, best_of,
+            use_beam_search, length_penalty, logprobs, prompt_logprobs, priority, deadline_ms);
   }
 };
 

@@ -24,7 +24,7 @@ Executor::~Executor() {
 
 Result<void> Executor::load() {
   TROUPE_TRY(RequestPreprocessor preprocessor,
-             RequestPreprocessor::load(spec_.model_path, spec_.max_model_len));
+             RequestPreprocessor::load(spec_.model_path, spec_.max_model_len, spec_.created));
   preprocessor_ = std::make_unique<RequestPreprocessor>(std::move(preprocessor));
   return {};
 }

@@ -30,11 +30,12 @@ struct ExecutorSpec {
   std::string model_path;
   std::int32_t domain = 0;
   std::int64_t max_model_len = 0;
+  std::int64_t created = 0;    ///< as EngineSpec
   ActorHandle<Driver> driver;  ///< who is told of answers
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, domain, max_model_len, driver);
+    archive(model_path, domain, max_model_len, created, driver);
   }
 };
 

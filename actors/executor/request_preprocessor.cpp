@@ -39,12 +39,14 @@ std::size_t numbers_of(const SamplingParams& params) {
 }  // namespace
 
 Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_path,
-                                                      std::int64_t max_model_len) {
+                                                      std::int64_t max_model_len,
+                                                      std::int64_t now) {
   RequestPreprocessor preprocessor;
   TROUPE_TRY(preprocessor.config_, ModelConfig::load(model_path));
   TROUPE_TRY(preprocessor.defaults_, GenerationDefaults::load(model_path));
   preprocessor.eos_token_ids_ = eos_token_ids(preprocessor.config_, preprocessor.defaults_);
   preprocessor.max_model_len_ = max_model_len;
+  preprocessor.now_ = now;
   if (std::filesystem::exists(std::filesystem::path(model_path) / "tokenizer.json")) {
     TROUPE_TRY(preprocessor.tokenizer_, Tokenizer::load(model_path));
     TROUPE_TRY(preprocessor.own_end_, tokenizers_end(model_path, *preprocessor.tokenizer_));
@@ -137,15 +139,24 @@ Result<std::vector<std::int32_t>> RequestPreprocessor::tokens_of(Request& reques
                 "the model has no tokenizer.json: give the prompt as token ids");
   }
   if (request.kind == PromptKind::text) return tokenizer_->encode(request.prompt, true);
+  TROUPE_TRY(const std::string text, chat_text(request));
+  return tokenizer_->encode(text, false);
+}
+
+Result<std::string> RequestPreprocessor::chat_text(const Request& request) const {
+  using nlohmann::ordered_json;
   if (!template_) {
     return fail(ErrorCode::unsupported, "the model has no chat template: use /v1/completions");
   }
-  const auto messages = nlohmann::ordered_json::parse(request.prompt, nullptr, false);
+  const auto messages = ordered_json::parse(request.prompt, nullptr, false);
   if (messages.is_discarded()) {
     return fail(ErrorCode::invalid_argument, "the messages are not JSON");
   }
-  TROUPE_TRY(const std::string text, template_->render(messages, true, nlohmann::ordered_json()));
-  return tokenizer_->encode(text, false);
+  ordered_json variables;
+  if (!request.template_variables.empty()) {
+    variables = ordered_json::parse(request.template_variables, nullptr, false);
+  }
+  return template_->render(messages, true, variables, now_);
 }
 
 Result<void> RequestPreprocessor::check(const Request& request) const {

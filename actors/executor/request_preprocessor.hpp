@@ -22,9 +22,10 @@ class RequestPreprocessor {
  public:
   /// Reads config, generation config, tokenizer and chat template of the model's folder. A model
   /// without tokenizer.json takes token ids only; one without a template takes no chats.
-  /// `max_model_len` bounds prompt and answer together.
-  static Result<RequestPreprocessor> load(const std::string& model_path,
-                                          std::int64_t max_model_len);
+  /// `max_model_len` bounds prompt and answer together. `now`, in seconds since 1970, is the time
+  /// that the chat template is told. A template that cannot be used refuses chats alone.
+  static Result<RequestPreprocessor> load(const std::string& model_path, std::int64_t max_model_len,
+                                          std::int64_t now);
 
   /// The prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
   /// context_length_exceeded).
@@ -34,6 +35,8 @@ class RequestPreprocessor {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const ModelConfig& config() const { return config_; }
   const GenerationDefaults& defaults() const { return defaults_; }
+  /// Why chats are refused though there is a template; null if they are not.
+  const Error* template_problem() const { return template_ ? template_->problem() : nullptr; }
 
  private:
   RequestPreprocessor() = default;
@@ -41,6 +44,7 @@ class RequestPreprocessor {
   Result<std::vector<std::int32_t>> tokens_of(Request& request) const;
   /// Cuts a prompt to truncate_prompt_tokens. Errors: more than the context has room for.
   Result<void> truncate(const Request& request, std::vector<std::int32_t>& ids) const;
+  Result<std::string> chat_text(const Request& request) const;
   /// Errors: what vLLM refuses as well, with its words.
   Result<void> check(const Request& request) const;
   Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;
@@ -54,6 +58,7 @@ class RequestPreprocessor {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::int64_t max_model_len_ = 0;
+  std::int64_t now_ = 0;
 };
 
 }  // namespace troupe

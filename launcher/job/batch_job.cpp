@@ -234,7 +234,10 @@ ExitCode BatchJob::write_refusals() {
 }
 
 std::optional<ExitCode> BatchJob::start_engine() {
-  auto session = EngineSession::start(plan_, files_->folder, line_.log_level);
+  JobPlan plan = plan_;
+  // Of the job that is gone on with, if one is: its prompts are the same then.
+  plan.engine.created = files_->journal.identity().created;
+  auto session = EngineSession::start(plan, files_->folder, line_.log_level);
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });

@@ -307,7 +307,12 @@ Result<JobPlan> plan_job(Config config) {
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan);
   // Broken tokenizers and templates must not wait for the executor to be found.
-  TROUPE_CHECK(RequestPreprocessor::load(config.model.path, plan.engine.max_model_len));
+  TROUPE_TRY(const auto preprocessor,
+             RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
+  if (const Error* problem = preprocessor.template_problem()) {
+    plan.warnings.push_back(
+        fmt::format("chats will be refused, completions will not: {}", problem->message));
+  }
   plan.model_names = config.model.served_model_name;
   if (auto name = recorded_name(config.model.path)) plan.model_names.push_back(*std::move(name));
   plan.config = std::move(config);

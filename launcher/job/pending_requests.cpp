@@ -10,7 +10,7 @@ namespace {
 std::size_t size_in_bytes(const BatchRequest& line) {
   const Request& request = line.request;
   std::size_t bytes = sizeof(BatchRequest) + line.header.custom_id.size() +
-                      2 * request.prompt.size() +
+                      2 * (request.prompt.size() + request.template_variables.size()) +
                       2 * request.prompt_ids.size() * sizeof(std::int32_t) +
                       request.stop_token_ids.size() * sizeof(std::int32_t) +
                       request.allowed_token_ids.size() * sizeof(std::int32_t) +

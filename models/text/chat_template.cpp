@@ -13,14 +13,23 @@ constexpr const char* special_token_keys[] = {"bos_token", "eos_token", "unk_tok
                                               "pad_token", "cls_token", "mask_token"};
 
 /// The special tokens of a tokenizer_config.json, which are texts or objects with "content".
-std::map<std::string, std::string> read_special_tokens(const nlohmann::json& config) {
-  std::map<std::string, std::string> tokens;
+nlohmann::ordered_json read_special_tokens(const nlohmann::json& config) {
+  const auto text_of = [](const nlohmann::json& token) {
+    return token.is_object() ? token.value("content", nlohmann::json()) : token;
+  };
+  auto tokens = nlohmann::ordered_json::object();
   for (const char* key : special_token_keys) {
     const auto found = config.find(key);
     if (found == config.end()) continue;
-    const auto& token = found->is_object() ? found->value("content", nlohmann::json()) : *found;
-    if (token.is_string()) tokens[key] = token.get<std::string>();
+    if (const auto token = text_of(*found); token.is_string())
+      tokens[key] = token.get<std::string>();
   }
+  const auto more = config.find("additional_special_tokens");
+  if (more == config.end() || !more->is_array()) return tokens;
+  auto& list = tokens["additional_special_tokens"] = nlohmann::ordered_json::array();
+  for (const auto& item : *more)
+    if (const auto token = text_of(item); token.is_string())
+      list.push_back(token.get<std::string>());
   return tokens;
 }
 
@@ -40,8 +49,7 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& folder) {
   chat.special_tokens_ = read_special_tokens(config);
   if (std::filesystem::exists(template_path, ignored)) {
     TROUPE_TRY(const std::string source, text::read_text_file(template_path));
-    TROUPE_TRY(auto parsed, jinja::Template::parse(source, template_path.string()));
-    chat.templates_.emplace("default", std::move(parsed));
+    chat.templates_.emplace("default", jinja::Template::parse(source, template_path.string()));
     return chat;
   }
   if (!config.contains("chat_template")) {
@@ -56,9 +64,8 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& folder) {
 
 Result<> ChatTemplate::add_templates(const nlohmann::json& value, const std::string& path) {
   if (value.is_string()) {
-    TROUPE_TRY(auto parsed,
-               jinja::Template::parse(value.get<std::string>(), path + " chat_template"));
-    templates_.emplace("default", std::move(parsed));
+    templates_.emplace("default",
+                       jinja::Template::parse(value.get<std::string>(), path + " chat_template"));
     return {};
   }
   for (const auto& entry : value) {
@@ -67,18 +74,24 @@ Result<> ChatTemplate::add_templates(const nlohmann::json& value, const std::str
       return fail(ErrorCode::corrupt_data,
                   "{}: chat_template is neither a text nor a list of {{name, template}}", path);
     const auto name = entry["name"].get<std::string>();
-    TROUPE_TRY(auto parsed, jinja::Template::parse(entry["template"].get<std::string>(),
-                                                   fmt::format("{} chat_template {}", path, name)));
-    templates_.insert_or_assign(name, std::move(parsed));
+    templates_.insert_or_assign(
+        name, jinja::Template::parse(entry["template"].get<std::string>(),
+                                     fmt::format("{} chat_template {}", path, name)));
   }
   if (!templates_.contains("default"))
     return fail(ErrorCode::not_found, "{}: no chat_template is called 'default'", path);
   return {};
 }
 
+const Error* ChatTemplate::problem() const {
+  const auto& usual = templates_.at("default");
+  return usual.ok() ? nullptr : &usual.error();
+}
+
 Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages,
                                          bool add_generation_prompt,
-                                         const nlohmann::ordered_json& extra_variables) const {
+                                         const nlohmann::ordered_json& extra_variables,
+                                         std::int64_t now) const {
   if (!messages.is_array() || messages.empty())
     return fail(ErrorCode::invalid_argument, "messages must be an array of at least one message");
   for (const auto& message : messages) {
@@ -92,17 +105,13 @@ Result<std::string> ChatTemplate::render(const nlohmann::ordered_json& messages,
                                       {"tools", nullptr},
                                       {"documents", nullptr},
                                       {"add_generation_prompt", add_generation_prompt}};
-  for (const auto& [key, token] : special_tokens_) variables[key] = token;
+  variables.update(special_tokens_);
   if (extra_variables.is_object()) variables.update(extra_variables);
   const auto with_tools = templates_.find("tool_use");
   const bool uses_tools = with_tools != templates_.end() && !variables["tools"].is_null();
-  return (uses_tools ? with_tools->second : templates_.at("default")).render(variables);
-}
-
-Result<std::string> ChatTemplate::render(const nlohmann::json& messages, bool add_generation_prompt,
-                                         const nlohmann::json& extra_variables) const {
-  return render(nlohmann::ordered_json(messages), add_generation_prompt,
-                nlohmann::ordered_json(extra_variables));
+  const auto& chosen = uses_tools ? with_tools->second : templates_.at("default");
+  if (!chosen.ok()) return chosen.error();
+  return chosen->render(variables, now);
 }
 
 }  // namespace troupe

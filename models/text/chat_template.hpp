@@ -1,10 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "models/text/jinja/template.hpp"
 #include "runtime/base/result.hpp"
@@ -16,29 +17,30 @@ namespace troupe {
 class ChatTemplate {
  public:
   /// Reads chat_template.jinja in the model's `folder`, or else "chat_template" in its
-  /// tokenizer_config.json, which is a text or a list of {name, template}. bos_token, eos_token and
-  /// the other special tokens of tokenizer_config.json become variables of the template. Errors:
-  /// not_found if the model has no chat template; corrupt_data, unsupported.
+  /// tokenizer_config.json, which is a text or a list of {name, template}. The special tokens of
+  /// tokenizer_config.json become variables of the template. A template that cannot be used is no
+  /// error: render() gives its error to those who need it. Errors: not_found if the model has no
+  /// chat template; corrupt_data.
   static Result<ChatTemplate> load(const std::filesystem::path& folder);
+
+  /// Why the template named default cannot be used; null if it can.
+  const Error* problem() const;
 
   /// The text of `messages`, an array of objects {role, content, ...}, at least one.
   /// `extra_variables`, an object or null, are seen by the template as they are, e.g. "tools" or
-  /// "enable_thinking"; "tools" selects the template named tool_use if there is one. Errors:
-  /// invalid_argument (no messages, null content where the template needs text, an exception the
-  /// template raises), with the template's line; unsupported; resource_exhausted.
+  /// "enable_thinking", and replace variables that it has anyway, e.g. "add_generation_prompt";
+  /// "tools" selects the template named tool_use if there is one. `now`, in seconds since 1970, is
+  /// the time that the template is told (in UTC). Errors: invalid_argument (no messages, null
+  /// content where the template needs text, an exception the template raises), with the template's
+  /// line; unsupported; resource_exhausted.
   Result<std::string> render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
-                             const nlohmann::ordered_json& extra_variables) const;
-
-  /// The same. The keys of an nlohmann::json are sorted, so a template that prints an object, e.g.
-  /// the schema of a tool, prints them in another order than the file has: prefer the above.
-  Result<std::string> render(const nlohmann::json& messages, bool add_generation_prompt,
-                             const nlohmann::json& extra_variables) const;
+                             const nlohmann::ordered_json& extra_variables, std::int64_t now) const;
 
  private:
   Result<> add_templates(const nlohmann::json& config, const std::string& path);
 
-  std::map<std::string, jinja::Template> templates_;  // one of them is called "default"
-  std::map<std::string, std::string> special_tokens_;
+  std::map<std::string, Result<jinja::Template>> templates_;  // one of them is called "default"
+  nlohmann::ordered_json special_tokens_;                     // an object
 };
 
 }  // namespace troupe

@@ -16,22 +16,24 @@ namespace troupe::jinja {
 /// `operand | name(arguments)`.
 Value apply_filter(Interpreter& interpreter, std::string_view name, const Value& operand,
                    const Arguments& arguments);
+bool is_filter(std::string_view name);
 
 /// `operand is name(arguments)`.
 bool apply_test(Interpreter& interpreter, std::string_view name, const Value& operand,
                 const Arguments& arguments);
+bool is_test(std::string_view name);
 
 /// True if `object.name` is one of Python's methods, known here or not.
 bool has_method(const Value& object, std::string_view name);
+
+/// True if it is one that changes `object`, which Jinja's sandbox hides.
+bool would_change(const Value& object, std::string_view name);
 
 /// `object.name(arguments)`.
 Value call_method(Interpreter& interpreter, const Value& object, std::string_view name,
                   const Arguments& arguments);
 
-/// namespace, range, dict, raise_exception, strftime_now.
+/// namespace, range, dict, joiner, raise_exception, strftime_now.
 std::vector<std::pair<std::string, Value>> builtin_functions();
-
-/// `text` without the characters of `characters` (Python's whitespace if null) at its ends.
-std::string strip(std::string_view text, const Value* characters, bool left, bool right);
 
 }  // namespace troupe::jinja

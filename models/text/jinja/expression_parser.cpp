@@ -4,23 +4,32 @@
 #include <charconv>
 #include <optional>
 
+#include "models/text/jinja/expression_depth.hpp"
+
 namespace troupe::jinja {
 namespace {
 
 using Kind = Token::Kind;
 
-constexpr int deepest_nesting = 100;
+constexpr int max_nesting = 100;
+constexpr int max_tree_depth = 200;  // as deep as Python compiles it for Jinja
+
+[[noreturn]] void throw_too_deep(int line) {
+  throw Failure{ErrorCode::unsupported,
+                fmt::format("an expression nested more than {} deep", max_tree_depth), line};
+}
 
 template <class Form>
 ExpressionPtr make(int line, Form form) {
-  return std::make_unique<const Expression>(Expression{line, std::move(form)});
+  auto expression = std::make_unique<Expression>(Expression{line, 0, std::move(form)});
+  expression->depth = depth_of(expression->form);
+  if (expression->depth > max_tree_depth) throw_too_deep(line);
+  return expression;
 }
 
 struct Nesting {
   Nesting(int& depth, int line) : depth_(depth) {
-    if (++depth_ > deepest_nesting)
-      throw Failure{ErrorCode::unsupported,
-                    fmt::format("an expression nested more than {} deep", deepest_nesting), line};
+    if (++depth_ > max_nesting) throw_too_deep(line);
   }
   ~Nesting() { --depth_; }
   int& depth_;
@@ -132,16 +141,16 @@ ExpressionPtr ExpressionParser::parse_sum() {
 }
 
 ExpressionPtr ExpressionParser::parse_concatenation() {
-  ExpressionPtr left = parse_gemm();
-  while (cursor_.sees_symbol("~")) {
-    const int line = cursor_.take().line;
-    ExpressionPtr right = parse_gemm();
-    left = make(line, Binary{BinaryOperator::concatenate, std::move(left), std::move(right)});
-  }
-  return left;
+  const int line = cursor_.line();
+  ExpressionPtr first = parse_product();
+  if (!cursor_.sees_symbol("~")) return first;
+  Concatenation concatenation;
+  concatenation.parts.push_back(std::move(first));
+  while (cursor_.skip_symbol("~")) concatenation.parts.push_back(parse_product());
+  return make(line, std::move(concatenation));
 }
 
-ExpressionPtr ExpressionParser::parse_gemm() {
+ExpressionPtr ExpressionParser::parse_product() {
   ExpressionPtr left = parse_power();
   for (;;) {
     const std::string& symbol = cursor_.peek().text;
@@ -165,34 +174,46 @@ ExpressionPtr ExpressionParser::parse_gemm() {
 }
 
 ExpressionPtr ExpressionParser::parse_power() {
-  ExpressionPtr left = parse_unary(true);
+  ExpressionPtr left = parse_unary();
   while (cursor_.sees_symbol("**")) {
     const int line = cursor_.take().line;
-    ExpressionPtr right = parse_unary(true);
+    ExpressionPtr right = parse_unary();
     left = make(line, Binary{BinaryOperator::power, std::move(left), std::move(right)});
   }
   return left;
 }
 
-ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
+ExpressionPtr ExpressionParser::parse_unary() { return parse_signed(true); }
+
+ExpressionPtr ExpressionParser::parse_signed(bool with_filters) {
   const Nesting nesting(depth_, cursor_.line());
+  ExpressionPtr value;
   if (cursor_.sees_symbol("-") || cursor_.sees_symbol("+")) {
     const Token sign = cursor_.take();
     const auto op = sign.text == "-" ? UnaryOperator::negate : UnaryOperator::plus;
-    ExpressionPtr value = make(sign.line, Unary{op, parse_unary(false)});
-    return with_filters ? parse_postfix(std::move(value), true) : std::move(value);
+    value = make(sign.line, Unary{op, parse_signed(false)});
+  } else {
+    value = parse_primary();
   }
-  return parse_postfix(parse_primary(), with_filters);
+  value = parse_postfix(std::move(value));
+  return with_filters ? parse_filters(std::move(value)) : std::move(value);
+}
+
+ExpressionPtr ExpressionParser::parse_name(const Token& token) {
+  if (token.text == "true" || token.text == "True") return make(token.line, Literal{true});
+  if (token.text == "false" || token.text == "False") return make(token.line, Literal{false});
+  if (token.text == "none" || token.text == "None") return make(token.line, Literal{});
+  macro_names_.caller |= token.text == "caller";
+  macro_names_.varargs |= token.text == "varargs";
+  macro_names_.kwargs |= token.text == "kwargs";
+  return make(token.line, Name{token.text});
 }
 
 ExpressionPtr ExpressionParser::parse_primary() {
   const Token token = cursor_.take();
   switch (token.kind) {
     case Kind::name:
-      if (token.text == "true" || token.text == "True") return make(token.line, Literal{true});
-      if (token.text == "false" || token.text == "False") return make(token.line, Literal{false});
-      if (token.text == "none" || token.text == "None") return make(token.line, Literal{});
-      return make(token.line, Name{token.text});
+      return parse_name(token);
     case Kind::string: {
       std::string text = token.text;
       while (cursor_.sees(Kind::string)) text += cursor_.take().text;
@@ -241,7 +262,7 @@ ExpressionPtr ExpressionParser::parse_dict(int line) {
   return make(line, std::move(dict));
 }
 
-ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand, bool with_filters) {
+ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand) {
   for (;;) {
     const int line = cursor_.line();
     if (cursor_.skip_symbol(".")) {
@@ -255,17 +276,39 @@ ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr operand, bool with_f
       operand = parse_subscript(std::move(operand));
     } else if (cursor_.skip_symbol("(")) {
       operand = make(line, Call{std::move(operand), parse_arguments()});
-    } else if (with_filters && cursor_.skip_symbol("|")) {
-      const std::string name = cursor_.expect(Kind::name).text;
-      ArgumentList arguments;
-      if (cursor_.skip_symbol("(")) arguments = parse_arguments();
-      operand = make(line, Filter{std::move(operand), name, std::move(arguments)});
-    } else if (with_filters && cursor_.skip_name("is")) {
-      operand = parse_test(std::move(operand));
     } else {
       return operand;
     }
   }
+}
+
+ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr operand) {
+  for (;;) {
+    const int line = cursor_.line();
+    if (cursor_.skip_symbol("|")) {
+      operand = parse_filter(std::move(operand));
+    } else if (cursor_.skip_name("is")) {
+      operand = parse_test(std::move(operand));
+    } else if (cursor_.skip_symbol("(")) {
+      operand = make(line, Call{std::move(operand), parse_arguments()});
+    } else {
+      return operand;
+    }
+  }
+}
+
+ExpressionPtr ExpressionParser::parse_filter(ExpressionPtr operand) {
+  const int line = cursor_.line();
+  const std::string name = cursor_.expect(Kind::name).text;
+  ArgumentList arguments;
+  if (cursor_.skip_symbol("(")) arguments = parse_arguments();
+  return make(line, Filter{std::move(operand), name, std::move(arguments)});
+}
+
+ExpressionPtr ExpressionParser::parse_block_filter() {
+  ExpressionPtr filter = parse_filter(nullptr);
+  while (cursor_.skip_symbol("|")) filter = parse_filter(std::move(filter));
+  return filter;
 }
 
 ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr operand) {
@@ -291,21 +334,33 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr operand) {
 ArgumentList ExpressionParser::parse_arguments() {
   ArgumentList arguments;
   while (!cursor_.sees_symbol(")")) {
-    if (cursor_.sees_symbol("*") || cursor_.sees_symbol("**"))
-      throw Failure{ErrorCode::unsupported, "arguments spread by * or **", cursor_.line()};
-    const Token& next = cursor_.peek(1);
-    if (cursor_.sees(Kind::name) && next.kind == Kind::symbol && next.text == "=") {
-      const std::string name = cursor_.take().text;
-      cursor_.take();
-      arguments.named.emplace_back(name, parse());
-    } else {
-      if (!arguments.named.empty()) cursor_.unexpected("a named argument");
-      arguments.positional.push_back(parse());
-    }
+    parse_argument(arguments);
     if (!cursor_.skip_symbol(",")) break;
   }
   cursor_.expect_symbol(")");
   return arguments;
+}
+
+void ExpressionParser::parse_argument(ArgumentList& arguments) {
+  const bool has_spread = arguments.spread || arguments.named_spread;
+  const Token& next = cursor_.peek(1);
+  if (cursor_.sees_symbol("*") && !has_spread) {
+    cursor_.take();
+    arguments.spread = parse();
+  } else if (cursor_.sees_symbol("**") && !arguments.named_spread) {
+    cursor_.take();
+    arguments.named_spread = parse();
+  } else if (cursor_.sees(Kind::name) && next.kind == Kind::symbol && next.text == "=" &&
+             !arguments.named_spread) {
+    const std::string name = cursor_.take().text;
+    cursor_.take();
+    for (const auto& [known, value] : arguments.named)
+      if (known == name) cursor_.unexpected("an argument that is not given twice");
+    arguments.named.emplace_back(name, parse());
+  } else {
+    if (has_spread || !arguments.named.empty()) cursor_.unexpected("a named argument");
+    arguments.positional.push_back(parse());
+  }
 }
 
 bool ExpressionParser::sees_test_argument() const {
@@ -315,11 +370,9 @@ bool ExpressionParser::sees_test_argument() const {
     case Kind::number:
       return true;
     case Kind::symbol:
-      return cursor_.sees_symbol("[") || cursor_.sees_symbol("{");
+      return cursor_.sees_symbol("(") || cursor_.sees_symbol("[") || cursor_.sees_symbol("{");
     case Kind::name:
-      for (const std::string_view keyword : {"else", "or", "and", "is", "if", "in", "not"})
-        if (cursor_.sees_name(keyword)) return false;
-      return true;
+      return !cursor_.sees_name("else") && !cursor_.sees_name("or") && !cursor_.sees_name("and");
     default:
       return false;
   }
@@ -332,7 +385,8 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   if (cursor_.skip_symbol("(")) {
     test.arguments = parse_arguments();
   } else if (sees_test_argument()) {
-    test.arguments.positional.push_back(parse_postfix(parse_primary(), false));
+    if (cursor_.sees_name("is")) cursor_.unexpected("'and', for tests are not chained by 'is'");
+    test.arguments.positional.push_back(parse_postfix(parse_primary()));
   }
   return make(line, std::move(test));
 }

@@ -19,25 +19,40 @@ class ExpressionParser {
   /// One expression, or a tuple if commas follow.
   ExpressionPtr parse_tuple(bool with_conditional);
 
+  /// The filters of a block, e.g. `upper | trim`, whose innermost operand is null.
+  ExpressionPtr parse_block_filter();
+
+  /// The names `caller`, `varargs` and `kwargs` of macros that were read so far.
+  struct MacroNames {
+    bool caller = false, varargs = false, kwargs = false;
+  };
+  MacroNames& macro_names() { return macro_names_; }
+
  private:
   ExpressionPtr parse_and();
   ExpressionPtr parse_not();
   ExpressionPtr parse_comparison();
   ExpressionPtr parse_sum();
   ExpressionPtr parse_concatenation();
-  ExpressionPtr parse_gemm();
+  ExpressionPtr parse_product();
   ExpressionPtr parse_power();
-  ExpressionPtr parse_unary(bool with_filters);
+  ExpressionPtr parse_unary();
+  ExpressionPtr parse_signed(bool with_filters);
   ExpressionPtr parse_primary();
+  ExpressionPtr parse_name(const Token& token);
   ExpressionPtr parse_list(std::string_view closing, int line);
   ExpressionPtr parse_dict(int line);
-  ExpressionPtr parse_postfix(ExpressionPtr operand, bool with_filters);
+  ExpressionPtr parse_postfix(ExpressionPtr operand);
+  ExpressionPtr parse_filters(ExpressionPtr operand);
+  ExpressionPtr parse_filter(ExpressionPtr operand);
   ExpressionPtr parse_subscript(ExpressionPtr operand);
   ExpressionPtr parse_test(ExpressionPtr operand);
   ArgumentList parse_arguments();
+  void parse_argument(ArgumentList& arguments);
   bool sees_test_argument() const;
 
   TokenCursor& cursor_;
+  MacroNames macro_names_;
   int depth_ = 0;
 };
 

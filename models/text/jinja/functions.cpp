@@ -1,24 +1,48 @@
 #include <ctime>
+#include <utility>
 
 #include "models/text/jinja/builtins.hpp"
 #include "models/text/jinja/failure.hpp"
+#include "models/text/jinja/parameters.hpp"
 
 namespace troupe::jinja {
 namespace {
 
 constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
 
+/// The one argument of dict() and namespace() and the named ones.
+Dict dict_of(const Arguments& arguments, std::string_view name) {
+  Dict result;
+  if (arguments.positional.size() > 1) throw invalid("{}() takes one argument", name);
+  if (!arguments.positional.empty()) {
+    const Value& from = arguments.positional[0];
+    if (from.dict()) {
+      result.entries = from.dict()->entries;
+    } else {
+      for (const Value& pair : from.iterate()) {
+        const std::vector<Value> parts = pair.iterate();
+        if (parts.size() != 2) throw invalid("{}() needs pairs of keys and values", name);
+        result.set(parts[0], parts[1]);
+      }
+    }
+  }
+  for (const auto& [key, value] : arguments.named) result.set(Value(key), value);
+  return result;
+}
+
 Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
-  const auto name_space = interpreter.make_namespace("namespace");
-  if (!arguments.positional.empty() && arguments.positional[0].dict())
-    name_space->fields = *arguments.positional[0].dict();
-  for (const auto& [name, value] : arguments.named) name_space->fields.set(name, value);
+  const auto name_space = interpreter.make_namespace();
+  name_space->fields = dict_of(arguments, "namespace");
+  interpreter.charge_items(name_space->fields.entries.size());
   return Value::Form(name_space);
 }
 
+Value dict(Interpreter&, const Arguments& arguments) { return dict_of(arguments, "dict"); }
+
 Value range(Interpreter& interpreter, const Arguments& arguments) {
   const auto& given = arguments.positional;
-  if (given.empty() || given.size() > 3) throw invalid("range() takes one to three integers");
+  if (given.empty() || given.size() > 3 || !arguments.named.empty())
+    throw invalid("range() takes one to three integers");
   const std::int64_t start = given.size() > 1 ? given[0].integer() : 0;
   const std::int64_t stop = given[given.size() > 1 ? 1 : 0].integer();
   const std::int64_t step = given.size() > 2 ? given[2].integer() : 1;
@@ -32,32 +56,55 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
       throw invalid("range() of more than {} integers", longest_range);
   }
   interpreter.charge(items.size());
-  return Value::list(std::move(items));
+  std::string shown = step == 1 ? fmt::format("range({}, {})", start, stop)
+                                : fmt::format("range({}, {}, {})", start, stop, step);
+  return Value::sequence(Sequence::Kind::range, std::move(items), std::move(shown));
 }
 
-Value dict(Interpreter&, const Arguments& arguments) {
-  Dict result;
-  if (!arguments.positional.empty() && arguments.positional[0].dict())
-    result = *arguments.positional[0].dict();
-  for (const auto& [name, value] : arguments.named) result.set(name, value);
-  return result;
+/// joiner(separator): nothing at its first call, then the separator.
+Value joiner(Interpreter&, const Arguments& arguments) {
+  const Bound bound("joiner", "sep=", arguments);
+  const Value separator = bound[0] ? *bound[0] : Value(", ");
+  return Value::function(
+      "joiner",
+      [separator, is_used = std::make_shared<bool>(false)](Interpreter&, const Arguments&) {
+        return std::exchange(*is_used, true) ? separator : Value("");
+      },
+      separator);
 }
 
 Value raise_exception(Interpreter&, const Arguments& arguments) {
-  const Value* message = arguments.find(0, "message");
-  throw invalid("{}", message ? message->to_string() : "raise_exception()");
+  const Bound bound("raise_exception", "message", arguments);
+  throw invalid("{}", bound[0]->to_string());
 }
 
-Value strftime_now(Interpreter&, const Arguments& arguments) {
-  const Value* format = arguments.find(0, "format");
-  if (format == nullptr || !format->text()) throw invalid("strftime_now() needs a format");
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
+/// `format` without what Python's datetime fills in itself: fractions of a second, and a time zone,
+/// of which datetime.now() has none.
+std::string without_python_fields(std::string_view format) {
+  std::string out;
+  for (std::size_t at = 0; at < format.size(); ++at) {
+    const char next = format[at] == '%' && at + 1 < format.size() ? format[at + 1] : '\0';
+    if (next == 'f') {
+      out += "000000";
+    } else if (next != 'z' && next != 'Z') {
+      out += format[at];
+      if (next != '\0') out += next;
+    }
+    if (next != '\0') ++at;
+  }
+  return out;
+}
+
+Value strftime_now(Interpreter& interpreter, const Arguments& arguments) {
+  const Bound bound("strftime_now", "format", arguments);
+  if (!bound[0]->text()) throw invalid("strftime_now() needs a format");
+  const std::time_t now = interpreter.now();
+  std::tm utc{};
+  gmtime_r(&now, &utc);
   // A character before the format tells an empty result from one that does not fit.
   char buffer[512];
-  const std::size_t size =
-      std::strftime(buffer, sizeof(buffer), ("x" + *format->text()).c_str(), &local);
+  const std::string format = "x" + without_python_fields(*bound[0]->text());
+  const std::size_t size = std::strftime(buffer, sizeof(buffer), format.c_str(), &utc);
   if (size == 0) throw invalid("strftime_now() with too long a format");
   return std::string(buffer + 1, size - 1);
 }
@@ -65,11 +112,16 @@ Value strftime_now(Interpreter&, const Arguments& arguments) {
 }  // namespace
 
 std::vector<std::pair<std::string, Value>> builtin_functions() {
-  return {{"namespace", Value::function("namespace", make_namespace)},
-          {"range", Value::function("range", range)},
-          {"dict", Value::function("dict", dict)},
-          {"raise_exception", Value::function("raise_exception", raise_exception)},
-          {"strftime_now", Value::function("strftime_now", strftime_now)}};
+  using Call = Value (*)(Interpreter&, const Arguments&);
+  constexpr std::pair<const char*, Call> functions[] = {{"namespace", make_namespace},
+                                                        {"range", range},
+                                                        {"dict", dict},
+                                                        {"joiner", joiner},
+                                                        {"raise_exception", raise_exception},
+                                                        {"strftime_now", strftime_now}};
+  std::vector<std::pair<std::string, Value>> values;
+  for (const auto& [name, call] : functions) values.emplace_back(name, Value::function(name, call));
+  return values;
 }
 
 }  // namespace troupe::jinja

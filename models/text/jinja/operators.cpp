@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "models/text/jinja/failure.hpp"
+#include "models/text/jinja/representation.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe::jinja {
@@ -27,8 +29,13 @@ Int modulo(Int left, Int right) {
 }
 
 Value power(const Value& left, const Value& right) {
-  if (!left.is_integer() || !right.is_integer() || right.integer() < 0)
-    return std::pow(left.number(), right.number());
+  if (!left.is_integer() || !right.is_integer() || right.integer() < 0) {
+    const double base = left.number(), exponent = right.number();
+    const double result = std::pow(base, exponent);
+    if (std::isfinite(base) && std::isfinite(exponent) && !std::isfinite(result))
+      throw invalid("{} ** {} is no real number", base, exponent);
+    return result;
+  }
   Int result = 1, base = left.integer();
   for (Int exponent = right.integer(); exponent > 0; exponent >>= 1) {
     if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) throw_overflow();
@@ -75,18 +82,64 @@ Value on_numbers(BinaryOperator op, double left, double right) {
   }
   if (right == 0) throw invalid("division by zero");
   if (op == BinaryOperator::divide) return left / right;
-  const double quotient = std::floor(left / right);
-  return op == BinaryOperator::floor_divide ? quotient : left - quotient * right;
+  double remainder = std::fmod(left, right);
+  double quotient = (left - remainder) / right;
+  if (remainder == 0) {
+    remainder = std::copysign(0.0, right);
+  } else if ((right < 0) != (remainder < 0)) {
+    remainder += right;
+    quotient -= 1;
+  }
+  if (op == BinaryOperator::modulo) return remainder;
+  if (quotient == 0) return std::copysign(0.0, left / right);
+  const double floored = std::floor(quotient);
+  return quotient - floored > 0.5 ? floored + 1 : floored;
 }
 
-Value repeat(const std::string& text, Int times) {
+std::string repeated(const std::string& text, Int times) {
   std::string out;
   if (times <= 0 || text.empty()) return out;
-  check_text_size(static_cast<std::size_t>(times) > longest_text_bytes
-                      ? longest_text_bytes + 1
+  check_text_size(static_cast<std::size_t>(times) > max_text_bytes
+                      ? max_text_bytes + 1
                       : text.size() * static_cast<std::size_t>(times));
   for (Int i = 0; i < times; ++i) out += text;
   return out;
+}
+
+Value repeated(const Sequence& sequence, Int times) {
+  const auto size = static_cast<Int>(sequence.items.size());
+  if (times > 0 && size > 0 && times > static_cast<Int>(max_items) / size)
+    check_item_count(max_items + 1);
+  std::vector<Value> items;
+  for (Int i = 0; i < (size > 0 ? times : 0); ++i)
+    items.insert(items.end(), sequence.items.begin(), sequence.items.end());
+  return sequence.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
+}
+
+/// `factor` copies of a string, list or tuple; none if it is something else.
+std::optional<Value> multiply_sequence(const Value& value, const Value& factor) {
+  if (!factor.is_integer()) return std::nullopt;
+  if (value.text()) {
+    std::string text = repeated(*value.text(), factor.integer());
+    return value.is_markup() ? Value::markup(std::move(text)) : Value(std::move(text));
+  }
+  const Sequence* sequence = value.sequence();
+  if (!sequence || !(sequence->is_list() || sequence->is_tuple())) return std::nullopt;
+  return repeated(*sequence, factor.integer());
+}
+
+Value joined_texts(const Value& left, const Value& right) {
+  check_text_size(left.text()->size() + right.text()->size());
+  if (!left.is_markup() && !right.is_markup()) return *left.text() + *right.text();
+  const auto escaped = [](const Value& value) {
+    return value.is_markup() ? *value.text() : escape_html(*value.text());
+  };
+  return Value::markup(escaped(left) + escaped(right));
+}
+
+bool can_be_joined(const Sequence* left, const Sequence* right) {
+  return left && right &&
+         ((left->is_list() && right->is_list()) || (left->is_tuple() && right->is_tuple()));
 }
 
 }  // namespace
@@ -96,11 +149,6 @@ void require_defined(const Value& value) {
 }
 
 Value apply(BinaryOperator op, const Value& left, const Value& right) {
-  if (op == BinaryOperator::concatenate) {
-    const std::string a = left.to_string(), b = right.to_string();
-    check_text_size(a.size() + b.size());
-    return a + b;
-  }
   require_defined(left);
   require_defined(right);
   if (left.is_number() && right.is_number()) {
@@ -109,22 +157,19 @@ Value apply(BinaryOperator op, const Value& left, const Value& right) {
       return on_integers(op, left.integer(), right.integer());
     return on_numbers(op, left.number(), right.number());
   }
-  if (op == BinaryOperator::add && left.text() && right.text()) {
-    check_text_size(left.text()->size() + right.text()->size());
-    return *left.text() + *right.text();
-  }
-  if (op == BinaryOperator::add && left.sequence() && right.sequence() &&
-      left.sequence()->is_tuple == right.sequence()->is_tuple) {
+  if (op == BinaryOperator::add && left.text() && right.text()) return joined_texts(left, right);
+  if (op == BinaryOperator::add && can_be_joined(left.sequence(), right.sequence())) {
+    check_item_count(left.count() + right.count());
     std::vector<Value> items = left.sequence()->items;
     items.insert(items.end(), right.sequence()->items.begin(), right.sequence()->items.end());
-    return left.sequence()->is_tuple ? Value::tuple(std::move(items))
-                                     : Value::list(std::move(items));
+    return left.sequence()->is_tuple() ? Value::tuple(std::move(items))
+                                       : Value::list(std::move(items));
   }
-  if (op == BinaryOperator::multiply && left.text() && right.is_integer())
-    return repeat(*left.text(), right.integer());
-  if (op == BinaryOperator::multiply && right.text() && left.is_integer())
-    return repeat(*right.text(), left.integer());
-  constexpr std::string_view symbols[] = {"+", "-", "*", "/", "//", "%", "**", "~"};
+  if (op == BinaryOperator::multiply) {
+    if (auto product = multiply_sequence(left, right)) return *std::move(product);
+    if (auto product = multiply_sequence(right, left)) return *std::move(product);
+  }
+  constexpr std::string_view symbols[] = {"+", "-", "*", "/", "//", "%", "**"};
   throw invalid("cannot compute {} {} {}", left.type_name(), symbols[static_cast<int>(op)],
                 right.type_name());
 }
@@ -164,11 +209,14 @@ bool compare(Comparison comparison, const Value& left, const Value& right) {
 
 Value slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   require_defined(value);
-  if (!value.text() && !value.sequence()) throw invalid("a {} cannot be sliced", value.type_name());
+  const Sequence* sequence = value.sequence();
+  if (!value.text() && (!sequence || sequence->is_view()))
+    throw invalid("a {} cannot be sliced", value.type_name());
+  if (sequence && sequence->kind == Sequence::Kind::range)
+    throw Failure{ErrorCode::unsupported, "slicing a range"};
   std::u32string characters;
   if (value.text()) characters = text::to_code_points(*value.text());
-  const Int size =
-      static_cast<Int>(value.text() ? characters.size() : value.sequence()->items.size());
+  const Int size = static_cast<Int>(value.text() ? characters.size() : sequence->items.size());
   const Int by = step.is_none() ? 1 : step.integer();
   if (by == 0) throw invalid("a slice with step 0");
   const auto bound = [&](const Value& given, Int absent) {
@@ -189,12 +237,12 @@ Value slice(const Value& value, const Value& start, const Value& stop, const Val
     if (value.text()) {
       picked += characters[at];
     } else {
-      items.push_back(value.sequence()->items[at]);
+      items.push_back(sequence->items[at]);
     }
   }
+  if (value.is_markup()) return Value::markup(text::to_utf8(picked));
   if (value.text()) return text::to_utf8(picked);
-  return value.sequence()->is_tuple ? Value::tuple(std::move(items))
-                                    : Value::list(std::move(items));
+  return sequence->is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 
 }  // namespace troupe::jinja

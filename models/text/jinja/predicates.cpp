@@ -2,10 +2,15 @@
 #include "models/text/jinja/builtins.hpp"
 #include "models/text/jinja/failure.hpp"
 #include "models/text/jinja/operators.hpp"
-#include "models/text/unicode/characters.hpp"
+#include "models/text/jinja/parameters.hpp"
+#include "models/text/jinja/text_functions.hpp"
 
 namespace troupe::jinja {
 namespace {
+
+double remainder_of_two(const Value& value) {
+  return apply(BinaryOperator::modulo, value, std::int64_t{2}).number();
+}
 
 using Predicate = bool (*)(const Value& value);
 constexpr std::pair<std::string_view, Predicate> predicates[] = {
@@ -22,47 +27,67 @@ constexpr std::pair<std::string_view, Predicate> predicates[] = {
     {"mapping", [](const Value& value) { return value.dict() != nullptr; }},
     {"sequence",
      [](const Value& value) {
-       return value.text() || value.sequence() || value.dict() || value.is_undefined();
+       return value.is_iterable() && !value.iterator() &&
+              !(value.sequence() && value.sequence()->is_view());
      }},
-    {"iterable",
-     [](const Value& value) {
-       return value.text() || value.sequence() || value.dict() || value.is_undefined();
-     }},
+    {"iterable", [](const Value& value) { return value.is_iterable(); }},
     {"callable",
-     [](const Value& value) { return value.get_if<std::shared_ptr<const Function>>() != nullptr; }},
-    {"even", [](const Value& value) { return value.integer() % 2 == 0; }},
-    {"odd", [](const Value& value) { return value.integer() % 2 != 0; }},
-    {"lower",
-     [](const Value& value) { return value.to_string() == text::to_lower(value.to_string()); }},
-    {"upper",
-     [](const Value& value) { return value.to_string() == text::to_upper(value.to_string()); }},
+     [](const Value& value) { return value.function() || value.loop() || value.is_undefined(); }},
+    {"even", [](const Value& value) { return remainder_of_two(value) == 0; }},
+    {"odd", [](const Value& value) { return remainder_of_two(value) == 1; }},
+    {"lower", [](const Value& value) { return has_case(value.to_string(), false); }},
+    {"upper", [](const Value& value) { return has_case(value.to_string(), true); }},
+    {"escaped", [](const Value& value) { return value.is_markup(); }},
+    {"filter", [](const Value& value) { return is_filter(value.to_string()); }},
+    {"test", [](const Value& value) { return is_test(value.to_string()); }},
 };
 
 constexpr std::pair<std::string_view, Comparison> comparisons[] = {
     {"eq", Comparison::equal},         {"equalto", Comparison::equal},
-    {"ne", Comparison::unequal},       {"lt", Comparison::less},
-    {"lessthan", Comparison::less},    {"le", Comparison::less_equal},
+    {"==", Comparison::equal},         {"ne", Comparison::unequal},
+    {"!=", Comparison::unequal},       {"lt", Comparison::less},
+    {"lessthan", Comparison::less},    {"<", Comparison::less},
+    {"le", Comparison::less_equal},    {"<=", Comparison::less_equal},
     {"gt", Comparison::greater},       {"greaterthan", Comparison::greater},
-    {"ge", Comparison::greater_equal}, {"in", Comparison::in},
+    {">", Comparison::greater},        {"ge", Comparison::greater_equal},
+    {">=", Comparison::greater_equal}, {"in", Comparison::in},
 };
+
+/// `a is b` of Python, in so far as it does not depend on where CPython puts small values.
+bool is_same(const Value& a, const Value& b) {
+  if (a.is_markup() != b.is_markup() || a.type_name() != b.type_name()) return false;
+  if (a.sequence()) return a.sequence() == b.sequence();
+  if (a.dict()) return a.dict() == b.dict();
+  return a.equals(b);
+}
 
 }  // namespace
 
-bool apply_test(Interpreter&, std::string_view name, const Value& operand,
-                const Arguments& arguments) {
+bool is_test(std::string_view name) {
   for (const auto& [known, predicate] : predicates)
-    if (known == name) return predicate(operand);
-  const auto argument = [&]() -> const Value& {
-    if (arguments.positional.empty()) throw invalid("the test '{}' needs an argument", name);
-    return arguments.positional[0];
-  };
+    if (known == name) return true;
   for (const auto& [known, comparison] : comparisons)
-    if (known == name) return compare(comparison, operand, argument());
-  if (name == "sameas")
-    return operand.type_name() == argument().type_name() && operand.equals(argument());
-  if (name == "divisibleby")
-    return apply(BinaryOperator::modulo, operand, argument()).number() == 0;
-  throw Failure{ErrorCode::unsupported, fmt::format("the test '{}'", name)};
+    if (known == name) return true;
+  return name == "sameas" || name == "divisibleby";
+}
+
+bool apply_test(Interpreter& interpreter, std::string_view name, const Value& operand,
+                const Arguments& arguments) {
+  for (const auto& [known, predicate] : predicates) {
+    if (known != name) continue;
+    const Bound bound(name, "", arguments);
+    if (operand.text()) interpreter.charge_text(operand.text()->size());
+    return predicate(operand);
+  }
+  if (!is_test(name)) throw Failure{ErrorCode::unsupported, fmt::format("the test '{}'", name)};
+  const Bound bound(name, "/other", arguments);
+  const Value& other = *bound[0];
+  interpreter.charge_walk(operand);
+  interpreter.charge_walk(other);
+  for (const auto& [known, comparison] : comparisons)
+    if (known == name) return compare(comparison, operand, other);
+  if (name == "sameas") return is_same(operand, other);
+  return apply(BinaryOperator::modulo, operand, other).number() == 0;
 }
 
 }  // namespace troupe::jinja

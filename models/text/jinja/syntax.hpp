@@ -34,19 +34,13 @@ struct Unary {
   UnaryOperator op;
   ExpressionPtr operand;
 };
-enum class BinaryOperator {
-  add,
-  subtract,
-  multiply,
-  divide,
-  floor_divide,
-  modulo,
-  power,
-  concatenate
-};
+enum class BinaryOperator { add, subtract, multiply, divide, floor_divide, modulo, power };
 struct Binary {
   BinaryOperator op;
   ExpressionPtr left, right;
+};
+struct Concatenation {
+  std::vector<ExpressionPtr> parts;  // a ~ b ~ c
 };
 struct Logical {
   bool is_and;
@@ -73,13 +67,14 @@ struct Slice {
 struct ArgumentList {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr spread, named_spread;  // *spread and **named_spread; null if absent
 };
 struct Call {
   ExpressionPtr callee;
   ArgumentList arguments;
 };
 struct Filter {
-  ExpressionPtr operand;
+  ExpressionPtr operand;  // null: the text of a block
   std::string name;
   ArgumentList arguments;
 };
@@ -91,21 +86,24 @@ struct Test {
 };
 
 struct Expression {
+  using Form =
+      std::variant<Literal, Name, ListLiteral, DictLiteral, Unary, Binary, Concatenation, Logical,
+                   Compare, Conditional, Attribute, Subscript, Slice, Call, Filter, Test>;
   int line;
-  std::variant<Literal, Name, ListLiteral, DictLiteral, Unary, Binary, Logical, Compare,
-               Conditional, Attribute, Subscript, Slice, Call, Filter, Test>
-      form;
+  int depth;  // of the tree below, bounded by the parser: walks over it recurse
+  Form form;
 };
 
 struct Statement;
 using Block = std::vector<Statement>;
 
-/// What `set` and `for` assign to: one name, several for the items of a value, or an attribute of a
-/// namespace.
+/// What `set`, `with` and `for` assign to: a name, an attribute of the namespace `name`, or, if
+/// `unpacks`, the targets of the items of a value.
 struct Target {
-  std::vector<std::string> names;
+  std::string name;
+  std::string attribute;
+  std::vector<Target> parts;
   bool unpacks = false;
-  std::string attribute;  // of namespace names[0], if not empty
 };
 
 struct OutputText {
@@ -116,7 +114,8 @@ struct OutputValue {
 };
 struct Set {
   Target target;
-  ExpressionPtr value;  // null: the output of `body`
+  ExpressionPtr value;   // null: the output of `body`
+  ExpressionPtr filter;  // of the output of `body`, or null
   Block body;
 };
 struct If {
@@ -128,21 +127,33 @@ struct For {
   ExpressionPtr iterable;
   ExpressionPtr condition;  // null if absent
   Block body, otherwise;
+  bool is_recursive = false;
 };
 struct Macro {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with their defaults or null
   Block body;
+  // Which names without a definition of its own the body mentions, and so is called with.
+  bool takes_caller = false, takes_varargs = false, takes_kwargs = false;
 };
-struct Group {
-  Block body;  // of a tag that changes nothing, e.g. `generation`
+struct CallBlock {
+  ExpressionPtr call;
+  std::shared_ptr<const Macro> caller;
+};
+struct FilterBlock {
+  ExpressionPtr filter;
+  Block body;
+};
+struct With {
+  std::vector<std::pair<Target, ExpressionPtr>> variables;
+  Block body;  // also of `generation`, which has no variables
 };
 enum class Jump { leave_loop, next_iteration };
 
 struct Statement {
-  using Form =
-      std::variant<OutputText, OutputValue, std::unique_ptr<const Set>, std::unique_ptr<const If>,
-                   std::unique_ptr<const For>, std::shared_ptr<const Macro>, Group, Jump>;
+  using Form = std::variant<OutputText, OutputValue, std::unique_ptr<const Set>,
+                            std::unique_ptr<const If>, std::unique_ptr<const For>,
+                            std::shared_ptr<const Macro>, CallBlock, FilterBlock, With, Jump>;
   int line;
   Form form;
 };

@@ -26,13 +26,14 @@ Result<Template> Template::parse(std::string_view source, std::string name) {
   }
 }
 
-Result<std::string> Template::render(const nlohmann::ordered_json& variables) const {
+Result<std::string> Template::render(const nlohmann::ordered_json& variables,
+                                     std::int64_t now) const {
   auto globals = builtin_functions();
   int line = 0;
   try {
     for (const auto& [key, value] : variables.items())
       globals.emplace_back(key, Value::from_json(value));
-    Interpreter interpreter(std::move(globals));
+    Interpreter interpreter(std::move(globals), now);
     try {
       return interpreter.run(body_->block);
     } catch (const Failure&) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,13 +11,12 @@
 
 namespace troupe::jinja {
 
-/// A template in the part of Jinja 2 that chat templates are written in, with Python's semantics
-/// and transformers' settings: trim_blocks, lstrip_blocks, loop controls, raise_exception,
-/// strftime_now, a tojson that keeps non-ASCII characters and the order of keys.
+/// A template in the language of Jinja 3.1, with Python's semantics and transformers' settings:
+/// trim_blocks, lstrip_blocks, loop controls, `generation`, raise_exception, strftime_now, a tojson
+/// that keeps non-ASCII characters and the order of keys.
 ///
-/// Known differences: integers have 64 bits; case mapping is one code point to one; strings are
-/// not formatted by `%` and format(); include, extends, import, call, filter blocks and recursive
-/// loops are refused.
+/// Known differences: integers have 64 bits; include, extends, import, block and autoescape are
+/// refused, as are a few rare filters and methods, and printing what Python prints with an address.
 ///
 /// render() may be called from any thread.
 class Template {
@@ -24,10 +24,11 @@ class Template {
   /// `name` is what messages call the template, e.g. its path. Errors: corrupt_data, unsupported.
   static Result<Template> parse(std::string_view source, std::string name);
 
-  /// The text of the template with `variables` (an object). Errors: invalid_argument if the values
-  /// do not fit or the template raises an exception; unsupported; resource_exhausted if it takes
-  /// too many steps or makes too long a text. Messages begin "name:line: ".
-  Result<std::string> render(const nlohmann::ordered_json& variables) const;
+  /// The text of the template with `variables` (an object). `now`, in seconds since 1970, is what
+  /// strftime_now tells in UTC. Errors: invalid_argument if the values do not fit or the template
+  /// raises an exception; unsupported; resource_exhausted if it takes too many steps or makes too
+  /// long a text. Messages begin "name:line: ".
+  Result<std::string> render(const nlohmann::ordered_json& variables, std::int64_t now) const;
 
  private:
   struct Body;

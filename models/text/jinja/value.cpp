@@ -2,28 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "models/text/jinja/failure.hpp"
+#include "models/text/jinja/loop.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe::jinja {
 namespace {
 
-constexpr int deepest_nesting = 200;
-
-void check_depth(int depth) {
-  if (depth > deepest_nesting) throw invalid("values nested more than {} deep", deepest_nesting);
-}
-
 Value value_of_json(const nlohmann::ordered_json& json, int depth) {
-  check_depth(depth);
+  check_value_depth(depth);
   switch (json.type()) {
     case nlohmann::ordered_json::value_t::boolean:
       return json.get<bool>();
     case nlohmann::ordered_json::value_t::number_unsigned:
-      if (json.get<std::uint64_t>() > INT64_MAX) return json.get<double>();
+      if (json.get<std::uint64_t>() > INT64_MAX)
+        throw invalid("{} is an integer of more than 64 bits", json.get<std::uint64_t>());
       return json.get<std::int64_t>();
     case nlohmann::ordered_json::value_t::number_integer:
       return json.get<std::int64_t>();
@@ -47,138 +44,40 @@ Value value_of_json(const nlohmann::ordered_json& json, int depth) {
   }
 }
 
-std::string float_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == text.npos) text += ".0";
-  return text;
+Extent extent_above(const std::vector<Value>& items) {
+  Extent extent;
+  for (const Value& item : items) extent.add(item);
+  return extent;
 }
 
-std::string quoted_for_python(const std::string& text) {
-  const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
-  std::string out(1, quote);
-  for (const char c : text) {
-    if (c == quote || c == '\\') {
-      out.append({'\\', c});
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", c);
-    } else {
-      out += c;
-    }
-  }
-  return out += quote;
+bool all_equal(const std::vector<Value>& a, const std::vector<Value>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Value& x, const Value& y) { return x.equals(y); });
 }
-
-std::string quoted_for_json(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", c);
-        } else {
-          out += c;
-        }
-    }
-  }
-  return out += '"';
-}
-
-/// json.dumps step by step.
-struct JsonWriter {
-  int indent;
-  bool sort_keys;
-  std::string out;
-
-  void break_line(int depth) {
-    if (indent < 0) return;
-    out += '\n';
-    out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth), ' ');
-  }
-
-  void separate(bool is_first, int depth) {
-    if (!is_first) out += indent < 0 ? ", " : ",";
-    break_line(depth);
-  }
-
-  void write(const Value& value, int depth) {
-    check_depth(depth);
-    check_text_size(out.size());
-    if (const Sequence* sequence = value.sequence()) {
-      out += '[';
-      for (std::size_t i = 0; i < sequence->items.size(); ++i) {
-        separate(i == 0, depth + 1);
-        write(sequence->items[i], depth + 1);
-      }
-      if (!sequence->items.empty()) break_line(depth);
-      out += ']';
-    } else if (const Dict* dict = value.dict()) {
-      auto entries = dict->entries;
-      if (sort_keys)
-        std::stable_sort(entries.begin(), entries.end(),
-                         [](const auto& a, const auto& b) { return a.first.less_than(b.first); });
-      out += '{';
-      for (std::size_t i = 0; i < entries.size(); ++i) {
-        separate(i == 0, depth + 1);
-        const Value& key = entries[i].first;
-        out += quoted_for_json(key.text() ? *key.text() : key.to_json());
-        out += ": ";
-        write(entries[i].second, depth + 1);
-      }
-      if (!entries.empty()) break_line(depth);
-      out += '}';
-    } else if (value.text()) {
-      out += quoted_for_json(*value.text());
-    } else if (value.is_none()) {
-      out += "null";
-    } else if (const bool* boolean = value.get_if<bool>()) {
-      out += *boolean ? "true" : "false";
-    } else if (value.is_number()) {
-      const std::string text = value.to_string();
-      out += text == "nan"    ? "NaN"
-             : text == "inf"  ? "Infinity"
-             : text == "-inf" ? "-Infinity"
-                              : text;
-    } else {
-      throw invalid("an object of type {} cannot be written as JSON", value.type_name());
-    }
-  }
-};
 
 }  // namespace
 
+void check_value_depth(int depth) {
+  if (depth > max_value_depth) throw invalid("values nested more than {} deep", max_value_depth);
+}
+
+void Extent::add(const Value& value) {
+  const Extent held = value.extent();
+  depth = std::max(depth, held.depth + 1);
+  check_value_depth(depth);
+  if (__builtin_add_overflow(weight, held.weight, &weight)) weight = SIZE_MAX;
+}
+
 void check_text_size(std::size_t bytes) {
-  if (bytes > longest_text_bytes)
+  if (bytes > max_text_bytes)
     throw Failure{ErrorCode::resource_exhausted,
-                  fmt::format("a text of more than {} MiB", longest_text_bytes >> 20)};
+                  fmt::format("a text of more than {} MiB", max_text_bytes >> 20)};
+}
+
+void check_item_count(std::size_t count) {
+  if (count > max_items)
+    throw Failure{ErrorCode::resource_exhausted,
+                  fmt::format("a list of more than {} items", max_items)};
 }
 
 const Value* Dict::find(const Value& key) const {
@@ -194,7 +93,7 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 void Dict::set(const Value& key, Value value) {
-  if (key.sequence() || key.dict()) throw invalid("a {} cannot be a key", key.type_name());
+  key.require_hashable();
   for (auto& [name, old] : entries) {
     if (name.equals(key)) {
       old = std::move(value);
@@ -204,8 +103,13 @@ void Dict::set(const Value& key, Value value) {
   entries.emplace_back(key, std::move(value));
 }
 
-const Value* Arguments::find(std::size_t position, std::string_view name) const {
-  if (position < positional.size()) return &positional[position];
+const Value* Iterator::take() {
+  if (next < items.size()) return &items[next++];
+  if (failure) throw *std::exchange(failure, std::nullopt);
+  return nullptr;
+}
+
+const Value* Arguments::find_named(std::string_view name) const {
   for (const auto& [key, value] : named)
     if (key == name) return &value;
   return nullptr;
@@ -215,25 +119,53 @@ Value::Value(std::string text) : form_(std::make_shared<const std::string>(std::
   check_text_size(this->text()->size());
 }
 
-Value::Value(Dict dict) : form_(std::make_shared<const Dict>(std::move(dict))) {}
+Value::Value(Dict dict) {
+  dict.extent = {};
+  for (const auto& [key, value] : dict.entries) {
+    dict.extent.add(key);
+    dict.extent.add(value);
+  }
+  form_ = std::make_shared<const Dict>(std::move(dict));
+}
+
+Value Value::markup(std::string text) {
+  check_text_size(text.size());
+  return Form(Markup{std::make_shared<const std::string>(std::move(text))});
+}
 
 Value Value::list(std::vector<Value> items) {
-  return Form(std::make_shared<const Sequence>(Sequence{std::move(items), false}));
+  return sequence(Sequence::Kind::list, std::move(items));
 }
 
 Value Value::tuple(std::vector<Value> items) {
-  return Form(std::make_shared<const Sequence>(Sequence{std::move(items), true}));
+  return sequence(Sequence::Kind::tuple, std::move(items));
 }
 
-Value Value::function(std::string name, decltype(Function::call) call) {
-  return Form(std::make_shared<const Function>(Function{std::move(name), std::move(call)}));
+Value Value::sequence(Sequence::Kind kind, std::vector<Value> items, std::string shown) {
+  const Extent extent = extent_above(items);
+  return Form(
+      std::make_shared<const Sequence>(Sequence{std::move(items), kind, std::move(shown), extent}));
+}
+
+Value Value::iterator(std::vector<Value> items, std::optional<Failure> failure) {
+  const Extent extent = extent_above(items);
+  return Form(
+      std::make_shared<Iterator>(Iterator{std::move(items), 0, extent, std::move(failure)}));
+}
+
+Value Value::function(std::string name, decltype(Function::call) call, const Value& kept) {
+  const int depth = kept.extent().depth + 1;
+  check_value_depth(depth);
+  return Form(
+      std::make_shared<const Function>(Function{std::move(name), false, depth, std::move(call)}));
 }
 
 Value Value::from_json(const nlohmann::ordered_json& json) { return value_of_json(json, 0); }
 
 const std::string* Value::text() const {
-  const auto* text = get_if<Text>();
-  return text ? text->get() : nullptr;
+  if (const auto* text = get_if<Text>()) return text->get();
+  const auto* markup = get_if<Markup>();
+  return markup ? markup->text.get() : nullptr;
 }
 
 const Sequence* Value::sequence() const {
@@ -246,9 +178,24 @@ const Dict* Value::dict() const {
   return dict ? dict->get() : nullptr;
 }
 
+Iterator* Value::iterator() const {
+  const auto* iterator = get_if<std::shared_ptr<Iterator>>();
+  return iterator ? iterator->get() : nullptr;
+}
+
 Namespace* Value::name_space() const {
   const auto* name_space = get_if<std::shared_ptr<Namespace>>();
   return name_space ? name_space->get() : nullptr;
+}
+
+Loop* Value::loop() const {
+  const auto* loop = get_if<std::shared_ptr<Loop>>();
+  return loop ? loop->get() : nullptr;
+}
+
+const Function* Value::function() const {
+  const auto* function = get_if<std::shared_ptr<const Function>>();
+  return function ? function->get() : nullptr;
 }
 
 bool Value::is_integer() const { return get_if<bool>() || get_if<std::int64_t>(); }
@@ -266,6 +213,15 @@ double Value::number() const {
   throw invalid("a number is needed, not a {}", type_name());
 }
 
+Extent Value::extent() const {
+  if (text()) return {0, 1 + text()->size() / 64};
+  if (sequence()) return sequence()->extent;
+  if (dict()) return dict()->extent;
+  if (iterator()) return iterator()->extent;
+  if (function()) return {function()->depth, 1};
+  return {loop() ? loop()->depth : 0, 1};
+}
+
 bool Value::is_true() const {
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
@@ -277,54 +233,33 @@ bool Value::is_true() const {
 
 std::string_view Value::type_name() const {
   constexpr std::string_view names[] = {"Undefined", "NoneType", "bool", "int",       "float",
-                                        "str",       "",         "dict", "namespace", "function"};
-  if (sequence()) return sequence()->is_tuple ? "tuple" : "list";
+                                        "str",       "Markup",   "",     "generator", "dict",
+                                        "namespace", "function", "loop"};
+  constexpr std::string_view kinds[] = {"list",      "tuple",       "tuple",     "range",
+                                        "dict_keys", "dict_values", "dict_items"};
+  if (sequence()) return kinds[static_cast<int>(sequence()->kind)];
   return names[form_.index()];
 }
 
-std::string Value::to_string() const {
-  if (is_undefined()) return "";
-  return text() ? *text() : repr();
+bool Value::is_iterable() const {
+  return text() || sequence() || dict() || iterator() || is_undefined();
 }
 
-std::string Value::repr(int depth) const {
-  check_depth(depth);
-  if (is_undefined()) return "Undefined";
-  if (is_none()) return "None";
-  if (const bool* value = get_if<bool>()) return *value ? "True" : "False";
-  if (const auto* value = get_if<std::int64_t>()) return fmt::format("{}", *value);
-  if (const double* value = get_if<double>()) return float_text(*value);
-  if (text()) return quoted_for_python(*text());
-  std::string out;
-  if (const Sequence* list = sequence()) {
-    for (const Value& item : list->items) {
-      out.append(out.empty() ? "" : ", ").append(item.repr(depth + 1));
-      check_text_size(out.size());
-    }
-    if (list->is_tuple) return "(" + out + (list->items.size() == 1 ? ",)" : ")");
-    return "[" + out + "]";
-  }
-  if (const Dict* entries = dict()) {
-    for (const auto& [key, value] : entries->entries) {
-      out.append(out.empty() ? "" : ", ").append(key.repr(depth + 1)).append(": ");
-      out.append(value.repr(depth + 1));
-      check_text_size(out.size());
-    }
-    return "{" + out + "}";
-  }
-  return fmt::format("<{}>", type_name());
-}
-
-std::string Value::to_json(int indent, bool sort_keys) const {
-  JsonWriter writer{indent, sort_keys, ""};
-  writer.write(*this, 0);
-  return std::move(writer.out);
+std::size_t Value::count() const {
+  if (text()) return text::count_code_points(*text());
+  if (sequence()) return sequence()->items.size();
+  if (dict()) return dict()->entries.size();
+  return iterator() ? iterator()->items.size() - iterator()->next : 0;
 }
 
 std::vector<Value> Value::iterate() const {
   if (is_undefined()) return {};
   if (sequence()) return sequence()->items;
   std::vector<Value> items;
+  if (Iterator* once = iterator()) {
+    while (const Value* item = once->take()) items.push_back(*item);
+    return items;
+  }
   if (dict()) {
     for (const auto& [key, value] : dict()->entries) items.push_back(key);
     return items;
@@ -341,13 +276,14 @@ std::vector<Value> Value::iterate() const {
 bool Value::equals(const Value& other) const {
   if (is_integer() && other.is_integer()) return integer() == other.integer();
   if (is_number() && other.is_number()) return number() == other.number();
+  if (text() && other.text()) return *text() == *other.text();
   if (form_.index() != other.form_.index()) return false;
   if (is_undefined() || is_none()) return true;
-  if (text()) return *text() == *other.text();
   if (const Sequence *a = sequence(), *b = other.sequence(); a) {
-    return a->is_tuple == b->is_tuple &&
-           std::equal(a->items.begin(), a->items.end(), b->items.begin(), b->items.end(),
-                      [](const Value& x, const Value& y) { return x.equals(y); });
+    if (a->is_view() && b->is_view() && a != b)
+      throw Failure{ErrorCode::unsupported, "comparing the keys or items of dicts"};
+    return a == b || ((a->kind == b->kind || (a->is_tuple() && b->is_tuple())) &&
+                      all_equal(a->items, b->items));
   }
   if (const Dict *a = dict(), *b = other.dict(); a) {
     return a->entries.size() == b->entries.size() &&
@@ -356,16 +292,16 @@ bool Value::equals(const Value& other) const {
              return found && found->equals(entry.second);
            });
   }
-  if (name_space()) return name_space() == other.name_space();
-  return *get_if<std::shared_ptr<const Function>>() ==
-         *other.get_if<std::shared_ptr<const Function>>();
+  return iterator() == other.iterator() && name_space() == other.name_space() &&
+         loop() == other.loop() && function() == other.function();
 }
 
 bool Value::less_than(const Value& other) const {
   if (is_integer() && other.is_integer()) return integer() < other.integer();
   if (is_number() && other.is_number()) return number() < other.number();
   if (text() && other.text()) return *text() < *other.text();
-  if (const Sequence *a = sequence(), *b = other.sequence(); a && b && a->is_tuple == b->is_tuple) {
+  const Sequence *a = sequence(), *b = other.sequence();
+  if (a && b && ((a->is_list() && b->is_list()) || (a->is_tuple() && b->is_tuple()))) {
     for (std::size_t i = 0; i < std::min(a->items.size(), b->items.size()); ++i)
       if (!a->items[i].equals(b->items[i])) return a->items[i].less_than(b->items[i]);
     return a->items.size() < b->items.size();
@@ -379,13 +315,27 @@ bool Value::contains(const Value& needle) const {
     if (!needle.text()) throw invalid("'in' a string needs a string, not a {}", needle.type_name());
     return text()->find(*needle.text()) != std::string::npos;
   }
-  if (dict()) return dict()->find(needle) != nullptr;
-  if (sequence()) {
-    const auto& items = sequence()->items;
-    return std::any_of(items.begin(), items.end(),
-                       [&](const Value& item) { return item.equals(needle); });
+  if (dict()) {
+    needle.require_hashable();
+    return dict()->find(needle) != nullptr;
   }
-  throw invalid("a {} holds nothing to look for", type_name());
+  if (Iterator* once = iterator()) {
+    while (const Value* item = once->take())
+      if (item->equals(needle)) return true;
+    return false;
+  }
+  if (!sequence()) throw invalid("a {} holds nothing to look for", type_name());
+  const auto& items = sequence()->items;
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Value& item) { return item.equals(needle); });
+}
+
+void Value::require_hashable() const {
+  const Sequence* items = sequence();
+  if (dict() || (items && !items->is_tuple() && items->kind != Sequence::Kind::range))
+    throw invalid("a {} cannot be a key", type_name());
+  if (items)
+    for (const Value& item : items->items) item.require_hashable();
 }
 
 }  // namespace troupe::jinja

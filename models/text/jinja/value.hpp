@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,10 +12,23 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/text/jinja/failure.hpp"
+
 namespace troupe::jinja {
 
 class Interpreter;
 class Value;
+struct Loop;
+
+/// How much there is to a value: a walk over all of it visits `weight` values, and pieces of text
+/// of 64 bytes, on `depth` levels. A value that stands in two places counts twice.
+struct Extent {
+  int depth = 1;
+  std::size_t weight = 1;
+
+  /// Adds a value that is held. Throws beyond max_value_depth; the weight stays at its maximum.
+  void add(const Value& value);
+};
 
 struct Undefined {
   std::string why;  // "'x' is undefined"
@@ -22,23 +36,58 @@ struct Undefined {
 struct None {};
 using Text = std::shared_ptr<const std::string>;
 
+/// Text that is not to be escaped for HTML again (Markup of Python's markupsafe).
+struct Markup {
+  Text text;
+};
+
+/// What can be counted and iterated over again and again.
 struct Sequence {
+  enum class Kind {
+    list,
+    tuple,
+    group,  ///< a tuple (grouper, list) with its items as attributes
+    range,
+    dict_keys,
+    dict_values,
+    dict_items
+  };
+
   std::vector<Value> items;
-  bool is_tuple = false;
+  Kind kind = Kind::list;
+  std::string shown;  ///< how a range is printed
+  Extent extent;
+
+  bool is_list() const { return kind == Kind::list; }
+  bool is_tuple() const { return kind == Kind::tuple || kind == Kind::group; }
+  bool is_view() const { return kind >= Kind::dict_keys; }
+};
+
+/// What can be iterated over once: the result of map, select and their like, of reverse. Python
+/// computes the items when they are asked for, so nobody hears of a failure before.
+struct Iterator {
+  std::vector<Value> items;
+  std::size_t next = 0;
+  Extent extent;
+  std::optional<Failure> failure = {};  ///< of whoever asks for more than the items
+
+  /// The next item; null at the end. Throws `failure` there.
+  const Value* take();
 };
 
 /// Keys in the order in which they were entered; found by a linear search.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
+  Extent extent;  ///< of a Value's
 
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
+  /// Throws if `key` is of a type that cannot be one.
   void set(const Value& key, Value value);
 };
 
-/// namespace() of a template, the only value that can change; also `loop`.
+/// namespace() of a template, the only value that it can change.
 struct Namespace {
-  std::string type_name;
   Dict fields;
 };
 
@@ -46,22 +95,25 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  /// The argument at `position` or called `name`; null if it was not given.
-  const Value* find(std::size_t position, std::string_view name) const;
+  const Value* find_named(std::string_view name) const;
 };
 
 struct Function {
   std::string name;
+  bool is_macro;
+  int depth;  ///< of the values that it keeps
   std::function<Value(Interpreter&, const Arguments&)> call;
 };
 
 /// A value of the template language with Python's behaviour: lists and dicts are shared and never
-/// change. Functions that meet values they cannot work on throw Failure.
+/// change. Values are nested at most max_value_depth deep, so that walks over them (and their
+/// destruction) need little stack. Functions that meet values they cannot work on throw Failure.
 class Value {
  public:
-  using Form = std::variant<Undefined, None, bool, std::int64_t, double, Text,
-                            std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>,
-                            std::shared_ptr<Namespace>, std::shared_ptr<const Function>>;
+  using Form = std::variant<Undefined, None, bool, std::int64_t, double, Text, Markup,
+                            std::shared_ptr<const Sequence>, std::shared_ptr<Iterator>,
+                            std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+                            std::shared_ptr<const Function>, std::shared_ptr<Loop>>;
 
   Value() : form_(None{}) {}
   Value(Form form) : form_(std::move(form)) {}                // NOLINT: implicit
@@ -73,9 +125,13 @@ class Value {
   Value(const char* text) : Value(std::string(text)) {}       // NOLINT: implicit
   Value(Dict dict);                                           // NOLINT: implicit
   static Value undefined(std::string why) { return Form(Undefined{std::move(why)}); }
+  static Value markup(std::string text);
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
-  static Value function(std::string name, decltype(Function::call) call);
+  static Value sequence(Sequence::Kind kind, std::vector<Value> items, std::string shown = "");
+  static Value iterator(std::vector<Value> items, std::optional<Failure> failure = {});
+  /// `kept`: a value that `call` holds.
+  static Value function(std::string name, decltype(Function::call) call, const Value& kept = {});
 
   /// The value of `json`, keys in their order.
   static Value from_json(const nlohmann::ordered_json& json);
@@ -85,40 +141,61 @@ class Value {
     return std::get_if<T>(&form_);
   }
   const std::string* text() const;   // null: not a string
-  const Sequence* sequence() const;  // null: neither list nor tuple
+  const Sequence* sequence() const;  // null: not a sequence
   const Dict* dict() const;          // null: not a mapping
+  Iterator* iterator() const;        // null: not an iterator
   Namespace* name_space() const;     // null: not a namespace
+  Loop* loop() const;                // null: not `loop`
+  const Function* function() const;  // null: not a function
   bool is_undefined() const { return get_if<Undefined>() != nullptr; }
   bool is_none() const { return get_if<None>() != nullptr; }
+  bool is_markup() const { return get_if<Markup>() != nullptr; }
   bool is_number() const;        // bool, int or float
   bool is_integer() const;       // bool or int
   std::int64_t integer() const;  // of a bool or int
   double number() const;         // of a bool, int or float
+  Extent extent() const;
 
   bool is_true() const;
   std::string_view type_name() const;  // Python's: "str", "NoneType", ...
 
-  /// str(), repr() and json.dumps(ensure_ascii=False) of Python. `indent` < 0: on one line.
+  /// Python's str() and repr().
   std::string to_string() const;
   std::string repr(int depth = 0) const;
-  std::string to_json(int indent = -1, bool sort_keys = false) const;
 
-  /// The values that a loop over this one meets: items, keys, or characters.
+  bool is_iterable() const;
+  /// The values that a loop over this one meets: items, keys, or characters. An iterator is at its
+  /// end then.
   std::vector<Value> iterate() const;
+  /// How many values iterate() gives.
+  std::size_t count() const;
 
   bool equals(const Value& other) const;
   bool less_than(const Value& other) const;
   /// `needle in this`.
   bool contains(const Value& needle) const;
+  /// Throws unless this may be the key of a dict.
+  void require_hashable() const;
 
  private:
   Form form_;
 };
 
+inline constexpr int max_value_depth = 200;
+
+/// Throws if `depth` is beyond that.
+void check_value_depth(int depth);
+
 /// No string of a template may become longer.
-inline constexpr std::size_t longest_text_bytes = std::size_t{64} << 20;
+inline constexpr std::size_t max_text_bytes = std::size_t{64} << 20;
 
 /// Throws if `bytes` is more than that.
 void check_text_size(std::size_t bytes);
+
+/// No list that is made by a template may become longer.
+inline constexpr std::size_t max_items = 1'000'000;
+
+/// Throws if `count` is more than that.
+void check_item_count(std::size_t count);
 
 }  // namespace troupe::jinja

@@ -80,14 +80,6 @@ std::string normalize_nfc(std::string_view text) {
   return out;
 }
 
-std::string map_code_points(std::string_view text, char32_t (*map)(char32_t)) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();)
-    append_code_point(map(next_code_point(text, at)), out);
-  return out;
-}
-
 }  // namespace
 
 bool is_white_space(char32_t c) {
@@ -131,22 +123,6 @@ bool is_control(char32_t c) {
 std::size_t columns_of(char32_t c) {
   return static_cast<std::size_t>(
       std::max(utf8proc_charwidth(static_cast<utf8proc_int32_t>(c)), 0));
-}
-
-char32_t to_lower(char32_t c) {
-  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
-}
-
-char32_t to_upper(char32_t c) {
-  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
-}
-
-std::string to_lower(std::string_view text) {
-  return map_code_points(text, static_cast<char32_t (*)(char32_t)>(to_lower));
-}
-
-std::string to_upper(std::string_view text) {
-  return map_code_points(text, static_cast<char32_t (*)(char32_t)>(to_upper));
 }
 
 std::string normalize(std::string_view text, NormalForm form) {

@@ -21,12 +21,6 @@ bool is_control(char32_t code_point);
 /// The columns that it takes on a terminal: 0 (marks, formats), 1 or 2 (wide ones).
 std::size_t columns_of(char32_t code_point);
 
-/// Simple case mapping, one code point to one.
-char32_t to_lower(char32_t code_point);
-char32_t to_upper(char32_t code_point);
-std::string to_lower(std::string_view text);
-std::string to_upper(std::string_view text);
-
 /// Unicode normalisation forms (UAX #15) with utf8proc's tables.
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 

@@ -174,14 +174,12 @@ TEST(BadCheckpoint, with_broken_weight_files_names_file_and_tensor) {
   }
 }
 
-TEST(BadCheckpoint, with_a_broken_tokenizer_or_template_names_the_file) {
+TEST(BadCheckpoint, with_a_broken_tokenizer_names_the_file) {
   const std::vector<std::pair<std::string, std::string>> files = {
       {"tokenizer.json", "{\"model\": "},
       {"tokenizer.json", "[]"},
       {"tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})"},
       {"tokenizer_config.json", "{"},
-      {"chat_template.jinja", "{% for message in messages %}{{ message.content }}"},
-      {"chat_template.jinja", "{{ messages | "},
       {"generation_config.json", R"({"temperature": "hot"})"},
   };
   for (const auto& [file, content] : files) {
@@ -190,6 +188,17 @@ TEST(BadCheckpoint, with_a_broken_tokenizer_or_template_names_the_file) {
     model.write(file, content);
     expect_refused(model.path(), {file});
   }
+}
+
+TEST(BadCheckpoint, with_a_broken_template_is_checked_with_a_warning_that_names_the_file) {
+  const ChangedCheckpoint model("changed");
+  model.write("chat_template.jinja", "{% for message in messages %}{{ message.content }}");
+  const LauncherJob job(model.path());
+  job.write_input(completion("r1", {1, 2, 3}, {{"max_tokens", 4}}));
+  const Ended ended = job.run({"check"});
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_THAT(ended.out + ended.err, HasSubstr("chats will be refused, completions will not: "));
+  EXPECT_THAT(ended.out + ended.err, HasSubstr("chat_template.jinja:1: expected endfor"));
 }
 
 TEST(BadCheckpoint, that_is_no_folder_of_a_model_says_what_was_looked_for) {

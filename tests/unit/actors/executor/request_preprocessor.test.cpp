@@ -17,7 +17,8 @@ constexpr std::int64_t context = 64;
 class Intake : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context);
+    auto loaded =
+        RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context, 0);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     preprocessor_.emplace(*std::move(loaded));
   }
@@ -65,7 +66,7 @@ TEST_F(Intake, gives_an_answer_without_max_tokens_as_many_as_generation_config_s
   const tests::TemporaryFolder folder;
   std::filesystem::copy_file(demo / "config.json", folder.path() / "config.json");
   folder.write("generation_config.json", R"({"max_new_tokens": 20})");
-  auto loaded = RequestPreprocessor::load(folder.path().string(), context);
+  auto loaded = RequestPreprocessor::load(folder.path().string(), context, 0);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const auto max_tokens = [&](std::size_t prompt, std::optional<std::int64_t> asked) {
     return std::get<PreparedRequest>(loaded->prepare(request_of(prompt, asked)))
@@ -77,7 +78,7 @@ TEST_F(Intake, gives_an_answer_without_max_tokens_as_many_as_generation_config_s
 }
 
 TEST_F(Intake, refuses_answers_that_could_have_more_log_probabilities_than_a_message_holds) {
-  auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", 1 << 20);
+  auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", 1 << 20, 0);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   preprocessor_.emplace(*std::move(loaded));
   Request request = request_of(10, 18'500);
@@ -156,7 +157,7 @@ TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
     }
   }
   folder.write("config.json", text);
-  auto preprocessor = RequestPreprocessor::load(folder.path().string(), context);
+  auto preprocessor = RequestPreprocessor::load(folder.path().string(), context, 0);
   ASSERT_TRUE(preprocessor.ok()) << preprocessor.error().message;
   preprocessor_.emplace(*std::move(preprocessor));
   Request request = request_of(0, 1);

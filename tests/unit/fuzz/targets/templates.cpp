@@ -4,6 +4,7 @@
 #include "tests/support/require.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
+#include "tests/unit/fuzz/targets/template_grammar.hpp"
 
 namespace troupe::fuzz {
 namespace {
@@ -94,6 +95,22 @@ std::vector<std::string> sources() {
   };
 }
 
+/// Renders a template made by the grammar; most fail sooner or later, which must have its reason.
+bool renders_generated(std::uint64_t seed) {
+  Mutator mutator(seed);
+  const std::string source =
+      "{% set ns = namespace(a=1) %}{% set d = messages[2] %}" + TemplateGrammar(mutator).block(4);
+  SCOPED_TRACE(source);
+  const auto parsed = jinja::Template::parse(source, "t");
+  const auto text = parsed.ok() ? parsed->render(chat, 0) : Result<std::string>(parsed.error());
+  if (text.ok()) {
+    EXPECT_TRUE(text::is_valid_utf8(*text));
+  } else {
+    EXPECT_TRUE(text.error().message.starts_with("t:")) << text.error().message;
+  }
+  return text.ok();
+}
+
 }  // namespace
 
 void changed_templates(Effort effort) {
@@ -109,12 +126,18 @@ void changed_templates(Effort effort) {
     if (!parsed.ok()) return;
     ordered_json variables = chat;
     if (mutator.one_in(3)) mutator.json(variables["messages"]);
-    const auto text = parsed->render(variables);
+    const auto text = parsed->render(variables, 0);
     rendered += text.ok() ? 1 : 0;
     if (!text.ok()) {
       EXPECT_TRUE(text.error().message.starts_with("t:")) << text.error().message;
     }
   });
+  EXPECT_GT(rendered, 0U);
+}
+
+void generated_templates(Effort effort) {
+  std::size_t rendered = 0;
+  for_seeds(effort, [&](std::uint64_t seed) { rendered += renders_generated(seed) ? 1 : 0; });
   EXPECT_GT(rendered, 0U);
 }
 

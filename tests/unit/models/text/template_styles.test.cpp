@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 std::string render(const std::string& source, const ordered_json& values) {
   const auto parsed = Template::parse(source, "t");
   if (!parsed.ok()) return "PARSE " + parsed.error().message;
-  const auto text = parsed->render(values);
+  const auto text = parsed->render(values, 0);
   return text.ok() ? *text : "ERROR " + text.error().message;
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "models/text/jinja/value.hpp"
+
+namespace troupe::jinja {
+
+/// The arguments of one use of a filter, test or method, in the order of its parameters; null for
+/// those that were not given.
+class Bound {
+ public:
+  /// Binds as Python does. `parameters` are names with blanks between; "=" behind one says that it
+  /// may be left out, a "/" before all that none may be given by its name. Throws Failure for
+  /// missing, surplus and unknown arguments.
+  Bound(std::string_view name, std::string_view parameters, const Arguments& arguments);
+
+  const Value* operator[](std::size_t i) const { return values_[i]; }
+  bool is_true(std::size_t i) const { return values_[i] && values_[i]->is_true(); }
+  /// The integer at `i`, or `otherwise`. Throws if it is none.
+  std::int64_t integer(std::size_t i, std::int64_t otherwise) const {
+    return values_[i] ? values_[i]->integer() : otherwise;
+  }
+
+ private:
+  static constexpr std::size_t most = 5;
+  std::array<const Value*, most> values_{};
+};
+
+}  // namespace troupe::jinja
