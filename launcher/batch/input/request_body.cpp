@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/input/body_reader.hpp"
+#include "launcher/batch/input/chat_fields.hpp"
 #include "launcher/batch/input/json_input.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/config/nearest.hpp"
@@ -109,6 +110,10 @@ constexpr auto fields = std::to_array<Field>({
     {"model", both, ignore},  // read before all others
     {"messages", chat, read_messages_field},
     {"prompt", completions, read_prompt_field},
+    {"tools", chat, read_tools},
+    {"documents", chat, read_documents},
+    {"chat_template_kwargs", chat, read_chat_template_kwargs},
+    {"add_generation_prompt", chat, read_add_generation_prompt},
     {"max_tokens", both, read_max_tokens},
     {"max_completion_tokens", chat, read_max_completion_tokens},
     {"temperature", both, read_temperature},
@@ -170,7 +175,6 @@ constexpr auto later_fields = std::to_array<LaterField>({
     {"guided_regex", both, ""},
     {"guided_choice", both, ""},
     {"guided_grammar", both, ""},
-    {"tools", chat, "[]"},
     {"tool_choice", chat, R"("none" "auto")"},
     {"functions", chat, "[]"},
     {"function_call", chat, R"("none" "auto")"},
@@ -181,9 +185,6 @@ constexpr auto later_fields = std::to_array<LaterField>({
     {"verbosity", chat, ""},
     {"web_search_options", chat, ""},
     {"chat_template", chat, ""},
-    {"chat_template_kwargs", chat, "{}"},
-    {"documents", chat, "[]"},
-    {"add_generation_prompt", chat, "true"},
     {"continue_final_message", chat, "false"},
     {"add_special_tokens", chat, "false"},
     {"add_special_tokens", completions, "true"},

@@ -22,7 +22,8 @@ struct Refusal {
 std::optional<Refusal> read_body(const nlohmann::json& body, const ParseContext& context,
                                  BatchRequest& out);
 
-/// Reads a chat's messages into `request.prompt`, a JSON array of {role, content[, name]}.
+/// Reads a chat's messages into `request.prompt`, a JSON array of {role, content[, name,
+/// tool_call_id, reasoning_content]}; tool_calls are checked only.
 std::optional<Refusal> read_messages(const nlohmann::json& messages, Request& request);
 
 /// Reads a completion's prompt: a text, a list of token ids, or a list of one of these.

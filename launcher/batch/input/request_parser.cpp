@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/input/body_reader.hpp"
+#include "launcher/batch/input/chat_fields.hpp"
 #include "launcher/batch/input/json_input.hpp"
 #include "launcher/batch/input/request_body.hpp"
 #include "runtime/base/hash.hpp"
@@ -56,11 +57,14 @@ Refused read_envelope(const json& line, Endpoint& endpoint, const json** body) {
                  fmt::format("body: expected an object, found {}", describe_json(**body)), "body"};
 }
 
-Refused read_line(const json& line, const ParseContext& context, BatchRequest& out) {
+Refused read_line(const json& line, std::string_view text, const ParseContext& context,
+                  BatchRequest& out) {
   const json* body = nullptr;
   if (auto refused = read_envelope(line, out.header.endpoint, &body)) return refused;
   out.request.seed = derive_seed(context.job_seed, out.header.custom_id);
-  return read_body(*body, context, out);
+  if (auto refused = read_body(*body, context, out)) return refused;
+  if (out.header.endpoint != Endpoint::chat_completions) return std::nullopt;
+  return keep_template_values(text, *body, out.request);
 }
 
 }  // namespace
@@ -88,7 +92,7 @@ std::variant<BatchRequest, LineError> parse_line(std::string_view line, std::siz
   BatchRequest request;
   request.header.line = line_number;
   if (auto refused = read_custom_id(*parsed, request.header.custom_id)) return error(*refused);
-  if (auto refused = read_line(*parsed, context, request)) {
+  if (auto refused = read_line(*parsed, line, context, request)) {
     return error(*refused, request.header.custom_id);
   }
   return request;

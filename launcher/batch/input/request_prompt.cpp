@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/batch/input/body_reader.hpp"
+#include "launcher/batch/input/chat_fields.hpp"
 #include "launcher/batch/input/json_input.hpp"
 #include "launcher/batch/input/request_body.hpp"
 #include "launcher/batch/output/json_text.hpp"
@@ -50,10 +51,15 @@ Refused read_content(const json& content, std::size_t index, std::string& text) 
 
 Refused check_message_keys(const json& message, std::size_t index) {
   static constexpr std::array<std::string_view, 3> known = {"role", "content", "name"};
-  static constexpr std::array<std::string_view, 6> later = {
-      "tool_calls", "tool_call_id", "function_call", "refusal", "audio", "reasoning_content"};
+  static constexpr std::array<std::string_view, 3> for_template = {"tool_calls", "tool_call_id",
+                                                                   "reasoning_content"};
+  static constexpr std::array<std::string_view, 3> later = {"function_call", "refusal", "audio"};
   for (const auto& [key, value] : message.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (std::find(for_template.begin(), for_template.end(), key) != for_template.end()) {
+      if (auto refused = check_tool_field(key, value, index)) return refused;
+      continue;
+    }
     if (value.is_null() || (value.is_array() && value.empty())) continue;
     if (std::find(later.begin(), later.end(), key) != later.end()) {
       return Refusal{line_error::unsupported,
@@ -77,22 +83,33 @@ Refused read_message(const json& message, std::size_t index, std::string& out) {
     return invalid("messages[{}].role: expected text such as \"user\", found {}", index,
                    role == message.end() ? "nothing" : describe_json(*role));
   }
-  const auto content = message.find("content");
-  if (content == message.end()) {
-    return invalid("messages[{}].content: expected text, found nothing", index);
-  }
-  std::string text;
-  if (auto refused = read_content(*content, index, text)) return refused;
   out += R"({"role":)";
   append_json_string(out, role->get_ref<const std::string&>());
-  out += R"(,"content":)";
-  append_json_string(out, text);
+  const auto content = message.find("content");
+  const auto calls = message.find("tool_calls");
+  const bool only_calls = calls != message.end() && !calls->empty();
+  if (content != message.end() && !(only_calls && content->is_null())) {
+    std::string text;
+    if (auto refused = read_content(*content, index, text)) return refused;
+    out += R"(,"content":)";
+    append_json_string(out, text);
+  } else if (content != message.end()) {
+    out += R"(,"content":null)";
+  } else if (!only_calls) {
+    return invalid("messages[{}].content: expected text, found nothing", index);
+  }
   if (const auto name = message.find("name"); name != message.end() && !name->is_null()) {
     if (!name->is_string()) {
       return invalid("messages[{}].name: expected text, found {}", index, describe_json(*name));
     }
     out += R"(,"name":)";
     append_json_string(out, name->get_ref<const std::string&>());
+  }
+  for (const char* key : {"tool_call_id", "reasoning_content"}) {
+    const auto value = message.find(key);
+    if (value == message.end() || value->is_null()) continue;
+    out += fmt::format(",\"{}\":", key);
+    append_json_string(out, value->get_ref<const std::string&>());
   }
   out += '}';
   return std::nullopt;

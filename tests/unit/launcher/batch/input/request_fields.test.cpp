@@ -25,6 +25,54 @@ TEST(RequestFields, accepts_the_edges) {
       R"({"custom_id":"a","note":1,"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})");
 }
 
+TEST(RequestFields, hands_on_what_the_chat_template_sees_with_its_keys_in_their_order) {
+  EXPECT_EQ(good(chat_line("")).request.template_variables, "");
+  EXPECT_EQ(good(chat_line(R"(,"tools":[],"documents":null)")).request.template_variables, "");
+  EXPECT_EQ(
+      good(chat_line(R"(,"chat_template_kwargs":{"zeta":1,"enable_thinking":false},)"
+                     R"("tools":[{"type":"function","function":{"name":"f","a":{"z":1,"b":2}}}],)"
+                     R"("documents":[{"title":"t","text":"d"}],"add_generation_prompt":false)"))
+          .request.template_variables,
+      R"({"tools":[{"type":"function","function":{"name":"f","a":{"z":1,"b":2}}}],)"
+      R"("documents":[{"title":"t","text":"d"}],"add_generation_prompt":false,)"
+      R"("zeta":1,"enable_thinking":false})");
+  expect_refused({
+      {chat_line(R"(,"tools":{})"), line_error::invalid_value,
+       "tools: expected a list of objects, found an object"},
+      {chat_line(R"(,"documents":["x"])"), line_error::invalid_value,
+       "documents[0]: expected an object, found \"x\""},
+      {chat_line(R"(,"chat_template_kwargs":[])"), line_error::invalid_value,
+       "chat_template_kwargs: expected an object, found an empty list"},
+      {chat_line(R"(,"chat_template_kwargs":{"messages":[]})"), line_error::invalid_value,
+       "chat_template_kwargs: messages cannot be given here"},
+      {chat_line(R"(,"add_generation_prompt":1)"), line_error::invalid_value,
+       "add_generation_prompt: expected true or false, found 1"},
+      {completion_line(R"(,"tools":[{}])"), line_error::unknown_field,
+       "\"tools\" is a field of the other url, not of /v1/completions"},
+  });
+}
+
+TEST(RequestFields, hands_on_calls_of_tools_with_their_arguments_as_objects) {
+  const auto chat = [](std::string_view messages) {
+    return fmt::format(
+        R"({{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{{"messages":{}}}}})",
+        messages);
+  };
+  const BatchRequest request = good(chat(
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"1",)"
+      R"("type":"function","function":{"name":"f","arguments":"{\"z\": 1, \"b\": [2]}"}},)"
+      R"({"id":"2","function":{"name":"g","arguments":""}}]},)"
+      R"({"role":"tool","tool_call_id":"1","content":"y"},)"
+      R"({"role":"assistant","reasoning_content":"hm","content":"z","tool_calls":[]}])"));
+  EXPECT_EQ(request.request.prompt,
+            R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[)"
+            R"({"id":"1","type":"function","function":{"name":"f","arguments":{"z":1,"b":[2]}}},)"
+            R"({"id":"2","function":{"name":"g","arguments":{}}}]},)"
+            R"({"role":"tool","content":"y","tool_call_id":"1"},)"
+            R"({"role":"assistant","content":"z","reasoning_content":"hm"}])");
+  EXPECT_EQ(request.request.template_variables, "");
+}
+
 TEST(RequestFields, understands_echo_and_the_log_probabilities_of_completions) {
   const BatchRequest scored = good(completion_line(R"(,"echo":true,"logprobs":5,"max_tokens":0)"));
   EXPECT_TRUE(scored.header.echo);
@@ -162,7 +210,6 @@ TEST(RequestFields, refuses_values_out_of_type_or_range) {
 
 TEST(RequestFields, refuses_unknown_fields_and_those_of_a_later_version) {
   const std::vector<std::string> later = {R"("stream":true)",
-                                          R"("tools":[{}])",
                                           R"("tool_choice":"required")",
                                           R"("response_format":{"type":"json_object"})",
                                           R"("stream_options":{})",
