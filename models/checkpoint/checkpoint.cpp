@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/config/json_file.hpp"
+#include "models/json/json_file.hpp"
 #include "runtime/base/available_memory.hpp"
 
 namespace troupe {

@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "models/json/json_file.hpp"
+
 namespace troupe {
 
 namespace {
@@ -69,6 +71,7 @@ Result<std::size_t> read_header_length(std::span<const std::byte> file, const st
 }
 
 Result<nlohmann::json> parse_header(std::string_view text, const std::string& where) {
+  TROUPE_CHECK(check_json_limits(text, fmt::format("{}: header", where)));
   std::set<std::string> seen;
   std::optional<std::string> duplicate;
   const auto watch_keys = [&](int depth, nlohmann::json::parse_event_t event,

@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "models/config/json_file.hpp"
+#include "models/json/json_file.hpp"
 #include "models/config/read_parts.hpp"
 
 namespace troupe {

@@ -2,36 +2,17 @@
 
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "models/text/json_file.hpp"
+#include "models/json/json_file.hpp"
+#include "models/text/tokenizer_config.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr const char* special_token_keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                              "pad_token", "cls_token", "mask_token"};
-
-/// The special tokens of a tokenizer_config.json, which are texts or objects with "content".
-nlohmann::ordered_json read_special_tokens(const nlohmann::json& config) {
-  const auto text_of = [](const nlohmann::json& token) {
-    return token.is_object() ? token.value("content", nlohmann::json()) : token;
-  };
-  auto tokens = nlohmann::ordered_json::object();
-  for (const char* key : special_token_keys) {
-    const auto found = config.find(key);
-    if (found == config.end()) continue;
-    if (const auto token = text_of(*found); token.is_string())
-      tokens[key] = token.get<std::string>();
-  }
-  const auto more = config.find("additional_special_tokens");
-  if (more == config.end() || !more->is_array()) return tokens;
-  auto& list = tokens["additional_special_tokens"] = nlohmann::ordered_json::array();
-  for (const auto& item : *more)
-    if (const auto token = text_of(item); token.is_string())
-      list.push_back(token.get<std::string>());
-  return tokens;
-}
+/// Published templates have up to 30 KB.
+constexpr std::size_t max_template_bytes = 1 << 20;
 
 }  // namespace
 
@@ -40,25 +21,27 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& folder) {
   const auto config_path = folder / "tokenizer_config.json";
   ChatTemplate chat;
   std::error_code ignored;
-  nlohmann::json config = nlohmann::json::object();
-  if (std::filesystem::exists(config_path, ignored)) {
-    TROUPE_TRY(config, text::read_json_file(config_path));
-    if (!config.is_object())
-      return fail(ErrorCode::corrupt_data, "{} holds no object", config_path.string());
+  TROUPE_TRY(const auto config, text::TokenizerConfig::load(folder));
+  chat.special_tokens_ = nlohmann::ordered_json::object();
+  for (const auto& [role, token] : config.special_tokens) {
+    if (role.empty()) {
+      chat.special_tokens_["additional_special_tokens"].push_back(token.content);
+    } else {
+      chat.special_tokens_[role] = token.content;
+    }
   }
-  chat.special_tokens_ = read_special_tokens(config);
   if (std::filesystem::exists(template_path, ignored)) {
-    TROUPE_TRY(const std::string source, text::read_text_file(template_path));
+    TROUPE_TRY(const std::string source, read_text_file(template_path, max_template_bytes));
     chat.templates_.emplace("default", jinja::Template::parse(source, template_path.string()));
     return chat;
   }
-  if (!config.contains("chat_template")) {
+  if (config.chat_template.is_null()) {
     return fail(
         ErrorCode::not_found,
         "{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json)",
         folder.string());
   }
-  TROUPE_CHECK(chat.add_templates(config["chat_template"], config_path.string()));
+  TROUPE_CHECK(chat.add_templates(config.chat_template, config_path.string()));
   return chat;
 }
 

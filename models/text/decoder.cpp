@@ -6,6 +6,7 @@
 
 #include "models/text/byte_alphabet.hpp"
 #include "models/text/string_replace.hpp"
+#include "models/text/text_limits.hpp"
 
 namespace troupe::text {
 namespace {
@@ -44,8 +45,9 @@ Result<Decoder> Decoder::parse(const nlohmann::json& decoder) {
       const auto& pattern = step.at("pattern");
       if (!pattern.contains("String"))
         return fail(ErrorCode::unsupported, "decoder Replace with a pattern that is no string");
-      out.replacements_.push_back(
-          {pattern.at("String").get<std::string>(), step.at("content").get<std::string>()});
+      TROUPE_TRY(auto to, read_short_text(step, "content"));
+      out.replacements_.push_back({pattern.at("String").get<std::string>(), std::move(to)});
+      TROUPE_CHECK(check_steps(out.replacements_.size(), "decoder"));
     } else if (name == "ByteFallback") {
       out.has_byte_tokens_ = true;
     } else if (name == "Strip") {
@@ -59,21 +61,26 @@ Result<Decoder> Decoder::parse(const nlohmann::json& decoder) {
   return out;
 }
 
-void Decoder::add_token(std::int32_t id, const std::string& token, bool is_special) {
+Result<> Decoder::add_token(std::int32_t id, const std::string& token, bool is_special) {
   const auto index = static_cast<std::size_t>(id);
   if (index >= pieces_.size()) pieces_.resize(index + 1);
   Piece& piece = pieces_[index];
   piece = {token, false, is_special};
   if (kind_ == Kind::byte_level) {
     if (auto bytes = bytes_of_token(token)) piece.bytes = *std::move(bytes);
-    return;
+    return {};
   }
-  for (const Replacement& replacement : replacements_)
+  for (const Replacement& replacement : replacements_) {
     piece.bytes = replace_all(piece.bytes, replacement.from, replacement.to);
+    if (piece.bytes.size() > largest_grown_text(token.size()))
+      return fail(ErrorCode::corrupt_data, "decoder makes more than {} bytes of a token of {}",
+                  largest_grown_text(token.size()), token.size());
+  }
   if (const int byte = has_byte_tokens_ ? byte_of_fallback_token(piece.bytes) : -1; byte >= 0) {
     piece.bytes.assign(1, static_cast<char>(byte));
     piece.is_byte = true;
   }
+  return {};
 }
 
 const Decoder::Piece& Decoder::piece(std::int32_t id) const {

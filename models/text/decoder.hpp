@@ -26,12 +26,14 @@ class Decoder {
   };
 
   /// Reads the "decoder" value of a tokenizer.json: ByteLevel, or a Sequence of Replace (of a
-  /// string), ByteFallback, Fuse and Strip in that order. Errors: unsupported. May throw
-  /// nlohmann::json::exception on values of other types.
+  /// string), ByteFallback, Fuse and Strip in that order. Errors: unsupported; corrupt_data if it
+  /// is larger than text_limits.hpp allows. May throw nlohmann::json::exception on values of other
+  /// types.
   static Result<Decoder> parse(const nlohmann::json& decoder);
 
-  /// Enters the token spelled `token` under `id` >= 0, growing the table as needed.
-  void add_token(std::int32_t id, const std::string& token, bool is_special);
+  /// Enters the token spelled `token` under `id` >= 0, growing the table as needed. Errors:
+  /// corrupt_data if the decoder's steps make its text larger than largest_grown_text.
+  Result<> add_token(std::int32_t id, const std::string& token, bool is_special);
 
   Kind kind() const { return kind_; }
 

@@ -1,6 +1,5 @@
 #include "models/text/detokenizer.hpp"
 
-#include "models/text/decoder.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
@@ -16,14 +15,41 @@ std::string text_of_byte_run(const std::string& bytes) {
 
 }  // namespace
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+                         std::span<const std::int32_t> before)
     : decoder_(&tokenizer.decoder()),
       skip_special_tokens_(skip_special_tokens),
-      leading_to_strip_(decoder_->strip_start()) {}
+      leading_to_strip_(decoder_->strip_start()) {
+  follow(before);
+}
+
+bool Detokenizer::is_hidden(const text::Decoder::Piece& piece) const {
+  return piece.bytes.empty() || (skip_special_tokens_ && piece.is_special);
+}
+
+void Detokenizer::follow(std::span<const std::int32_t> before) {
+  constexpr std::size_t longest_character = 4;
+  // Nothing before `from` has a say in what comes next.
+  std::size_t from = before.size(), bytes = 0;
+  for (bool is_settled = false; from > 0 && !is_settled;) {
+    const text::Decoder::Piece& piece = decoder_->piece(before[--from]);
+    if (is_hidden(piece)) continue;
+    bytes += piece.bytes.size();
+    is_settled = decoder_->kind() == text::Decoder::Kind::byte_level
+                     ? bytes >= longest_character
+                     : !piece.is_byte && piece.bytes.find_first_not_of(
+                                             decoder_->strip_character()) != std::string::npos;
+  }
+  for (const std::int32_t id : before.subspan(from)) push(id);
+  // Held-back bytes that are characters already belong to the text before.
+  std::string done;
+  pending_.erase(0, text::append_lossy(pending_, false, done));
+  strip_beginning(done);
+}
 
 std::string Detokenizer::push(std::int32_t id) {
   const text::Decoder::Piece& piece = decoder_->piece(id);
-  if (piece.bytes.empty() || (skip_special_tokens_ && piece.is_special)) return "";
+  if (is_hidden(piece)) return "";
   std::string out;
   if (decoder_->kind() == text::Decoder::Kind::byte_level) {
     pending_ += piece.bytes;

@@ -1,30 +1,40 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "models/text/decoder.hpp"
 #include "models/text/tokenizer.hpp"
 
 namespace troupe {
 
 /// Turns ids that come one by one into text that comes piece by piece.
 ///
-/// The pieces of all push() calls and of flush(), joined, are the tokenizer's decode() of all ids.
+/// The pieces of all push() calls and of flush(), joined, are the tokenizer's decode() of all ids,
+/// or what they add to decode() of the ids before them.
 /// A piece is final and well-formed UTF-8: a character is held back until its last byte is there.
 /// A byte-fallback tokenizer decides on a run of byte tokens as a whole, so text made of such
 /// tokens is held back until the run ends. Not thread-safe; a copy continues on its own.
 class Detokenizer {
  public:
-  /// `tokenizer` must outlive this object; it may be moved meanwhile.
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  /// `tokenizer` must outlive this object; it may be moved meanwhile. The text follows that of
+  /// `before`, e.g. of a prompt, which is not given again: a space that only the beginning of a
+  /// text loses stays, and a character whose first bytes are there is completed. Only the end of
+  /// `before` is read.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
+              std::span<const std::int32_t> before = {});
 
   /// Takes one more id; returns the text that is final now, often "".
   std::string push(std::int32_t id);
 
-  /// Ends the text: returns what was held back. The object is as new afterwards.
+  /// Ends the text: returns what was held back. The object is as new afterwards, with no text
+  /// before.
   std::string flush();
 
  private:
+  bool is_hidden(const text::Decoder::Piece& piece) const;
+  void follow(std::span<const std::int32_t> before);
   /// Takes from `out`, which is next in the text, the characters still to be stripped.
   void strip_beginning(std::string& out);
 

@@ -16,11 +16,13 @@ namespace troupe::text {
 class Normalizer {
  public:
   /// Reads null, NFC, NFD, NFKC, NFKD, Prepend, Replace (of a string), or a Sequence of them.
-  /// Errors: unsupported. May throw nlohmann::json::exception on values of other types.
+  /// Errors: unsupported; corrupt_data if it is larger than text_limits.hpp allows. May throw
+  /// nlohmann::json::exception on values of other types.
   static Result<Normalizer> parse(const nlohmann::json& normalizer);
 
-  /// `text`, which is well-formed UTF-8, after all steps.
-  std::string apply(std::string_view text) const;
+  /// `text`, which is well-formed UTF-8, after all steps. Errors: resource_exhausted if it grows
+  /// beyond largest_grown_text.
+  Result<std::string> apply(std::string_view text) const;
 
   bool is_identity() const { return steps_.empty(); }
 
@@ -32,7 +34,7 @@ class Normalizer {
     std::string from, to;
   };
 
-  Result<> add(const nlohmann::json& normalizer, int depth);
+  Result<> add(const nlohmann::json& normalizer);
 
   std::vector<std::variant<NormalForm, Prepend, Replace>> steps_;
 };

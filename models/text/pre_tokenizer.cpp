@@ -4,8 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/text/json_file.hpp"
 #include "models/text/string_replace.hpp"
+#include "models/text/text_limits.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe::text {
 namespace {
@@ -24,36 +25,32 @@ std::string escape_literal(std::string_view literal) {
 
 }  // namespace
 
-Result<PreTokenizer> PreTokenizer::parse(const nlohmann::json& pre_tokenizer) {
+Result<PreTokenizer> PreTokenizer::parse(const nlohmann::json& pre_tokenizer,
+                                         std::optional<bool> add_prefix_space) {
   PreTokenizer out;
-  TROUPE_CHECK(out.add(pre_tokenizer, 0));
+  const bool is_byte_level_alone =
+      pre_tokenizer.is_object() && pre_tokenizer.value("type", nlohmann::json()) == "ByteLevel";
+  if (add_prefix_space && is_byte_level_alone) {
+    nlohmann::json changed = pre_tokenizer;
+    changed["add_prefix_space"] = *add_prefix_space;
+    TROUPE_CHECK(out.add(changed));
+  } else {
+    TROUPE_CHECK(out.add(pre_tokenizer));
+  }
   return out;
 }
 
-Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer, int depth) {
+Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer) {
   if (pre_tokenizer.is_null()) return {};
   const auto type = pre_tokenizer.at("type").get<std::string>();
   if (type == "Sequence") {
-    TROUPE_CHECK(check_sequence_depth(depth));
-    for (const auto& step : pre_tokenizer.at("pretokenizers")) TROUPE_CHECK(add(step, depth + 1));
+    for (const auto& step : pre_tokenizer.at("pretokenizers")) TROUPE_CHECK(add(step));
     return {};
   }
   if (is_byte_level_) return fail(ErrorCode::unsupported, "pre_tokenizer {} after ByteLevel", type);
   Step step;
   if (type == "Split") {
-    const auto& pattern = pre_tokenizer.at("pattern");
-    const auto regex = pattern.contains("Regex")
-                           ? pattern.at("Regex").get<std::string>()
-                           : escape_literal(pattern.at("String").get<std::string>());
-    TROUPE_TRY(step.regex, Regex::compile(regex));
-    const auto behavior = pre_tokenizer.at("behavior").get<std::string>();
-    const bool inverted = pre_tokenizer.at("invert").get<bool>();
-    if (behavior == "Removed") {
-      step.removes_matches = !inverted;
-      step.removes_between = inverted;
-    } else if (behavior != "Isolated") {
-      return fail(ErrorCode::unsupported, "pre_tokenizer Split with behavior {}", behavior);
-    }
+    TROUPE_TRY(step, read_split(pre_tokenizer));
   } else if (type == "Digits") {
     const bool individual = pre_tokenizer.value("individual_digits", false);
     TROUPE_TRY(step.regex, Regex::compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
@@ -71,14 +68,40 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer, int depth) {
     return fail(ErrorCode::unsupported, "pre_tokenizer {}", type);
   }
   steps_.push_back(std::move(step));
-  return {};
+  return check_steps(steps_.size(), "pre_tokenizer");
+}
+
+Result<PreTokenizer::Step> PreTokenizer::read_split(const nlohmann::json& split) {
+  Step step;
+  const auto& pattern = split.at("pattern");
+  const auto regex = pattern.contains("Regex")
+                         ? pattern.at("Regex").get<std::string>()
+                         : escape_literal(pattern.at("String").get<std::string>());
+  TROUPE_TRY(step.regex, Regex::compile(regex));
+  step.inverted = split.at("invert").get<bool>();
+  const auto name = split.at("behavior").get<std::string>();
+  if (name == "Removed") {
+    step.behavior = Behavior::removed;
+  } else if (name == "Isolated") {
+    step.behavior = Behavior::isolated;
+  } else if (name == "MergedWithPrevious") {
+    step.behavior = Behavior::merged_with_previous;
+  } else if (name == "MergedWithNext") {
+    step.behavior = Behavior::merged_with_next;
+  } else if (name == "Contiguous") {
+    step.behavior = Behavior::contiguous;
+  } else {
+    return fail(ErrorCode::unsupported, "pre_tokenizer Split with behavior {}", name);
+  }
+  return step;
 }
 
 Result<PreTokenizer::Step> PreTokenizer::read_metaspace(const nlohmann::json& metaspace) {
   Step step;
   step.space_sign = metaspace.at("replacement").get<std::string>();
-  if (step.space_sign.empty())
-    return fail(ErrorCode::corrupt_data, "pre_tokenizer Metaspace with an empty replacement");
+  if (count_code_points(step.space_sign) != 1)
+    return fail(ErrorCode::corrupt_data,
+                "pre_tokenizer Metaspace with a replacement that is not one character");
   // Files from before prepend_scheme say add_prefix_space.
   const auto scheme = metaspace.value(
       "prepend_scheme", metaspace.value("add_prefix_space", true) ? "always" : "never");
@@ -120,8 +143,8 @@ Result<> PreTokenizer::split_from(std::size_t index, std::string_view text, bool
   }
   if (!step.regex) return split_from(index + 1, text, is_first, on_word);
   Result<> failure;
-  TROUPE_CHECK(step.regex->split(text, [&](std::string_view part, bool is_match) {
-    if ((is_match ? step.removes_matches : step.removes_between) || !failure.ok()) return;
+  TROUPE_CHECK(cut(step, text, [&](std::string_view part) {
+    if (!failure.ok()) return;
     if (index + 1 == steps_.size()) {
       on_word(part);
     } else {
@@ -129,6 +152,42 @@ Result<> PreTokenizer::split_from(std::size_t index, std::string_view text, bool
     }
   }));
   return failure;
+}
+
+Result<> PreTokenizer::cut(const Step& step, std::string_view text,
+                           const std::function<void(std::string_view)>& on_part) {
+  // Adjacent parts wait in `joined` until what follows them is known.
+  std::string_view joined;
+  bool ends_in_match = false;
+  const auto begin_with = [&](std::string_view part) {
+    if (!joined.empty()) on_part(joined);
+    joined = part;
+  };
+  const auto join = [&](std::string_view part) {
+    joined = joined.empty() ? part : std::string_view(joined.data(), joined.size() + part.size());
+  };
+  TROUPE_CHECK(step.regex->split(text, [&](std::string_view part, bool is_match) {
+    if (step.inverted) is_match = !is_match;
+    switch (step.behavior) {
+      case Behavior::removed:
+        if (!is_match) on_part(part);
+        break;
+      case Behavior::isolated:
+        on_part(part);
+        break;
+      case Behavior::merged_with_previous:
+        is_match && !ends_in_match ? join(part) : begin_with(part);
+        break;
+      case Behavior::merged_with_next:
+        !is_match&& ends_in_match ? join(part) : begin_with(part);
+        break;
+      case Behavior::contiguous:
+        is_match == ends_in_match ? join(part) : begin_with(part);
+    }
+    ends_in_match = is_match;
+  }));
+  begin_with({});
+  return {};
 }
 
 }  // namespace troupe::text

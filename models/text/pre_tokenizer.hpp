@@ -17,10 +17,12 @@ namespace troupe::text {
 /// tokenizer.json.
 class PreTokenizer {
  public:
-  /// Reads null, Split (by a regex or a string; Isolated or Removed), Digits, Metaspace, ByteLevel,
-  /// or a Sequence of them. Errors: unsupported. May throw nlohmann::json::exception on values of
-  /// other types.
-  static Result<PreTokenizer> parse(const nlohmann::json& pre_tokenizer);
+  /// Reads null, Split (by a regex or a string), Digits, Metaspace, ByteLevel, or a Sequence of
+  /// them. `add_prefix_space` replaces the flag of a ByteLevel that is no part of a Sequence.
+  /// Errors: unsupported; corrupt_data if it is larger than text_limits.hpp allows. May throw
+  /// nlohmann::json::exception on values of other types.
+  static Result<PreTokenizer> parse(const nlohmann::json& pre_tokenizer,
+                                    std::optional<bool> add_prefix_space = {});
 
   /// Calls `on_word` for the words of `text`, from left to right, never with an empty one; a word
   /// is valid during the call only. `is_first`: no text and no token is before it. Errors:
@@ -32,18 +34,30 @@ class PreTokenizer {
   bool is_byte_level() const { return is_byte_level_; }
 
  private:
+  /// What becomes of a match and of the text between two, as the tokenizers library names it.
+  enum class Behavior {
+    removed,               // matches are left out
+    isolated,              // each is a word, and so is the text between
+    merged_with_previous,  // a match belongs to the text before it; of adjacent ones the first does
+    merged_with_next,      // a match belongs to the text behind it; of adjacent ones the last does
+    contiguous,            // adjacent matches are one word
+  };
+
   struct Step {
-    std::optional<Regex> regex;    // none: the text stays whole
-    bool removes_matches = false;  // and keeps what is between
-    bool removes_between = false;
+    std::optional<Regex> regex;  // none: the text stays whole
+    Behavior behavior = Behavior::isolated;
+    bool inverted = false;           // what is between counts as the matches
     bool adds_prefix_space = false;  // to a text that begins with none
     std::string space_sign = {};     // Metaspace: what spaces become; empty: they stay
     bool adds_sign_first = false;    // to the first text, if it begins with none,
     bool adds_sign_always = false;   // or to each
   };
 
-  Result<> add(const nlohmann::json& pre_tokenizer, int depth);
+  Result<> add(const nlohmann::json& pre_tokenizer);
+  static Result<Step> read_split(const nlohmann::json& split);
   static Result<Step> read_metaspace(const nlohmann::json& metaspace);
+  static Result<> cut(const Step& step, std::string_view text,
+                      const std::function<void(std::string_view)>& on_part);
   Result<> split_from(std::size_t step, std::string_view text, bool is_first,
                       const std::function<void(std::string_view)>& on_word) const;
 

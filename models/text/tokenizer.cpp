@@ -1,14 +1,18 @@
 #include "models/text/tokenizer.hpp"
 
+#include <algorithm>
+#include <map>
+
 #include <nlohmann/json.hpp>
 
+#include "models/json/json_file.hpp"
 #include "models/text/added_tokens.hpp"
 #include "models/text/bpe.hpp"
 #include "models/text/decoder.hpp"
 #include "models/text/detokenizer.hpp"
-#include "models/text/json_file.hpp"
 #include "models/text/normalizer.hpp"
 #include "models/text/pre_tokenizer.hpp"
+#include "models/text/tokenizer_config.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
@@ -19,14 +23,16 @@ struct Frame {
   std::vector<std::int32_t> before, after;
 };
 
-Result<> read_post_processor(const nlohmann::json& processor, int depth, Frame& frame) {
+/// A frame takes a place in every prompt; published ones have at most two tokens.
+constexpr std::size_t most_frame_tokens = 256;
+
+Result<> read_post_processor(const nlohmann::json& processor, Frame& frame) {
   if (processor.is_null()) return {};
   const auto type = processor.at("type").get<std::string>();
   if (type == "ByteLevel") return {};  // changes offsets only
   if (type == "Sequence") {
-    TROUPE_CHECK(text::check_sequence_depth(depth));
     for (const auto& step : processor.at("processors"))
-      TROUPE_CHECK(read_post_processor(step, depth + 1, frame));
+      TROUPE_CHECK(read_post_processor(step, frame));
     return {};
   }
   if (type != "TemplateProcessing") return fail(ErrorCode::unsupported, "post_processor {}", type);
@@ -42,10 +48,16 @@ Result<> read_post_processor(const nlohmann::json& processor, int depth, Frame& 
         processor.at("special_tokens").at(name).at("ids").get<std::vector<std::int32_t>>();
     auto& side = is_behind_text ? added.after : added.before;
     side.insert(side.end(), ids.begin(), ids.end());
+    if (side.size() > most_frame_tokens) {
+      return fail(ErrorCode::corrupt_data, "post_processor with more than {} tokens",
+                  most_frame_tokens);
+    }
   }
   frame.before.insert(frame.before.begin(), added.before.begin(), added.before.end());
   frame.after.insert(frame.after.end(), added.after.begin(), added.after.end());
-  return {};
+  if (frame.before.size() + frame.after.size() <= most_frame_tokens) return {};
+  return fail(ErrorCode::corrupt_data, "post_processor with more than {} tokens",
+              most_frame_tokens);
 }
 
 }  // namespace
@@ -59,18 +71,28 @@ struct Tokenizer::Parts {
   text::AddedTokens normalized_tokens;  // searched after it, in their normalised spelling
   text::Vocabulary added_ids;
   Frame frame;
+  std::optional<std::int32_t> eos_id;
 
-  static Result<std::unique_ptr<const Parts>> parse(const nlohmann::json& file);
-  Result<> read_added_tokens(const nlohmann::json& added);
+  static Result<std::unique_ptr<const Parts>> parse(const nlohmann::json& file,
+                                                    const text::TokenizerConfig& config);
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  Result<> read_added_tokens(const nlohmann::json& added, const text::TokenizerConfig& config);
+  Result<> set_frame(const text::TokenizerConfig& config);
   Result<> encode_text(std::string_view text, bool is_first, text::Bpe::Scratch& scratch,
                        std::vector<std::int32_t>& ids) const;
 };
 
 Result<std::unique_ptr<const Tokenizer::Parts>> Tokenizer::Parts::parse(
-    const nlohmann::json& file) {
-  const auto part = [&](const char* key) { return file.value(key, nlohmann::json()); };
+    const nlohmann::json& file, const text::TokenizerConfig& config) {
+  const nlohmann::json none;
+  const auto part = [&](const char* key) -> const nlohmann::json& {
+    const auto& from = config.components.contains(key) ? config.components : file;
+    const auto found = from.find(key);
+    return found == from.end() ? none : *found;
+  };
   TROUPE_TRY(auto normalizer, text::Normalizer::parse(part("normalizer")));
-  TROUPE_TRY(auto pre_tokenizer, text::PreTokenizer::parse(part("pre_tokenizer")));
+  TROUPE_TRY(auto pre_tokenizer,
+             text::PreTokenizer::parse(part("pre_tokenizer"), config.add_prefix_space));
   TROUPE_TRY(auto model, text::Bpe::parse(file.at("model"), pre_tokenizer.is_byte_level()));
   TROUPE_TRY(auto decoder, text::Decoder::parse(part("decoder")));
   auto parts = std::make_unique<Parts>(Parts{std::move(normalizer),
@@ -80,37 +102,95 @@ Result<std::unique_ptr<const Tokenizer::Parts>> Tokenizer::Parts::parse(
                                              {},
                                              {},
                                              {},
+                                             {},
                                              {}});
   for (const auto& [token, id] : parts->model.vocabulary())
-    parts->decoder.add_token(id, token, false);
-  TROUPE_CHECK(parts->read_added_tokens(part("added_tokens")));
-  TROUPE_CHECK(read_post_processor(part("post_processor"), 0, parts->frame));
+    TROUPE_CHECK(parts->decoder.add_token(id, token, false));
+  TROUPE_CHECK(parts->read_added_tokens(part("added_tokens"), config));
+  if (config.frame) {
+    TROUPE_CHECK(parts->set_frame(config));
+  } else {
+    TROUPE_CHECK(read_post_processor(part("post_processor"), parts->frame));
+  }
+  if (const auto eos = config.special_token("eos_token")) parts->eos_id = parts->id_of(*eos);
   return Result<std::unique_ptr<const Parts>>(std::move(parts));
 }
 
-Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added) {
-  for (const auto& entry : added) {
-    const auto content = entry.at("content").get<std::string>();
-    const auto id = entry.at("id").get<std::int64_t>();
+std::optional<std::int32_t> Tokenizer::Parts::id_of(std::string_view token) const {
+  if (const auto added = added_ids.find(token); added != added_ids.end()) return added->second;
+  const auto found = model.vocabulary().find(token);
+  if (found == model.vocabulary().end()) return std::nullopt;
+  return found->second;
+}
+
+Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added,
+                                             const text::TokenizerConfig& config) {
+  // By id, so that what the config says of a token replaces what tokenizer.json says.
+  std::map<std::int32_t, text::AddedTokenEntry> tokens;
+  const auto set = [&](std::int64_t id, text::AddedTokenEntry entry) -> Result<> {
     if (id < 0 || id > text::largest_token_id)
-      return fail(ErrorCode::corrupt_data, "added token '{}' has the id {}", content, id);
-    text::AddedTokens::Token token{content, static_cast<std::int32_t>(id),
-                                   entry.value("single_word", false), entry.value("lstrip", false),
-                                   entry.value("rstrip", false)};
-    added_ids[content] = token.id;
-    const bool is_normalized = entry.value("normalized", false);
-    if (is_normalized) token.content = normalizer.apply(content);
+      return fail(ErrorCode::corrupt_data, "added token '{}' has the id {}", entry.content, id);
+    const auto token_id = static_cast<std::int32_t>(id);
+    added_ids[entry.content] = token_id;
+    const auto known = tokens.find(token_id);
+    if (known != tokens.end() && known->second.special) entry.special = true;
+    tokens.insert_or_assign(token_id, std::move(entry));
+    return {};
+  };
+  for (const auto& entry : added)
+    TROUPE_CHECK(set(entry.at("id").get<std::int64_t>(), text::parse_added_token(entry, false)));
+  const auto add = [&](const text::AddedTokenEntry& entry) -> Result<> {
+    if (entry.content.empty()) return {};
+    const auto vocabulary_size = static_cast<std::int64_t>(model.vocabulary().size());
+    const std::int64_t next =
+        tokens.empty() ? vocabulary_size
+                       : std::max<std::int64_t>(vocabulary_size, tokens.rbegin()->first + 1);
+    const auto known = id_of(entry.content);
+    return set(known ? std::int64_t{*known} : next, entry);
+  };
+  for (const auto& entry : config.added_tokens) TROUPE_CHECK(add(entry));
+  for (const auto& [role, entry] : config.special_tokens)
+    if (!added_ids.contains(entry.content)) TROUPE_CHECK(add(entry));
+  for (auto& [id, entry] : tokens) {
+    if (entry.normalized) {
+      TROUPE_TRY(entry.content, normalizer.apply(entry.content));
+    }
     // The library gives a normalized token back as it is searched for, not as the file spells it.
-    decoder.add_token(token.id, token.content, entry.value("special", false));
-    (is_normalized ? normalized_tokens : raw_tokens).add(std::move(token));
+    TROUPE_CHECK(decoder.add_token(id, entry.content, entry.special));
+    (entry.normalized ? normalized_tokens : raw_tokens)
+        .add({entry.content, id, entry.single_word, entry.lstrip, entry.rstrip});
   }
+  return {};
+}
+
+Result<> Tokenizer::Parts::set_frame(const text::TokenizerConfig& config) {
+  const auto token = [&](bool is_added,
+                         std::string_view role) -> Result<std::vector<std::int32_t>> {
+    std::vector<std::int32_t> ids;
+    if (!is_added) return ids;
+    const auto spelling = config.special_token(role);
+    const auto id = spelling ? id_of(*spelling) : std::nullopt;
+    if (!id) {
+      return fail(ErrorCode::corrupt_data,
+                  "the tokenizer_class adds its {0} to each text, but tokenizer_config.json names "
+                  "none: set {0}, or add_{0} to false",
+                  role);
+    }
+    ids.push_back(*id);
+    return ids;
+  };
+  TROUPE_TRY(frame.before, token(config.frame->bos, "bos_token"));
+  TROUPE_TRY(frame.after, token(config.frame->eos, "eos_token"));
   return {};
 }
 
 Result<> Tokenizer::Parts::encode_text(std::string_view raw, bool is_first,
                                        text::Bpe::Scratch& scratch,
                                        std::vector<std::int32_t>& ids) const {
-  const std::string normalized = normalizer.is_identity() ? "" : normalizer.apply(raw);
+  std::string normalized;
+  if (!normalizer.is_identity()) {
+    TROUPE_TRY(normalized, normalizer.apply(raw));
+  }
   const std::string_view text = normalizer.is_identity() ? raw : normalized;
   Result<> result;
   normalized_tokens.split(text, [&](std::string_view part, std::optional<std::int32_t> id) {
@@ -132,10 +212,15 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& path) {
   std::error_code ignored;
-  const auto file = std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
-  TROUPE_TRY(const nlohmann::json json, text::read_json_file(file));
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const auto file = is_folder ? path / "tokenizer.json" : path;
+  text::TokenizerConfig config;
+  if (is_folder) {
+    TROUPE_TRY(config, text::TokenizerConfig::load(path));
+  }
+  TROUPE_TRY(const nlohmann::json json, read_json_object(file));
   try {
-    auto parts = Parts::parse(json);
+    auto parts = Parts::parse(json, config);
     if (!parts.ok()) {
       return fail(parts.error().code, "{}: {}{}", file.string(), parts.error().message,
                   parts.error().code == ErrorCode::unsupported ? " is not supported" : "");
@@ -167,8 +252,9 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view utf8,
   return ids;
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
-  Detokenizer detokenizer(*this, skip_special_tokens);
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens,
+                              std::span<const std::int32_t> before) const {
+  Detokenizer detokenizer(*this, skip_special_tokens, before);
   std::string out;
   for (const std::int32_t id : ids) out += detokenizer.push(id);
   return out += detokenizer.flush();
@@ -179,13 +265,10 @@ bool Tokenizer::is_special(std::int32_t id) const { return decoder().piece(id).i
 std::int32_t Tokenizer::vocab_size() const { return static_cast<std::int32_t>(decoder().size()); }
 
 std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
-  if (const auto added = parts_->added_ids.find(token); added != parts_->added_ids.end())
-    return added->second;
-  const auto& vocabulary = parts_->model.vocabulary();
-  const auto found = vocabulary.find(token);
-  if (found == vocabulary.end()) return std::nullopt;
-  return found->second;
+  return parts_->id_of(token);
 }
+
+std::optional<std::int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
 
 const text::Decoder& Tokenizer::decoder() const { return parts_->decoder; }
 

@@ -30,8 +30,10 @@ class Decoder;
 /// Every const method may be called from any thread.
 class Tokenizer {
  public:
-  /// Reads `path`, a tokenizer.json or a folder with one. Errors: not_found; corrupt_data (not
-  /// JSON, a merge of unknown tokens, ...); unsupported with the name of the component.
+  /// Reads `path`: a tokenizer.json alone, or a checkpoint's folder with one, whose
+  /// tokenizer_config.json then counts too (see text::TokenizerConfig). Errors: not_found;
+  /// corrupt_data (not JSON, a merge of unknown tokens, ...); unsupported with the name of the
+  /// component.
   static Result<Tokenizer> load(const std::filesystem::path& path);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -40,12 +42,15 @@ class Tokenizer {
 
   /// The ids of `utf8`; added tokens written in the text become their ids. With
   /// `add_special_tokens` the post-processor's tokens (e.g. BOS) are put around them. Time grows as
-  /// n log n at worst. Errors: invalid_argument if `utf8` is not well-formed UTF-8.
+  /// n log n at worst. Errors: invalid_argument if `utf8` is not well-formed UTF-8;
+  /// resource_exhausted if normalising or splitting it takes more than a text of its size may.
   Result<std::vector<std::int32_t>> encode(std::string_view utf8, bool add_special_tokens) const;
 
   /// The text of `ids`; bytes that make no character become U+FFFD, ids outside the vocabulary
-  /// nothing. With `skip_special_tokens` special added tokens are left out.
-  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
+  /// nothing. With `skip_special_tokens` special added tokens are left out. With `before`, what
+  /// `ids` add to the text of these (see Detokenizer).
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens,
+                     std::span<const std::int32_t> before = {}) const;
 
   /// True if `id` is an added token marked special.
   bool is_special(std::int32_t id) const;
@@ -55,6 +60,9 @@ class Tokenizer {
 
   /// The id of the token spelled `token` in tokenizer.json.
   std::optional<std::int32_t> id_of(std::string_view token) const;
+
+  /// The id of tokenizer_config.json's eos_token; none without one.
+  std::optional<std::int32_t> eos_id() const;
 
   /// What `decode` and Detokenizer are made of; lives as long as this tokenizer, moves included.
   const text::Decoder& decoder() const;

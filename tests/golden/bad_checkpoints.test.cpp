@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/config/json_file.hpp"
+#include "models/json/json_file.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/checkpoint_folder.hpp"

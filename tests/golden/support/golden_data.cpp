@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/checkpoint/safetensors.hpp"
-#include "models/config/json_file.hpp"
+#include "models/json/json_file.hpp"
 #include "tests/golden/support/golden_model.hpp"
 
 namespace troupe::golden {

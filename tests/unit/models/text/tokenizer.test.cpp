@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "models/text/pre_tokenizer.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/time_scale.hpp"
 #include "tests/unit/models/text/text_data.hpp"
 
@@ -114,8 +115,44 @@ TEST(Tokenizer, refuses_files_that_would_take_all_memory_or_the_stack) {
     }
     const Error error = load_error(fmt::format(R"(, "{}": {})", part, nest));
     EXPECT_EQ(error.code, ErrorCode::corrupt_data) << part << ": " << error.message;
-    EXPECT_NE(error.message.find("Sequences in each other"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("nested deeper"), std::string::npos) << error.message;
   }
+}
+
+TEST(Tokenizer, refuses_files_nested_400000_deep_in_tokenizer_json_and_tokenizer_config) {
+  const std::string nest = std::string(400'000, '[') + std::string(400'000, ']');
+  EXPECT_EQ(load_error(R"(, "normalizer": )" + nest).code, ErrorCode::corrupt_data);
+  const tests::TemporaryFolder folder;
+  std::filesystem::copy_file(text_data("fable") / "tokenizer.json",
+                             folder.path() / "tokenizer.json");
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": )" + nest + "}}");
+  const auto tokenizer = Tokenizer::load(folder.path());
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_EQ(tokenizer.error().code, ErrorCode::corrupt_data);
+}
+
+TEST(Tokenizer, refuses_components_that_would_multiply_texts) {
+  const std::string long_text(65, 'x');
+  EXPECT_EQ(
+      load_error(R"(, "normalizer": {"type": "Prepend", "prepend": ")" + long_text + "\"}").code,
+      ErrorCode::corrupt_data);
+  std::string steps = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  for (int i = 0; i < 4; ++i) steps += ", " + steps;
+  EXPECT_EQ(
+      load_error(R"(, "normalizer": {"type": "Sequence", "normalizers": [)" + steps +
+                 R"(]}, "added_tokens": [{"id": 1, "content": "aaaaaaa", "normalized": true}])")
+          .code,
+      ErrorCode::resource_exhausted);
+  for (int i = 0; i < 3; ++i) steps += ", " + steps;
+  EXPECT_EQ(
+      load_error(R"(, "normalizer": {"type": "Sequence", "normalizers": [)" + steps + "]}").code,
+      ErrorCode::corrupt_data);
+  std::string many = R"({"SpecialToken": {"id": "a", "type_id": 0}})";
+  for (int i = 0; i < 10; ++i) many += ", " + many;
+  EXPECT_EQ(load_error(R"(, "post_processor": {"type": "TemplateProcessing", "single": [)" + many +
+                       R"(], "special_tokens": {"a": {"ids": [0, 0, 0, 0]}}})")
+                .code,
+            ErrorCode::corrupt_data);
 }
 
 /// The words of `text`, one after another with a bar behind each.
@@ -148,6 +185,23 @@ TEST(PreTokenizer, puts_a_sign_in_place_of_spaces_and_cuts_before_it) {
       words_of(R"({"type": "Metaspace", "replacement": "_", "add_prefix_space": false})", "a b"),
       "a|_b|");
   EXPECT_EQ(words_of(R"({"type": "Metaspace", "replacement": "_"})", "a b"), "_a|_b|");
+}
+
+TEST(PreTokenizer, joins_matches_as_each_behavior_says) {
+  const auto words = [](std::string_view behavior, bool invert) {
+    return words_of(fmt::format(R"({{"type": "Split", "pattern": {{"String": "-"}},
+                                     "behavior": "{}", "invert": {}}})",
+                                behavior, invert)
+                        .c_str(),
+                    "the-final--countdown");
+  };
+  EXPECT_EQ(words("Removed", false), "the|final|countdown|");
+  EXPECT_EQ(words("Isolated", false), "the|-|final|-|-|countdown|");
+  EXPECT_EQ(words("MergedWithPrevious", false), "the-|final-|-|countdown|");
+  EXPECT_EQ(words("MergedWithNext", false), "the|-final|-|-countdown|");
+  EXPECT_EQ(words("Contiguous", false), "the|-|final|--|countdown|");
+  EXPECT_EQ(words("Removed", true), "-|-|-|");
+  EXPECT_EQ(words("MergedWithPrevious", true), "the|-final|-|-countdown|");
 }
 
 TEST(PreTokenizer, knows_which_of_its_words_is_the_first) {

@@ -1,4 +1,4 @@
-#include "models/config/json_file.hpp"
+#include "models/json/json_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,10 +23,12 @@ LineColumn locate(std::string_view text, std::size_t byte) {
   return {lines + 1, before.size() - line_start + 1};
 }
 
-/// What is left of nlohmann's message once its own prefix and position are cut off.
+/// What is left of nlohmann's message without its prefix, its position and its quotation of the
+/// input, which may be as long as the file.
 std::string_view reason(std::string_view message) {
   const std::size_t position = message.find(": ");
-  return position == std::string_view::npos ? message : message.substr(position + 2);
+  if (position != std::string_view::npos) message.remove_prefix(position + 2);
+  return message.substr(0, message.find("; last read"));
 }
 
 }  // namespace
@@ -49,7 +51,39 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
   return text;
 }
 
+Result<void> check_json_limits(std::string_view text, std::string_view where) {
+  int depth = 0;
+  std::size_t values = 1;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+      ++values;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',') {
+      ++values;
+    }
+    if (depth <= max_checkpoint_json_depth && values <= max_checkpoint_json_values) continue;
+    const auto [line, column] = locate(text, i);
+    if (depth > max_checkpoint_json_depth) {
+      return fail(ErrorCode::corrupt_data, "{}:{}:{}: nested deeper than {} levels", where, line,
+                  column, max_checkpoint_json_depth);
+    }
+    return fail(ErrorCode::corrupt_data, "{}:{}:{}: more than {} values", where, line, column,
+                max_checkpoint_json_values);
+  }
+  return {};
+}
+
 Result<nlohmann::json> parse_json_object(std::string_view text, std::string_view where) {
+  TROUPE_CHECK(check_json_limits(text, where));
   try {
     auto parsed = nlohmann::json::parse(text);
     if (!parsed.is_object()) {
