@@ -36,6 +36,9 @@ struct Request {
   std::vector<std::int32_t> prompt_ids;
   /// The prompt's last tokens alone, so many; -1: as many as leave room for max_tokens.
   std::optional<std::int32_t> truncate_prompt_tokens;
+  /// The tokenizer puts its BOS and EOS around the prompt's text; absent: around a text, but not
+  /// around messages, whose template writes them.
+  std::optional<bool> add_special_tokens;
 
   std::optional<float> temperature;
   std::optional<std::int32_t> top_k;
@@ -64,6 +67,7 @@ struct Request {
   bool use_beam_search = false;
   float length_penalty = 1.0F;
 
+  bool echo = false;                  ///< the prompt's text is wanted back
   std::int32_t logprobs = -1;         ///< as SamplingParams
   std::int32_t prompt_logprobs = -1;  ///< as SamplingParams
   std::int32_t priority = 0;          ///< lower goes first where the policy looks at it
@@ -71,11 +75,12 @@ struct Request {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, kind, prompt, template_variables, prompt_ids, truncate_prompt_tokens, temperature,
-            top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
-            logit_bias, allowed_token_ids, bad_words, seed, max_tokens, min_tokens, ignore_eos,
-            stop_token_ids, stop, include_stop_str_in_output, skip_special_tokens, n, best_of,
-            use_beam_search, length_penalty, logprobs, prompt_logprobs, priority, deadline_ms);
+    archive(id, kind, prompt, template_variables, prompt_ids, truncate_prompt_tokens,
+            add_special_tokens, temperature, top_k, top_p, min_p, repetition_penalty,
+            frequency_penalty, presence_penalty, logit_bias, allowed_token_ids, bad_words, seed,
+            max_tokens, min_tokens, ignore_eos, stop_token_ids, stop, include_stop_str_in_output,
+            skip_special_tokens, n, best_of, use_beam_search, length_penalty, echo, logprobs,
+            prompt_logprobs, priority, deadline_ms);
   }
 };
 
@@ -90,12 +95,16 @@ struct Choice {
   std::string text;
   std::vector<std::int32_t> token_ids;  ///< generated, to the one that ended it, inclusive
   std::vector<TokenLogprobs> logprobs;  ///< one per generated token if asked for
-  /// Of each token in `logprobs` its text, then those of its alternatives.
-  std::vector<std::string> logprob_texts;
+  /// Of each token in `logprobs` its bytes, then those of its alternatives. A token may be part of
+  /// a character.
+  std::vector<std::string> logprob_bytes;
+  /// Of each token in `logprobs` where it begins in `text`, in code points.
+  std::vector<std::int32_t> text_offsets;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(finish_reason, stop_string, stop_token, text, token_ids, logprobs, logprob_texts);
+    archive(finish_reason, stop_string, stop_token, text, token_ids, logprobs, logprob_bytes,
+            text_offsets);
   }
 };
 
@@ -105,11 +114,14 @@ struct Completion {
   std::string error_code;  ///< e.g. "context_length_exceeded"; empty: it was answered
   std::string error;       ///< what was wrong with the request
   std::vector<Choice> choices;
-  std::string prompt_text;  ///< decoded prompt, for echo
+  /// For echo: the request's own text, or what the given token ids say.
+  std::string prompt_text;
   std::vector<std::int32_t> prompt_ids;
   std::vector<TokenLogprobs> prompt_logprobs;  ///< one per prompt token but the first if asked for
-  /// The text of the first prompt token, then as Choice::logprob_texts; empty without scores.
-  std::vector<std::string> prompt_logprob_texts;
+  /// The bytes of the first prompt token, then as Choice::logprob_bytes; empty without scores.
+  std::vector<std::string> prompt_logprob_bytes;
+  std::vector<std::int32_t>
+      prompt_text_offsets;  ///< of all prompt tokens, in prompt_text, for echo
   /// From the executor's taking the request in to its first and to its last token; 0 without one.
   std::uint64_t first_token_us = 0;
   std::uint64_t last_token_us = 0;
@@ -119,7 +131,7 @@ struct Completion {
   template <class Archive>
   void fields(Archive& archive) {
     archive(id, error_code, error, choices, prompt_text, prompt_ids, prompt_logprobs,
-            prompt_logprob_texts, first_token_us, last_token_us);
+            prompt_logprob_bytes, prompt_text_offsets, first_token_us, last_token_us);
   }
 };
 

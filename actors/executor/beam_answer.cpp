@@ -63,7 +63,7 @@ Completion BeamAnswer::finish() {
   for (Beam& beam : search_.best(static_cast<std::size_t>(form_.n))) {
     completion.choices.push_back(choice(std::move(beam)));
   }
-  prompt_.finish(tokenizer_, completion);
+  prompt_.finish(form_, tokenizer_, completion);
   return completion;
 }
 
@@ -74,8 +74,11 @@ Choice BeamAnswer::choice(Beam beam) const {
   if (tokenizer_ != nullptr) {
     std::span<const std::int32_t> shown(beam.tokens);
     if (beam.ended && !form_.include_stop_str_in_output) shown = shown.first(shown.size() - 1);
-    choice.text = tokenizer_->decode(shown, form_.skip_special_tokens);
-    append_texts(*tokenizer_, beam.tokens, beam.logprobs, choice.logprob_texts);
+    choice.text = text_of(form_, shown);
+    if (form_.logprobs >= 0) {
+      choice.text_offsets = offsets_of(form_, shown, beam.tokens.size());
+      append_bytes(*tokenizer_, beam.tokens, beam.logprobs, choice.logprob_bytes);
+    }
   }
   choice.token_ids = std::move(beam.tokens);
   choice.logprobs = std::move(beam.logprobs);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/executor/stop_strings.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
 namespace {
@@ -21,9 +22,7 @@ std::string held_back(Detokenizer detokenizer) {
 ChoiceBuilder::ChoiceBuilder(const AnswerForm& form, std::int32_t min_tokens,
                              const Tokenizer* tokenizer)
     : form_(&form), tokenizer_(tokenizer), min_tokens_(static_cast<std::size_t>(min_tokens)) {
-  if (tokenizer_ != nullptr && !form.stop.empty()) {
-    detokenizer_.emplace(*tokenizer_, form.skip_special_tokens);
-  }
+  if (tokenizer_ != nullptr && !form.stop.empty()) detokenizer_ = form.detokenizer;
 }
 
 void ChoiceBuilder::add(SequenceUpdate update) {
@@ -75,29 +74,47 @@ Choice ChoiceBuilder::finish() {
   } else if (by_stop_token_ && tokens_.back() != form_->own_end) {
     choice.stop_token = tokens_.back();
   }
+  std::span<const std::int32_t> shown(tokens_);
+  if (by_stop_token_ && !form_->include_stop_str_in_output) shown = shown.first(shown.size() - 1);
   if (detokenizer_) {
     if (!stop_string_) text_ += detokenizer_->flush();
     choice.text = std::move(text_);
   } else if (tokenizer_ != nullptr) {
-    std::span<const std::int32_t> shown(tokens_);
-    if (by_stop_token_ && !form_->include_stop_str_in_output) shown = shown.first(shown.size() - 1);
-    choice.text = tokenizer_->decode(shown, form_->skip_special_tokens);
+    choice.text = text_of(*form_, shown);
   }
   if (form_->logprobs >= 0) {
-    if (tokenizer_ != nullptr) append_texts(*tokenizer_, tokens_, logprobs_, choice.logprob_texts);
+    if (tokenizer_ != nullptr) {
+      choice.text_offsets = offsets_of(*form_, shown, tokens_.size());
+      append_bytes(*tokenizer_, tokens_, logprobs_, choice.logprob_bytes);
+    }
     choice.logprobs = std::move(logprobs_);
   }
   choice.token_ids = std::move(tokens_);
   return choice;
 }
 
-void append_texts(const Tokenizer& tokenizer, std::span<const std::int32_t> chosen,
-                  std::span<const TokenLogprobs> scores, std::vector<std::string>& texts) {
+std::string text_of(const AnswerForm& form, std::span<const std::int32_t> shown) {
+  Detokenizer detokenizer = *form.detokenizer;
+  std::string text;
+  for (const std::int32_t id : shown) text += detokenizer.push(id);
+  return text += detokenizer.flush();
+}
+
+std::vector<std::int32_t> offsets_of(const AnswerForm& form, std::span<const std::int32_t> shown,
+                                     std::size_t tokens) {
+  std::vector<std::int32_t> offsets = form.detokenizer->places_of(shown);
+  if (offsets.size() < tokens) {
+    const auto end = text::count_code_points(text_of(form, shown));
+    offsets.resize(tokens, static_cast<std::int32_t>(end));
+  }
+  return offsets;
+}
+
+void append_bytes(const Tokenizer& tokenizer, std::span<const std::int32_t> chosen,
+                  std::span<const TokenLogprobs> scores, std::vector<std::string>& bytes) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    texts.push_back(tokenizer.decode(chosen.subspan(i, 1), false));
-    for (const std::int32_t id : scores[i].top_ids) {
-      texts.push_back(tokenizer.decode(std::span(&id, 1), false));
-    }
+    bytes.emplace_back(tokenizer.bytes_of(chosen[i]));
+    for (const std::int32_t id : scores[i].top_ids) bytes.emplace_back(tokenizer.bytes_of(id));
   }
 }
 

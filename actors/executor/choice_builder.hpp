@@ -19,7 +19,8 @@ namespace troupe {
 /// stop strings the text is made step by step.
 class ChoiceBuilder {
  public:
-  /// `form` outlives the builder, `tokenizer` too; it may be null: then there is no text.
+  /// `form` outlives the builder, `tokenizer` too; it may be null: then there is no text. With a
+  /// tokenizer the form has its detokenizer.
   ChoiceBuilder(const AnswerForm& form, std::int32_t min_tokens, const Tokenizer* tokenizer);
 
   /// Takes an update's tokens and scores; what comes after the token that completes a stop string
@@ -48,14 +49,22 @@ class ChoiceBuilder {
   bool by_stop_token_ = false;
   std::optional<std::size_t> stop_string_;  ///< index of the one that ended it
 
-  std::optional<Detokenizer> detokenizer_;  ///< with stop strings only
+  std::optional<Detokenizer> detokenizer_;  ///< with stop strings only, a copy of the form's
   std::string text_;
   std::size_t searched_ =
       0;  ///< bytes of text_ that hold no stop string, or came before min_tokens
 };
 
-/// Appends the text of `chosen[i]` and those of its alternatives, for each i of `scores`.
-void append_texts(const Tokenizer& tokenizer, std::span<const std::int32_t> chosen,
-                  std::span<const TokenLogprobs> scores, std::vector<std::string>& texts);
+/// The text of the tokens that an answer shows, as it follows the prompt. `form` has a detokenizer.
+std::string text_of(const AnswerForm& form, std::span<const std::int32_t> shown);
+
+/// Where an answer's `tokens` tokens begin in that text, in code points; those that are not shown
+/// are at its end.
+std::vector<std::int32_t> offsets_of(const AnswerForm& form, std::span<const std::int32_t> shown,
+                                     std::size_t tokens);
+
+/// Appends the bytes of `chosen[i]` and those of its alternatives, for each i of `scores`.
+void append_bytes(const Tokenizer& tokenizer, std::span<const std::int32_t> chosen,
+                  std::span<const TokenLogprobs> scores, std::vector<std::string>& bytes);
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 
 #include "actors/engine/request.hpp"
 #include "models/sampler/sampling_params.hpp"
+#include "models/text/detokenizer.hpp"
 
 namespace troupe {
 
@@ -26,6 +27,10 @@ struct AnswerForm {
   std::int32_t logprobs = -1;           ///< as Request
   std::vector<std::int32_t> eos_ids;    ///< the model's; empty under ignore_eos
   std::optional<std::int32_t> own_end;  ///< of these, the one that is no stop reason
+  /// Has read the prompt, which an answer's text follows; none without a tokenizer.
+  std::optional<Detokenizer> detokenizer;
+  std::optional<std::string> echo;     ///< the prompt's text, if it is wanted back
+  std::size_t tokens_before_text = 0;  ///< of the prompt, that are no part of its text
 };
 
 /// A request that is tokenised and whose sampling is settled.

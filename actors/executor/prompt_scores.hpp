@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/engine/request.hpp"
+#include "actors/executor/prepared_request.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "models/text/tokenizer.hpp"
 
@@ -19,8 +20,9 @@ class PromptScores {
   /// Takes the prompt's scores out of an update.
   void add(SequenceUpdate& update);
 
-  /// Hands everything over to the Completion; `tokenizer` may be null.
-  void finish(const Tokenizer* tokenizer, Completion& completion);
+  /// Hands everything over to the Completion, with the text that `form` wants back; `tokenizer` may
+  /// be null.
+  void finish(AnswerForm& form, const Tokenizer* tokenizer, Completion& completion);
 
  private:
   std::vector<std::int32_t> prompt_;

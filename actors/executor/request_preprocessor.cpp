@@ -7,26 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/executor/answer_limits.hpp"
-#include "models/text/json_file.hpp"
 
 namespace troupe {
 
 namespace {
-
-/// The id of tokenizer_config.json's eos_token, a text or an object with a `content`; none if the
-/// file does not tell.
-Result<std::optional<std::int32_t>> tokenizers_end(const std::filesystem::path& folder,
-                                                   const Tokenizer& tokenizer) {
-  std::optional<std::int32_t> none;
-  const auto config = text::read_json_file(folder / "tokenizer_config.json");
-  if (!config.ok() && config.error().code == ErrorCode::not_found) return none;
-  TROUPE_CHECK(config);
-  if (!config->is_object() || !config->contains("eos_token")) return none;
-  const nlohmann::json* token = &config->at("eos_token");
-  if (token->is_object() && token->contains("content")) token = &token->at("content");
-  if (!token->is_string()) return none;
-  return tokenizer.id_of(token->get_ref<const std::string&>());
-}
 
 /// How many numbers a plan carries of these parameters.
 std::size_t numbers_of(const SamplingParams& params) {
@@ -49,7 +33,8 @@ Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_p
   preprocessor.now_ = now;
   if (std::filesystem::exists(std::filesystem::path(model_path) / "tokenizer.json")) {
     TROUPE_TRY(preprocessor.tokenizer_, Tokenizer::load(model_path));
-    TROUPE_TRY(preprocessor.own_end_, tokenizers_end(model_path, *preprocessor.tokenizer_));
+    preprocessor.own_end_ = preprocessor.tokenizer_->eos_id();
+    preprocessor.add_eos(preprocessor.own_end_);
   }
   if (!preprocessor.own_end_ && !preprocessor.config_.eos_token_ids.empty()) {
     preprocessor.own_end_ = preprocessor.config_.eos_token_ids.front();
@@ -61,6 +46,13 @@ Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_p
     return std::move(chat_template).error();
   }
   return preprocessor;
+}
+
+void RequestPreprocessor::add_eos(std::optional<std::int32_t> id) {
+  // A tokenizer may have its EOS outside the model's vocabulary.
+  if (!id || *id >= config_.vocab_size) return;
+  const auto place = std::ranges::lower_bound(eos_token_ids_, *id);
+  if (place == eos_token_ids_.end() || *place != *id) eos_token_ids_.insert(place, *id);
 }
 
 std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request request) const {
@@ -90,7 +82,7 @@ std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request r
   prepared.prompt = *std::move(ids);
   prepared.sampling = *std::move(params);
   prepared.priority = request.priority;
-  prepared.form = form(request);
+  prepared.form = form(request, prepared.prompt);
   return prepared;
 }
 
@@ -138,9 +130,11 @@ Result<std::vector<std::int32_t>> RequestPreprocessor::tokens_of(Request& reques
     return fail(ErrorCode::unsupported,
                 "the model has no tokenizer.json: give the prompt as token ids");
   }
-  if (request.kind == PromptKind::text) return tokenizer_->encode(request.prompt, true);
+  if (request.kind == PromptKind::text) {
+    return tokenizer_->encode(request.prompt, request.add_special_tokens.value_or(true));
+  }
   TROUPE_TRY(const std::string text, chat_text(request));
-  return tokenizer_->encode(text, false);
+  return tokenizer_->encode(text, request.add_special_tokens.value_or(false));
 }
 
 Result<std::string> RequestPreprocessor::chat_text(const Request& request) const {
@@ -240,7 +234,7 @@ Result<std::vector<std::vector<std::int32_t>>> RequestPreprocessor::bad_words(
   return words;
 }
 
-AnswerForm RequestPreprocessor::form(Request& request) const {
+AnswerForm RequestPreprocessor::form(Request& request, std::span<const std::int32_t> prompt) const {
   AnswerForm form;
   form.n = request.n;
   form.best_of = request.best_of;
@@ -251,6 +245,16 @@ AnswerForm RequestPreprocessor::form(Request& request) const {
   form.logprobs = request.logprobs;
   if (!request.ignore_eos) form.eos_ids = eos_token_ids_;
   form.own_end = own_end_;
+  if (!tokenizer_) return form;
+  form.detokenizer.emplace(*tokenizer_, form.skip_special_tokens, prompt);
+  if (!request.echo) return form;
+  if (request.kind == PromptKind::text) {
+    form.echo = std::move(request.prompt);
+    if (request.add_special_tokens.value_or(true))
+      form.tokens_before_text = tokenizer_->tokens_before_text();
+  } else {
+    form.echo = tokenizer_->decode(prompt, false);
+  }
   return form;
 }
 

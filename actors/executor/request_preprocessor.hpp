@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -40,6 +41,7 @@ class RequestPreprocessor {
 
  private:
   RequestPreprocessor() = default;
+  void add_eos(std::optional<std::int32_t> id);
   Result<std::vector<std::int32_t>> prompt_ids(Request& request) const;
   Result<std::vector<std::int32_t>> tokens_of(Request& request) const;
   /// Cuts a prompt to truncate_prompt_tokens. Errors: more than the context has room for.
@@ -49,12 +51,12 @@ class RequestPreprocessor {
   Result<void> check(const Request& request) const;
   Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;
   Result<std::vector<std::vector<std::int32_t>>> bad_words(const Request& request) const;
-  AnswerForm form(Request& request) const;
+  AnswerForm form(Request& request, std::span<const std::int32_t> prompt) const;
 
   ModelConfig config_;
   GenerationDefaults defaults_;
-  std::vector<std::int32_t> eos_token_ids_;
-  std::optional<std::int32_t> own_end_;  ///< the tokenizer's EOS, else that of config.json
+  std::vector<std::int32_t> eos_token_ids_;  ///< sorted: the model's, and the tokenizer's own
+  std::optional<std::int32_t> own_end_;      ///< the tokenizer's EOS, else that of config.json
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
   std::int64_t max_model_len_ = 0;

@@ -48,7 +48,7 @@ Completion SampledAnswer::finish() {
   }
   const auto given = static_cast<std::size_t>(form_.n);
   for (std::size_t i = 0; i < given; ++i) completion.choices.push_back(choices_[i].finish());
-  prompt_.finish(tokenizer_, completion);
+  prompt_.finish(form_, tokenizer_, completion);
   return completion;
 }
 

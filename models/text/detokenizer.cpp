@@ -1,5 +1,8 @@
 #include "models/text/detokenizer.hpp"
 
+#include <string_view>
+#include <utility>
+
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {
@@ -75,6 +78,47 @@ std::string Detokenizer::flush() {
   pending_.clear();
   leading_to_strip_ = decoder_->strip_start();
   return out;
+}
+
+std::vector<std::int32_t> Detokenizer::places_of(std::span<const std::int32_t> ids) const {
+  std::vector<std::int32_t> places(ids.size());
+  const bool is_byte_level = decoder_->kind() == text::Decoder::Kind::byte_level;
+  std::string bytes = pending_;                             // whose characters are not counted yet
+  std::vector<std::pair<std::size_t, std::size_t>> tokens;  // that begin in them: index and byte
+  std::size_t to_strip = leading_to_strip_;
+  std::int32_t characters = 0;
+  const auto count = [&](bool each_byte) {
+    auto token = tokens.begin();
+    const auto place_tokens_before = [&](std::size_t end) {
+      for (; token != tokens.end() && token->second < end; ++token)
+        places[token->first] = characters;
+    };
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::string_view rest = std::string_view(bytes).substr(at);
+      const std::size_t length = each_byte ? 1 : text::first_character_bytes(rest);
+      place_tokens_before(at + length);
+      if (to_strip > 0 && rest[0] == decoder_->strip_character()) {
+        --to_strip;
+      } else {
+        to_strip = 0;
+        ++characters;
+      }
+      at += length;
+    }
+    place_tokens_before(bytes.size() + 1);
+    bytes.clear();
+    tokens.clear();
+  };
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const text::Decoder::Piece& piece = decoder_->piece(ids[i]);
+    const bool ends_run = !is_byte_level && !piece.is_byte && !is_hidden(piece);
+    if (ends_run) count(!text::is_valid_utf8(bytes));
+    tokens.emplace_back(i, bytes.size());
+    if (!is_hidden(piece)) bytes += piece.bytes;
+    if (ends_run) count(false);
+  }
+  count(!is_byte_level && !text::is_valid_utf8(bytes));
+  return places;
 }
 
 void Detokenizer::strip_beginning(std::string& out) {

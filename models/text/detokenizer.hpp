@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "models/text/decoder.hpp"
 #include "models/text/tokenizer.hpp"
@@ -31,6 +32,11 @@ class Detokenizer {
   /// Ends the text: returns what was held back. The object is as new afterwards, with no text
   /// before.
   std::string flush();
+
+  /// Where the first byte of each of `ids`, which come next and then end the text, is in the text
+  /// that they give: a place in code points from here. Tokens of one character have the place of
+  /// that, and a token that gives no text has the place of what follows.
+  std::vector<std::int32_t> places_of(std::span<const std::int32_t> ids) const;
 
  private:
   bool is_hidden(const text::Decoder::Piece& piece) const;

@@ -260,6 +260,10 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   return out += detokenizer.flush();
 }
 
+std::string_view Tokenizer::bytes_of(std::int32_t id) const { return decoder().piece(id).bytes; }
+
+std::size_t Tokenizer::tokens_before_text() const { return parts_->frame.before.size(); }
+
 bool Tokenizer::is_special(std::int32_t id) const { return decoder().piece(id).is_special; }
 
 std::int32_t Tokenizer::vocab_size() const { return static_cast<std::int32_t>(decoder().size()); }

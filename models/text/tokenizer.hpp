@@ -52,6 +52,13 @@ class Tokenizer {
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens,
                      std::span<const std::int32_t> before = {}) const;
 
+  /// The bytes that `id` stands for in a text: of a byte token one, maybe no whole character; of a
+  /// token at the beginning of a word its space too. Empty for an id outside the vocabulary.
+  std::string_view bytes_of(std::int32_t id) const;
+
+  /// How many tokens encode() puts before a text with `add_special_tokens`.
+  std::size_t tokens_before_text() const;
+
   /// True if `id` is an added token marked special.
   bool is_special(std::int32_t id) const;
 

@@ -42,6 +42,10 @@ Refused read_skip_special_tokens(std::string_view name, const json& value, Body&
   return read_boolean(name, value, body.out.request.skip_special_tokens);
 }
 
+Refused read_add_special_tokens(std::string_view name, const json& value, Body& body) {
+  return read_boolean(name, value, body.out.request.add_special_tokens.emplace());
+}
+
 Refused read_use_beam_search(std::string_view name, const json& value, Body& body) {
   return read_boolean(name, value, body.out.request.use_beam_search);
 }
@@ -68,7 +72,9 @@ Refused read_truncate(std::string_view name, const json& value, Body& body) {
 }
 
 Refused read_echo(std::string_view name, const json& value, Body& body) {
-  return read_boolean(name, value, body.out.header.echo);
+  auto refused = read_boolean(name, value, body.out.header.echo);
+  body.out.request.echo = body.out.header.echo;
+  return refused;
 }
 
 Refused read_chat_logprobs(std::string_view name, const json& value, Body& body) {
@@ -133,6 +139,7 @@ constexpr auto fields = std::to_array<Field>({
     {"ignore_eos", both, read_ignore_eos},
     {"include_stop_str_in_output", both, read_include_stop},
     {"skip_special_tokens", both, read_skip_special_tokens},
+    {"add_special_tokens", both, read_add_special_tokens},
     {"n", both, read_n},
     {"best_of", both, read_best_of},
     {"use_beam_search", both, read_use_beam_search},
@@ -186,8 +193,6 @@ constexpr auto later_fields = std::to_array<LaterField>({
     {"web_search_options", chat, ""},
     {"chat_template", chat, ""},
     {"continue_final_message", chat, "false"},
-    {"add_special_tokens", chat, "false"},
-    {"add_special_tokens", completions, "true"},
     {"spaces_between_special_tokens", both, "true"},
 });
 

@@ -30,8 +30,9 @@ std::uint64_t make_job_id(std::string_view name, std::string_view input_path);
 /// `max_bytes`.
 ///
 /// logprobs of completions: tokens, token_logprobs, top_logprobs (the chosen token and the best
-/// ones, as OpenAI: up to n + 1), text_offset (code points from the beginning of the text). With
-/// echo the prompt's tokens come first, the first of them with null.
+/// ones, as OpenAI: up to n + 1), text_offset (code points from the beginning of the text; parts of
+/// a character have its place). A token that is no whole character is spelled "bytes:\xe4\xb8", as
+/// OpenAI does. With echo the prompt's tokens come first, the first of them with null.
 std::string format_answer(const RequestHeader& header, const Completion& completion,
                           const JobIdentity& job, std::size_t max_bytes = max_answer_line_bytes);
 

@@ -7,7 +7,8 @@
 namespace troupe {
 
 /// Appends a chat choice's logprobs: {"content": [{token, logprob, bytes, top_logprobs}, ...]}, one
-/// entry per generated token. bytes are those of the token's text.
+/// entry per generated token. `bytes` are the token's own: those of tokens that share a character
+/// join to it, while the `token` of each is U+FFFD.
 void append_chat_logprobs(std::string& out, const Choice& choice);
 
 /// Appends a completion choice's logprobs: {tokens, token_logprobs, top_logprobs, text_offset}, as

@@ -80,6 +80,13 @@ std::size_t append_lossy(std::string_view bytes, bool is_end, std::string& out) 
   return bytes.size();
 }
 
+std::size_t first_character_bytes(std::string_view bytes) {
+  if (static_cast<unsigned char>(bytes[0]) < 0x80) return 1;
+  std::size_t length = 0;
+  scan_sequence(bytes, length);
+  return length;
+}
+
 char32_t next_code_point(std::string_view text, std::size_t& position) {
   const auto byte = [&](std::size_t offset) -> char32_t {
     return static_cast<unsigned char>(text[position + offset]);

@@ -23,6 +23,10 @@ bool is_valid_utf8(std::string_view bytes);
 /// to offer again with its continuation.
 std::size_t append_lossy(std::string_view bytes, bool is_end, std::string& out);
 
+/// The bytes of the first character of `bytes`, which are not empty, or of the ill-formed part that
+/// append_lossy makes one U+FFFD of.
+std::size_t first_character_bytes(std::string_view bytes);
+
 /// The code point at `position` of well-formed `text`; moves `position` behind it.
 char32_t next_code_point(std::string_view text, std::size_t& position);
 

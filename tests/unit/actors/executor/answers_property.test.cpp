@@ -146,6 +146,7 @@ PreparedRequest random_request(std::uint64_t id, std::mt19937& random, const Tok
   request.sampling.stop_token_ids = {eos};
   request.form.eos_ids = {eos};
   request.form.own_end = eos;
+  request.form.detokenizer.emplace(tokenizer, true, request.prompt);
   request.form.n = request.form.best_of = 1 + static_cast<std::int32_t>(random() % 4);
   if (random() % 5 == 0) {
     request.form.beam = BeamParams{request.form.best_of, 1.0F};

@@ -1,5 +1,7 @@
 #include "actors/executor/choice_builder.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace troupe {
@@ -30,7 +32,9 @@ class Choices : public ::testing::TestWithParam<const char*> {
   /// The choice made of `ids`, `at_once` in an update; it is given all of them whatever it says.
   Choice choice_of(const Ids& ids, std::size_t at_once, std::int32_t min_tokens = 0,
                    SequenceEnd end = SequenceEnd::length) const {
-    ChoiceBuilder builder(form_, min_tokens, &*tokenizer_);
+    AnswerForm form = form_;
+    form.detokenizer.emplace(*tokenizer_, form.skip_special_tokens, prompt_);
+    ChoiceBuilder builder(form, min_tokens, &*tokenizer_);
     for (std::size_t i = 0; i < ids.size(); i += at_once) {
       const std::size_t last = std::min(i + at_once, ids.size());
       builder.add(update_of(Ids(ids.begin() + static_cast<std::ptrdiff_t>(i),
@@ -43,6 +47,7 @@ class Choices : public ::testing::TestWithParam<const char*> {
 
   std::optional<Tokenizer> tokenizer_;
   AnswerForm form_;
+  Ids prompt_;
 };
 
 const std::string story =
@@ -109,7 +114,55 @@ TEST_P(Choices, keep_the_scores_of_the_tokens_that_they_keep) {
   const Choice choice = choice_of(ids, ids.size());
   EXPECT_LT(choice.token_ids.size(), ids.size());
   EXPECT_EQ(choice.logprobs.size(), choice.token_ids.size());
-  EXPECT_EQ(choice.logprob_texts.size(), choice.token_ids.size());
+  EXPECT_EQ(choice.logprob_bytes.size(), choice.token_ids.size());
+}
+
+TEST_P(Choices, follow_the_prompt_with_the_space_that_the_beginning_of_a_text_loses) {
+  prompt_ = encode("once upon a");
+  const Ids both = encode("once upon a the the");
+  ASSERT_GT(both.size(), prompt_.size());
+  const Ids answer(both.begin() + std::ssize(prompt_), both.end());
+  EXPECT_EQ(choice_of(answer, 1).text, " the the");
+  form_.logprobs = 0;
+  EXPECT_EQ(choice_of(answer, 1).text_offsets.front(), 0);
+  form_.stop = {" the"};
+  const Choice stopped = choice_of(answer, 1);
+  EXPECT_EQ(stopped.stop_string, " the");
+  EXPECT_EQ(stopped.text, "");
+}
+
+TEST_P(Choices, complete_a_character_that_the_prompt_begins) {
+  const Ids fox = encode("a\U0001F98A b");
+  form_.logprobs = 0;
+  for (std::size_t cut = 1; cut + 1 < fox.size(); ++cut) {
+    const auto middle = fox.begin() + static_cast<std::ptrdiff_t>(cut);
+    prompt_.assign(fox.begin(), middle);
+    const std::string before = tokenizer_->decode(prompt_, true);
+    const std::string after = before.ends_with("\uFFFD")       ? "\U0001F98A b"
+                              : before.ends_with("\U0001F98A") ? " b"
+                                                               : "\U0001F98A b";
+    EXPECT_EQ(choice_of(Ids(middle, fox.end()), 1).text, after) << "cut at " << cut;
+  }
+}
+
+TEST_P(Choices, tell_the_bytes_and_places_of_tokens_that_share_a_character) {
+  const std::string text = "\u4e16 A fox \U0001F98A.";
+  prompt_ = encode("Look:");
+  const Ids ids = encode(text);
+  form_.logprobs = 0;
+  const Choice choice = choice_of(ids, 1);
+  ASSERT_EQ(choice.text_offsets.size(), ids.size());
+  std::string joined;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    // The place is that of the character to which the token's first byte belongs.
+    const auto lead = std::ranges::count_if(
+        joined, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+    const std::string& bytes = choice.logprob_bytes[i];
+    const bool goes_on = (static_cast<unsigned char>(bytes.front()) & 0xC0U) == 0x80U;
+    EXPECT_EQ(choice.text_offsets[i], goes_on ? lead - 1 : lead) << "token " << i;
+    joined += bytes;
+  }
+  EXPECT_EQ(joined, choice.text);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, Choices, ::testing::Values("fable", "spm-style"),
@@ -155,6 +208,18 @@ TEST_P(FableChoices, show_the_stop_token_where_that_and_special_tokens_are_asked
     form_.include_stop_str_in_output = true;
     EXPECT_EQ(choice_of(ids, 1, 0, SequenceEnd::stop).text, "The end");
   }
+}
+
+TEST_P(FableChoices, place_tokens_that_are_not_shown_where_the_text_goes_on) {
+  form_.logprobs = 0;
+  Ids ids = encode("The end");
+  ids.insert(ids.begin(), end_of_text);
+  ids.push_back(end_of_turn);
+  const Choice choice = choice_of(ids, 1, 0, SequenceEnd::stop);
+  EXPECT_EQ(choice.text, "The end");
+  EXPECT_EQ(choice.text_offsets.front(), 0);
+  EXPECT_EQ(choice.text_offsets[1], 0);
+  EXPECT_EQ(choice.text_offsets.back(), 7);
 }
 
 TEST_P(FableChoices, stop_at_a_string_even_if_a_stop_token_ends_the_same_update) {

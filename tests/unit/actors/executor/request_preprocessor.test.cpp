@@ -1,5 +1,6 @@
 #include "actors/executor/request_preprocessor.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -205,6 +206,104 @@ TEST_F(Intake, knows_the_end_that_is_no_stop_reason) {
   EXPECT_EQ(form.eos_ids, (std::vector<std::int32_t>{4093, 4095}));
   ASSERT_TRUE(form.own_end.has_value());
   EXPECT_TRUE(*form.own_end == 4093 || *form.own_end == 4095) << *form.own_end;
+}
+
+/// A folder with the demo's model and changed files.
+class ChangedModel : public Intake {
+ protected:
+  ChangedModel() {
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json"})
+      std::filesystem::copy_file(demo_ / name, folder_.path() / name);
+  }
+
+  /// Replaces `from`, which is there, in a file.
+  void change(const char* name, std::string_view from, std::string_view to) {
+    std::ifstream file(folder_.path() / name);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    folder_.write(name, text.replace(at, from.size(), to));
+  }
+
+  void load() {
+    auto intake = RequestPreprocessor::load(folder_.path().string(), context);
+    ASSERT_TRUE(intake.ok()) << intake.error().message;
+    preprocessor_.emplace(*std::move(intake));
+  }
+
+  PreparedRequest prepared(Request request) {
+    auto outcome = preprocessor_->prepare(std::move(request));
+    if (auto* refused = std::get_if<Completion>(&outcome)) {
+      ADD_FAILURE() << refused->error;
+      return {};
+    }
+    return std::get<PreparedRequest>(std::move(outcome));
+  }
+
+  const std::filesystem::path demo_ = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  tests::TemporaryFolder folder_;
+};
+
+TEST_F(ChangedModel, stops_at_the_tokenizers_own_end_that_no_config_names) {
+  change("tokenizer_config.json", R"("eos_token": "<|im_end|>")", R"("eos_token": "<|im_start|>")");
+  load();
+  const std::int32_t own = *preprocessor_->tokenizer()->id_of("<|im_start|>");
+  const PreparedRequest request = prepared(request_of(1, 1));
+  EXPECT_EQ(request.form.own_end, own);
+  EXPECT_EQ(std::ranges::count(request.form.eos_ids, own), 1);
+  EXPECT_EQ(std::ranges::count(request.sampling.stop_token_ids, own), 1);
+  Request to_the_end = request_of(1, 1);
+  to_the_end.ignore_eos = true;
+  EXPECT_TRUE(prepared(to_the_end).sampling.stop_token_ids.empty());
+}
+
+TEST_F(ChangedModel, adds_special_tokens_to_texts_and_not_to_chats_unless_asked_otherwise) {
+  std::filesystem::copy_file(demo_ / "chat_template.jinja", folder_.path() / "chat_template.jinja");
+  change(
+      "tokenizer_config.json", R"("tokenizer_class": "TokenizersBackend")",
+      R"("tokenizer_class": "LlamaTokenizerFast", "bos_token": "<|im_start|>", "unk_token": null)");
+  load();
+  const std::int32_t bos = *preprocessor_->tokenizer()->id_of("<|im_start|>");
+  Request request = request_of(0, 1);
+  request.kind = PromptKind::text;
+  request.prompt = "The fox";
+  const std::vector<std::int32_t> plain = *preprocessor_->tokenizer()->encode(request.prompt, false);
+  std::vector<std::int32_t> framed = plain;
+  framed.insert(framed.begin(), bos);
+  EXPECT_EQ(prepared(request).prompt, framed);
+  request.add_special_tokens = true;
+  EXPECT_EQ(prepared(request).prompt, framed);
+  request.add_special_tokens = false;
+  EXPECT_EQ(prepared(request).prompt, plain);
+  request.kind = PromptKind::messages;
+  request.prompt = R"([{"role": "user", "content": "The fox"}])";
+  const std::vector<std::int32_t> chat = prepared(request).prompt;
+  request.add_special_tokens.reset();
+  EXPECT_EQ(prepared(request).prompt, chat);
+  request.add_special_tokens = true;
+  std::vector<std::int32_t> framed_chat = chat;
+  framed_chat.insert(framed_chat.begin(), bos);
+  EXPECT_EQ(prepared(request).prompt, framed_chat);
+}
+
+TEST_F(ChangedModel, keeps_the_requests_own_text_for_echo) {
+  change(
+      "tokenizer_config.json", R"("tokenizer_class": "TokenizersBackend")",
+      R"("tokenizer_class": "LlamaTokenizerFast", "bos_token": "<|im_start|>", "unk_token": null)");
+  load();
+  Request request = request_of(0, 1);
+  request.kind = PromptKind::text;
+  request.prompt = "Cafe\u0301 once";  // NFC makes another text of it
+  EXPECT_FALSE(prepared(request).form.echo.has_value());
+  request.echo = true;
+  const AnswerForm form = prepared(request).form;
+  EXPECT_EQ(form.echo, request.prompt);
+  EXPECT_EQ(form.tokens_before_text, 1U);
+  request.add_special_tokens = false;
+  EXPECT_EQ(prepared(request).form.tokens_before_text, 0U);
+  Request ids = request_of(1, 1);
+  ids.echo = true;
+  EXPECT_EQ(prepared(ids).form.echo, preprocessor_->tokenizer()->decode(ids.prompt_ids, false));
 }
 
 TEST_F(Intake, refuses_empty_prompts_and_ids_outside_the_vocabulary) {

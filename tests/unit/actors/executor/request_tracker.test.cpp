@@ -158,6 +158,7 @@ TEST(RequestTracker, aborts_a_sequence_that_a_stop_string_ended) {
   RequestTracker tracker(&tokenizer);
   PreparedRequest request = request_of(5, 2, 2);
   request.form.stop = {" king"};
+  request.form.detokenizer.emplace(tokenizer, true, request.prompt);
   tracker.begin(1, request, now);
   const Ids words = *tokenizer.encode("the old king of", false);
   auto outcome = tracker.take(update_of(5, 0, words, 0, {}), now);

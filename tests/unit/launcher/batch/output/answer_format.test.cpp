@@ -39,7 +39,8 @@ Completion completion() {
   choice.text = " ran.";
   choice.token_ids = {20, 21};
   choice.logprobs = {{-0.5F, {20}, {-0.5F}, 1}, {-1.25F, {22}, {-0.25F}, 2}};
-  choice.logprob_texts = {" ran", " ran", ".", "!"};
+  choice.logprob_bytes = {" ran", " ran", ".", "!"};
+  choice.text_offsets = {0, 4};
   Completion answer;
   answer.choices = {choice};
   answer.prompt_text = "The fox";
@@ -50,7 +51,8 @@ Completion completion() {
 Completion echoed() {
   Completion answer = completion();
   answer.prompt_logprobs = {{-2.0F, {13}, {-1.0F}, 2}, {-3.0F, {12}, {-3.0F}, 1}};
-  answer.prompt_logprob_texts = {"The", " fo", " ca", "x", "x"};
+  answer.prompt_logprob_bytes = {"The", " fo", " ca", "x", "x"};
+  answer.prompt_text_offsets = {0, 3, 6};
   return answer;
 }
 
@@ -192,16 +194,58 @@ TEST(AnswerFormat, scores_a_prompt_without_generating) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 0);
 }
 
-TEST(AnswerFormat, repeats_no_key_when_two_tokens_have_the_same_text) {
+TEST(AnswerFormat, keeps_all_alternatives_of_which_some_have_the_same_bytes) {
   RequestHeader header = completion_header();
   header.logprobs = true;
   Completion answer = completion();
   answer.choices[0].token_ids = {20};
-  answer.choices[0].logprobs = {{-3.0F, {1, 2, 3}, {-0.5F, -1.0F, -1.5F}, 9}};
-  answer.choices[0].logprob_texts = {"\xEF\xBF\xBD", "a", "\xEF\xBF\xBD", "a"};
+  answer.choices[0].logprobs = {{-3.0F, {1, 20, 2, 3}, {-0.5F, -3.0F, -4.0F, -5.0F}, 2}};
+  answer.choices[0].logprob_bytes = {"a", "b", "a", "a", "b"};
   const std::string line = format_answer(header, answer, job);
-  EXPECT_NE(line.find("\"top_logprobs\":[{\"\xEF\xBF\xBD\":-3.0,\"a\":-0.5}]"), std::string::npos)
+  EXPECT_NE(
+      line.find(R"("top_logprobs":[{"a":-3.0,"b":-0.5,"token_id:2":-4.0,"token_id:3":-5.0}])"),
+      std::string::npos)
       << line;
+}
+
+/// "世" in three tokens, then " A"; each token's best alternative is another byte.
+Completion split_character() {
+  Completion answer = completion();
+  Choice& choice = answer.choices[0];
+  choice.text = "\u4e16 A";
+  choice.token_ids = {1, 2, 3, 4};
+  choice.logprobs.clear();
+  for (std::int32_t id = 1; id <= 4; ++id)
+    choice.logprobs.push_back({-0.5F, {id, 9}, {-0.5F, -2.0F}, 1});
+  choice.logprob_bytes = {"\xE4", "\xE4", "\xE5", "\xB8", "\xB8", "\xB9",
+                          "\x96", "\x96", "\x97", " A",   " A",   " B"};
+  choice.text_offsets = {0, 0, 0, 1};
+  return answer;
+}
+
+TEST(AnswerFormat, gives_the_bytes_of_tokens_that_are_parts_of_a_character) {
+  RequestHeader header = chat_header();
+  header.logprobs = true;
+  const json content = json::parse(format_answer(
+      header, split_character(), job))["response"]["body"]["choices"][0]["logprobs"]["content"];
+  std::string joined;
+  for (const json& token : content) {
+    for (const int byte : token["bytes"]) joined += static_cast<char>(byte);
+    EXPECT_EQ(token["top_logprobs"].size(), 2U);
+  }
+  EXPECT_EQ(joined, "\u4e16 A");
+  EXPECT_EQ(content[0]["token"], "\uFFFD");
+  EXPECT_EQ(content[0]["top_logprobs"][1]["bytes"], json::parse("[229]"));
+}
+
+TEST(AnswerFormat, spells_parts_of_characters_in_a_completion_as_openai) {
+  RequestHeader header = completion_header();
+  header.logprobs = true;
+  const json choice = json::parse(
+      format_answer(header, split_character(), job))["response"]["body"]["choices"][0]["logprobs"];
+  EXPECT_EQ(choice["tokens"], json::parse(R"(["bytes:\\xe4","bytes:\\xb8","bytes:\\x96"," A"])"));
+  EXPECT_EQ(choice["top_logprobs"][0], json::parse(R"({"bytes:\\xe4":-0.5,"bytes:\\xe5":-2.0})"));
+  EXPECT_EQ(choice["text_offset"], json::parse("[0,0,0,1]"));
 }
 
 TEST(AnswerFormat, survives_texts_that_are_missing) {
@@ -211,8 +255,8 @@ TEST(AnswerFormat, survives_texts_that_are_missing) {
   Completion answer = echoed();
   header.prompt_logprobs = true;
   for (std::size_t texts = 5; texts-- > 0;) {
-    answer.prompt_logprob_texts.resize(texts);
-    answer.choices[0].logprob_texts.resize(std::min<std::size_t>(texts, 4));
+    answer.prompt_logprob_bytes.resize(texts);
+    answer.choices[0].logprob_bytes.resize(std::min<std::size_t>(texts, 4));
     EXPECT_TRUE(json::accept(format_answer(header, answer, job))) << texts;
   }
   EXPECT_TRUE(json::accept(format_answer(header, Completion{}, job)));
