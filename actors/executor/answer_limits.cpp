@@ -53,11 +53,13 @@ std::size_t message_bytes(const Completion& completion) {
   std::size_t bytes =
       sizeof(Completion) + completion.error_code.size() + completion.error.size() +
       completion.prompt_text.size() + completion.prompt_ids.size() * sizeof(std::int32_t) +
-      bytes_of(completion.prompt_logprobs) + bytes_of(completion.prompt_logprob_texts);
+      completion.prompt_text_offsets.size() * sizeof(std::int32_t) +
+      bytes_of(completion.prompt_logprobs) + bytes_of(completion.prompt_logprob_bytes);
   for (const Choice& choice : completion.choices) {
     bytes += sizeof(Choice) + choice.text.size() + choice.stop_string.size() +
-             choice.token_ids.size() * sizeof(std::int32_t) + bytes_of(choice.logprobs) +
-             bytes_of(choice.logprob_texts);
+             choice.token_ids.size() * sizeof(std::int32_t) +
+             choice.text_offsets.size() * sizeof(std::int32_t) + bytes_of(choice.logprobs) +
+             bytes_of(choice.logprob_bytes);
   }
   return bytes;
 }

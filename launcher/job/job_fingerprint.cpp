@@ -74,7 +74,8 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   const std::string& model = config.model.path;
   TROUPE_TRY(auto shape, mark_of_files(model, {"config.json", "model.safetensors.index.json"}));
   TROUPE_TRY(auto text, mark_of_files(model, {"tokenizer.json", "tokenizer_config.json",
-                                              "chat_template.jinja", "chat_template.json"}));
+                                              "special_tokens_map.json", "chat_template.jinja",
+                                              "chat_template.json"}));
   TROUPE_TRY(auto defaults, mark_of_files(model, {"generation_config.json"}));
   fingerprint.parts = {
       {"the input", std::move(input)},

@@ -6,8 +6,8 @@
 
 #include <fmt/ranges.h>
 
-#include "models/json/json_file.hpp"
 #include "models/config/read_parts.hpp"
+#include "models/json/json_file.hpp"
 
 namespace troupe {
 

@@ -1,5 +1,8 @@
 #include "models/text/regex.hpp"
 
+#include <algorithm>
+#include <cstdint>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -20,6 +23,20 @@ std::string pcre2_message(int code) {
   pcre2_get_error_message(code, buffer, sizeof(buffer));
   return reinterpret_cast<const char*>(buffer);
 }
+
+constexpr std::uint32_t most_match_kib = 256 << 10;  // what the interpreter keeps of ways back
+
+/// The steps that a match in `bytes` of text may take, so that a pattern that tries exponentially
+/// many ways is given up. Each alternative of a published pattern takes a few steps a byte.
+std::uint32_t most_match_steps(std::size_t bytes) {
+  constexpr std::size_t steps_a_byte = 32, at_least = 1'000'000;
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(at_least + steps_a_byte * bytes, UINT32_MAX));
+}
+
+struct FreeContext {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
 
 struct FreeMatch {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
@@ -94,16 +111,21 @@ Result<> Regex::split(std::string_view text,
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::unique_ptr<pcre2_match_data, FreeMatch> data(pcre2_match_data_create(1, nullptr));
-  if (!data) return fail(ErrorCode::resource_exhausted, "no memory to match a regex");
+  const std::unique_ptr<pcre2_match_context, FreeContext> context(
+      pcre2_match_context_create(nullptr));
+  if (!data || !context) return fail(ErrorCode::resource_exhausted, "no memory to match a regex");
+  pcre2_set_match_limit(context.get(), most_match_steps(text.size()));
+  pcre2_set_heap_limit(context.get(), most_match_kib);
   const auto emit = [&](std::size_t from, std::size_t to, bool is_match) {
     if (from < to) on_part(text.substr(from, to - from), is_match);
   };
   std::size_t emitted = 0;
   for (std::size_t from = 0; from <= text.size();) {
-    int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+    int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
+                         context.get());
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
       rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       data.get(), nullptr);
+                       data.get(), context.get());
     }
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) {

@@ -20,7 +20,7 @@ class Regex {
 
   /// Calls `on_part(part, is_match)` for the matches in `text`, which is well-formed UTF-8, and for
   /// the text between them, from left to right; never with an empty part. Errors:
-  /// resource_exhausted if a match needs too much memory.
+  /// resource_exhausted if a match takes too many steps or too much memory.
   Result<> split(std::string_view text,
                  const std::function<void(std::string_view part, bool is_match)>& on_part) const;
 

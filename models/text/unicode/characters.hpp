@@ -12,8 +12,8 @@ bool is_white_space(char32_t code_point);
 /// What Python's str.isspace says: White_Space and U+001C-1F.
 bool is_python_space(char32_t code_point);
 
-/// Alphabetic, a mark, decimal digit, connector or joiner: the `\w` of Rust's regex library (UTS #18,
-/// annex C), with which the tokenizers library finds the borders of words.
+/// Alphabetic, a mark, decimal digit, connector or joiner: the `\w` of Rust's regex library (UTS
+/// #18, annex C), with which the tokenizers library finds the borders of words.
 bool is_word_character(char32_t code_point);
 
 /// A control character, or one that ends a line or a paragraph (Cc, Zl, Zp).

@@ -68,11 +68,11 @@ TEST(ReportParts, are_no_longer_than_they_are_reckoned) {
   completion.prompt_text.assign(70, 'p');
   completion.prompt_ids.assign(50, 7);
   completion.prompt_logprobs.assign(49, {-1.0F, {1, 2, 3}, {-1.0F, -2.0F, -3.0F}, 1});
-  completion.prompt_logprob_texts.assign(49 * 4, "word");
+  completion.prompt_logprob_bytes.assign(49 * 4, "word");
   Choice& choice = completion.choices.front();
   choice.token_ids.assign(80, 9);
   choice.logprobs.assign(80, {-1.0F, {1, 2}, {-1.0F, -2.0F}, 1});
-  choice.logprob_texts.assign(80 * 3, " a");
+  choice.logprob_bytes.assign(80 * 3, " a");
   const std::size_t reckoned = message_bytes(completion);
   const std::size_t encoded = encode(completion).size();
   EXPECT_GE(reckoned, encoded);

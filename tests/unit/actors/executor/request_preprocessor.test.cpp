@@ -267,7 +267,8 @@ TEST_F(ChangedModel, adds_special_tokens_to_texts_and_not_to_chats_unless_asked_
   Request request = request_of(0, 1);
   request.kind = PromptKind::text;
   request.prompt = "The fox";
-  const std::vector<std::int32_t> plain = *preprocessor_->tokenizer()->encode(request.prompt, false);
+  const std::vector<std::int32_t> plain =
+      *preprocessor_->tokenizer()->encode(request.prompt, false);
   std::vector<std::int32_t> framed = plain;
   framed.insert(framed.begin(), bos);
   EXPECT_EQ(prepared(request).prompt, framed);

@@ -218,6 +218,15 @@ TEST(Tokenizer, refuses_a_regex_that_cuts_characters_in_pieces) {
   EXPECT_EQ(error.code, ErrorCode::unsupported) << error.message;
 }
 
+TEST(Tokenizer, gives_up_a_regex_that_tries_exponentially_many_ways) {
+  const auto parsed = text::PreTokenizer::parse(nlohmann::json::parse(
+      R"({"type": "Split", "pattern": {"Regex": "(a+)+[bc]"}, "behavior": "Isolated", "invert": false})"));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const auto done = parsed->split(std::string(300, 'a'), true, [](std::string_view) {});
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().code, ErrorCode::resource_exhausted);
+}
+
 TEST(Tokenizer, encodes_a_word_of_a_megabyte_in_less_than_a_second) {
   for (const char* folder : {"fable", "spm-style"}) {
     const Tokenizer tokenizer = load(folder);
