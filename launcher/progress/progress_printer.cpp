@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "launcher/progress/terminal_text.hpp"
+#include "launcher/terminal/terminal_text.hpp"
 
 namespace troupe {
 namespace {

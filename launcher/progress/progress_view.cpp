@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/progress/terminal_text.hpp"
+#include "launcher/terminal/terminal_text.hpp"
 
 namespace troupe {
 namespace {

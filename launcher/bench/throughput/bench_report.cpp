@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "launcher/progress/terminal_text.hpp"
 #include "launcher/report/json_numbers.hpp"
+#include "launcher/terminal/terminal_text.hpp"
 
 namespace troupe {
 namespace {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -17,5 +18,9 @@ std::size_t columns_of(std::string_view line);
 /// The longest beginning, or end, of `line` that takes at most `columns`.
 std::string_view beginning_of(std::string_view line, std::size_t columns);
 std::string_view end_of(std::string_view line, std::size_t columns);
+
+/// `text` in lines of at most `columns`, broken between words; a longer word has a line of its own.
+/// Newlines of `text` stay.
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
 
 }  // namespace troupe

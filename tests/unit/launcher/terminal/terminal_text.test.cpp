@@ -1,4 +1,4 @@
-#include "launcher/progress/terminal_text.hpp"
+#include "launcher/terminal/terminal_text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,15 @@ TEST(TerminalText, counts_columns_and_not_bytes) {
   EXPECT_EQ(columns_of("Märchen"), 7U);
   EXPECT_EQ(columns_of("物語"), 4U) << "wide ones take two";
   EXPECT_EQ(columns_of("cafe\u0301"), 4U) << "a mark takes none";
+}
+
+TEST(TerminalText, breaks_lines_between_words) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrapped("48 answers in 0.6 s", 10), (Lines{"48 answers", "in 0.6 s"}));
+  EXPECT_EQ(wrapped("logs: /a/long/path end", 8), (Lines{"logs:", "/a/long/path", "end"}));
+  EXPECT_EQ(wrapped("one\n\ntwo three", 9), (Lines{"one", "", "two three"}));
+  EXPECT_EQ(wrapped("物語 物語", 8), (Lines{"物語", "物語"})) << "columns count, not bytes";
+  EXPECT_EQ(wrapped("", 8), Lines{""});
 }
 
 TEST(TerminalText, cuts_between_characters) {
