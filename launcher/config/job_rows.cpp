@@ -134,10 +134,13 @@ std::vector<KeySpec> job_rows() {
       row<&C::job, &C::Job::grace_seconds>(
           {.key = "job.grace_seconds",
            .type = ValueType::number,
-           .default_value = "30",
+           .default_value = "25",
            .doc = "after a signal, how long requests that run may take to finish",
-           .reference = "After a signal, how long requests that run may take to finish. Then they "
-                        "are given up: not written, and run again by the job that resumes.",
+           .reference =
+               "After a signal, how long requests that run may take to finish. Then they "
+               "are given up: not written, and run again by the job that resumes. The default "
+               "leaves room before the SIGKILL that Slurm sends 30 s after its SIGTERM "
+               "(KillWait).",
            .minimum = 0,
            .maximum = 86400}),
       row<&C::job, &C::Job::ordered>(

@@ -19,7 +19,7 @@ bool is_ignored(int number) {
 Result<StopSignals> StopSignals::block() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGTSTP}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP}) sigaddset(&signals, number);
   // nohup has it ignored; what is blocked is kept for us all the same.
   if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
@@ -35,8 +35,10 @@ int StopSignals::count() {
   while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGTSTP) {
       pause();
-    } else {
+    } else if (info.ssi_signo != SIGUSR1) {
       ++count_;
+    } else if (count_ == 0) {
+      count_ = 1;
     }
   }
   return count_;

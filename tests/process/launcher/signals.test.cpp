@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstring>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -47,8 +48,8 @@ void expect_no_process(const LauncherJob& job, milliseconds limit) {
 
 TEST(Signals, of_one_kind_let_running_requests_finish_and_leave_whole_lines) {
   const std::string input = long_input(24);
-  for (const int number : {SIGINT, SIGTERM}) {
-    SCOPED_TRACE(number == SIGINT ? "SIGINT" : "SIGTERM");
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    SCOPED_TRACE(::strsignal(number));
     const LauncherJob job;
     job.write_input(input);
     const auto launcher = job.start(two_ranks("8"));
@@ -59,7 +60,7 @@ TEST(Signals, of_one_kind_let_running_requests_finish_and_leave_whole_lines) {
     if (number == SIGINT) {
       launcher->signal_group(SIGINT);
     } else {
-      signal_processes_in(job.folder(), SIGTERM);  // as a scheduler does
+      signal_processes_in(job.folder(), number);  // as a scheduler does
     }
     const Ended ended = launcher->wait(end_limit);
     EXPECT_TRUE(ended.in_time);

@@ -32,7 +32,7 @@ TEST(ClusterConfig, fills_in_the_defaults_of_this_version) {
   EXPECT_TRUE(config->engine.enable_chunked_prefill);
   EXPECT_TRUE(config->engine.enable_prefix_caching);
   EXPECT_EQ(config->job.resume, "auto");
-  EXPECT_DOUBLE_EQ(config->job.grace_seconds, 30);
+  EXPECT_DOUBLE_EQ(config->job.grace_seconds, 25);
   EXPECT_FALSE(config->job.max_failures.has_value());
   EXPECT_EQ(config->job.seed, 0);
 }

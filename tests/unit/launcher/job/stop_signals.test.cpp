@@ -20,6 +20,19 @@ TEST(StopSignals, counts_what_asks_the_job_to_end) {
   EXPECT_EQ(signals->count(), 2) << "a signal is counted once";
 }
 
+TEST(StopSignals, take_the_warning_of_a_time_limit_for_the_first_signal_alone) {
+  auto signals = StopSignals::block();
+  ASSERT_TRUE(signals.ok()) << signals.error().message;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(::kill(::getpid(), SIGUSR1), 0);
+    EXPECT_EQ(signals->count(), 1) << "a batch script may send it once more";
+  }
+  ASSERT_EQ(::kill(::getpid(), SIGTERM), 0);
+  EXPECT_EQ(signals->count(), 2);
+  ASSERT_EQ(::kill(::getpid(), SIGUSR1), 0);
+  EXPECT_EQ(signals->count(), 2);
+}
+
 TEST(StopSignals, count_a_hangup_but_not_under_nohup) {
   const auto before = std::signal(SIGHUP, SIG_IGN);
   auto ignoring = StopSignals::block();
