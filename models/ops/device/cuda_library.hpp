@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,12 +10,13 @@
 namespace troupe {
 
 /// Raised with every change of CudaLibrary, Ops or what they are made of.
-inline constexpr int cuda_interface = 9;
+inline constexpr int cuda_interface = 10;
 
 /// What libtroupe_cuda.so offers to a program of the same `interface`.
 struct CudaLibrary {
   int interface = cuda_interface;
-  int (*count_devices)() = nullptr;  ///< 0 if CUDA cannot be started
+  int (*count_devices)() = nullptr;                      ///< 0 if CUDA cannot be started
+  std::uint64_t (*device_memory)(int device) = nullptr;  ///< all of it; 0 if CUDA does not say
   Result<std::unique_ptr<Ops>> (*make_ops)(const CudaOpsOptions& options) = nullptr;
   /// `ops` is one of make_ops.
   Result<std::unique_ptr<Collectives>> (*join_ranks)(Ops& ops, Collectives& host,

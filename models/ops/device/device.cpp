@@ -1,5 +1,6 @@
 #include "models/ops/device/device.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -63,6 +64,20 @@ std::optional<int> listed_gpus() {
 Result<int> count_gpus() {
   TROUPE_TRY(const CudaLibrary* library, cuda_library());
   return library->count_devices();
+}
+
+Result<std::uint64_t> gpu_memory_bytes() {
+  TROUPE_TRY(const CudaLibrary* library, cuda_library());
+  const int gpus = library->count_devices();
+  std::uint64_t smallest = 0;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    const std::uint64_t memory = library->device_memory(gpu);
+    if (memory == 0)
+      return fail(ErrorCode::not_found, "CUDA does not tell the memory of GPU {}", gpu);
+    smallest = smallest == 0 ? memory : std::min(smallest, memory);
+  }
+  if (smallest == 0) return fail(ErrorCode::not_found, "there is no GPU that this build runs on");
+  return smallest;
 }
 
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {

@@ -38,6 +38,10 @@ Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
 /// of CUDA. Errors: unsupported, with what is missing.
 Result<int> count_gpus();
 
+/// The memory of the smallest of these GPUs, whoever has taken of it. Errors: those of count_gpus;
+/// not_found if there is no GPU or CUDA does not say.
+Result<std::uint64_t> gpu_memory_bytes();
+
 /// GPUs that the driver lists, without loading anything: a first look, which takes no time, where
 /// count_gpus takes a part of a second. None where it lists none, or where CUDA_VISIBLE_DEVICES may
 /// hide some.

@@ -14,12 +14,20 @@ int count_devices() {
   return usable;
 }
 
+/// Makes no context on the device, unlike cudaMemGetInfo.
+std::uint64_t device_memory(int device) {
+  cudaDeviceProp properties{};
+  return cudaGetDeviceProperties(&properties, device) == cudaSuccess ? properties.totalGlobalMem
+                                                                     : 0;
+}
+
 }  // namespace
 }  // namespace troupe
 
 extern "C" __attribute__((visibility("default"))) const troupe::CudaLibrary* troupe_cuda_library() {
   static const troupe::CudaLibrary library{.interface = troupe::cuda_interface,
                                            .count_devices = troupe::count_devices,
+                                           .device_memory = troupe::device_memory,
                                            .make_ops = troupe::make_cuda_ops,
                                            .join_ranks = troupe::join_cuda_ranks};
   return &library;
