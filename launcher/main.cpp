@@ -1,8 +1,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "actors/engine/engine.hpp"
@@ -11,7 +11,11 @@
 #include "launcher/bench/ops/ops_bench.hpp"
 #include "launcher/bench/schedule/schedule_bench.hpp"
 #include "launcher/bench/weights/weights_bench.hpp"
-#include "launcher/cli/command_line.hpp"
+#include "launcher/check/check_job.hpp"
+#include "launcher/cli/program_help.hpp"
+#include "launcher/cli/reference_options.hpp"
+#include "launcher/cli/subcommand.hpp"
+#include "launcher/config/config_reference.hpp"
 #include "launcher/init/init.hpp"
 #include "launcher/job/batch_job.hpp"
 #include "launcher/job/job_files.hpp"
@@ -26,49 +30,55 @@ ExitCode refuse(const Error& error) {
   return ExitCode::refused;
 }
 
-ExitCode execute(const CommandLine& line) {
+ExitCode run_job(const RunOptions& options) {
   auto signals = StopSignals::block();  // before any thread
   if (!signals.ok()) return refuse(signals.error());
-  const bool check = line.command == CommandLine::Command::check;
-  const bool run = line.command == CommandLine::Command::run;
-  auto config = load_config(line.config_path, line.overrides, run ? Purpose::run : Purpose::check);
+  auto config = options.config.load(Purpose::run);
   if (!config.ok()) return refuse(config.error());
-  if (line.command == CommandLine::Command::bench) return run_bench(*config, line, *signals);
-  if (!check) {
-    const auto journal = check_journal(journal_options(*config, line));
-    if (!journal.ok()) return refuse(journal.error());
-  }
+  const auto journal = check_journal(journal_options(*config, options));
+  if (!journal.ok()) return refuse(journal.error());
   const auto plan = plan_job(*std::move(config));
   if (!plan.ok()) return refuse(plan.error());
-  if (check) {
-    std::fputs(describe(*plan).c_str(), stdout);
-    return ExitCode::all_answered;
+  if (const auto startable = check_startable(*plan); !startable.ok()) {
+    return refuse(startable.error());
   }
-  return run_batch_job(*plan, line, *signals);
+  return run_batch_job(*plan, options, *signals);
+}
+
+ExitCode print_reference(const ReferenceOptions&) {
+  std::fputs(configuration_reference().c_str(), stdout);
+  return ExitCode::all_answered;
+}
+
+/// Every command of the launcher; `run` is the one of a command line without a command.
+std::vector<Subcommand> commands() {
+  using Kind = BenchOptions::Kind;
+  return {
+      program_row(),
+      subcommand<RunArguments>("run", run_job),
+      subcommand<CheckArguments>("check", check_job),
+      subcommand<InitArguments>("init", run_init),
+      bench_row(),
+      subcommand<BenchArguments>("bench throughput", run_bench, Kind::throughput),
+      subcommand<BenchArguments>("bench latency", run_bench, Kind::latency),
+      subcommand<BenchArguments>("bench startup", run_bench, Kind::startup),
+      subcommand<BenchArguments>("bench sweep", run_bench, Kind::sweep),
+      subcommand<OpsBenchArguments>("bench ops", run_ops_bench),
+      subcommand<CollectivesBenchArguments>("bench collectives", run_collectives_bench),
+      subcommand<WeightsBenchArguments>("bench weights", run_weights_bench),
+      subcommand<ScheduleArguments>("bench schedule", run_schedule_bench),
+      subcommand<ReferenceArguments>("reference", print_reference),
+  };
 }
 
 ExitCode dispatch(const std::vector<std::string>& arguments) {
-  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "schedule") {
-    return run_schedule_bench(std::span(arguments).subspan(2));
-  }
-  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "ops") {
-    return run_ops_bench(std::span(arguments).subspan(2));
-  }
-  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "collectives") {
-    return run_collectives_bench(std::span(arguments).subspan(2));
-  }
-  if (arguments.size() >= 2 && arguments[0] == "bench" && arguments[1] == "weights") {
-    return run_weights_bench(std::span(arguments).subspan(2));
-  }
-  if (!arguments.empty() && arguments[0] == "init") {
-    return run_init(std::span(arguments).subspan(1));
-  }
-  const auto parsed = parse_command_line(arguments);
+  const std::vector<Subcommand> table = commands();
+  const auto parsed = parse_arguments(table, arguments);
   if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
     std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
     return early->code;
   }
-  return execute(std::get<CommandLine>(parsed));
+  return std::get<Action>(parsed)();
 }
 
 ExitCode launch(const std::vector<std::string>& arguments) {

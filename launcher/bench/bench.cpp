@@ -39,8 +39,9 @@ constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 /// One benchmark: what it is measured with, and what came of it.
 class Bench {
  public:
-  Bench(const Config& config, const CommandLine& line, StopSignals& signals, TemporaryFolder& logs)
-      : config_(config), line_(line), signals_(signals), logs_(logs) {}
+  Bench(const Config& config, const BenchOptions& options, StopSignals& signals,
+        TemporaryFolder& logs)
+      : config_(config), options_(options), signals_(signals), logs_(logs) {}
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
   /// Files that were made and got no figures are removed.
@@ -54,10 +55,10 @@ class Bench {
   /// Errors of these are refusals: nothing was started.
   Result<void> prepare() {
     TROUPE_TRY(plan_, plan_job(config_));
-    TROUPE_TRY(workload_, make_workload(line_.bench, config_,
+    TROUPE_TRY(workload_, make_workload(options_, config_,
                                         {plan_.model.vocab_size, plan_.engine.max_model_len}));
-    const std::pair<std::string_view, std::string> files[] = {{"--json", line_.bench.json},
-                                                              {"--html", line_.bench.sweep.html}};
+    const std::pair<std::string_view, std::string> files[] = {{"--json", options_.json},
+                                                              {"--html", options_.sweep.html}};
     for (const auto& [option, path] : files) {
       if (path.empty()) continue;
       std::error_code ignored;
@@ -74,21 +75,20 @@ class Bench {
   const std::string& told() const { return told_; }
 
   Result<ExitCode> measure() {
-    if (line_.bench.kind == Kind::startup) return measure_startup();
-    if (line_.bench.kind == Kind::sweep) return measure_sweep();
+    if (options_.kind == Kind::startup) return measure_startup();
+    if (options_.kind == Kind::sweep) return measure_sweep();
     TROUPE_TRY(const auto session, start(plan_));
     std::vector<Request> warm_up;
     warm_up.push_back(
         random_request(warm_up_prompt, warm_up_answer, warm_up_seed, plan_.model.vocab_size));
     TROUPE_TRY(const RunResult warmed,
                run_paced(*session, std::move(warm_up), {.at_once = 1}, signals_));
-    const std::size_t at_once =
-        line_.bench.kind == Kind::latency ? 1 : request_window(plan_.engine);
+    const std::size_t at_once = options_.kind == Kind::latency ? 1 : request_window(plan_.engine);
     TROUPE_TRY(const RunResult result,
                run_paced(*session, workload_.requests, {.at_once = at_once}, signals_));
     session->shutdown();
     tell_failure(result.outcomes);
-    if (line_.bench.kind == Kind::latency) return tell(latency_of(result.outcomes));
+    if (options_.kind == Kind::latency) return tell(latency_of(result.outcomes));
     ThroughputFigures figures = throughput_of(result.outcomes);
     figures.steps = result.stats.steps - warmed.stats.steps;
     figures.preemptions = result.stats.scheduler.preemptions - warmed.stats.scheduler.preemptions;
@@ -98,7 +98,7 @@ class Bench {
 
  private:
   Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
-    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), line_.log_level));
+    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level));
     TROUPE_CHECK(session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;
   }
@@ -113,13 +113,13 @@ class Bench {
   /// What the loads are measured against: while the machine is idle, so before the engine starts.
   SweepFigures sweep_figures() const {
     SweepFigures figures;
-    figures.options = line_.bench.sweep;
+    figures.options = options_.sweep;
     if (!figures.options.has_limits()) {
       figures.options.ttft_ms = config_.slo.ttft_ms;
       figures.options.tpot_ms = config_.slo.itl_ms;
       figures.options.e2e_ms = config_.slo.e2e_ms;
     }
-    figures.runs = line_.bench.repeat;
+    figures.runs = options_.repeat;
     if (plan_.engine.device != DeviceKind::cpu) return figures;  // these are the CPU's
     const int workers = plan_.mesh.world_size() * plan_.engine.threads_per_worker;
     figures.ceiling_threads = std::min(workers, plan_.cores);
@@ -130,8 +130,8 @@ class Bench {
   /// One run at `load`; each has requests of its own, `run` says which.
   Result<SweepRun> measure_load(EngineSession& session, double load, std::uint64_t run,
                                 EngineStats& before) {
-    BenchOptions options = line_.bench;
-    options.seed = line_.bench.seed + run;
+    BenchOptions options = options_;
+    options.seed = options_.seed + run;
     TROUPE_TRY(
         Workload workload,
         make_workload(options, config_, {plan_.model.vocab_size, plan_.engine.max_model_len}));
@@ -204,7 +204,7 @@ class Bench {
         figures.points.push_back(sweep_point(load, runs, figures.options, work, figures.ceilings));
       }
       TROUPE_CHECK(ended);
-      if (!line_.quiet) {
+      if (!options_.quiet) {
         std::fprintf(stderr, "%s: %.1f output tokens/s\n", load_name(figures.options, load).c_str(),
                      figures.points.back().output_tokens_per_second);
       }
@@ -214,7 +214,7 @@ class Bench {
   }
 
   Result<void> write_page(const SweepFigures& figures, const std::string& heading) {
-    const std::string& path = line_.bench.sweep.html;
+    const std::string& path = options_.sweep.html;
     if (path.empty()) return {};
     std::ofstream file(path, std::ios::trunc);
     file << sweep_page(figures, heading);
@@ -227,7 +227,7 @@ class Bench {
     workload_.requests.resize(1);
     workload_.requests.front().max_tokens = 1;
     std::vector<StartupFigures> starts;
-    for (std::int64_t i = 0; i < line_.bench.repeat; ++i) {
+    for (std::int64_t i = 0; i < options_.repeat; ++i) {
       const auto began = Clock::now();
       const auto seconds = [&] {
         return std::chrono::duration<double>(Clock::now() - began).count();
@@ -247,20 +247,20 @@ class Bench {
   }
 
   Result<void> write_json(const nlohmann::ordered_json& figures, const BenchSubject& subject) {
-    if (line_.bench.json.empty()) return {};
+    if (options_.json.empty()) return {};
     auto json = bench_subject_json(subject, plan_);
     json.update(figures);
-    std::ofstream file(line_.bench.json, std::ios::trunc);
+    std::ofstream file(options_.json, std::ios::trunc);
     // Paths may hold bytes that are no text.
     file << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
     file.close();
     if (file) return {};
-    return fail(ErrorCode::io, "cannot write --json {}", line_.bench.json);
+    return fail(ErrorCode::io, "cannot write --json {}", options_.json);
   }
 
   template <class Figures>
   Result<ExitCode> tell(const Figures& figures) {
-    const BenchSubject subject{std::string(to_string(line_.bench.kind)), workload_.description,
+    const BenchSubject subject{std::string(to_string(options_.kind)), workload_.description,
                                workload_.requests.size()};
     const std::string heading = bench_heading(subject, plan_);
     std::fputs((heading + to_table(figures)).c_str(), stdout);
@@ -278,7 +278,7 @@ class Bench {
   }
 
   const Config& config_;
-  const CommandLine& line_;
+  const BenchOptions& options_;
   StopSignals& signals_;
   TemporaryFolder& logs_;
   JobPlan plan_;
@@ -289,27 +289,31 @@ class Bench {
 
 void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.c_str()); }
 
+ExitCode refuse(const Error& error) {
+  say(error.message);
+  return ExitCode::refused;
+}
+
 }  // namespace
 
-ExitCode run_bench(const Config& config, const CommandLine& line, StopSignals& signals) {
+ExitCode run_bench(const BenchOptions& options) {
+  auto signals = StopSignals::block();  // before any thread
+  if (!signals.ok()) return refuse(signals.error());
+  const auto config = options.config.load(Purpose::check);
+  if (!config.ok()) return refuse(config.error());
   auto logs = TemporaryFolder::create("troupe-bench");
-  if (!logs.ok()) {
-    say(logs.error().message);
-    return ExitCode::refused;
-  }
-  Bench bench(config, line, signals, *logs);
+  if (!logs.ok()) return refuse(logs.error());
+  Bench bench(*config, options, *signals, *logs);
   auto prepared = bench.prepare();
-  if (prepared.ok())
-    prepared = log::open("launcher", (logs->path() / "launcher.log").string(), line.log_level);
-  if (!prepared.ok()) {
-    say(prepared.error().message);
-    return ExitCode::refused;
+  if (prepared.ok()) {
+    prepared = log::open("launcher", (logs->path() / "launcher.log").string(), options.log_level);
   }
+  if (!prepared.ok()) return refuse(prepared.error());
   const auto measured = bench.measure();
   if (measured.ok()) return *measured;
-  if (measured.error().code == ErrorCode::cancelled && signals.count() > 0) {
+  if (measured.error().code == ErrorCode::cancelled && signals->count() > 0) {
     say("stopped by a signal; " + bench.told());
-    return signals.count() > 1 ? ExitCode::interrupted : ExitCode::drained;
+    return signals->count() > 1 ? ExitCode::interrupted : ExitCode::drained;
   }
   say(fmt::format("{}\nlogs: {}/", measured.error().message, logs->keep().string()));
   return ExitCode::failed;

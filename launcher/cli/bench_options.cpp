@@ -1,23 +1,17 @@
 #include "launcher/cli/bench_options.hpp"
 
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <utility>
+#include <limits>
 
 #include <CLI/CLI.hpp>
+
+#include "launcher/cli/number_checks.hpp"
 
 namespace troupe {
 namespace {
 
 using Kind = BenchOptions::Kind;
-
-constexpr std::array<std::pair<std::string_view, Kind>, 4> kinds = {{
-    {"throughput", Kind::throughput},
-    {"latency", Kind::latency},
-    {"startup", Kind::startup},
-    {"sweep", Kind::sweep},
-}};
 
 constexpr std::int64_t longest_length = 1 << 24;
 
@@ -66,64 +60,164 @@ Result<std::vector<double>> loads(std::string_view option, std::string_view text
 }  // namespace
 
 std::string_view to_string(Kind kind) {
-  for (const auto& [name, value] : kinds) {
-    if (value == kind) return name;
+  switch (kind) {
+    case Kind::throughput:
+      return "throughput";
+    case Kind::latency:
+      return "latency";
+    case Kind::startup:
+      return "startup";
+    case Kind::sweep:
+      return "sweep";
   }
   return "unknown";
 }
 
-std::optional<Kind> bench_kind(std::string_view name) {
-  for (const auto& [known, value] : kinds) {
-    if (known == name) return value;
+std::string_view BenchArguments::summary() const {
+  switch (kind_) {
+    case Kind::throughput:
+      return "All requests at once: requests and tokens per second, without start-up.";
+    case Kind::latency:
+      return "One request after another: time to the first token (TTFT), between tokens (TPOT), "
+             "and "
+             "to the end; mean, P50, P95 and P99.";
+    case Kind::startup:
+      return "From the reading of the checkpoint to the engine that serves, and to the first "
+             "token.";
+    case Kind::sweep:
+      return "One load after another: throughput, latencies, goodput, and the share of what this "
+             "machine can do; a table, --json, and plots with --html.";
   }
-  return std::nullopt;
+  return "";
 }
 
-void RawBenchOptions::declare(CLI::App& app) {
-  app.add_option("--num-prompts", num_prompts_)->expected(1)->check(CLI::Range(1, 1 << 20));
-  app.add_option("--input-len", input_len_)->expected(1);
-  app.add_option("--output-len", output_len_)->expected(1);
-  app.add_option("--seed", seed_)->expected(1)->check(CLI::NonNegativeNumber);
-  app.add_option("--temperature", temperature_)->expected(1)->check(CLI::Range(0.0, 100.0));
-  app.add_option("--workload", workload_)->expected(1);
-  app.add_option("--json", json_)->expected(1);
-  app.add_option("--repeat", repeat_)->expected(1)->check(CLI::Range(1, 1000));
-  app.add_option("--rates", rates_)->expected(1);
-  app.add_option("--at-once", at_once_)->expected(1);
-  app.add_option("--warm-up", warm_up_)->expected(1)->check(CLI::Range(0, 1 << 20));
-  app.add_option("--ttft-ms", ttft_ms_)->expected(1)->check(CLI::PositiveNumber);
-  app.add_option("--tpot-ms", tpot_ms_)->expected(1)->check(CLI::PositiveNumber);
-  app.add_option("--e2e-ms", e2e_ms_)->expected(1)->check(CLI::PositiveNumber);
-  app.add_option("--html", html_)->expected(1);
+std::string BenchArguments::details() const {
+  std::string text;
+  if (kind_ == Kind::sweep) {
+    text = R"(Every run has ids of its own, so that nothing is found in the prefix cache, but
+for the requests of a .jsonl. A rate of inf is all requests at once.
+
+Examples:
+  launcher bench sweep --config c.yaml --at-once 1,4,16,64 --html sweep.html
+  launcher bench sweep --config c.yaml --rates 1,2,4,inf --ttft-ms 500
+
+)";
+  } else {
+    text = fmt::format("Example:\n  launcher bench {} --config c.yaml {}\n\n", to_string(kind_),
+                       kind_ == Kind::startup ? "--repeat 5 --json startup.json"
+                                              : "--num-prompts 20 --output-len 64");
+  }
+  return text + R"(job.input and job.output of the YAML are not looked at. A first short request is
+not counted. Figures go to stdout. Exit codes: 0 measured; 1 measured, but
+requests failed; 2 refused before anything started; 3 failed; 4 ended by a
+signal.)";
 }
 
-Result<void> RawBenchOptions::judge_effects(Kind kind) const {
+void BenchArguments::declare(CLI::App& app) {
+  config_.declare(app);
+  declare_requests(app);
+  if (kind_ == Kind::sweep) declare_loads(app);
+  if (kind_ == Kind::startup || kind_ == Kind::sweep) {
+    app.add_option("--repeat", repeat_,
+                   kind_ == Kind::startup ? "how many starts" : "runs of each load")
+        ->type_name("N")
+        ->expected(1)
+        ->check(integer_between(1, 1000))
+        ->default_str("3");
+  }
+  app.add_option("--json", json_, "the figures and what they were measured with")
+      ->type_name("FILE")
+      ->expected(1);
+  app.add_flag("--quiet,-q", quiet_, "no progress; errors are still told");
+  app.add_option("--log-level", log_level_, "debug, info, warning or error")
+      ->type_name("LEVEL")
+      ->expected(1)
+      ->capture_default_str();
+}
+
+void BenchArguments::declare_requests(CLI::App& app) {
+  const bool starts = kind_ == Kind::startup;
+  if (!starts) {
+    app.add_option("--num-prompts", num_prompts_,
+                   "how many requests; of --workload the first so many, by default all")
+        ->type_name("N")
+        ->expected(1)
+        ->check(integer_between(1, 1 << 20))
+        ->default_str("64");
+  }
+  app.add_option("--input-len", input_len_, "tokens of a random prompt, from A to B")
+      ->type_name("A[:B]")
+      ->expected(1)
+      ->default_str(starts ? "16" : "512");
+  if (!starts) {
+    app.add_option("--output-len", output_len_, "tokens of an answer to a random prompt")
+        ->type_name("A[:B]")
+        ->expected(1)
+        ->default_str("128");
+  }
+  app.add_option("--seed", seed_, "other random ids and lengths")
+      ->type_name("S")
+      ->expected(1)
+      ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
+      ->default_str("0");
+  app.add_option("--temperature", temperature_,
+                 "how tokens of random requests are chosen; 0: greedy")
+      ->type_name("T")
+      ->expected(1)
+      ->check(number_between(0, 100))
+      ->default_str("0");
+  app.add_option("--workload", workload_,
+                 ".csv: a line \"prompt_tokens,max_tokens\" above random requests of these "
+                 "lengths; .jsonl: a batch file")
+      ->type_name("FILE")
+      ->expected(1);
+}
+
+void BenchArguments::declare_loads(CLI::App& app) {
+  app.add_option("--at-once", at_once_, "loads: so many requests at any time")
+      ->type_name("LIST")
+      ->expected(1)
+      ->default_str("1,4,16,64");
+  app.add_option("--rates", rates_,
+                 "loads: so many requests a second arrive at random times (Poisson), e.g. "
+                 "0.5,2,8,inf")
+      ->type_name("LIST")
+      ->expected(1);
+  app.add_option("--warm-up", warm_up_, "requests before the first that are not counted")
+      ->type_name("N")
+      ->expected(1)
+      ->check(integer_between(0, 1 << 20))
+      ->default_str("4");
+  const auto limit = [&](const char* name, std::optional<double>& value, const char* what) {
+    app.add_option(name, value,
+                   fmt::format("an answer whose {} is within this, and all other limits given, "
+                               "counts for goodput; without any, slo: of the YAML",
+                               what))
+        ->type_name("MS")
+        ->expected(1)
+        ->check(number_between(1e-6, 1e12));
+  };
+  limit("--ttft-ms", ttft_ms_, "time to the first token");
+  limit("--tpot-ms", tpot_ms_, "time between tokens");
+  limit("--e2e-ms", e2e_ms_, "time to the end");
+  app.add_option("--html", html_, "the plots, one page that needs nothing else")
+      ->type_name("FILE")
+      ->expected(1);
+}
+
+Result<void> BenchArguments::judge_effects() const {
   const auto no_effect = [](std::string_view option, std::string_view where) {
     return fail(ErrorCode::invalid_argument, "{} has no effect {}", option, where);
   };
-  const bool starts = kind == Kind::startup;
-  const bool sweep = kind == Kind::sweep;
   if (!workload_.empty() && !input_len_.empty()) return no_effect("--input-len", "on --workload");
   if (!workload_.empty() && !output_len_.empty()) return no_effect("--output-len", "on --workload");
   if (!workload_.empty() && !workload_.ends_with(".csv") && temperature_) {
     return no_effect("--temperature", "on the requests of a batch file");
   }
-  if (starts && num_prompts_) return no_effect("--num-prompts", "on bench startup");
-  if (starts && !output_len_.empty()) return no_effect("--output-len", "on bench startup");
-  const std::string here = fmt::format("on bench {}", to_string(kind));
-  if (!starts && !sweep && repeat_) return no_effect("--repeat", here);
-  const std::pair<std::string_view, bool> of_sweeps[] = {
-      {"--rates", !rates_.empty()},        {"--at-once", !at_once_.empty()},
-      {"--warm-up", warm_up_.has_value()}, {"--ttft-ms", ttft_ms_.has_value()},
-      {"--tpot-ms", tpot_ms_.has_value()}, {"--e2e-ms", e2e_ms_.has_value()},
-      {"--html", !html_.empty()}};
-  for (const auto& [name, is_given] : of_sweeps) {
-    if (is_given && !sweep) return no_effect(name, here);
-  }
   return {};
 }
 
-Result<SweepOptions> RawBenchOptions::judge_sweep() const {
+Result<SweepOptions> BenchArguments::judge_sweep() const {
   SweepOptions sweep;
   if (!rates_.empty() && !at_once_.empty()) {
     return fail(ErrorCode::invalid_argument, "give --rates or --at-once, not both");
@@ -142,12 +236,19 @@ Result<SweepOptions> RawBenchOptions::judge_sweep() const {
   return sweep;
 }
 
-Result<BenchOptions> RawBenchOptions::judge(Kind kind) const {
+Result<BenchOptions> BenchArguments::judge() const {
   BenchOptions options;
-  options.kind = kind;
-  TROUPE_CHECK(judge_effects(kind));
+  options.kind = kind_;
+  TROUPE_TRY(options.config, config_.judge());
+  TROUPE_CHECK(judge_effects());
+  const auto level = log::parse_level(log_level_);
+  if (!level) {
+    return fail(ErrorCode::invalid_argument, "--log-level: {}", level.error().message);
+  }
+  options.log_level = *level;
+  options.quiet = quiet_;
   // What the first token waits for is the start, not a long prompt.
-  if (kind == Kind::startup) {
+  if (kind_ == Kind::startup) {
     options.input_len = {16, 16};
     options.output_len = {1, 1};
   }
@@ -159,92 +260,14 @@ Result<BenchOptions> RawBenchOptions::judge(Kind kind) const {
   }
   options.num_prompts = num_prompts_;
   options.repeat = repeat_.value_or(options.repeat);
-  options.seed = seed_.value_or(0);
+  options.seed = seed_;
   options.temperature = temperature_.value_or(0.0F);
-  if (std::isnan(options.temperature)) {
-    return fail(ErrorCode::invalid_argument, "--temperature: expected 0 to 100, found nan");
-  }
   options.workload = workload_;
   options.json = json_;
-  if (kind == Kind::sweep) {
+  if (kind_ == Kind::sweep) {
     TROUPE_TRY(options.sweep, judge_sweep());
   }
   return options;
-}
-
-std::string bench_help_text() {
-  return R"(launcher bench: measures a model on a topology, with its own processes.
-
-  launcher bench throughput --config FILE [options]
-      all requests at once: requests and tokens per second, without start-up
-  launcher bench latency --config FILE [options]
-      one request after another: time to the first token (TTFT), between
-      tokens (TPOT), and to the end; mean, P50, P95 and P99
-  launcher bench startup --config FILE [options]
-      from the reading of the checkpoint to the engine that serves, and to
-      the first token
-  launcher bench sweep --config FILE [options]
-      one load after another: throughput, latencies, goodput, and the share
-      of what this machine can do; a table, --json, and plots with --html
-  launcher bench ops --config FILE
-      one worker's operations beside what its device could do at most: see
-      launcher bench ops --help
-  launcher bench collectives --config FILE
-      what workers tell each other beside what their links could carry: see
-      launcher bench collectives --help
-  launcher bench weights --config FILE
-      reading a checkpoint into a device's memory, beside what bounds it: see
-      launcher bench weights --help
-  launcher bench schedule
-      scheduling policies, by simulation: see launcher bench schedule --help
-
-Examples
-  launcher bench throughput --config configs/one-worker.yaml
-  launcher bench latency --config c.yaml --num-prompts 20 --output-len 64
-  launcher bench throughput --config c.yaml --workload lengths.csv
-  launcher bench startup --config c.yaml --repeat 5 --json startup.json
-  launcher bench sweep --config c.yaml --at-once 1,4,16,64 --html sweep.html
-  launcher bench sweep --config c.yaml --rates 1,2,4,inf --ttft-ms 500
-A model of which there is only its config.json:
-  launcher bench throughput --config c.yaml --set model.load_format=dummy
-
-Random requests: token ids, and no end but the wanted length
-  --num-prompts N     how many; default 64
-  --input-len A[:B]   tokens of a prompt, from A to B; default 512, 16 in
-                      startup
-  --output-len C[:D]  tokens of an answer; default 128
-  --seed S            other ids and lengths; default 0
-  --temperature T     how their tokens are chosen; default 0, greedy
-
-Requests of a file
-  --workload FILE     .csv: a line "prompt_tokens,max_tokens" above random
-                      requests of these lengths; .jsonl: a batch file
-  --num-prompts N     the first N of them
-
-Loads of bench sweep
-  --at-once LIST      so many requests at any time, e.g. 1,4,16,64 (default)
-  --rates LIST        so many requests a second arrive at random times
-                      (Poisson), e.g. 0.5,2,8,inf; inf is all at once
-  --num-prompts N     of each run
-  --repeat N          runs of each load; default 3
-  --warm-up N         requests before the first that are not counted; default 4
-  --ttft-ms, --tpot-ms, --e2e-ms MS
-                      an answer within all that are given counts for goodput;
-                      without any, those of slo: in the YAML
-  --html FILE         the plots, one page that needs nothing else
-Every run has ids of its own, so that nothing is found in the prefix cache, but
-for the requests of a .jsonl.
-
-Other options
-  --config FILE, --set KEY=VALUE, --log-level LEVEL, -q: as of launcher;
-                      job.input and job.output are not looked at
-  --json FILE         the figures and what they were measured with
-  --repeat N          starts of bench startup; default 3
-
-A first short request is not counted. Figures go to stdout. Exit codes: 0
-measured; 1 measured, but requests failed; 2 refused before anything
-started; 3 failed; 4 ended by a signal.
-)";
 }
 
 }  // namespace troupe

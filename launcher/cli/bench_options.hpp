@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/cli/config_arguments.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/base/result.hpp"
 
 namespace CLI {
@@ -45,6 +47,9 @@ struct BenchOptions {
     sweep,       ///< one load after another
   };
   Kind kind = Kind::throughput;
+  ConfigSource config = {};
+  bool quiet = false;  ///< no progress; errors still go to stderr
+  log::Level log_level = log::Level::info;
   std::optional<std::int64_t> num_prompts = {};  ///< absent: all of a file, or 64 random ones
   LengthRange input_len{512, 512};               ///< of random requests
   LengthRange output_len{128, 128};
@@ -58,32 +63,35 @@ struct BenchOptions {
 
 /// "throughput", "latency", "startup" or "sweep".
 std::string_view to_string(BenchOptions::Kind kind);
-std::optional<BenchOptions::Kind> bench_kind(std::string_view name);
 
-/// The options of bench as they are given, before they are judged.
-class RawBenchOptions {
+/// The arguments of `launcher bench KIND`. Each kind has the options that have an effect on it.
+class BenchArguments {
  public:
-  /// Adds them to `app`, which fills this object when it parses.
-  void declare(CLI::App& app);
+  explicit BenchArguments(BenchOptions::Kind kind) : kind_(kind) {}
 
-  /// Errors: invalid_argument with the option, what it needs and what came; one that has no effect
-  /// on this kind.
-  Result<BenchOptions> judge(BenchOptions::Kind kind) const;
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  /// Errors: invalid_argument with the option, what it needs and what came.
+  Result<BenchOptions> judge() const;
 
  private:
+  BenchOptions::Kind kind_;
+  ConfigArguments config_;
+  bool quiet_ = false;
+  std::string log_level_ = "info";
   std::optional<std::int64_t> num_prompts_, repeat_;
-  std::optional<std::uint64_t> seed_;
+  std::uint64_t seed_ = 0;
   std::optional<float> temperature_;
   std::string input_len_, output_len_, workload_, json_;
   std::string rates_, at_once_, html_;
   std::optional<std::int64_t> warm_up_;
   std::optional<double> ttft_ms_, tpot_ms_, e2e_ms_;
 
+  void declare_requests(CLI::App& app);
+  void declare_loads(CLI::App& app);
   Result<SweepOptions> judge_sweep() const;
-  Result<void> judge_effects(BenchOptions::Kind kind) const;
+  Result<void> judge_effects() const;
 };
-
-/// What `launcher bench --help` prints.
-std::string bench_help_text();
 
 }  // namespace troupe

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <variant>
+#include <string_view>
 #include <vector>
 
 #include "launcher/cli/part_bench_options.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace troupe {
 
@@ -18,12 +21,17 @@ struct CollectivesBenchOptions : PartBenchOptions {
   double seconds = 0.05;  ///< about how long each size of a collective is timed for
 };
 
-/// Reads the arguments that follow `bench collectives`. Help and mistakes come back as with
-/// `parse_command_line`.
-std::variant<CollectivesBenchOptions, EarlyExit> parse_collectives_bench_options(
-    std::span<const std::string> arguments);
+/// The arguments of `launcher bench collectives`.
+class CollectivesBenchArguments {
+ public:
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  Result<CollectivesBenchOptions> judge() const;
 
-/// What `launcher bench collectives --help` prints.
-std::string collectives_bench_help_text();
+ private:
+  PartBenchArguments common_;
+  CollectivesBenchOptions options_;
+};
 
 }  // namespace troupe

@@ -1,72 +1,51 @@
 #include "launcher/cli/init_options.hpp"
 
-#include <algorithm>
-#include <string_view>
-#include <vector>
-
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
-#include "launcher/cli/known_options.hpp"
+#include "launcher/cli/check_options.hpp"
 
 namespace troupe {
-namespace {
 
-EarlyExit refuse(std::string_view message) {
-  return {ExitCode::refused, fmt::format("launcher: {}\n", message), true};
+std::string_view InitArguments::summary() const {
+  return "Writes a cluster YAML for a model and this machine to begin with, with comments. What it "
+         "writes, launcher check accepts.";
 }
 
-}  // namespace
-
-std::variant<InitOptions, EarlyExit> parse_init_options(std::span<const std::string> arguments) {
-  const auto is_help = [](const std::string& given) { return given == "--help" || given == "-h"; };
-  if (std::any_of(arguments.begin(), arguments.end(), is_help)) {
-    return EarlyExit{ExitCode::all_answered, init_help_text(), false};
-  }
-  InitOptions options;
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras();  // so that the nearest option can be named
-  app.add_option("--model", options.model)->expected(1);
-  app.add_option("--output", options.output)->expected(1);
-  try {
-    // CLI11 takes a vector from its end.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::Error& error) {
-    return refuse(fmt::format("{}; try launcher init --help", error.what()));
-  }
-  if (options.output.empty()) return refuse("--output needs a file name, found an empty one");
-  if (app.remaining().empty()) return options;
-  const std::string extra = app.remaining().front();
-  const std::string name = extra.substr(0, extra.find('='));
-  if (!name.starts_with('-')) {
-    return refuse(fmt::format("unexpected argument {}; a model's folder follows --model", extra));
-  }
-  return refuse(about_unknown_option(name, option_names(app), "launcher init --help"));
-}
-
-std::string init_help_text() {
-  return R"(launcher init: writes a cluster YAML for this machine and a model to begin with,
-with comments. What it writes, launcher check accepts.
-
-  launcher init [--model FOLDER] [--output FILE]
-
-Examples
+std::string InitArguments::details() const {
+  return R"(Examples:
   launcher init --model ~/models/Qwen3-0.6B
   launcher check --config cluster.yaml
-  launcher --config cluster.yaml --input in.jsonl --output answers.jsonl
+  launcher run --config cluster.yaml -i in.jsonl -o answers.jsonl
 On standard output:
-  launcher init --model ~/models/Qwen3-0.6B --output -
+  launcher init --model ~/models/Qwen3-0.6B -o -
+For a machine with eight GPUs of 80 GB:
+  launcher init --model /models/Llama-3.3-70B --assume-gpu H100:8
 
-Options
-  --model FOLDER   a checkpoint: config.json, safetensors, tokenizer.json;
-                   without it the demo's, where configs/demo/ is
-  --output FILE    what to write; default cluster.yaml. A file that is there is
-                   left as it is, and the command refused
+How the model is laid out follows from its size and the machine's GPUs, their
+memory and the cores; the file says why. Exit codes: 0 written; 2 refused.)";
+}
 
-How the model is laid out follows from the machine's GPUs and cores; the file
-says why. Exit codes: 0 written; 2 refused.
-)";
+void InitArguments::declare(CLI::App& app) {
+  app.add_option("--model,-m", options_.model,
+                 "a checkpoint: config.json, safetensors, tokenizer.json; without it the demo's, "
+                 "where configs/demo/ is")
+      ->type_name("FOLDER")
+      ->expected(1);
+  app.add_option("--output,-o", options_.output,
+                 "what to write; a file that is there is left as it is, and the command refused")
+      ->type_name("FILE")
+      ->expected(1)
+      ->capture_default_str();
+  declare_assumed_gpus(app, assumed_gpus_);
+}
+
+Result<InitOptions> InitArguments::judge() const {
+  InitOptions options = options_;
+  if (options.output.empty()) {
+    return fail(ErrorCode::invalid_argument, "--output needs a file name, found an empty one");
+  }
+  TROUPE_TRY(options.assumed_gpus, assumed_gpus(assumed_gpus_));
+  return options;
 }
 
 }  // namespace troupe

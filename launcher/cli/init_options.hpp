@@ -1,10 +1,15 @@
 #pragma once
 
-#include <span>
+#include <optional>
 #include <string>
-#include <variant>
+#include <string_view>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/machine/machine.hpp"
+#include "runtime/base/result.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace troupe {
 
@@ -12,13 +17,21 @@ namespace troupe {
 struct InitOptions {
   std::string model = {};               ///< the checkpoint's folder; empty: the demo's
   std::string output = "cluster.yaml";  ///< the file; "-": standard output
+  /// The GPUs of the machine that the file is meant for; none: those of this one.
+  std::optional<Gpus> assumed_gpus = {};
 };
 
-/// Reads the arguments that follow `init`. Help and mistakes come back as with
-/// `parse_command_line`.
-std::variant<InitOptions, EarlyExit> parse_init_options(std::span<const std::string> arguments);
+/// The arguments of `launcher init`.
+class InitArguments {
+ public:
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  Result<InitOptions> judge() const;
 
-/// What `launcher init --help` prints.
-std::string init_help_text();
+ private:
+  InitOptions options_;
+  std::string assumed_gpus_;
+};
 
 }  // namespace troupe

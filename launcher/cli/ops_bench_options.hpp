@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <variant>
+#include <string_view>
 #include <vector>
 
 #include "launcher/cli/part_bench_options.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace troupe {
 
@@ -17,12 +20,17 @@ struct OpsBenchOptions : PartBenchOptions {
   double seconds = 0.05;       ///< about how long each operation is timed for
 };
 
-/// Reads the arguments that follow `bench ops`. Help and mistakes come back as with
-/// `parse_command_line`.
-std::variant<OpsBenchOptions, EarlyExit> parse_ops_bench_options(
-    std::span<const std::string> arguments);
+/// The arguments of `launcher bench ops`.
+class OpsBenchArguments {
+ public:
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  Result<OpsBenchOptions> judge() const;
 
-/// What `launcher bench ops --help` prints.
-std::string ops_bench_help_text();
+ private:
+  PartBenchArguments common_;
+  OpsBenchOptions options_;
+};
 
 }  // namespace troupe

@@ -1,14 +1,19 @@
 #pragma once
 
-#include <span>
+#include <cstdint>
+#include <optional>
 #include <string>
-#include <variant>
+#include <string_view>
 #include <vector>
 
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/simulation/schedule_simulation.hpp"
 #include "actors/simulation/schedule_trace.hpp"
-#include "launcher/cli/command_line.hpp"
+#include "runtime/base/result.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace troupe {
 
@@ -23,12 +28,29 @@ struct ScheduleOptions {
   std::string json_path;  ///< where all figures go too; empty: nowhere
 };
 
-/// Reads the arguments that follow `bench schedule`. Help and mistakes come back as with
-/// `parse_command_line`.
-std::variant<ScheduleOptions, EarlyExit> parse_schedule_options(
-    std::span<const std::string> arguments);
+/// The arguments of `launcher bench schedule`.
+class ScheduleArguments {
+ public:
+  ScheduleArguments();
 
-/// What `launcher bench schedule --help` prints.
-std::string schedule_help_text();
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  Result<ScheduleOptions> judge() const;
+
+ private:
+  ScheduleOptions options_;
+  std::optional<std::int32_t> num_prompts_, steps_in_flight_;
+  std::string lengths_ = "lognormal";
+  double first_token_ms_ = 500.0;
+  double each_token_ms_ = 25.0;
+  bool no_chunked_prefill_ = false;
+  bool no_prefix_caching_ = false;
+
+  void declare_trace(CLI::App& app);
+  void declare_targets(CLI::App& app);
+  void declare_scheduler(CLI::App& app);
+  void declare_cost(CLI::App& app);
+};
 
 }  // namespace troupe

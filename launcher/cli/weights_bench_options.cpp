@@ -2,36 +2,40 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/cli/number_checks.hpp"
+
 namespace troupe {
 
-std::variant<WeightsBenchOptions, EarlyExit> parse_weights_bench_options(
-    std::span<const std::string> arguments) {
-  WeightsBenchOptions options;
-  CLI::App app;
-  app.add_option("--make", options.make_folder)->expected(1);
-  app.add_option("--repeat", options.repeat)->check(CLI::Range(1, 1000));
-  app.add_flag("--cold", options.cold);
-  const PartBench bench{"launcher bench weights --help", weights_bench_help_text(), "model"};
-  if (auto early = parse_part_bench(app, bench, arguments, options)) return *std::move(early);
-  return options;
+std::string_view WeightsBenchArguments::summary() const {
+  return "Reading a checkpoint into a device's memory, beside what bounds it.";
 }
 
-std::string weights_bench_help_text() {
-  return R"(launcher bench weights --config FILE [options]: reads the weights of FILE's
-model into the memory of one device, as a worker of it that is alone does, and
-tells how fast, beside what bounds it: a copy of page-locked memory to the
-device, and a plain reading of the same files by as many threads.
+std::string WeightsBenchArguments::details() const {
+  return R"(Reads the weights of the model into the memory of one device, as a worker of it
+that is alone does, and tells how fast, beside what bounds it: a copy of
+page-locked memory to the device, and a plain reading of the same files by as
+many threads.)";
+}
 
-  --config FILE     the model, its dtype and the device
-  --set KEY=VALUE   a key of the YAML by its dotted name; may be given often
-  --make FOLDER     first write a checkpoint of the model's shapes into FOLDER,
-                    with random numbers, and read that: for a model of which
-                    there is only its config.json. Not a model's own folder
-  --repeat N        how often they are read (3)
-  --cold            drop the files from the page cache before each reading
-  --json FILE       all figures, for programs
-  -h, --help        print this text
-)";
+void WeightsBenchArguments::declare(CLI::App& app) {
+  common_.declare(app);
+  app.add_option("--make", options_.make_folder,
+                 "first write a checkpoint of the model's shapes into FOLDER, with random numbers, "
+                 "and read that: for a model of which there is only its config.json. Not a model's "
+                 "own folder")
+      ->type_name("FOLDER")
+      ->expected(1);
+  app.add_option("--repeat", options_.repeat, "how often they are read")
+      ->type_name("N")
+      ->check(integer_between(1, 1000))
+      ->capture_default_str();
+  app.add_flag("--cold", options_.cold, "drop the files from the page cache before each reading");
+}
+
+Result<WeightsBenchOptions> WeightsBenchArguments::judge() const {
+  WeightsBenchOptions options = options_;
+  TROUPE_TRY(static_cast<PartBenchOptions&>(options), common_.judge());
+  return options;
 }
 
 }  // namespace troupe

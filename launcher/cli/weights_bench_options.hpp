@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <variant>
-#include <vector>
+#include <string_view>
 
 #include "launcher/cli/part_bench_options.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace troupe {
 
@@ -17,12 +19,17 @@ struct WeightsBenchOptions : PartBenchOptions {
   bool cold = false;  ///< files are dropped from the page cache before they are read
 };
 
-/// Reads the arguments that follow `bench weights`. Help and mistakes come back as with
-/// `parse_command_line`.
-std::variant<WeightsBenchOptions, EarlyExit> parse_weights_bench_options(
-    std::span<const std::string> arguments);
+/// The arguments of `launcher bench weights`.
+class WeightsBenchArguments {
+ public:
+  std::string_view summary() const;
+  std::string details() const;
+  void declare(CLI::App& app);
+  Result<WeightsBenchOptions> judge() const;
 
-/// What `launcher bench weights --help` prints.
-std::string weights_bench_help_text();
+ private:
+  PartBenchArguments common_;
+  WeightsBenchOptions options_;
+};
 
 }  // namespace troupe

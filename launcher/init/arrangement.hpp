@@ -1,28 +1,30 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+
+#include "launcher/job/job_plan.hpp"
+#include "launcher/machine/machine.hpp"
+#include "runtime/base/result.hpp"
 
 namespace troupe {
 
-/// What decides how a model is laid out on a machine.
-struct Machine {
-  int cores = 1;                        ///< logical ones
-  int gpus = 0;                         ///< that this program can use
-  std::uint64_t free_memory_bytes = 0;  ///< 0: not known
-};
-
-/// The machine that this process runs on.
-Machine this_machine();
-
-/// How many replicas of a model there are on one machine, each one worker, and why.
+/// How a model is laid out on one machine, and why.
 struct Arrangement {
-  int data = 1;
-  std::string reason;  ///< a sentence
+  int tensor = 1;      ///< workers that share each layer
+  int data = 1;        ///< replicas
+  std::string reason;  ///< a sentence or two
 };
 
-/// A replica on each GPU, which must hold all of it: workers on GPUs share no model in this
-/// version. Without GPUs one worker on all cores. `weight_bytes`: of one whole model.
-Arrangement arrange(const Machine& machine, std::uint64_t weight_bytes);
+/// Plans the job with these sizes on the machine that it is meant for.
+using PlanArrangement = std::function<Result<JobPlan>(const Arrangement&)>;
+
+/// Without GPUs one worker on all cores. With GPUs the smallest tensor size whose GPUs hold the
+/// weights and the KV cache of a request of the model's full context, else the largest that starts
+/// at all, and as many replicas of that as there are GPUs for. `weight_bytes`: of one whole model.
+/// Errors: resource_exhausted if the GPUs do not hold the model, with how many would.
+Result<Arrangement> arrange(const Machine& machine, std::uint64_t weight_bytes,
+                            const PlanArrangement& plan);
 
 }  // namespace troupe

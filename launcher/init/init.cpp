@@ -4,13 +4,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <sstream>
-#include <variant>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "launcher/cli/init_options.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/config/config_schema.hpp"
 #include "launcher/job/job_plan.hpp"
@@ -60,11 +59,18 @@ std::string quoted(const std::string& text) {
 
 std::string introduction(const std::string& path, const ModelConfig& model,
                          std::uint64_t weight_bytes, const Machine& machine) {
-  std::string text = fmt::format("Written by launcher init for {} cores", machine.cores);
-  if (machine.gpus > 0) {
-    text += fmt::format(" and {} GPU{}", machine.gpus, machine.gpus == 1 ? "" : "s");
+  std::string text = "Written by launcher init for ";
+  if (!machine.gpus.assumed) text += fmt::format("{} cores", machine.cores);
+  if (machine.gpus.count > 0) {
+    text += fmt::format("{}{} GPU{}", machine.gpus.assumed ? "" : " and ", machine.gpus.count,
+                        machine.gpus.count == 1 ? "" : "s");
+    if (machine.gpus.memory_bytes > 0) {
+      text += fmt::format(" of {}", format_bytes(machine.gpus.memory_bytes));
+    }
+  } else if (machine.gpus.assumed) {
+    text += "a machine without GPUs";
   }
-  if (machine.free_memory_bytes > 0) {
+  if (!machine.gpus.assumed && machine.free_memory_bytes > 0) {
     text += fmt::format(" with {} of free memory", format_bytes(machine.free_memory_bytes));
   }
   text += fmt::format(", and for {}: {}, {} layers", model_folder_name(path),
@@ -87,18 +93,28 @@ Result<void> write_new_file(const std::string& path, const std::string& text) {
   return fail_errno(why, fmt::format("cannot write {}", path));
 }
 
-/// The YAML for the model, tried out.
-Result<std::string> make_config(const std::string& path, std::string_view file_name) {
+/// The YAML for the model, tried out on the machine that it is meant for.
+Result<std::string> make_config(const std::string& path, std::string_view file_name,
+                                const std::optional<Gpus>& assumed_gpus) {
+  const Machine machine = this_machine(assumed_gpus);
+  const PlanOptions options{.assumed_gpus = machine.gpus};
   // A first plan, of one worker, tells the model's sizes or what is wrong with it.
   Config first;
   TROUPE_TRY(first, parse_config(fmt::format("model: {{path: {}}}", quoted(path)), file_name, {},
                                  Purpose::check));
-  TROUPE_TRY(const JobPlan plan, plan_job(std::move(first)));
-  const std::string text =
-      starting_config(path, plan.model, plan.ranks.front().weight_bytes, this_machine());
-  TROUPE_TRY(Config config, parse_config(text, file_name, {}, Purpose::check));
-  TROUPE_CHECK(plan_job(std::move(config)));
-  return text;
+  TROUPE_TRY(const JobPlan sizes, plan_job(std::move(first), options));
+  const std::uint64_t weight_bytes = sizes.ranks.front().weight_bytes;
+  const auto text_for = [&](const Arrangement& arrangement) {
+    return starting_config(path, sizes.model, weight_bytes, machine, arrangement);
+  };
+  const auto plan_for = [&](const Arrangement& arrangement) -> Result<JobPlan> {
+    TROUPE_TRY(Config config, parse_config(text_for(arrangement), file_name, {}, Purpose::check));
+    return plan_job(std::move(config), options);
+  };
+  TROUPE_TRY(const Arrangement arrangement, arrange(machine, weight_bytes, plan_for));
+  TROUPE_TRY(const JobPlan plan, plan_for(arrangement));
+  TROUPE_CHECK(check_startable(plan));
+  return text_for(arrangement);
 }
 
 Result<void> init(const InitOptions& options) {
@@ -114,7 +130,7 @@ Result<void> init(const InitOptions& options) {
   }
   const bool to_stdout = options.output == "-";
   TROUPE_TRY(const std::string text,
-             make_config(model, to_stdout ? "cluster.yaml" : options.output));
+             make_config(model, to_stdout ? "cluster.yaml" : options.output, options.assumed_gpus));
   if (to_stdout) {
     std::fputs(text.c_str(), stdout);
     return {};
@@ -128,8 +144,8 @@ Result<void> init(const InitOptions& options) {
 }  // namespace
 
 std::string starting_config(const std::string& path, const ModelConfig& model,
-                            std::uint64_t weight_bytes, const Machine& machine) {
-  const Arrangement arrangement = arrange(machine, weight_bytes);
+                            std::uint64_t weight_bytes, const Machine& machine,
+                            const Arrangement& arrangement) {
   const std::string name = quoted(model_folder_name(path));
   std::string text = comment("", introduction(path, model, weight_bytes, machine));
   text +=
@@ -143,9 +159,12 @@ std::string starting_config(const std::string& path, const ModelConfig& model,
   text += entry("name", name);
   text += "\nmodel:\n" + entry("model.path", quoted(path)) +
           entry("model.served_model_name", "[" + name + "]") + entry("model.dtype", "auto");
+  if (machine.gpus.assumed && machine.gpus.count == 0) {
+    text += "\ncluster:\n" + entry("cluster.device", "cpu");
+  }
   text += "\nparallel:\n" + comment("  ", arrangement.reason) +
           entry("parallel.data_parallel_size", fmt::format("{}", arrangement.data)) +
-          entry("parallel.tensor_parallel_size", "1") +
+          entry("parallel.tensor_parallel_size", fmt::format("{}", arrangement.tensor)) +
           entry("parallel.pipeline_parallel_size", "1");
   if (model.moe) text += entry("parallel.expert_parallel_size", "auto");
   text += "\nengine:\n" +
@@ -159,13 +178,8 @@ std::string starting_config(const std::string& path, const ModelConfig& model,
   return text;
 }
 
-ExitCode run_init(std::span<const std::string> arguments) {
-  const auto parsed = parse_init_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
-    return early->code;
-  }
-  const auto done = init(std::get<InitOptions>(parsed));
+ExitCode run_init(const InitOptions& options) {
+  const auto done = init(options);
   if (done.ok()) return ExitCode::all_answered;
   std::fprintf(stderr, "launcher: %s\n", done.error().message.c_str());
   return ExitCode::refused;

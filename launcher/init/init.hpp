@@ -1,9 +1,9 @@
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "launcher/cli/exit_code.hpp"
+#include "launcher/cli/init_options.hpp"
 #include "launcher/init/arrangement.hpp"
 #include "models/config/model_config.hpp"
 #include "runtime/base/result.hpp"
@@ -13,10 +13,11 @@ namespace troupe {
 /// A cluster YAML of comments and values for `model`, whose folder is `path`, on `machine`; lines
 /// of at most 80 columns but for long paths. `weight_bytes`: of one whole model.
 std::string starting_config(const std::string& path, const ModelConfig& model,
-                            std::uint64_t weight_bytes, const Machine& machine);
+                            std::uint64_t weight_bytes, const Machine& machine,
+                            const Arrangement& arrangement);
 
-/// `launcher init`, given what follows this word: writes the file for this machine, after it has
-/// passed what `launcher check` would ask, and says so on stdout; mistakes go to stderr.
-ExitCode run_init(std::span<const std::string> arguments);
+/// `launcher init`: writes the file for this machine, or the assumed one, after it has passed what
+/// `launcher check` would ask, and says so on stdout; mistakes go to stderr.
+ExitCode run_init(const InitOptions& options);
 
 }  // namespace troupe

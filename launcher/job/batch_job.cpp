@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -37,16 +38,17 @@ constexpr auto input_tick = milliseconds(2);
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
  public:
-  BatchJob(const JobPlan& plan, const CommandLine& line, StopSignals& signals)
+  BatchJob(const JobPlan& plan, const RunOptions& options, StopSignals& signals)
       : plan_(plan),
         config_(plan.config.job),
-        line_(line),
+        options_(options),
         signals_(signals),
         stop_(std::chrono::duration<double>(config_.grace_seconds)),
         progress_(STDERR_FILENO,
-                  ProgressPrinter::mode_for(STDERR_FILENO, line.quiet, line.json_progress)),
+                  ProgressPrinter::mode_for(STDERR_FILENO, options.quiet, options.json_progress,
+                                            std::getenv("TERM"))),
         reporter_(plan),
-        shown_(static_cast<std::size_t>(line.show_answers)),
+        shown_(static_cast<std::size_t>(options.show_answers)),
         pending_(request_window(plan.engine)) {}
 
   /// Runs the job, and tells programs how it ended.
@@ -80,7 +82,7 @@ class BatchJob {
 
   const JobPlan& plan_;
   const Config::Job& config_;
-  const CommandLine& line_;
+  const RunOptions& options_;
   StopSignals& signals_;
   StopRequest stop_;
   ProgressPrinter progress_;
@@ -108,8 +110,9 @@ JobStanding BatchJob::standing() const {
           .total = state_.total,
           .output = config_.output,
           .folder = files_->folder,
-          .mode = journal_options(plan_.config, line_).mode,
-          .resumable = files_->resumable};
+          .mode = journal_options(plan_.config, options_).mode,
+          .resumable = files_->resumable,
+          .too_many_failures = !check_failures().ok()};
 }
 
 bool BatchJob::may_wait() {
@@ -122,7 +125,7 @@ bool BatchJob::may_wait() {
 
 Result<void> BatchJob::open_files() {
   state_.phase = "reading " + config_.input;
-  TROUPE_TRY(files_, JobFiles::open(plan_, line_, [this] { return may_wait(); }));
+  TROUPE_TRY(files_, JobFiles::open(plan_, options_, [this] { return may_wait(); }));
   TROUPE_TRY(metrics_,
              MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
   state_.phase.clear();
@@ -150,7 +153,7 @@ Result<void> BatchJob::open_files() {
   }
   for (const std::string& warning : journal.warnings()) {
     log::warning("{}", warning);
-    if (!line_.quiet) progress_.tell("launcher: warning: " + warning);
+    if (!options_.quiet) progress_.tell("launcher: warning: " + warning);
   }
   if (journal.retried() > 0) {
     const std::string again =
@@ -181,7 +184,7 @@ ExitCode BatchJob::run_to_its_end() {
     const bool stopped = opened.error().code == ErrorCode::cancelled;
     return stopped ? ExitCode::drained : ExitCode::refused;
   }
-  if (!line_.quiet) {
+  if (!options_.quiet) {
     for (const auto& warning : plan_.warnings) progress_.tell("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::all_answered;
@@ -237,7 +240,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
   JobPlan plan = plan_;
   // Of the job that is gone on with, if one is: its prompts are the same then.
   plan.engine.created = files_->journal.identity().created;
-  auto session = EngineSession::start(plan, files_->folder, line_.log_level);
+  auto session = EngineSession::start(plan, files_->folder, options_.log_level);
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
@@ -336,11 +339,10 @@ Result<void> BatchJob::read_ahead() {
 Result<void> BatchJob::check_failures() const {
   const auto most = config_.max_failures;
   if (!most || state_.errors <= static_cast<std::uint64_t>(*most)) return {};
-  return fail(
-      ErrorCode::invalid_argument,
-      "{} error lines are more than job.max_failures ({}) allows; see them in {}, and give a "
-      "larger number to go on",
-      state_.errors, *most, config_.output);
+  return fail(ErrorCode::resource_exhausted,
+              "{} error line{} more than job.max_failures ({}) allows; see {} in {}", state_.errors,
+              state_.errors == 1 ? " is" : "s are", *most, state_.errors == 1 ? "it" : "them",
+              config_.output);
 }
 
 Result<void> BatchJob::take_report(const EngineReport& report) {
@@ -424,7 +426,7 @@ ExitCode BatchJob::finished() {
   shown_.print(stdout_has_answers ? stderr : stdout);
   if (stdout_has_answers) {
     progress_.print(fmt::format("logs and report: {}/", files_->folder));
-  } else if (!line_.quiet) {
+  } else if (!options_.quiet) {
     const std::string report = files_->folder + "/report.html";
     std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), files_->folder.c_str());
     std::error_code ignored;
@@ -435,8 +437,8 @@ ExitCode BatchJob::finished() {
 
 }  // namespace
 
-ExitCode run_batch_job(const JobPlan& plan, const CommandLine& line, StopSignals& signals) {
-  return BatchJob(plan, line, signals).run();
+ExitCode run_batch_job(const JobPlan& plan, const RunOptions& options, StopSignals& signals) {
+  return BatchJob(plan, options, signals).run();
 }
 
 }  // namespace troupe

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "launcher/cli/command_line.hpp"
 #include "launcher/cli/exit_code.hpp"
+#include "launcher/cli/run_options.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
 
@@ -9,6 +9,6 @@ namespace troupe {
 
 /// Runs a batch from its input file to its output file on an engine of its own, with progress on
 /// stderr and the last word there too. Returns when all processes of the job are gone.
-ExitCode run_batch_job(const JobPlan& plan, const CommandLine& line, StopSignals& signals);
+ExitCode run_batch_job(const JobPlan& plan, const RunOptions& options, StopSignals& signals);
 
 }  // namespace troupe

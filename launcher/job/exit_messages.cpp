@@ -2,31 +2,36 @@
 
 #include <fmt/format.h>
 
+#include "launcher/batch/input/byte_source.hpp"
+
 namespace troupe {
 
 std::string done_sentence(const JobStanding& standing) {
-  const std::string of = standing.total > 0
-                             ? fmt::format("{} of {} lines are", standing.done, standing.total)
-                             : fmt::format("{} lines are", standing.done);
+  const std::string of =
+      standing.total > 0
+          ? fmt::format("{} of {} lines {}", standing.done, standing.total,
+                        standing.done == 1 ? "is" : "are")
+          : fmt::format("{}", standing.done == 1 ? "1 line is"
+                                                 : fmt::format("{} lines are", standing.done));
   const std::string before =
       standing.before > 0 ? fmt::format(" ({} of them before this run)", standing.before) : "";
-  return fmt::format("{} answered in {}{}", of, standing.output, before);
+  const std::string where = standing.output == standard_stream ? std::string("on standard output")
+                                                               : "in " + standing.output;
+  return fmt::format("{} answered {}{}", of, where, before);
 }
 
 std::string how_to_go_on(const JobStanding& standing) {
   if (!standing.resumable) {
     return "This job cannot be gone on with: its input or its output is a pipe";
   }
-  switch (standing.mode) {
-    case ResumeMode::overwrite:
-      return "The same command without --overwrite goes on";
-    case ResumeMode::never:
-      return "The same command with --resume goes on";
-    case ResumeMode::force:
-    case ResumeMode::automatic:
-      return "The same command goes on";
+  std::string how = "The same command goes on";
+  if (standing.mode == ResumeMode::overwrite) {
+    how = "The same command without --overwrite goes on";
+  } else if (standing.mode == ResumeMode::never) {
+    how = "The same command with --resume goes on";
   }
-  return "";
+  if (!standing.too_many_failures) return how;
+  return how + ", with a larger job.max_failures (--set job.max_failures=off: any number)";
 }
 
 std::string failed_text(std::string_view why, const JobStanding& standing) {

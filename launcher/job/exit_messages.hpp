@@ -16,7 +16,8 @@ struct JobStanding {
   std::string output;
   std::string folder;  ///< of the logs
   ResumeMode mode = ResumeMode::automatic;
-  bool resumable = true;  ///< input and output are files
+  bool resumable = true;           ///< input and output are files
+  bool too_many_failures = false;  ///< more error lines than job.max_failures
 };
 
 /// "120 of 400 lines are answered in out.jsonl (80 of them before this run)".

@@ -12,8 +12,8 @@
 namespace troupe {
 namespace {
 
-ResumeMode resume_mode(const Config& config, const CommandLine& line) {
-  if (line.overwrite) return ResumeMode::overwrite;
+ResumeMode resume_mode(const Config& config, const RunOptions& options) {
+  if (options.overwrite) return ResumeMode::overwrite;
   if (config.job.resume == "never") return ResumeMode::never;
   return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
 }
@@ -45,30 +45,30 @@ Result<void> begin_log(const std::string& folder, log::Level level) {
 
 }  // namespace
 
-JournalOptions journal_options(const Config& config, const CommandLine& line) {
+JournalOptions journal_options(const Config& config, const RunOptions& options) {
   return {.output = config.job.output,
           .input = config.job.input,
-          .mode = resume_mode(config, line),
-          .retry_errors = line.retry_errors,
-          .must_be_resumable = line.resume_asked || line.retry_errors.has_value()};
+          .mode = resume_mode(config, options),
+          .retry_errors = options.retry_errors,
+          .must_be_resumable = options.resume_asked || options.retry_errors.has_value()};
 }
 
-Result<JobFiles> JobFiles::open(const JobPlan& plan, const CommandLine& line,
+Result<JobFiles> JobFiles::open(const JobPlan& plan, const RunOptions& options,
                                 KeepGoing keep_waiting) {
   const Config::Job& config = plan.config.job;
   TROUPE_TRY(const std::uint64_t total, count_lines(config.input, keep_waiting));
   TROUPE_TRY(std::string folder, make_job_folder(config.output));
   TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan, keep_waiting));
-  JournalOptions options = journal_options(plan.config, line);
-  options.folder = folder;
-  options.keep_waiting = std::move(keep_waiting);
-  TROUPE_TRY(Journal journal, Journal::open(std::move(options), std::move(fingerprint)));
+  JournalOptions journal_asked = journal_options(plan.config, options);
+  journal_asked.folder = folder;
+  journal_asked.keep_waiting = std::move(keep_waiting);
+  TROUPE_TRY(Journal journal, Journal::open(std::move(journal_asked), std::move(fingerprint)));
   LineIds ids = journal.take_ids();
   ids.reserve(total + 2 * journal.errors_before().count);
   ParseContext context{plan.model_names, static_cast<std::uint64_t>(config.seed)};
   TROUPE_TRY(BatchReader reader,
              BatchReader::open(config.input, std::move(context), std::move(ids)));
-  TROUPE_CHECK(begin_log(folder, line.log_level));
+  TROUPE_CHECK(begin_log(folder, options.log_level));
   return JobFiles{.folder = std::move(folder),
                   .total = total,
                   .journal = std::move(journal),

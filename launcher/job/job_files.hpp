@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/cli/run_options.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/job/exit_messages.hpp"
 #include "launcher/job/input_ahead.hpp"
@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// What the YAML and the command line say about an output that has content.
-JournalOptions journal_options(const Config& config, const CommandLine& line);
+JournalOptions journal_options(const Config& config, const RunOptions& options);
 
 /// The files of a job that is about to run.
 struct JobFiles {
@@ -29,7 +29,7 @@ struct JobFiles {
   /// logs of an earlier run. Touches neither output nor fingerprint. `keep_waiting` is the
   /// journal's, and asked while the input is read. Errors: those of Journal::open and
   /// BatchReader::open; io; cancelled.
-  static Result<JobFiles> open(const JobPlan& plan, const CommandLine& line,
+  static Result<JobFiles> open(const JobPlan& plan, const RunOptions& options,
                                KeepGoing keep_waiting);
 
   /// Every line of the input is in the output.

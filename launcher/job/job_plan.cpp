@@ -6,11 +6,13 @@
 #include <map>
 #include <thread>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "actors/driver/kv_budget.hpp"
 #include "actors/executor/request_preprocessor.hpp"
 #include "actors/worker/sampling/drafter.hpp"
+#include "launcher/job/memory_check.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
@@ -67,8 +69,13 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
 }
 
 /// What the workers compute on. Errors: GPUs are asked for and not there.
-Result<DeviceKind> device_kind(const Config& config) {
+Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;
+  if (assumed && assumed->count > 0) return DeviceKind::cuda;
+  if (assumed && config.cluster.device == "auto") return DeviceKind::cpu;
+  if (assumed) {
+    return fail(ErrorCode::not_found, "cluster.device is cuda, but no GPU is assumed");
+  }
   // Whether this build runs on them the workers find out.
   if (config.cluster.device == "cuda" && gpu_part_is_here() && listed_gpus()) {
     return DeviceKind::cuda;
@@ -81,17 +88,20 @@ Result<DeviceKind> device_kind(const Config& config) {
 }
 
 /// Refuses more workers than GPUs.
-Result<void> check_gpu_job(const Config& config, const Mesh& mesh) {
+Result<void> check_gpu_job(const Config& config, const Mesh& mesh,
+                           const std::optional<Gpus>& assumed) {
   int gpus = 0;
-  if (const auto listed = listed_gpus(); listed && config.cluster.device == "cuda") {
+  if (assumed) {
+    gpus = assumed->count;
+  } else if (const auto listed = listed_gpus(); listed && config.cluster.device == "cuda") {
     gpus = *listed;
   } else {
     TROUPE_TRY(gpus, count_gpus());
   }
   if (mesh.world_size() <= gpus) return {};
   return fail(ErrorCode::invalid_argument,
-              "the parallel sizes make {} workers, which need a GPU each, and this machine has {}",
-              mesh.world_size(), gpus);
+              "the parallel sizes make {} workers, which need a GPU each, and {} {}",
+              mesh.world_size(), assumed ? "the assumed machine has" : "this machine has", gpus);
 }
 
 /// What the checkpoint was called where it was saved: `_name_or_path` of its config.json.
@@ -105,7 +115,7 @@ std::optional<std::string> recorded_name(const std::string& folder) {
 
 /// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
-                               int cores) {
+                               int cores, const std::optional<Gpus>& assumed) {
   EngineSpec engine;
   engine.model_path = config.model.path;
   engine.load_format = load_format(config);
@@ -118,7 +128,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.collectives = by_tcp ? "gloo" : "shm";
   engine.threads_per_worker = static_cast<std::int32_t>(
       config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
-  TROUPE_TRY(engine.device, device_kind(config));
+  TROUPE_TRY(engine.device, device_kind(config, assumed));
   const bool on_gpu = engine.device == DeviceKind::cuda;
   if (!on_gpu && config.parallel.collectives == "nccl") {
     return fail(
@@ -126,7 +136,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
         "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
         "auto, or set cluster.device: cuda");
   }
-  if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh));
+  if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh, assumed));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   const bool is_narrow = config.model.dtype == "bfloat16" ||
                          (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
@@ -206,27 +216,18 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   return ranks;
 }
 
-/// Decides plan.kv_blocks, and warns of weights that do not fit.
-void judge_memory(JobPlan& plan) {
-  std::uint64_t weights = 0;
-  std::uint64_t bytes_per_block = 0;
-  for (const RankFootprint& rank : plan.ranks) {
-    weights += rank.weight_bytes;
-    bytes_per_block += rank.kv_bytes_per_block;
-  }
-  if (plan.engine.device == DeviceKind::cuda) {  // whose memory the workers look at
-    plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, std::nullopt);
+/// Decides plan.kv_blocks and what does not fit.
+void judge_memory(JobPlan& plan, const PlanOptions& options) {
+  if (plan.engine.device == DeviceKind::cpu) {
+    judge_host_memory(plan, options.assumed_gpus ? std::nullopt : available_memory_bytes());
     return;
   }
-  const std::optional<std::uint64_t> available = available_memory_bytes();
-  std::optional<std::uint64_t> left;
-  if (available) left = *available > weights ? *available - weights : 0;
-  plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, left);
-  if (left && *left == 0) {
-    plan.warnings.push_back(
-        fmt::format("the weights of all workers are {}, but {} of memory are free",
-                    format_bytes(weights), format_bytes(*available)));
+  if (options.assumed_gpus) {
+    plan.gpus = *options.assumed_gpus;
+  } else if (options.compares_gpu_memory || plan.engine.kv_cache_blocks > 0) {
+    plan.gpus = find_gpus();
   }
+  judge_gpu_memory(plan, plan.gpus.memory_bytes);
 }
 
 /// What a person should know who gave engine.swap_space.
@@ -258,9 +259,9 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
 
 /// What a person with GPUs should know of a job that is slower on them than it need be, or not on
 /// them at all.
-void warn_of_gpus(const Config& config, JobPlan& plan) {
-  if (config.cluster.device == "auto" && plan.engine.device == DeviceKind::cpu &&
-      gpu_part_is_here()) {
+void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& options) {
+  if (!options.assumed_gpus && config.cluster.device == "auto" &&
+      plan.engine.device == DeviceKind::cpu && gpu_part_is_here()) {
     const Result<int> gpus = count_gpus();
     plan.warnings.push_back(gpus.ok()
                                 ? "the part for GPUs finds none that it runs on: the CPU computes"
@@ -278,7 +279,7 @@ void warn_of_gpus(const Config& config, JobPlan& plan) {
 
 }  // namespace
 
-Result<JobPlan> plan_job(Config config) {
+Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
   plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   auto model = ModelConfig::load(config.model.path);
@@ -294,18 +295,19 @@ Result<JobPlan> plan_job(Config config) {
 
   const int world = plan.mesh.world_size();
   plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
-  TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores));
+  TROUPE_TRY(plan.engine,
+             engine_spec(config, plan.model, plan.mesh, plan.cores, options.assumed_gpus));
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
-  warn_of_gpus(config, plan);
-  warn_of_swap_space(plan);
-  if (world * plan.engine.threads_per_worker > plan.cores) {
+  warn_of_gpus(config, plan, options);
+  if (!options.assumed_gpus) warn_of_swap_space(plan);
+  if (!options.assumed_gpus && world * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
         fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
                     plan.engine.threads_per_worker, plan.cores));
   }
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
-  judge_memory(plan);
+  judge_memory(plan, options);
   // Broken tokenizers and templates must not wait for the executor to be found.
   TROUPE_TRY(const auto preprocessor,
              RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
@@ -319,6 +321,11 @@ Result<JobPlan> plan_job(Config config) {
   return plan;
 }
 
+Result<void> check_startable(const JobPlan& plan) {
+  if (plan.problems.empty()) return {};
+  return fail(ErrorCode::resource_exhausted, "{}", fmt::join(plan.problems, "\n"));
+}
+
 std::string describe(const JobPlan& plan) {
   std::string text = to_yaml(plan.config);
   const EngineSpec& engine = plan.engine;
@@ -327,8 +334,16 @@ std::string describe(const JobPlan& plan) {
   text += fmt::format("{} tokens of context, {} a step, {} KV blocks of {} tokens a replica\n",
                       engine.max_model_len, engine.max_num_batched_tokens, plan.kv_blocks,
                       engine.block_size);
-  text += fmt::format("workers: {}, threads each: {}, cores: {}\n", plan.mesh.world_size(),
-                      engine.threads_per_worker, plan.cores);
+  text += fmt::format("workers: {}, ", plan.mesh.world_size());
+  if (plan.gpus.count > 0) {
+    text += fmt::format("GPUs: {}{}", plan.gpus.count, plan.gpus.assumed ? " assumed" : "");
+    if (plan.gpus.memory_bytes > 0) {
+      text += fmt::format(", memory of each: {}", format_bytes(plan.gpus.memory_bytes));
+    }
+    text += "\n";
+  } else {
+    text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
+  }
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
   return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks);
 }

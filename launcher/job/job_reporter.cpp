@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "launcher/cli/command_line.hpp"
+#include "launcher/cli/version.hpp"
 #include "launcher/report/job_figures.hpp"
 #include "launcher/report/write_reports.hpp"
 #include "runtime/base/log.hpp"
@@ -21,15 +21,11 @@ std::string figures_file(const std::string& folder) { return folder + "/figures.
 
 std::int64_t now_us() { return monotonic_ns() / 1000; }
 
+std::string version() { return std::string(program_version()); }
+
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
-std::string version() {
-  std::string text = version_text();
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
 }
 
 JobFacts facts_of(const JobPlan& plan) {
@@ -125,6 +121,11 @@ void JobReporter::take(const EngineReport& report, ProgressState& state) {
   state.drafts = stats.scheduler.drafts;
   state.accepted_drafts = stats.scheduler.accepted_drafts;
   state.output_tokens = stats.output_tokens;
+  for (const Completion& completion : report.completions) {
+    for (const Choice& choice : completion.choices) {
+      state.finished_tokens += choice.token_ids.size();
+    }
+  }
   state.kv_use = stats.kv_use;
   state.outside_model = recorder_.share_outside_model();
 }

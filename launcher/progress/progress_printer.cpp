@@ -5,6 +5,7 @@
 #include <climits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -25,12 +26,18 @@ constexpr int stuck_when_told_ms = 1000;
 /// A terminal that is ready takes a piece of this size without blocking.
 constexpr std::size_t terminal_piece = 256;
 
+/// Whether a terminal of this kind (TERM) knows how to move its cursor up.
+bool moves_cursor(const char* terminal) {
+  return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
+}
+
 }  // namespace
 
-ProgressPrinter::Mode ProgressPrinter::mode_for(int fd, bool quiet, bool json) {
+ProgressPrinter::Mode ProgressPrinter::mode_for(int fd, bool quiet, bool json,
+                                                const char* terminal) {
   if (quiet) return Mode::quiet;
   if (json) return Mode::json;
-  return ::isatty(fd) != 0 ? Mode::terminal : Mode::lines;
+  return ::isatty(fd) != 0 && moves_cursor(terminal) ? Mode::terminal : Mode::lines;
 }
 
 ProgressPrinter::ProgressPrinter(int fd, Mode mode)
@@ -66,12 +73,12 @@ void ProgressPrinter::print(std::string_view line) {
     return;
   }
   const bool redraw = !drawn_.empty();
-  put(fmt::format("{}{}\n", erase_sequence(), line), stuck_ms);
+  put(fmt::format("{}{}\n", erase_sequence(), fitted(line)), stuck_ms);
   if (redraw) draw();
 }
 
 void ProgressPrinter::tell(std::string_view text) {
-  put(fmt::format("{}{}\n", erase_sequence(), text), stuck_when_told_ms);
+  put(fmt::format("{}{}\n", erase_sequence(), fitted(text)), stuck_when_told_ms);
 }
 
 void ProgressPrinter::finish(const ProgressState& state) {
@@ -79,7 +86,7 @@ void ProgressPrinter::finish(const ProgressState& state) {
   view_.update(state);
   finished_ = true;
   if (mode_ == Mode::json) return;
-  put(fmt::format("{}{}\n", erase_sequence(), view_.summary()), stuck_ms);
+  put(fmt::format("{}{}\n", erase_sequence(), fitted(view_.summary())), stuck_ms);
 }
 
 void ProgressPrinter::end(const ProgressState& state, std::string_view outcome) {
@@ -137,6 +144,12 @@ std::size_t ProgressPrinter::put(std::string_view text, int patience_ms) const {
     }
   }
   return written;
+}
+
+/// A terminal breaks lines anywhere; what is kept in a file stays on one line.
+std::string ProgressPrinter::fitted(std::string_view text) const {
+  if (::isatty(fd_) == 0) return std::string(text);
+  return fmt::format("{}", fmt::join(wrapped(text, static_cast<std::size_t>(columns())), "\n"));
 }
 
 int ProgressPrinter::columns() const {

@@ -19,8 +19,9 @@ class ProgressPrinter {
  public:
   enum class Mode { terminal, lines, json, quiet };
 
-  /// quiet or json if so asked; else terminal if `fd` is one, or lines.
-  static Mode mode_for(int fd, bool quiet, bool json = false);
+  /// quiet or json if so asked; else terminal if `fd` is one that can move its cursor, or lines.
+  /// `terminal` is its kind, the environment's TERM; "dumb" and null cannot.
+  static Mode mode_for(int fd, bool quiet, bool json, const char* terminal);
 
   ProgressPrinter(int fd, Mode mode);
   ProgressPrinter(const ProgressPrinter&) = delete;
@@ -49,6 +50,7 @@ class ProgressPrinter {
   /// `patience_ms`. How many bytes it took.
   std::size_t put(std::string_view text, int patience_ms) const;
   std::string erase_sequence();
+  std::string fitted(std::string_view text) const;
   int columns() const;
 
   int fd_;

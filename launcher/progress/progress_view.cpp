@@ -119,8 +119,18 @@ std::optional<double> ProgressView::remaining_seconds() const {
   const double spent = state_.seconds - began_seconds_;
   if (!began_ || state_.draining) return std::nullopt;
   if (state_.done <= began_done_ || state_.done >= state_.total) return std::nullopt;
-  const double left = static_cast<double>(state_.total - state_.done);
-  return spent * left / static_cast<double>(state_.done - began_done_);
+  const auto done = static_cast<double>(state_.done - began_done_);
+  const auto left = static_cast<double>(state_.total - state_.done);
+  const auto finished = static_cast<double>(state_.finished_tokens);
+  const auto generated = static_cast<double>(state_.output_tokens);
+  const double under_way = std::max(0.0, generated - finished);
+  if (generated <= 0) return spent * left / done;  // error lines alone so far
+  const double tokens_a_line =
+      std::max(finished / done, ratio(under_way, static_cast<double>(state_.running)));
+  // Requests that run longer than expected have at least a token left each.
+  const double tokens_left =
+      std::max(left * tokens_a_line - under_way, static_cast<double>(state_.running));
+  return spent * tokens_left / generated;
 }
 
 std::string ProgressView::remaining() const {

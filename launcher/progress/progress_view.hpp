@@ -20,9 +20,10 @@ struct ProgressState {
   bool draining = false;     ///< no new requests are begun, so the end is not all lines' end
   std::uint64_t running = 0;
   std::uint64_t waiting = 0;
-  std::uint64_t prompt_tokens = 0;  ///< computed
-  std::uint64_t prefix_tokens = 0;  ///< of prompts, found in the prefix cache
-  std::uint64_t output_tokens = 0;
+  std::uint64_t prompt_tokens = 0;    ///< computed
+  std::uint64_t prefix_tokens = 0;    ///< of prompts, found in the prefix cache
+  std::uint64_t output_tokens = 0;    ///< of requests that are done and of those that run
+  std::uint64_t finished_tokens = 0;  ///< of them, of requests that are done
   std::uint64_t preemptions = 0;
   std::uint64_t max_preemptions = 0;  ///< of one sequence
   std::uint64_t swaps = 0;            ///< to host memory
@@ -37,8 +38,10 @@ struct ProgressState {
 };
 
 /// Turns states into text. No clock and no terminal: time is in the states, the width an argument.
-/// Speeds are those of the last 5 seconds, the remaining time follows from the job's mean since its
-/// first request began; what was done before that counts for nothing.
+/// Speeds are those of the last 5 seconds. The remaining time is that of the output tokens that are
+/// still to come at the mean speed since the first request began; what was done before that counts
+/// for nothing. A line that is left is taken to have as many tokens as those that are done, or as
+/// those that run have already, whichever is more.
 class ProgressView {
  public:
   /// Takes the newest state in; older than the last one is ignored.

@@ -4,12 +4,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <variant>
 #include <vector>
 
 #include "launcher/bench/collectives/group_timer.hpp"
 #include "launcher/bench/common/part_bench.hpp"
-#include "launcher/cli/collectives_bench_options.hpp"
 
 namespace troupe {
 namespace {
@@ -80,13 +78,7 @@ Result<CollectivesFigures> measure(const std::vector<GroupTimes>& groups) {
 
 }  // namespace
 
-ExitCode run_collectives_bench(std::span<const std::string> arguments) {
-  const auto parsed = parse_collectives_bench_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
-    return early->code;
-  }
-  const auto& options = std::get<CollectivesBenchOptions>(parsed);
+ExitCode run_collectives_bench(const CollectivesBenchOptions& options) {
   const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   const std::vector<GroupTimes> groups = groups_of(*plan, options);

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <span>
-#include <string>
-
+#include "launcher/cli/collectives_bench_options.hpp"
 #include "launcher/cli/exit_code.hpp"
 
 namespace troupe {
 
-/// `launcher bench collectives`, given what follows these words: prints the table on stdout,
-/// mistakes and errors on stderr.
-ExitCode run_collectives_bench(std::span<const std::string> arguments);
+/// `launcher bench collectives`: prints the table on stdout, errors on stderr.
+ExitCode run_collectives_bench(const CollectivesBenchOptions& options);
 
 }  // namespace troupe

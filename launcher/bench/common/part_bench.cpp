@@ -12,7 +12,7 @@ ExitCode tell(const Error& error, ExitCode code) {
 }
 
 Result<JobPlan> plan_part_bench(const PartBenchOptions& options) {
-  TROUPE_TRY(Config config, load_config(options.config_path, options.overrides, Purpose::check));
+  TROUPE_TRY(Config config, options.config.load(Purpose::check));
   return plan_job(std::move(config));
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/cli/exit_code.hpp"
 #include "launcher/cli/part_bench_options.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "runtime/base/result.hpp"

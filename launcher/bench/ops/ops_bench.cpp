@@ -1,12 +1,10 @@
 #include "launcher/bench/ops/ops_bench.hpp"
 
 #include <cstdio>
-#include <variant>
 
 #include "launcher/bench/common/part_bench.hpp"
 #include "launcher/bench/ops/model_ops.hpp"
 #include "launcher/bench/ops/op_figures.hpp"
-#include "launcher/cli/ops_bench_options.hpp"
 #include "models/ops/device/device.hpp"
 
 namespace troupe {
@@ -42,13 +40,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
 
 }  // namespace
 
-ExitCode run_ops_bench(std::span<const std::string> arguments) {
-  const auto parsed = parse_ops_bench_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
-    return early->code;
-  }
-  const auto& options = std::get<OpsBenchOptions>(parsed);
+ExitCode run_ops_bench(const OpsBenchOptions& options) {
   const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   const auto figures = measure(options, *plan);

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <span>
-#include <string>
-
 #include "launcher/cli/exit_code.hpp"
+#include "launcher/cli/ops_bench_options.hpp"
 
 namespace troupe {
 
-/// `launcher bench ops`, given what follows these words: prints the table on stdout, mistakes and
-/// errors on stderr.
-ExitCode run_ops_bench(std::span<const std::string> arguments);
+/// `launcher bench ops`: prints the table on stdout, errors on stderr.
+ExitCode run_ops_bench(const OpsBenchOptions& options);
 
 }  // namespace troupe

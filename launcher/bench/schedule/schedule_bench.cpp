@@ -159,13 +159,7 @@ std::string json_of(const ScheduleOptions& options, const ScheduleComparison& co
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-ExitCode run_schedule_bench(std::span<const std::string> arguments) {
-  const auto parsed = parse_schedule_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
-    return early->code;
-  }
-  const auto& options = std::get<ScheduleOptions>(parsed);
+ExitCode run_schedule_bench(const ScheduleOptions& options) {
   const auto refuse = [](const Error& error) {
     std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
     return ExitCode::refused;

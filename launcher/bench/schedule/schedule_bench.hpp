@@ -35,8 +35,7 @@ std::string table_of(const ScheduleComparison& comparison);
 /// A JSON object with the trace, the bounds, the costs and all totals; times in milliseconds.
 std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison);
 
-/// `launcher bench schedule`, given what follows these words: prints the table on stdout, mistakes
-/// and errors on stderr.
-ExitCode run_schedule_bench(std::span<const std::string> arguments);
+/// `launcher bench schedule`: prints the table on stdout, errors on stderr.
+ExitCode run_schedule_bench(const ScheduleOptions& options);
 
 }  // namespace troupe

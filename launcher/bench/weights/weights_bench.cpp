@@ -3,14 +3,12 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "launcher/bench/common/part_bench.hpp"
 #include "launcher/bench/weights/reading.hpp"
-#include "launcher/cli/weights_bench_options.hpp"
 #include "models/checkpoint/checkpoint_writer.hpp"
 #include "models/families/family.hpp"
 #include "models/model/model.hpp"
@@ -149,13 +147,7 @@ nlohmann::ordered_json to_json(const WeightsFigures& figures) {
 
 }  // namespace
 
-ExitCode run_weights_bench(std::span<const std::string> arguments) {
-  const auto parsed = parse_weights_bench_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->to_stderr ? stderr : stdout);
-    return early->code;
-  }
-  const auto& options = std::get<WeightsBenchOptions>(parsed);
+ExitCode run_weights_bench(const WeightsBenchOptions& options) {
   const auto plan = plan_part_bench(options);
   if (!plan.ok()) return tell(plan.error(), ExitCode::refused);
   if (plan->engine.load_format == LoadFormat::dummy && options.make_folder.empty()) {

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <span>
-#include <string>
-
 #include "launcher/cli/exit_code.hpp"
+#include "launcher/cli/weights_bench_options.hpp"
 
 namespace troupe {
 
-/// `launcher bench weights`: its arguments are those of parse_weights_bench_options.
-ExitCode run_weights_bench(std::span<const std::string> arguments);
+/// `launcher bench weights`: prints the table on stdout, errors on stderr.
+ExitCode run_weights_bench(const WeightsBenchOptions& options);
 
 }  // namespace troupe

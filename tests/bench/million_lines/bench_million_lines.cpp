@@ -114,9 +114,9 @@ Result<void> run(std::int64_t lines, const std::filesystem::path& folder) {
       TROUPE_SOURCE_DIR, (folder / "in.jsonl").string(), (folder / "out.jsonl").string());
   TROUPE_TRY(Config config, parse_config(yaml, "bench", {}, Purpose::run));
   TROUPE_TRY(const JobPlan plan, plan_job(std::move(config)));
-  const CommandLine line;
+  const RunOptions options;
   const auto began = Clock::now();
-  const ExitCode code = run_batch_job(plan, line, signals);
+  const ExitCode code = run_batch_job(plan, options, signals);
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   if (code != ExitCode::all_answered) {
     return fail(ErrorCode::internal, "the job ended with exit code {}", static_cast<int>(code));

@@ -24,24 +24,53 @@ std::string short_requests() {
 
 TEST(CommandLine, help_fits_80_columns_and_names_every_option) {
   const LauncherJob job;
-  const Ended ended = job.run_plain({"--help"});
-  EXPECT_EQ(ended.code, 0) << ended.describe();
-  EXPECT_EQ(ended.err, "");
-  std::istringstream lines(ended.out);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
-  for (const char* option : {"--config", "--input", "--output", "--set", "--overwrite", "--quiet",
-                             "--show-answers", "--log-level", "--version", "check"}) {
-    EXPECT_THAT(ended.out, HasSubstr(option));
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> table = {
+      {{}, {"--version", "run ", "check ", "init ", "bench ", "reference "}},
+      {{"run"},
+       {"-c, --config FILE", "-i, --input FILE", "-o, --output FILE", "--set", "--overwrite",
+        "--quiet", "--show-answers", "--log-level"}},
+      {{"check"}, {"--assume-gpu GPU:COUNT", "--input"}},
+      {{"init"}, {"-m, --model FOLDER", "default cluster.yaml"}},
+      {{"bench"}, {"throughput ", "latency ", "sweep ", "schedule "}},
+      {{"bench", "throughput"}, {"--num-prompts N", "default 64"}},
+      {{"bench", "latency"}, {"--output-len"}},
+      {{"bench", "startup"}, {"--repeat N"}},
+      {{"bench", "sweep"}, {"--rates LIST", "--html FILE"}},
+      {{"bench", "ops"}, {"--rows LIST"}},
+      {{"bench", "collectives"}, {"--bytes LIST"}},
+      {{"bench", "weights"}, {"--make FOLDER"}},
+      {{"bench", "schedule"}, {"--policies LIST"}},
+      {{"reference"}, {"docs/configuration.md"}},
+  };
+  for (auto [command, options] : table) {
+    command.emplace_back("--help");
+    const Ended ended = job.run_plain(command);
+    EXPECT_EQ(ended.code, 0) << ended.describe();
+    EXPECT_EQ(ended.err, "");
+    std::istringstream lines(ended.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+    for (const std::string& option : options) EXPECT_THAT(ended.out, HasSubstr(option));
   }
+}
+
+TEST(CommandLine, runs_a_model_without_a_file) {
+  const LauncherJob job;
+  job.write_input(short_requests());
+  const Ended ended =
+      job.run_plain({"run", "--model", demo_model().string(), "-i", "in.jsonl", "-o", "out.jsonl"});
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_EQ(job.answers().size(), 4U);
 }
 
 TEST(CommandLine, check_prints_the_plan_and_starts_and_writes_nothing) {
   const LauncherJob job;
+  job.write_input(short_requests());
   const Ended ended = job.run({"check", "--set", "parallel.tensor_parallel_size=2"});
   EXPECT_EQ(ended.code, 0) << ended.describe();
   EXPECT_EQ(ended.err, "");
-  for (const char* words : {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers",
-                            "2048 tokens of context", "block_size: 16", "KV blocks of 16 tokens"}) {
+  for (const char* words :
+       {"tensor_parallel_size: 2", "Qwen3MoeForCausalLM", "4 layers", "2048 tokens of context",
+        "block_size: 16", "KV blocks of 16 tokens", "input in.jsonl: all 4 lines can run"}) {
     EXPECT_THAT(ended.out, HasSubstr(words));
   }
   EXPECT_FALSE(std::filesystem::exists(job.output()));
@@ -50,6 +79,7 @@ TEST(CommandLine, check_prints_the_plan_and_starts_and_writes_nothing) {
 
 TEST(CommandLine, check_prints_a_table_of_the_mesh_that_fits_80_columns) {
   const LauncherJob job;
+  job.write_input(short_requests());
   const Ended ended =
       job.run({"check", "--set", "parallel.tensor_parallel_size=2", "--set",
                "parallel.pipeline_parallel_size=2", "--set", "engine.kv_cache_blocks=1024"});

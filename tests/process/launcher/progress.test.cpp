@@ -110,8 +110,10 @@ TEST(JsonProgress, and_quiet_exclude_each_other) {
   EXPECT_THAT(ended.err, HasSubstr("not both"));
 }
 
-/// Runs a job with stderr on a terminal `columns` wide, and gives what it wrote there.
-std::string on_a_terminal(const LauncherJob& job, unsigned short columns, int& status) {
+/// Runs a job with stderr on a terminal `columns` wide, of the kind that TERM says, and gives what
+/// it wrote there.
+std::string on_a_terminal(const LauncherJob& job, unsigned short columns, const std::string& kind,
+                          int& status) {
   const int reader = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   EXPECT_EQ(::grantpt(reader), 0);
   EXPECT_EQ(::unlockpt(reader), 0);
@@ -126,13 +128,20 @@ std::string on_a_terminal(const LauncherJob& job, unsigned short columns, int& s
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::string term = "TERM=" + kind;
+  std::vector<char*> environment = {term.data()};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with("TERM=")) environment.push_back(*entry);
+  }
+  environment.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, writer, STDERR_FILENO);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_addchdir_np(&files, job.folder().c_str());
   pid_t pid = -1;
-  EXPECT_EQ(::posix_spawn(&pid, program.c_str(), &files, nullptr, argv.data(), environ), 0);
+  EXPECT_EQ(::posix_spawn(&pid, program.c_str(), &files, nullptr, argv.data(), environment.data()),
+            0);
   posix_spawn_file_actions_destroy(&files);
   ::close(writer);
   std::string text;
@@ -156,7 +165,7 @@ TEST(LiveView, stays_within_the_terminal_and_leaves_the_summary_alone) {
     const LauncherJob job;
     job.write_input(some_requests(30));
     int status = -1;
-    const std::string text = on_a_terminal(job, columns, status);
+    const std::string text = on_a_terminal(job, columns, "xterm", status);
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << text;
     const auto summary = text.find("29 answers and 1 error line in ");
     ASSERT_NE(summary, text.npos) << text;
@@ -173,6 +182,16 @@ TEST(LiveView, stays_within_the_terminal_and_leaves_the_summary_alone) {
       EXPECT_LE(shown.size(), columns) << shown;  // the carriage return included
     }
   }
+}
+
+TEST(LiveView, is_plain_lines_where_the_cursor_does_not_move) {
+  const LauncherJob job;
+  job.write_input(some_requests(30));
+  int status = -1;
+  const std::string text = on_a_terminal(job, 80, "dumb", status);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << text;
+  EXPECT_THAT(text, HasSubstr("29 answers and 1 error line in "));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
 }
 
 }  // namespace

@@ -3,22 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/launcher/cli/part_bench_checks.hpp"
+#include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
 namespace {
 
 using testing::ElementsAre;
 
-std::variant<CollectivesBenchOptions, EarlyExit> parse(const std::vector<std::string>& arguments) {
-  return parse_collectives_bench_options(arguments);
+Parsed<CollectivesBenchOptions> parse(const std::vector<std::string>& arguments) {
+  return parse_for<CollectivesBenchArguments>("bench collectives", arguments);
 }
 
 TEST(CollectivesBenchOptions, take_sizes_in_order_and_once) {
   const auto parsed = parse({"--config", "c.yaml", "--bytes", "64,8,64,4096", "--seconds=2"});
   ASSERT_TRUE(std::holds_alternative<CollectivesBenchOptions>(parsed));
   const auto& options = std::get<CollectivesBenchOptions>(parsed);
-  EXPECT_EQ(options.config_path, "c.yaml");
+  EXPECT_EQ(options.config.path, "c.yaml");
   EXPECT_THAT(options.bytes, ElementsAre(8, 64, 4096));
   EXPECT_EQ(options.seconds, 2);
 }

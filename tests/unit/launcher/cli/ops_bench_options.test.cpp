@@ -3,22 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/launcher/cli/part_bench_checks.hpp"
+#include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
 namespace {
 
 using testing::ElementsAre;
 
-std::variant<OpsBenchOptions, EarlyExit> parse(const std::vector<std::string>& arguments) {
-  return parse_ops_bench_options(arguments);
+Parsed<OpsBenchOptions> parse(const std::vector<std::string>& arguments) {
+  return parse_for<OpsBenchArguments>("bench ops", arguments);
 }
 
 TEST(OpsBenchOptions, take_rows_in_order_and_once) {
   const auto parsed = parse({"--config", "c.yaml", "--rows", "64,1,64,8", "--context=100"});
   ASSERT_TRUE(std::holds_alternative<OpsBenchOptions>(parsed));
   const auto& options = std::get<OpsBenchOptions>(parsed);
-  EXPECT_EQ(options.config_path, "c.yaml");
+  EXPECT_EQ(options.config.path, "c.yaml");
   EXPECT_THAT(options.rows, ElementsAre(1, 8, 64));
   EXPECT_EQ(options.context, 100);
 }

@@ -1,9 +1,9 @@
 #include "launcher/cli/schedule_options.hpp"
 
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
 namespace {
@@ -11,17 +11,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::variant<ScheduleOptions, EarlyExit> parse(std::vector<std::string> arguments) {
-  return parse_schedule_options(arguments);
+Parsed<ScheduleOptions> parse(const std::vector<std::string>& arguments) {
+  return parse_for<ScheduleArguments>("bench schedule", arguments);
 }
 
-ScheduleOptions parsed(std::vector<std::string> arguments) {
-  auto result = parse(std::move(arguments));
-  if (const auto* early = std::get_if<EarlyExit>(&result)) {
-    ADD_FAILURE() << "expected options, came: " << early->text;
-    return {};
-  }
-  return std::get<ScheduleOptions>(result);
+ScheduleOptions parsed(const std::vector<std::string>& arguments) {
+  return options_of(parse(arguments));
 }
 
 TEST(ScheduleOptions, compares_all_policies_with_asynchronous_scheduling_if_nothing_is_said) {
@@ -32,7 +27,7 @@ TEST(ScheduleOptions, compares_all_policies_with_asynchronous_scheduling_if_noth
   EXPECT_TRUE(options.scheduler.chunked_prefill);
   EXPECT_TRUE(options.scheduler.prefix_caching);
   EXPECT_EQ(options.scheduler.swap_blocks, 0);
-  EXPECT_EQ(options.trace.max_tokens, options.scheduler.max_model_len);
+  EXPECT_EQ(options.trace.max_sequence_tokens, options.scheduler.max_model_len);
   EXPECT_TRUE(options.workload.empty());
   EXPECT_TRUE(options.json_path.empty());
 }
@@ -72,7 +67,7 @@ TEST(ScheduleOptions, reads_the_bounds_the_costs_and_the_files) {
   EXPECT_EQ(options.scheduler.max_num_seqs, 8);
   EXPECT_EQ(options.scheduler.max_num_batched_tokens, 512);
   EXPECT_EQ(options.scheduler.max_model_len, 400);
-  EXPECT_EQ(options.trace.max_tokens, 400);
+  EXPECT_EQ(options.trace.max_sequence_tokens, 400);
   EXPECT_EQ(options.scheduler.block_size, 32);
   EXPECT_EQ(options.scheduler.kv_cache_blocks, 99);
   EXPECT_EQ(options.scheduler.swap_blocks, 77);
@@ -93,43 +88,23 @@ TEST(ScheduleOptions, reads_the_bounds_the_costs_and_the_files) {
 }
 
 TEST(ScheduleOptions, says_what_to_do_about_a_mistake) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string said;
-  };
-  const Case cases[] = {
-      {{"--polices", "fcfs"}, "unknown option --polices; did you mean --policies?"},
-      {{"--zzz"}, "unknown option --zzz; try launcher bench schedule --help"},
-      {{"fcfs"}, "unexpected argument fcfs"},
-      {{"--policies", "fcfs,fair"}, "--policies: fair not in"},
-      {{"--policies", "sjf,fcfs,sjf"}, "--policies names sjf twice"},
-      {{"--rate", "-1"}, "--rate: Value -1"},
-      {{"--max-num-seqs", "0"}, "--max-num-seqs: Value 0"},
-      {{"--urgent-share", "1.5"}, "--urgent-share: Value 1.5"},
-      {{"--lengths", "normal"}, "--lengths: normal not in"},
-      {{"--workload", "x.csv", "--rate", "3"}, "--workload excludes --rate"},
-      {{"--json"}, "--json"}};
-  for (const auto& [arguments, said] : cases) {
-    const auto result = parse(arguments);
-    const auto* early = std::get_if<EarlyExit>(&result);
-    ASSERT_NE(early, nullptr) << "expected: " << said;
-    EXPECT_THAT(early->text, HasSubstr(said));
-    EXPECT_TRUE(early->text.starts_with("launcher: ")) << early->text;
-    EXPECT_EQ(early->code, ExitCode::refused);
-    EXPECT_TRUE(early->to_stderr);
-  }
+  expect_refused(
+      parse,
+      {{{"--polices", "fcfs"}, "unknown option --polices; did you mean --policies?"},
+       {{"--zzz"}, "unknown option --zzz; try launcher bench schedule --help"},
+       {{"fcfs"}, "unexpected argument fcfs"},
+       {{"--policies", "fcfs,fair"}, "expected one of fcfs, priority, sjf, deadline, found fair"},
+       {{"--policies", "sjf,fcfs,sjf"}, "--policies names sjf twice"},
+       {{"--rate", "-1"}, "--rate: expected a number from 0 to 1000000, found -1"},
+       {{"--max-num-seqs", "0"},
+        "--max-num-seqs: expected a whole number from 1 to 65536, found 0"},
+       {{"--urgent-share", "1.5"}, "--urgent-share: expected a number from 0 to 1, found 1.5"},
+       {{"--lengths", "normal"}, "--lengths: expected one of fixed, uniform, lognormal"},
+       {{"--workload", "x.csv", "--rate", "3"}, "--workload excludes --rate"},
+       {{"--json"}, "--json"}});
 }
 
-TEST(ScheduleOptions, help_fits_79_columns) {
-  const auto result = parse({"--rate", "x", "--help"});
-  const auto* early = std::get_if<EarlyExit>(&result);
-  ASSERT_NE(early, nullptr);
-  EXPECT_EQ(early->text, schedule_help_text());
-  EXPECT_EQ(early->code, ExitCode::all_answered);
-  EXPECT_FALSE(early->to_stderr);
-  std::istringstream lines(early->text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 79U) << line;
-}
+TEST(ScheduleOptions, help_fits_a_terminal) { expect_help_fits_a_terminal(parse); }
 
 }  // namespace
 }  // namespace troupe

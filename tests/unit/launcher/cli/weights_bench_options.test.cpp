@@ -2,20 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/launcher/cli/part_bench_checks.hpp"
+#include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
 namespace {
 
-std::variant<WeightsBenchOptions, EarlyExit> parse(const std::vector<std::string>& arguments) {
-  return parse_weights_bench_options(arguments);
+Parsed<WeightsBenchOptions> parse(const std::vector<std::string>& arguments) {
+  return parse_for<WeightsBenchArguments>("bench weights", arguments);
 }
 
 TEST(WeightsBenchOptions, say_what_is_read_and_how_often) {
   const auto parsed = parse({"--config", "c.yaml", "--make", "here", "--cold", "--repeat=5"});
   ASSERT_TRUE(std::holds_alternative<WeightsBenchOptions>(parsed));
   const auto& options = std::get<WeightsBenchOptions>(parsed);
-  EXPECT_EQ(options.config_path, "c.yaml");
+  EXPECT_EQ(options.config.path, "c.yaml");
   EXPECT_EQ(options.make_folder, "here");
   EXPECT_TRUE(options.cold);
   EXPECT_EQ(options.repeat, 5);

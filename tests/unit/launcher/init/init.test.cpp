@@ -23,35 +23,74 @@ ModelConfig demo_model() {
   return *std::move(model);
 }
 
-TEST(Machine, has_cores) {
-  EXPECT_GE(this_machine().cores, 1);
-  EXPECT_GE(this_machine().gpus, 0);
+Machine with_gpus(int count, std::uint64_t memory_bytes) {
+  return {.cores = 64,
+          .free_memory_bytes = 512 * gib,
+          .gpus = {.count = count, .memory_bytes = memory_bytes, .assumed = true}};
+}
+
+/// Says of a model of so many bytes what the plan of a job would: its largest tensor size is 8, and
+/// a full context takes as much again as an eighth of the weights.
+PlanArrangement a_model_of(std::uint64_t weight_bytes, std::uint64_t memory_bytes) {
+  return [=](const Arrangement& arrangement) -> Result<JobPlan> {
+    JobPlan plan;
+    const auto tensor = static_cast<std::uint64_t>(arrangement.tensor);
+    plan.ranks.resize(tensor);
+    plan.ranks.front().weight_bytes = weight_bytes / tensor;
+    plan.engine.max_model_len = 1600;
+    plan.engine.block_size = 16;
+    const std::uint64_t block = weight_bytes / 8 / 100 / tensor;
+    if (weight_bytes / tensor + block > memory_bytes) {
+      plan.problems.push_back("too large");
+    } else {
+      plan.kv_blocks = static_cast<std::int64_t>((memory_bytes - weight_bytes / tensor) / block);
+    }
+    return plan;
+  };
 }
 
 TEST(Arrangement, is_one_worker_on_all_cores_without_gpus) {
-  const Arrangement one = arrange({16, 0, 64 * gib}, gib);
-  EXPECT_EQ(one.data, 1);
-  EXPECT_THAT(one.reason, HasSubstr("(16)"));
+  const auto one = arrange(Machine{.cores = 16}, gib, a_model_of(gib, gib));
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->data, 1);
+  EXPECT_THAT(one->reason, HasSubstr("(16)"));
 }
 
-TEST(Arrangement, is_a_replica_on_each_gpu) {
-  const Arrangement four = arrange({64, 4, 64 * gib}, gib);
-  EXPECT_EQ(four.data, 4);
-  EXPECT_THAT(four.reason, HasSubstr("each of the 4 GPUs"));
-  EXPECT_EQ(arrange({64, 1, 64 * gib}, gib).data, 1);
-  EXPECT_THAT(arrange({64, 1, 64 * gib}, gib).reason, HasSubstr("the GPU"));
+TEST(Arrangement, is_the_smallest_tensor_size_that_holds_model_and_context_then_replicas) {
+  struct Case {
+    std::uint64_t weights, memory;
+    int gpus, tensor, data;
+  };
+  for (const Case& c : {Case{15 * gib, 79 * gib, 8, 1, 8},   // fits each
+                        Case{131 * gib, 79 * gib, 8, 2, 4},  // 70B: in halves
+                        Case{150 * gib, 79 * gib, 8, 4, 2},  // halves leave no room for a context
+                        Case{600 * gib, 79 * gib, 8, 8, 1},  // no context at all: what starts
+                        Case{15 * gib, 79 * gib, 1, 1, 1}, Case{131 * gib, 79 * gib, 3, 2, 1}}) {
+    const auto chosen =
+        arrange(with_gpus(c.gpus, c.memory), c.weights, a_model_of(c.weights, c.memory));
+    ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+    EXPECT_EQ(chosen->tensor, c.tensor) << c.weights / gib;
+    EXPECT_EQ(chosen->data, c.data) << c.weights / gib;
+    EXPECT_FALSE(chosen->reason.empty());
+  }
+}
+
+TEST(Arrangement, is_refused_with_the_number_of_gpus_that_a_model_takes) {
+  const auto chosen = arrange(with_gpus(2, 79 * gib), 600 * gib, a_model_of(600 * gib, 79 * gib));
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_THAT(chosen.error().message, HasSubstr("2 GPUs of 79.0 GiB: it takes about 11 of them"));
 }
 
 TEST(StartingConfig, is_accepted_by_what_checks_it_and_fits_80_columns) {
+  const Arrangement arrangement{.tensor = 2, .data = 4, .reason = "Two words, and why."};
   for (const Machine& machine :
-       {Machine{2, 0, 4 * gib}, Machine{64, 0, 256 * gib}, Machine{64, 2, 60 << 20}, Machine{}}) {
-    const std::string text = starting_config(demo, demo_model(), 15 << 20, machine);
+       {Machine{.cores = 2, .free_memory_bytes = 4 * gib}, with_gpus(8, 79 * gib), Machine{}}) {
+    const std::string text = starting_config(demo, demo_model(), 15 << 20, machine, arrangement);
     SCOPED_TRACE(text);
     auto config = parse_config(text, "cluster.yaml", {}, Purpose::run);
     ASSERT_TRUE(config.ok()) << config.error().message;
-    const Arrangement arrangement = arrange(machine, 15 << 20);
-    EXPECT_EQ(config->parallel.data_parallel_size, arrangement.data);
-    EXPECT_EQ(config->parallel.tensor_parallel_size, 1);
+    EXPECT_EQ(config->parallel.data_parallel_size, 4);
+    EXPECT_EQ(config->parallel.tensor_parallel_size, 2);
     EXPECT_EQ(config->model.path, demo);
     EXPECT_EQ(config->model.served_model_name, std::vector<std::string>{"fable-moe"});
     EXPECT_EQ(config->engine.max_model_len, 2048);
@@ -68,7 +107,7 @@ TEST(StartingConfig, is_accepted_by_what_checks_it_and_fits_80_columns) {
 
 TEST(StartingConfig, writes_odd_names_so_that_they_read_back) {
   const std::string path = "models/a \"b\": {c}/";
-  const std::string text = starting_config(path, demo_model(), gib, Machine{});
+  const std::string text = starting_config(path, demo_model(), gib, Machine{}, Arrangement{});
   const auto config = parse_config(text, "cluster.yaml", {}, Purpose::check);
   ASSERT_TRUE(config.ok()) << config.error().message << "\n" << text;
   EXPECT_EQ(config->model.path, path);
@@ -78,8 +117,9 @@ TEST(StartingConfig, writes_odd_names_so_that_they_read_back) {
 TEST(StartingConfig, names_a_model_of_the_current_folder_as_the_parser_does) {
   const std::string here = std::filesystem::current_path().filename().string();
   for (const char* path : {".", "./", "x/.."}) {
-    const auto written = parse_config(starting_config(path, demo_model(), gib, Machine{}),
-                                      "cluster.yaml", {}, Purpose::check);
+    const auto written =
+        parse_config(starting_config(path, demo_model(), gib, Machine{}, Arrangement{}),
+                     "cluster.yaml", {}, Purpose::check);
     ASSERT_TRUE(written.ok()) << written.error().message;
     EXPECT_EQ(written->name, here);
     EXPECT_EQ(written->model.served_model_name, std::vector<std::string>{here});

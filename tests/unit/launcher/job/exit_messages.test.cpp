@@ -25,6 +25,20 @@ TEST(ExitMessages, tell_earlier_runs_and_leave_an_unknown_total_out) {
   EXPECT_EQ(done_sentence(other), "12 lines are answered in out.jsonl (5 of them before this run)");
 }
 
+TEST(ExitMessages, say_what_to_change_after_too_many_failures) {
+  JobStanding other = standing;
+  other.too_many_failures = true;
+  EXPECT_EQ(how_to_go_on(other),
+            "The same command goes on, with a larger job.max_failures (--set "
+            "job.max_failures=off: any number)");
+}
+
+TEST(ExitMessages, name_standard_output) {
+  JobStanding other = standing;
+  other.output = "-";
+  EXPECT_EQ(done_sentence(other), "12 of 40 lines are answered on standard output");
+}
+
 TEST(ExitMessages, know_commands_that_would_not_go_on) {
   JobStanding other = standing;
   other.mode = ResumeMode::overwrite;

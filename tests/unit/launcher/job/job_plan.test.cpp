@@ -15,6 +15,53 @@ Result<JobPlan> plan_of(const std::string& sections) {
   return plan_job(std::move(config));
 }
 
+/// The same on assumed GPUs.
+Result<JobPlan> plan_on(const Gpus& gpus, const std::string& sections) {
+  const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR "/configs/demo/fable-moe}\n";
+  TROUPE_TRY(Config config, parse_config(yaml + sections, "c.yaml", {}, Purpose::check));
+  return plan_job(std::move(config), {.assumed_gpus = gpus});
+}
+
+TEST(JobPlan, has_a_problem_with_more_kv_blocks_than_memory) {
+  const auto plan = plan_of("engine: {kv_cache_blocks: 100000000}\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const auto startable = check_startable(*plan);
+  ASSERT_FALSE(startable.ok());
+  EXPECT_EQ(startable.error().code, ErrorCode::resource_exhausted);
+  EXPECT_THAT(startable.error().message, HasSubstr("engine.kv_cache_blocks: 100000000 blocks"));
+  EXPECT_THAT(startable.error().message, HasSubstr("give at most "));
+  EXPECT_TRUE(check_startable(*plan_of("engine: {kv_cache_blocks: 100}\n")).ok());
+}
+
+TEST(JobPlan, is_made_for_gpus_that_are_assumed) {
+  const Gpus eight{.count = 8, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  const auto plan = plan_on(eight, "cluster: {device: cuda}\nparallel: {data_parallel_size: 8}\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->engine.device, DeviceKind::cuda);
+  EXPECT_TRUE(plan->problems.empty()) << plan->problems.front();
+  EXPECT_THAT(describe(*plan), HasSubstr("GPUs: 8 assumed, memory of each: 80.0 GiB"));
+  const auto more = plan_on(eight, "parallel: {data_parallel_size: 9}\n");
+  ASSERT_FALSE(more.ok());
+  EXPECT_THAT(more.error().message, HasSubstr("9 workers, which need a GPU each, and the assumed "
+                                              "machine has 8"));
+  const auto none = plan_on({.assumed = true}, "cluster: {device: cuda}\n");
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("cluster.device is cuda, but no GPU is assumed"));
+}
+
+TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {
+  const Gpus tiny{.count = 8, .memory_bytes = 1 << 20, .assumed = true};
+  const auto weights = plan_on(tiny, "");
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  ASSERT_EQ(weights->problems.size(), 1U);
+  EXPECT_THAT(weights->problems.front(), HasSubstr("parallel.tensor_parallel_size: "));
+  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  const auto blocks = plan_on(one, "engine: {kv_cache_blocks: 100000000}\n");
+  ASSERT_TRUE(blocks.ok()) << blocks.error().message;
+  ASSERT_EQ(blocks->problems.size(), 1U);
+  EXPECT_THAT(blocks->problems.front(), HasSubstr("engine.kv_cache_blocks: 100000000 blocks"));
+}
+
 TEST(JobPlan, gives_the_engine_every_parallel_size) {
   const auto plan = plan_of(
       "parallel: {tensor_parallel_size: 2, pipeline_parallel_size: 4, data_parallel_size: 3,\n"

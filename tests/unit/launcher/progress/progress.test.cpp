@@ -24,6 +24,7 @@ ProgressState state_at(double seconds, std::uint64_t done, std::uint64_t output_
   state.total = 1000;
   state.done = done;
   state.output_tokens = output_tokens;
+  state.finished_tokens = output_tokens;
   state.prompt_tokens = 2 * output_tokens;
   state.running = 12;
   state.waiting = 34;
@@ -112,6 +113,34 @@ TEST(ProgressView, tells_no_time_left_while_it_drains) {
   view.update(state);
   EXPECT_EQ(view.live_lines(80)[0].find("left"), std::string::npos) << view.live_lines(80)[0];
   EXPECT_TRUE(nlohmann::json::parse(view.json_line()).at("remaining_seconds").is_null());
+}
+
+TEST(ProgressView, counts_tokens_of_running_requests_before_their_lines_are_done) {
+  // 1000 lines of 100 tokens, 100 at a time, at 1000 tokens a second.
+  ProgressView view;
+  ProgressState state = state_at(0, 0, 0);
+  state.running = 100;
+  view.update(state);
+  state.seconds = 10;
+  state.done = 5;  // the first hundred are about to end
+  state.output_tokens = 10'000;
+  state.finished_tokens = 500;
+  state.running = 95;
+  view.update(state);
+  EXPECT_TRUE(view.log_line().ends_with(", 1:30 left")) << view.log_line();
+}
+
+TEST(ProgressView, does_not_take_the_first_short_answers_for_all) {
+  ProgressView view;
+  ProgressState state = state_at(0, 0, 0);
+  view.update(state);
+  state.seconds = 10;
+  state.done = 10;
+  state.finished_tokens = 20;  // two tokens each, where those that run have a hundred
+  state.running = 100;
+  state.output_tokens = 10'020;
+  view.update(state);
+  EXPECT_TRUE(view.log_line().ends_with(", 1:29 left")) << view.log_line();
 }
 
 TEST(ProgressView, does_not_count_what_was_done_before_it_began) {
@@ -341,7 +370,7 @@ TEST(ProgressPrinter, redraws_a_terminal_four_times_a_second_and_ends_with_the_s
   }
   const std::string end = channel.read_all();
   EXPECT_NE(end.find("a worker says hello\r\n"), std::string::npos) << end;
-  EXPECT_TRUE(end.ends_with("prompt tokens at 2 tok/s\r\n")) << end;
+  EXPECT_TRUE(end.ends_with("prompt tokens at\r\n2 tok/s\r\n")) << end;
 }
 
 TEST(ProgressPrinter, takes_the_width_that_the_terminal_has_at_the_moment) {
@@ -480,8 +509,26 @@ TEST(ProgressPrinter, draws_over_its_lines_when_a_stopped_terminal_goes_on) {
 
 TEST(ProgressPrinter, tells_terminals_from_files) {
   const Channel pipe(false);
-  EXPECT_EQ(ProgressPrinter::mode_for(pipe.writer(), false), ProgressPrinter::Mode::lines);
-  EXPECT_EQ(ProgressPrinter::mode_for(pipe.writer(), true), ProgressPrinter::Mode::quiet);
+  const auto mode = [](const Channel& channel, bool quiet, const char* terminal) {
+    return ProgressPrinter::mode_for(channel.writer(), quiet, false, terminal);
+  };
+  EXPECT_EQ(mode(pipe, false, "xterm"), ProgressPrinter::Mode::lines);
+  EXPECT_EQ(mode(pipe, true, "xterm"), ProgressPrinter::Mode::quiet);
+  const Channel terminal(true);
+  EXPECT_EQ(mode(terminal, false, "xterm"), ProgressPrinter::Mode::terminal);
+  for (const char* kind : {"dumb", "", static_cast<const char*>(nullptr)}) {
+    EXPECT_EQ(mode(terminal, false, kind), ProgressPrinter::Mode::lines);
+  }
+}
+
+TEST(ProgressPrinter, breaks_the_summary_between_words_on_a_terminal) {
+  const Channel channel(true);
+  ASSERT_GE(channel.writer(), 0);
+  channel.resize(30);
+  ProgressPrinter printer(channel.writer(), ProgressPrinter::Mode::lines);
+  printer.tell("launcher: the disk is full, so that nothing more can be written");
+  EXPECT_EQ(channel.read_all(),
+            "launcher: the disk is full, so\r\nthat nothing more can be\r\nwritten\r\n");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/support/checkpoint_folder.hpp"
+#include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
 namespace {
@@ -17,13 +18,8 @@ namespace {
 using golden::TemporaryFolder;
 using testing::HasSubstr;
 
-ScheduleOptions options_of(std::vector<std::string> arguments) {
-  auto parsed = parse_schedule_options(arguments);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    ADD_FAILURE() << "expected options, came: " << early->text;
-    return {};
-  }
-  return std::get<ScheduleOptions>(std::move(parsed));
+ScheduleOptions parsed(const std::vector<std::string>& arguments) {
+  return options_of(parse_for<ScheduleArguments>("bench schedule", arguments));
 }
 
 ScheduleComparison compared(const ScheduleOptions& options) {
@@ -40,7 +36,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(ScheduleBench, has_a_line_for_each_policy_in_the_order_asked_for) {
-  const auto options = options_of({"--num-prompts=60", "--policies", "sjf,deadline,fcfs"});
+  const auto options = parsed({"--num-prompts=60", "--policies", "sjf,deadline,fcfs"});
   const auto lines = lines_of(table_of(compared(options)));
   ASSERT_EQ(lines.size(), 9U);
   EXPECT_THAT(lines[1], HasSubstr("60 over "));
@@ -72,10 +68,9 @@ TEST(ScheduleBench, keeps_the_table_within_79_columns_whatever_the_figures) {
 }
 
 TEST(ScheduleBench, tells_of_swaps_where_there_were_any) {
-  const auto options =
-      options_of({"--num-prompts=40", "--rate=0", "--lengths=fixed", "--input-len=64",
-                  "--output-len=256", "--kv-cache-blocks=400", "--swap-blocks=1000", "--policies",
-                  "fcfs,sjf", "--no-prefix-caching"});
+  const auto options = parsed({"--num-prompts=40", "--rate=0", "--lengths=fixed", "--input-len=64",
+                               "--output-len=256", "--kv-cache-blocks=400", "--swap-blocks=1000",
+                               "--policies", "fcfs,sjf", "--no-prefix-caching"});
   const auto comparison = compared(options);
   const std::string table = table_of(comparison);
   ASSERT_GT(comparison.rows[0].totals.swaps, 0U);
@@ -87,8 +82,8 @@ TEST(ScheduleBench, tells_of_swaps_where_there_were_any) {
 }
 
 TEST(ScheduleBench, tells_all_totals_as_json) {
-  const auto options = options_of({"--num-prompts", "40", "--prefix-share", "0.5", "--prefix-len",
-                                   "64", "--policies", "fcfs,sjf", "--seed", "5"});
+  const auto options = parsed({"--num-prompts", "40", "--prefix-share", "0.5", "--prefix-len", "64",
+                               "--policies", "fcfs,sjf", "--seed", "5"});
   const auto comparison = compared(options);
   const auto json = nlohmann::json::parse(json_of(options, comparison));
   EXPECT_EQ(json["trace"]["requests"], 40);
@@ -113,9 +108,9 @@ TEST(ScheduleBench, tells_all_totals_as_json) {
 }
 
 TEST(ScheduleBench, gives_the_same_bytes_for_the_same_seed) {
-  const auto options = options_of({"--num-prompts", "80", "--seed", "11"});
+  const auto options = parsed({"--num-prompts", "80", "--seed", "11"});
   EXPECT_EQ(json_of(options, compared(options)), json_of(options, compared(options)));
-  const auto others = options_of({"--num-prompts", "80", "--seed", "12"});
+  const auto others = parsed({"--num-prompts", "80", "--seed", "12"});
   EXPECT_NE(json_of(options, compared(options)), json_of(others, compared(others)));
 }
 
@@ -123,7 +118,7 @@ TEST(ScheduleBench, takes_lengths_from_a_csv_all_at_time_zero) {
   const TemporaryFolder folder;
   const auto file = folder.write("lengths.csv", "prompt_tokens,max_tokens\n100,20\n50,10\n9,9\n");
   const auto comparison =
-      compared(options_of({"--workload", file, "--num-prompts", "2", "--policies", "fcfs"}));
+      compared(parsed({"--workload", file, "--num-prompts", "2", "--policies", "fcfs"}));
   EXPECT_EQ(comparison.requests, 2U);
   EXPECT_EQ(comparison.prompt_tokens, 150);
   EXPECT_EQ(comparison.output_tokens, 30);
