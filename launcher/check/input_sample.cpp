@@ -24,10 +24,10 @@ void note(InputSample& sample, InputSample::Problem problem) {
 Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines) {
   const Config& config = plan.config;
   TROUPE_TRY(BatchReader reader,
-             BatchReader::open(config.job.input, {config.model.served_model_name,
-                                                  static_cast<std::uint64_t>(config.job.seed)}));
+             BatchReader::open(config.job.input,
+                               {plan.model_names, static_cast<std::uint64_t>(config.job.seed)}));
   TROUPE_TRY(const RequestPreprocessor preprocessor,
-             RequestPreprocessor::load(config.model.path, plan.engine.max_model_len));
+             RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
   InputSample sample;
   while (sample.lines < max_lines) {
     TROUPE_TRY(BatchReader::Item item, reader.next());

@@ -17,13 +17,13 @@
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/json/json_file.hpp"
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
-#include "models/text/json_file.hpp"
 
 namespace troupe {
 namespace {
@@ -106,8 +106,8 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh,
 
 /// What the checkpoint was called where it was saved: `_name_or_path` of its config.json.
 std::optional<std::string> recorded_name(const std::string& folder) {
-  const auto json = text::read_json_file(std::filesystem::path(folder) / "config.json");
-  if (!json.ok() || !json->is_object()) return std::nullopt;  // ModelConfig::load has told
+  const auto json = read_json_object(std::filesystem::path(folder) / "config.json");
+  if (!json.ok()) return std::nullopt;  // ModelConfig::load has told
   const auto name = json->find("_name_or_path");
   if (name == json->end() || !name->is_string() || *name == "") return std::nullopt;
   return name->get<std::string>();

@@ -18,7 +18,7 @@ constexpr double gpu_overhead_bytes = 1.5 * (1 << 30);
 double pass_bytes(const JobPlan& plan) {
   const ModelConfig& model = plan.model;
   const EngineSpec& engine = plan.engine;
-  const double element = engine.bf16 ? 2 : 4;
+  const auto element = static_cast<double>(size_of(engine.dtype));
   const double tensor = engine.tensor_parallel_size;
   const auto inner =
       static_cast<double>(model.moe ? model.moe->intermediate_size : model.intermediate_size);

@@ -226,7 +226,7 @@ class ChangedModel : public Intake {
   }
 
   void load() {
-    auto intake = RequestPreprocessor::load(folder_.path().string(), context);
+    auto intake = RequestPreprocessor::load(folder_.path().string(), context, 0);
     ASSERT_TRUE(intake.ok()) << intake.error().message;
     preprocessor_.emplace(*std::move(intake));
   }

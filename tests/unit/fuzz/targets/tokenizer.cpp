@@ -257,7 +257,7 @@ void changed_tokenizer_configs(Effort effort) {
     const auto chat = ChatTemplate::load(folder.path());
     if (chat.ok()) {
       const auto text = chat->render(ordered_json::parse(R"([{"role":"user","content":"a"}])"),
-                                     true, ordered_json());
+                                     true, ordered_json(), 0);
       EXPECT_TRUE(!text.ok() || text::is_valid_utf8(*text));
     }
     const auto tokenizer = Tokenizer::load(folder.path());
