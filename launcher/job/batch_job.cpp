@@ -415,7 +415,11 @@ void BatchJob::tell_errors() {
   const std::string errors = describe(output_->errors());
   if (errors.empty()) return;
   log::info("{}", errors);
-  progress_.tell(errors);
+  if (options_.json_progress) {
+    progress_.print(errors);  // as an object, as every line is
+  } else {
+    progress_.tell(errors);
+  }
 }
 
 ExitCode BatchJob::finished() {

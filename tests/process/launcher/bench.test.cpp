@@ -126,7 +126,7 @@ TEST_F(LauncherBench, sweeps_over_loads_and_plots_them) {
       EXPECT_GT(point["memory_bandwidth_share"], 0.0) << point;
     }
     EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
-    EXPECT_THAT(golden::file_bytes(job_.folder() / "s.html"), HasSubstr("</svg>"));
+    EXPECT_THAT(golden::file_bytes(job_.folder() / "s.html"), HasSubstr("id=\"report\">"));
     EXPECT_TRUE(left_nothing());
   }
 }

@@ -19,9 +19,10 @@ TEST(Init, writes_a_file_that_check_accepts_and_a_job_runs_with) {
       job.run_plain({"init", "--model", demo_model().string(), "--output", "mine.yaml"});
   ASSERT_EQ(written.code, 0) << written.describe();
   EXPECT_THAT(written.out, HasSubstr("wrote mine.yaml"));
-  const Ended checked = job.run_plain({"check", "--config", "mine.yaml"});
-  EXPECT_EQ(checked.code, 0) << checked.describe();
   job.write_input(completion("r1", "Once", {{"max_tokens", 4}}));
+  const Ended checked =
+      job.run_plain({"check", "--config", "mine.yaml", "--set", "job.input=in.jsonl"});
+  EXPECT_EQ(checked.code, 0) << checked.describe();
   const Ended ran =
       job.run_plain({"--config", "mine.yaml", "--input", "in.jsonl", "--output", "out.jsonl"});
   EXPECT_EQ(ran.code, 0) << ran.describe();

@@ -301,13 +301,13 @@ TEST_F(Resuming, too_many_failures_stop_the_job_and_more_of_them_may_be_allowed)
   expect_undisturbed(output());
 }
 
-TEST_F(Resuming, a_start_that_fails_leaves_no_output_and_an_old_one_alone) {
+TEST_F(Resuming, a_job_that_cannot_start_leaves_no_output_and_an_old_one_alone) {
   const std::vector<std::string> impossible = {"--set", "engine.kv_cache_blocks=1000000000"};
   const Ended ended = job_.run(impossible);
-  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_EQ(ended.code, 2) << ended.describe();
   EXPECT_FALSE(std::filesystem::exists(job_.output()));
   std::ofstream(job_.output()) << "precious\n";
-  EXPECT_EQ(job_.run({"--overwrite", impossible[0], impossible[1]}).code, 3);
+  EXPECT_EQ(job_.run({"--overwrite", impossible[0], impossible[1]}).code, 2);
   EXPECT_EQ(output(), "precious\n");
 }
 
