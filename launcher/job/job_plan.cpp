@@ -268,12 +268,20 @@ void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& option
                                 : gpus.error().message + ": the CPU computes");
   }
   if (plan.engine.device != DeviceKind::cuda) return;
-  const bool by_library = plan.engine.dtype == DType::bf16 && !plan.model.latent &&
-                          (plan.model.head_dim == 64 || plan.model.head_dim == 128);
-  if (!by_library || plan.engine.cache_groups > 1) {
+  const ModelConfig& model = plan.model;
+  const bool fast_shape = model.latent
+                              ? model.latent->rank == 512 && model.latent->rotated_dim == 64
+                              : model.head_dim == 64 || model.head_dim == 128;
+  const bool only_full = !model.latent && cache_groups(model) == std::vector{CacheSpec()};
+  if (plan.engine.dtype != DType::bf16 || !fast_shape) {
     plan.warnings.push_back(
-        "attention in float32, with windows, latent caches or head sizes other than 64 and 128 is "
+        "attention in float32, or with heads of other sizes than 64, 128 and latents of 512 + 64, "
+        "is "
         "right but slow on GPUs in this version");
+  } else if (plan.engine.deterministic && !only_full) {
+    plan.warnings.push_back(
+        "with engine.deterministic attention with windows or latents is right but slow on GPUs in "
+        "this version");
   }
 }
 
