@@ -45,7 +45,8 @@ struct EngineSpec {
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
-  std::int64_t created = 0;  ///< of the job, in seconds since 1970: the time chat templates are told
+  std::int64_t created =
+      0;  ///< of the job, in seconds since 1970: the time chat templates are told
 };
 
 /// What a started engine is like.

@@ -173,7 +173,8 @@ Result<std::uint64_t> drop_error_lines(const std::string& path, std::uint64_t wh
   if (problem) return fail(ErrorCode::io, "cannot read the output {}: {}", path, problem.message());
   // Packed alike: the extension decides.
   const std::string kept = target.string() + ".kept" + target.extension().string();
-  TROUPE_TRY(LineReader reader, LineReader::open(path, "output", max_answer_line_bytes, whole_bytes));
+  TROUPE_TRY(LineReader reader,
+             LineReader::open(path, "output", max_answer_line_bytes, whole_bytes));
   TROUPE_TRY(BatchWriter writer, BatchWriter::open(kept, {.input_path = path}));
   for (;;) {
     TROUPE_TRY(const auto line, reader.next());

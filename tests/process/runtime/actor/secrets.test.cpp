@@ -1,8 +1,7 @@
-#include "tests/process/runtime/actor/secret_seeker.hpp"
-
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
+#include "tests/process/runtime/actor/secret_seeker.hpp"
 #include "tests/process/runtime/actor/test_actors.hpp"
 
 namespace troupe::test {
