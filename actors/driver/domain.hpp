@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// What is to become of requests that were handed to an executor.
+/// The fate of requests that were handed to an executor.
 enum class AfterSubmission {
   nothing,       ///< it has them, or the engine ends without an answer to them
   submit_again,  ///< it takes no calls at the moment

@@ -31,7 +31,7 @@ struct Request {
   std::uint64_t id = 0;  ///< the caller's, unique among live requests
   PromptKind kind = PromptKind::text;
   std::string prompt;  ///< text, or the messages as JSON
-  /// What the chat template sees beside the messages, e.g. "tools", as a JSON object; "": nothing.
+  /// The variables of the chat template beside the messages, e.g. "tools": a JSON object, or "".
   std::string template_variables;
   std::vector<std::int32_t> prompt_ids;
   /// The prompt's last tokens alone, so many; -1: as many as leave room for max_tokens.
@@ -95,10 +95,10 @@ struct Choice {
   std::string text;
   std::vector<std::int32_t> token_ids;  ///< generated, to the one that ended it, inclusive
   std::vector<TokenLogprobs> logprobs;  ///< one per generated token if asked for
-  /// Of each token in `logprobs` its bytes, then those of its alternatives. A token may be part of
+  /// The bytes of each token in `logprobs`, then those of its alternatives. A token may be part of
   /// a character.
   std::vector<std::string> logprob_bytes;
-  /// Of each token in `logprobs` where it begins in `text`, in code points.
+  /// The place where each token in `logprobs` begins in `text`, in code points.
   std::vector<std::int32_t> text_offsets;
 
   template <class Archive>

@@ -16,7 +16,7 @@ namespace troupe {
 /// plain class.
 class Answer {
  public:
-  /// What the scheduler is to run. Called once.
+  /// Returns the sequences that the scheduler runs for this answer. Called once.
   virtual SequenceGroupSpec begin() = 0;
 
   struct Step {

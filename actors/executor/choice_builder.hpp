@@ -58,8 +58,8 @@ class ChoiceBuilder {
 /// The text of the tokens that an answer shows, as it follows the prompt. `form` has a detokenizer.
 std::string text_of(const AnswerForm& form, std::span<const std::int32_t> shown);
 
-/// Where an answer's `tokens` tokens begin in that text, in code points; those that are not shown
-/// are at its end.
+/// Returns where an answer's `tokens` tokens begin in that text, in code points; those that are not
+/// shown are at its end.
 std::vector<std::int32_t> offsets_of(const AnswerForm& form, std::span<const std::int32_t> shown,
                                      std::size_t tokens);
 

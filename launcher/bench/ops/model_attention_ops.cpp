@@ -1,6 +1,5 @@
 // Attention and what writes its cache.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 #include <utility>

@@ -28,7 +28,7 @@ class [[nodiscard]] PendingSum {
 
  private:
   friend class TensorGroup;
-  PendingSum(Tensor partial, bool begins) : partial_(std::move(partial)), begins_(begins) {}
+  PendingSum(const Tensor& partial, bool begins) : partial_(partial), begins_(begins) {}
 
   Tensor partial_;
   bool begins_ = false;  ///< the residual stream begins with the sum
