@@ -28,7 +28,7 @@ class ActorCell::Context final : public ActorContext {
 
   WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
     auto token = services().watches->watch(actor.id, std::move(callback));
-    // It may have died before this process heard of deaths; the directory knows.
+    // The actor may have died before this process learned of deaths; the directory knows.
     services().directory.call<&Directory::down_of>(actor.id).then(
         [watches = services().watches](Result<std::optional<ActorDown>> down) {
           if (down.ok() && down->has_value()) watches->on_down(**down);
@@ -64,7 +64,7 @@ Result<std::shared_ptr<ActorCell>> ActorCell::start(ActorAddress address, std::v
       std::lock_guard lock(cell->mutex_);
       cell->over_ = true;
       cell->changed_.notify_all();
-    }).detach();  // wait_until_over takes the place of join, because it has a limit
+    }).detach();  // wait_until_over replaces join, because it has a limit
   } catch (const std::system_error& error) {
     return fail(ErrorCode::resource_exhausted, "cannot start a thread for actor '{}': {}",
                 cell->address_.name, error.what());

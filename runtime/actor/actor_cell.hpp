@@ -16,16 +16,17 @@
 
 namespace troupe {
 
-/// What the actors of one process share.
+/// The services that all actors of one process share.
 struct HostServices {
   std::string node;
   std::string job_folder;
   std::string log_path;
-  std::function<Result<Key>(std::string_view purpose)> channel_key;  ///< as in ActorContext
+  std::function<Result<Key>(std::string_view purpose)> channel_key;  ///< see
+                                                                     ///< ActorContext::channel_key
   std::shared_ptr<CallHub> hub;
   std::shared_ptr<WatchTable> watches;
   ActorHandle<Directory> directory;
-  /// As in ActorContext.
+  /// See ActorContext::shared_memory.
   std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;
   std::function<Result<void>(std::string_view prefix)> release_shared_memory;
 };
@@ -36,9 +37,9 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
  public:
   /// Called on the actor's thread.
   struct Events {
-    /// The actor is made and callable, or why not (then on_ended does not follow).
+    /// The actor is made and callable, or the error of making it (then on_ended does not follow).
     std::function<void(Result<void>)> on_made;
-    /// The actor is destroyed and its calls are answered. `exited`: by its own wish.
+    /// The actor is destroyed and its calls are answered. `exited`: it ended itself.
     std::function<void(bool exited, const std::string& reason)> on_ended;
   };
   using Factory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
@@ -72,7 +73,7 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<IncomingCall> mailbox_;
-  bool closed_ = false;   ///< takes no calls any more
+  bool closed_ = false;   ///< takes no more calls
   bool over_ = false;     ///< the thread is done
   bool stopped_ = false;  ///< was asked to end
   std::optional<std::string> exit_reason_;

@@ -17,9 +17,9 @@ namespace troupe {
 
 using DownCallback = std::function<void(const ActorDown&)>;
 
-/// Ends a watch when it goes: the destructor waits for a callback that has begun (unless it runs on
-/// this very thread), and afterwards none is called. So hold no lock here that the callback takes.
-/// May outlive the runtime.
+/// Ends a watch when destroyed: the destructor waits for a callback that has begun (unless it runs
+/// on this very thread), and no callback runs afterwards. So do not destroy it under a lock that
+/// the callback takes. May outlive the runtime.
 class [[nodiscard]] WatchToken {
  public:
   WatchToken() = default;
@@ -40,8 +40,8 @@ class [[nodiscard]] WatchToken {
 };
 
 /// An actor's view of the runtime, passed to its constructor; lives as long as the actor. All
-/// functions are callable from any thread of the actor. Spawning is the driver's alone: an actor
-/// that needs another one asks an actor of the driver process for it.
+/// functions are callable from any thread of the actor. Only the driver spawns: an actor that needs
+/// another one asks an actor of the driver process for it.
 class ActorContext {
  public:
   virtual ~ActorContext() = default;
@@ -53,9 +53,9 @@ class ActorContext {
   }
   const std::string& name() const { return address().name; }
   virtual const std::string& node() const = 0;             ///< its node's name
-  virtual const std::vector<int>& device_ids() const = 0;  ///< given to this actor alone
+  virtual const std::vector<int>& device_ids() const = 0;  ///< reserved for this actor
   virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
-  virtual const std::string& log_path() const = 0;         ///< of this process; empty: stderr
+  virtual const std::string& log_path() const = 0;         ///< this process's log; empty: stderr
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Looks an actor up by the name it was spawned with; waits at most `timeout` for the directory
@@ -70,26 +70,26 @@ class ActorContext {
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type,
                                             std::chrono::milliseconds timeout) = 0;
 
-  /// Has `callback` run exactly once, on a runtime thread, when the actor is gone, also if it is
-  /// gone already. It must not block. Hold the token as long as the callback may run.
+  /// Runs `callback` exactly once, on a runtime thread, when the actor is gone or if it is gone
+  /// already. The callback must not block. Hold the token as long as the callback may run.
   virtual WatchToken watch(const ActorAddress& actor, DownCallback callback) = 0;
   template <class A>
   WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
     return watch(actor.address(), std::move(callback));
   }
 
-  /// The key of channels with this purpose, the same for all actors of the job, for ChannelKeys::
-  /// derive. This process never sees the secret that it comes from. invalid_argument for a purpose
-  /// that is empty or above 256 bytes.
+  /// Returns the key of channels with this purpose, the same for all actors of the job, for
+  /// ChannelKeys::derive. This process never sees the secret that the key comes from.
+  /// invalid_argument for a purpose that is empty or above 256 bytes.
   virtual Result<Key> channel_key(std::string_view purpose) = 0;
 
-  /// A region of memory that all actors of this node share under `name`: the node's agent makes it
-  /// at the first ask (a memfd of `bytes`, zeroed) and hands everybody a descriptor of the same
-  /// one, to be mapped. It is freed when its name is released and nobody maps it any more; no file
-  /// is left in any case. invalid_argument if it exists with another size.
+  /// Returns a region of memory that all actors of this node share under `name`. The node's agent
+  /// makes it at the first request (a memfd of `bytes`, zeroed) and gives every caller a descriptor
+  /// of it, to be mapped. It is freed when its name is released and nobody maps it any more; no
+  /// file is ever left. invalid_argument if it exists with another size.
   virtual Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) = 0;
   /// Forgets all regions of this node whose names start with `prefix`; mappings stay valid. The
-  /// next ask for such a name makes a new region.
+  /// next request for such a name makes a new region.
   virtual Result<void> release_shared_memory(std::string_view prefix) = 0;
 
   /// Ends this actor after the method that runs now; watchers are told `reason`.

@@ -22,7 +22,7 @@ class ActorHandle {
       : address_(std::move(address)), hub_(std::move(hub)) {}
 
   /// Calls a method of the actor: `handle.call<&Counter::add>(5)`. Returns at once unless the calls
-  /// on their way use up the credits (see CallHub). Calls that one thread makes arrive in order.
+  /// under way use up the credits (see CallHub). Calls that one thread makes arrive in order.
   /// Errors come through the future: the method's own; peer_died with the cause if the actor is
   /// gone; resource_exhausted without credit; cancelled if this process is shutting down; internal
   /// with the text of an exception that the method threw.

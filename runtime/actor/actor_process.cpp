@@ -20,9 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds agent_timeout{5000};  ///< for an answer of the agent
-constexpr milliseconds end_grace{800};       ///< for running methods when the process is to end
-constexpr milliseconds last_words{100};      ///< beyond that, for answers to be sent
+constexpr milliseconds agent_timeout{5000};  ///< for an answer from the agent
+constexpr milliseconds end_grace{800};       ///< for running methods when the process must end
+constexpr milliseconds last_words{100};      ///< after end_grace, for answers to be sent
 constexpr milliseconds flush_limit{10000};   ///< for the answers of an actor that has ended
 
 class ActorProcess {
@@ -51,7 +51,7 @@ class ActorProcess {
   [[noreturn]] void end();
 
   ChildChannel channel_;
-  UniqueFd wake_;  ///< an eventfd: an actor is gone
+  UniqueFd wake_;  ///< an eventfd, rung when an actor is gone
   const ActorTypes& types_;
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
@@ -59,7 +59,8 @@ class ActorProcess {
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
   std::uint64_t next_ask_ = 1;
-  std::optional<Clock::time_point> ends_at_;  ///< once told to end; the main thread's alone
+  std::optional<Clock::time_point> ends_at_;  ///< set once told to end; used by the main thread
+                                              ///< only
 };
 
 Result<void> ActorProcess::boot() {
@@ -91,9 +92,9 @@ Result<void> ActorProcess::boot() {
 }
 
 void ActorProcess::run() {
-  // To the end: actors that are being destroyed may ask the agent for something.
+  // Serve until the end: actors that are being destroyed may ask the agent for something.
   while (const auto left = time_left()) {
-    auto messages = channel_.receive();  // first: some may have come along with the bootstrap
+    auto messages = channel_.receive();  // first: some may have arrived with the bootstrap
     if (!messages.ok()) {
       log::warning("the agent is gone; ending");
       ::_exit(1);
@@ -229,7 +230,7 @@ void ActorProcess::begin_to_end() {
 }
 
 std::optional<milliseconds> ActorProcess::time_left() {
-  if (!ends_at_) return milliseconds(-1);  // for ever
+  if (!ends_at_) return milliseconds(-1);  // no limit
   const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
   std::lock_guard lock(mutex_);
   if (cells_.empty() || left <= milliseconds(0)) return std::nullopt;
@@ -246,7 +247,7 @@ void ActorProcess::end() {
   const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
   (void)services_->hub->flush(left + last_words);
   log::info("ending as told");
-  ::_exit(0);  // threads may still run: no destructor may pull things away from them
+  ::_exit(0);  // threads may still run: no destructor may free what they use
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
                                              : DownCause::exit_code;
   {
     std::lock_guard lock(mutex_);
-    // From here on nobody is admitted into it, so that nobody is missed below.
+    // From here on no actor is admitted into this process, so the loop below misses none.
     if (const auto found = processes_.find(ended.process); found != processes_.end()) {
       found->second.idle_told = true;
     }
@@ -161,7 +161,7 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
 std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
   {
     std::lock_guard lock(mutex_);
-    placement_.remove_node(node);  // first: nobody is placed there who would be missed below
+    placement_.remove_node(node);  // first: no actor is placed there that the loop below would miss
   }
   auto downs =
       remove_all([&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
@@ -216,7 +216,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   const auto its_log = [](const std::string& path) {
     return path.empty() ? "" : fmt::format("; its log is {}", path);
   };
-  if (cause == DownCause::node_lost) {  // the agent is what a person must look at
+  if (cause == DownCause::node_lost) {  // point a person at the agent's log
     const std::string agent = "agent-" + down.node;
     down.message = fmt::format("the agent of '{}' {}{}; {} ended with it", down.node, what,
                                its_log(log_path(agent)), who);

@@ -14,40 +14,39 @@
 
 namespace troupe {
 
-/// Everything the driver knows about actors, processes and nodes: who lives where, under which
-/// name, with what reserved. A plain state machine without I/O; callable from any thread.
+/// Everything the driver knows about actors, processes and nodes: where each actor lives, its name
+/// and its reserved resources. A plain state machine without I/O; callable from any thread.
 class ActorRegistry {
  public:
   ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, std::string log_folder);
 
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
 
-  /// What a new actor has been given.
+  /// What a new actor is given.
   struct Admission {
     ActorAddress address;  ///< without endpoint
     std::size_t node = 0;
     ProcessId process = 0;
-    bool starts_process = false;  ///< this actor is its first
+    bool starts_process = false;  ///< the actor is the first in its process
     std::string process_name;
     std::vector<int> devices;
   };
-  /// Admits an actor on a node: checks the name, places it, and finds or makes its process. The
-  /// outcome of the start comes by on_started, or else by on_failed or one of the ends, which call
-  /// `done`.
+  /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
+  /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
   Result<Admission> admit(const SpawnOptions& options, const std::string& type,
                           AddressCallback done);
   /// Admits an actor of the driver process; its on_started or on_failed follows too.
   Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
 
-  /// Each of the following returns the actors that are gone through it, and calls the `done` of
-  /// actors whose start it decides (without the lock).
+  /// Each of the following returns the actors that end because of it, and calls the `done` (without
+  /// the lock) of actors whose start it decides.
   void on_started(const ActorStarted& started);
   void on_failed(const ActorFailed& failed);
   std::vector<ActorDown> on_ended(const ActorEnded& ended);
   std::vector<ActorDown> on_process_ended(const ProcessEnded& ended);
   std::vector<ActorDown> on_node_lost(std::size_t node, const std::string& how);
 
-  /// Processes without actors since the last ask; nobody will be put there any more.
+  /// Processes that lost their last actor since the last call; no actor will be placed in them.
   struct IdleProcess {
     std::size_t node = 0;
     ProcessId process = 0;
@@ -56,11 +55,11 @@ class ActorRegistry {
 
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
   std::optional<ActorDown> down_of(ActorId actor) const;
-  /// Processes that are to be started, run, or have not been reported as ended.
+  /// The number of processes that are to be started, run, or have not been reported as ended.
   std::size_t process_count() const;
-  /// False for a message about an actor or process that is known and not of this node.
+  /// False if the message is about a known actor or process that is not on this node.
   bool is_about_node(const ControlMessage& message, std::size_t node) const;
-  /// Node and process of a living actor of a node; not_found for others.
+  /// Returns node and process of a living actor; not_found for others.
   Result<IdleProcess> process_of(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;
 
@@ -71,7 +70,7 @@ class ActorRegistry {
     bool local = false;
     ProcessId process = 0;
     PlacementTable::Reservation reservation;
-    AddressCallback done;  ///< until it has started
+    AddressCallback done;  ///< set until it has started
     int pid = 0;
   };
   struct Process {

@@ -15,12 +15,12 @@
 
 namespace troupe {
 
-/// An actor of any class behind its method numbers.
+/// An actor of any class, called by method number.
 class ActorObject {
  public:
   virtual ~ActorObject() = default;
-  /// Decodes the arguments, runs the method, and returns the encoded answer; the method's own
-  /// error, corrupt_data for arguments that do not decode, unsupported for an unknown number,
+  /// Decodes the arguments, runs the method, and returns the encoded answer. Errors: the method's
+  /// own, corrupt_data for arguments that do not decode, unsupported for an unknown number,
   /// internal for an exception.
   virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                             const std::weak_ptr<CallHub>& hub) = 0;
@@ -121,7 +121,7 @@ class ActorTypes {
   void add() {
     factories_[std::string(A::actor_type)] = actor_detail::make_from_bytes<A>;
   }
-  /// not_found names the type and what to do.
+  /// Errors: not_found names the type and the remedy.
   Result<ActorFactory> find(const std::string& type) const;
 
  private:

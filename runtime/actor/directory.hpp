@@ -13,15 +13,15 @@ namespace troupe {
 
 class ActorRegistry;
 
-/// The driver's register of actors as an actor of its own, for the contexts of other processes.
+/// The driver's registry of actors, as an actor that the contexts of other processes call.
 class Directory {
  public:
   explicit Directory(std::shared_ptr<const ActorRegistry> registry)
       : registry_(std::move(registry)) {}
 
-  /// As ActorContext::find.
+  /// See ActorContext::find.
   Result<ActorAddress> find(const std::string& name, const std::string& type);
-  /// The end of an actor that is gone.
+  /// How the actor ended; none while it lives.
   std::optional<ActorDown> down_of(ActorId actor);
 
   static constexpr std::string_view actor_type = "troupe.Directory";

@@ -33,8 +33,8 @@ struct MethodTraits<R (A::*)(Args...)> {
 template <class A, class R, class... Args>
 struct MethodTraits<R (A::*)(Args...) const> : MethodTraits<R (A::*)(Args...)> {};
 
-/// A type for each method. Types compare at compile time everywhere; g++ does not take pointers to
-/// members of one signature for constants under -fsanitize=undefined.
+/// A type for each method, because types compare at compile time everywhere: under
+/// -fsanitize=undefined g++ does not take pointers to members of one signature for constants.
 template <auto method>
 struct Tag {};
 template <auto a, auto b>
@@ -44,14 +44,14 @@ constexpr bool same_method() {
 
 }  // namespace methods_detail
 
-/// The callable methods of an actor class, listed once inside it; the place in the list is the
-/// number on the wire. Methods may return R, Result<R> or void, and take encodable arguments (see
-/// runtime/call/codec.hpp) by value or const reference.
+/// The callable methods of an actor class, listed once inside it; a method's index in the list is
+/// its number on the wire. Methods may return R, Result<R> or void, and take encodable arguments
+/// (see runtime/call/codec.hpp) by value or const reference.
 template <auto... list>
 struct Methods {
   static constexpr std::size_t count = sizeof...(list);
 
-  /// The number of `method`; `count` if it is not listed.
+  /// Returns the number of `method`; `count` if it is not listed.
   template <auto method>
   static constexpr std::size_t index_of() {
     std::size_t index = count, i = 0;
@@ -59,7 +59,8 @@ struct Methods {
     return index;
   }
 
-  /// Calls `visit.template operator()<method>()` for the method numbered `index`; false if none is.
+  /// Calls `visit.template operator()<method>()` for the method of number `index`; false if there
+  /// is none.
   template <class Visitor>
   static bool visit(std::size_t index, Visitor&& visitor) {
     std::size_t i = 0;
@@ -71,10 +72,10 @@ struct Methods {
 /// inside the class as `using Arguments = troupe::Arguments<int>;`, because C++ cannot look them
 /// up. A class without it has a constructor without further parameters.
 ///
-/// A class whose making can fail has instead
-///   static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
-/// (the context again optional); its parameters are found by themselves.
-/// An error or exception from create or a constructor is the error of the spawn.
+/// A class whose construction can fail has instead
+/// static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
+/// (the context again optional); its parameter types are deduced.
+/// The spawn fails with the error or exception of create or of a constructor.
 template <class... Args>
 using Arguments = std::tuple<std::decay_t<Args>...>;
 
@@ -115,7 +116,7 @@ struct ConstructionArguments<A> {
 
 }  // namespace methods_detail
 
-/// The decayed types, as a std::tuple, that spawning an A takes.
+/// The decayed types, as a std::tuple, of the arguments for spawning an A.
 template <class A>
 using ConstructionArguments = typename methods_detail::ConstructionArguments<A>::Type;
 

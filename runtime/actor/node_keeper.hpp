@@ -15,7 +15,7 @@ namespace troupe {
 /// (a child dies with the thread that forked it). Callable from any thread.
 class NodeKeeper {
  public:
-  /// `on_ended` is called exactly once, on the keeper's thread, with how the agent ended or why it
+  /// Calls `on_ended` exactly once, on the keeper's thread, with how the agent ended or why it
   /// could not be started ("(pid 7) was killed by signal 9 (SIGKILL)").
   NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
              std::string log_path, std::function<void(const std::string& how)> on_ended);
@@ -23,10 +23,10 @@ class NodeKeeper {
   NodeKeeper(const NodeKeeper&) = delete;
   NodeKeeper& operator=(const NodeKeeper&) = delete;
 
-  /// The agent fell silent: it is killed unless it has ended by itself within a moment.
+  /// Kills a silent agent unless it ends by itself within a moment.
   void give_up();
   void signal(int signal_number);
-  /// Waits for on_ended to return; signal first.
+  /// Waits for on_ended to return; call after a signal.
   void join();
 
  private:
@@ -39,7 +39,7 @@ class NodeKeeper {
   std::atomic<bool> given_up_ = false;
   std::mutex mutex_;
   std::unique_ptr<NodeProcess> process_;
-  int pending_signal_ = 0;  ///< asked for before the agent was started
+  int pending_signal_ = 0;  ///< requested before the agent was started
   std::thread thread_;
 };
 

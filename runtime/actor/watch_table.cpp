@@ -23,8 +23,8 @@ struct WatchTable::State {
   WatchId next = 1;
   std::unordered_map<ActorId, std::map<WatchId, DownCallback>> watches;
   std::unordered_map<ActorId, ActorDown> known;
-  std::map<WatchId, Due> due;  ///< in the order of the watches' ids
-  std::deque<WatchId> order;   ///< of `due`; may name watches that were taken back
+  std::map<WatchId, Due> due;  ///< in the order of watch ids
+  std::deque<WatchId> order;   ///< keys of `due`; may name watches that were cancelled
   WatchId running = 0;
   bool stopping = false;
   std::thread thread;

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// The watches of one process and the ends of actors that it has heard of (kept for the life of the
+/// The watches of one process and the actor ends that it has heard of (kept for the life of the
 /// process, a few hundred bytes each). Callbacks run on one thread of its own, in the order of the
 /// deaths. Callable from any thread.
 class WatchTable {
@@ -19,10 +19,11 @@ class WatchTable {
   WatchTable& operator=(const WatchTable&) = delete;
 
   WatchToken watch(ActorId actor, DownCallback callback);
-  /// Tells everybody who watches the actor; the first report of an actor counts. True if it is new.
+  /// Notifies everybody who watches the actor; only an actor's first report counts. True for the
+  /// first.
   bool on_down(const ActorDown& down);
   std::optional<ActorDown> down_of(ActorId actor) const;
-  /// No callback runs afterwards. Not to be called from a callback.
+  /// Stops callbacks: none runs after this returns. Not to be called from a callback.
   void stop();
 
  private:

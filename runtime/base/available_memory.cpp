@@ -11,10 +11,10 @@ namespace {
 std::optional<std::uint64_t> number_in(const std::filesystem::path& file) {
   std::uint64_t number = 0;
   if (std::ifstream(file) >> number) return number;
-  return std::nullopt;  // also "max"
+  return std::nullopt;  // "max", too
 }
 
-/// The named number of a file of lines "name number".
+/// The number that `name` has in a file of lines "name number".
 std::uint64_t named_in(const std::filesystem::path& file, const std::string& name) {
   std::ifstream lines(file);
   std::string key;
@@ -30,7 +30,7 @@ std::optional<std::uint64_t> left_in(const std::filesystem::path& folder) {
   const auto limit = number_in(folder / (is_v2 ? "memory.max" : "memory.limit_in_bytes"));
   const auto used = number_in(folder / (is_v2 ? "memory.current" : "memory.usage_in_bytes"));
   if (!limit || !used) return std::nullopt;
-  // Files that are cached count as used, and go when memory is needed.
+  // Cached files count as used, but are dropped when memory is needed.
   const std::uint64_t cached =
       named_in(folder / "memory.stat", is_v2 ? "inactive_file" : "total_inactive_file");
   const std::uint64_t held = *used - std::min(cached, *used);

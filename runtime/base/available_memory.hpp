@@ -6,13 +6,13 @@
 
 namespace troupe {
 
-/// Memory of this machine that new processes of this one can use: the least of what the machine
-/// says (MemAvailable of /proc/meminfo) and what its control groups leave (cgroup v1 and v2, as of
+/// Memory of this machine that new processes can use: the minimum of what the machine reports
+/// (MemAvailable of /proc/meminfo) and what its control groups leave (cgroup v1 and v2, as of
 /// containers and batch systems); none where that cannot be read.
 std::optional<std::uint64_t> available_memory_bytes();
 
-/// What the control group `group` ("/a/b") and those above it leave of their limits, below the
-/// mount point `root` of version 2, or of version 1's memory controller; none without a limit.
+/// Memory that the control group `group` ("/a/b") and its parents leave of their limits. `root` is
+/// the mount point of version 2, or of version 1's memory controller. None without a limit.
 std::optional<std::uint64_t> memory_left_in_group(const std::filesystem::path& root,
                                                   const std::filesystem::path& group);
 

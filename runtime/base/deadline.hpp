@@ -7,16 +7,16 @@
 
 namespace troupe {
 
-/// Where a bounded wait gives up: after so much time *in which this process ran*. While a process
-/// is stopped (SIGSTOP, a frozen control group, a paused container, a suspended machine) the clock
-/// goes on, but those it waits for had no chance, because they are mostly stopped with it.
+/// When a bounded wait gives up: after so much time *in which this process ran*. While a process is
+/// stopped (SIGSTOP, a frozen control group, a paused container, a suspended machine) the clock
+/// goes on, but those it waits for are mostly stopped with it and cannot answer.
 ///
-/// No clock of the kernel tells the two apart, so whoever waits looks at the deadline again and
-/// again: it waits in slices, until next_look(), and each look counts what has passed since the one
-/// before, but at most twice the slice. A wait therefore never ends early, and a long stop costs it
-/// half a second. What a thread does between two looks counts no more than that, either.
+/// No clock of the kernel tells the two apart, so a waiter looks at the deadline repeatedly: it
+/// waits in slices, until next_look(), and each look counts the time since the look before, but at
+/// most twice the slice. A wait therefore never ends early, and a long stop costs it half a second.
+/// Time a thread spends between two looks is capped in the same way.
 ///
-/// A value without a thread or any state but its own; monotonic. Not synchronised.
+/// A value without a thread or shared state; monotonic. Not synchronised.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -25,7 +25,7 @@ class Deadline {
   explicit Deadline(Clock::duration wait, Clock::time_point now = Clock::now())
       : left_(std::max(wait, Clock::duration::zero())), seen_(now) {}
 
-  /// Looks: what is left of the wait, 0 once it is over.
+  /// Looks: returns what is left of the wait, 0 once it is over.
   Clock::duration left(Clock::time_point now = Clock::now()) {
     const auto passed =
         std::clamp<Clock::duration>(now - seen_, Clock::duration::zero(), 2 * slice);
@@ -37,7 +37,7 @@ class Deadline {
     return left(now) == Clock::duration::zero();
   }
 
-  /// Looks, and tells until when to wait at most before the next look.
+  /// Looks, and returns until when to wait at most before the next look.
   Clock::time_point next_look(Clock::time_point now = Clock::now()) {
     return now + std::min<Clock::duration>(left(now), slice);
   }
@@ -50,7 +50,7 @@ class Deadline {
 /// `deadline_in(std::chrono::seconds(2))`.
 inline Deadline deadline_in(Deadline::Clock::duration wait) { return Deadline(wait); }
 
-/// Waits on a condition variable until `ready()` or the deadline; returns what `ready()` says.
+/// Waits on a condition variable until `ready()` or the deadline; returns the last `ready()`.
 template <class Ready>
 bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                 Deadline& deadline, Ready ready) {

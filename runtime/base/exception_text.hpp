@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// What the exception that is being handled says; for use in a catch (...) block.
+/// The text of the exception being handled; for use in a catch (...) block.
 std::string current_exception_text();
 
 }  // namespace troupe

@@ -13,11 +13,11 @@ namespace troupe {
 using Hash128 = std::pair<std::uint64_t, std::uint64_t>;
 
 /// XXH3-128 of `text` (https://xxhash.com), the same on every machine and in every version: answer
-/// ids, derived seeds and fingerprints depend on it. Not cryptographic. Printed as 32 digits it is
-/// what `xxhsum -H128` prints.
+/// ids, derived seeds and fingerprints depend on it. Not cryptographic. As 32 hexadecimal digits it
+/// equals the output of `xxhsum -H128`.
 Hash128 hash_128(std::string_view text, std::uint64_t seed = 0);
 
-/// hash_128 of text that comes in pieces. One thread at a time.
+/// hash_128 of text that comes in pieces. Not synchronised.
 class Hasher128 {
  public:
   Hasher128();

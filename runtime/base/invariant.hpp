@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Ends the process with `what` and the error in the log if `done` failed. For results that only a
-/// bug of ours can make errors, where to go on would corrupt what others rely on.
+/// Logs `what` and the error and ends the process if `done` failed. For errors that only a bug of
+/// ours can cause, where going on would corrupt what others rely on.
 void require(const Result<void>& done, std::string_view what);
 /// Likewise if `holds` is false.
 void require(bool holds, std::string_view what);

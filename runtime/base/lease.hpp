@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-/// How long somebody may be silent before it counts as dead, by a Deadline: time in which the one
-/// who waits did not run is not held against the other. A value, to be looked at every Deadline::
-/// slice or more often. Not synchronised.
+/// How long a peer may be silent before it counts as dead. Measured by a Deadline, so time in which
+/// the waiting process did not run does not count. A value, to be checked every Deadline::slice or
+/// more often. Not synchronised.
 class Lease {
  public:
   using Clock = Deadline::Clock;
@@ -14,15 +14,15 @@ class Lease {
   explicit Lease(Clock::duration limit, Clock::time_point now = Clock::now())
       : limit_(limit), deadline_(limit, now) {}
 
-  /// The other has shown that it lives.
+  /// The peer has shown that it lives.
   void renew(Clock::time_point now = Clock::now()) { deadline_ = Deadline(limit_, now); }
-  /// Until resume() silence does not count, because it is known why the other is silent.
+  /// Ignores silence until resume(), because the reason for it is known.
   void suspend() { is_suspended_ = true; }
   void resume(Clock::time_point now = Clock::now()) {
     is_suspended_ = false;
     renew(now);
   }
-  /// Looks: true once the other was silent too long.
+  /// True once the peer was silent for too long.
   bool has_expired(Clock::time_point now = Clock::now()) {
     return !is_suspended_ && deadline_.is_over(now);
   }

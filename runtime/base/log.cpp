@@ -21,7 +21,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-/// The logger of a process that has not opened a file: warnings and errors to stderr.
+/// The logger of a process that has not opened a file: writes warnings and errors to stderr.
 std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
   auto logger = std::make_shared<spdlog::logger>(std::string(process_name),
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());

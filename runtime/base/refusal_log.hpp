@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Counts what a listener refuses and sums it up in one line in ten seconds at most, so that no
-/// stranger can fill a log. Not synchronised.
+/// Counts what a listener refuses and sums it up in at most one line per ten seconds, so that
+/// strangers cannot fill a log. Not synchronised.
 class RefusalLog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,12 +17,12 @@ class RefusalLog {
   /// `listener` begins each line, say "control plane".
   explicit RefusalLog(std::string listener) : listener_(std::move(listener)) {}
 
-  /// Notes refusals. `why` is one of few fixed texts, e.g. "no TLS".
+  /// Counts refusals. `why` is one of few fixed texts, e.g. "no TLS".
   void note(std::string_view why, std::size_t count = 1);
-  /// "control plane: refused 31 connections (29 no TLS, 2 silent)" if there is something to tell
-  /// and the last line is at least ten seconds old; else empty.
+  /// Returns "control plane: refused 31 connections (29 no TLS, 2 silent)" if there are refusals to
+  /// report and the last line is at least ten seconds old; else empty.
   std::string take_line(Clock::time_point now);
-  /// When take_line is due; the end of time if there is nothing to tell.
+  /// When take_line is due; the end of time if there is nothing to report.
   Clock::time_point due() const;
 
  private:

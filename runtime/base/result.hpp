@@ -11,11 +11,11 @@
 
 namespace troupe {
 
-/// What kind of thing went wrong; the message says which file, rank, host or request it concerns.
+/// The kind of an error; the message says which file, rank, host or request it concerns.
 enum class ErrorCode {
-  invalid_argument,    ///< the caller's or the person's input is wrong; the same call fails again
-  not_found,           ///< a file, name, actor or tensor that does not exist
-  already_exists,      ///< a name or file that is taken
+  invalid_argument,    ///< wrong input by the caller or user; the same call fails again
+  not_found,           ///< a file, name, actor or tensor does not exist
+  already_exists,      ///< a name or file is taken
   permission_denied,   ///< the peer or file refuses us, or a handshake was not authentic
   corrupt_data,        ///< a file or message breaks its own format
   unsupported,         ///< well-formed, but not something this version does
@@ -45,8 +45,8 @@ Error fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
 /// An `io` error whose message ends with the text of `errno_value`.
 Error fail_errno(int errno_value, std::string_view what);
 
-/// A value or an Error. Exceptions stop at the wrappers of libraries; everything of ours returns
-/// Result. Accessing value() of an error, or error() of a value, is a bug (asserted).
+/// A value or an Error. Exceptions stop at the wrappers of libraries; all our own code returns
+/// Result. Calling value() on an error, or error() on a value, is a bug (asserted).
 template <class T = void>
 class [[nodiscard]] Result {
  public:
@@ -94,7 +94,7 @@ class [[nodiscard]] Result<void> {
       return std::move(troupe_result_).error();                   \
   } while (false)
 
-/// `TROUPE_TRY(auto file, open(path));` declares the value, or returns the error.
+/// `TROUPE_TRY(auto file, open(path));` declares `file` with the value, or returns the error.
 #define TROUPE_TRY(declaration, expression) \
   TROUPE_TRY_IMPL_(TROUPE_CONCAT_(troupe_result_, __LINE__), declaration, expression)
 #define TROUPE_TRY_IMPL_(name, declaration, expression) \

@@ -6,14 +6,14 @@
 
 namespace troupe {
 
-/// Names one actor of a job for good: ids are never given out twice.
+/// Identifies one actor of a job; ids are never reused.
 using ActorId = std::uint64_t;
 
-/// Where an actor can be called. Two addresses are equal if they name the same actor.
+/// Where an actor can be called. Two addresses are equal if their ids are.
 struct ActorAddress {
   ActorId id = 0;        ///< 0: no actor
-  std::string endpoint;  ///< of the process that hosts it, in the form its Transport understands
-  std::string name;      ///< as given at spawn, or made from type and id; for messages
+  std::string endpoint;  ///< the hosting process's, in the form its Transport understands
+  std::string name;      ///< given at spawn, or made from type and id; for messages
   std::string type;      ///< the class's actor_type
 
   template <class Archive>

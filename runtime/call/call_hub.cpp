@@ -14,12 +14,12 @@ using CallId = std::uint64_t;
 
 enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
 
-/// What follows the body of a frame (behind it, so that the body need not be moved).
+/// Fields that follow the body of a frame (after it, so that the body need not be moved).
 struct Trailer {
   CallId call = 0;
-  ActorId actor = 0;         ///< of a call
-  std::uint16_t method = 0;  ///< of a call
-  std::uint8_t status = 0;  ///< of an answer: 0, or 1 + the ErrorCode; the body is then its message
+  ActorId actor = 0;         ///< in a call
+  std::uint16_t method = 0;  ///< in a call
+  std::uint8_t status = 0;  ///< in an answer: 0, or 1 + the ErrorCode; the body is then its message
   FrameKind kind = FrameKind::call;
   std::uint32_t reserved = 0;
 };
@@ -33,11 +33,11 @@ struct Pending {
 
 using PendingCalls = std::unordered_map<CallId, Pending>;
 
-/// A link that this process made, with its unanswered calls.
+/// A link that this process opened, with its unanswered calls.
 struct Peer {
   std::shared_ptr<Link> link;
   PendingCalls pending;
-  std::uint64_t answers = 0;  ///< ever
+  std::uint64_t answers = 0;  ///< count of all answers so far
 };
 
 Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result) {
@@ -99,9 +99,9 @@ class HubImpl final : public CallHub {
   void on_closed(const std::shared_ptr<Link>& link, const Error& why);
   void fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why);
   /// Fails the calls to an actor that is marked down once their peer has been silent for a whole
-  /// `last_answer_timeout`; `answers` is what it had answered at the beginning of that.
+  /// `last_answer_timeout`; `answers` is the peer's count at the beginning of that time.
   void wait_for_last_answers(ActorId actor, std::uint64_t answers);
-  /// The peer with unanswered calls to `actor`, or null; mutex_ is held.
+  /// Returns the peer with unanswered calls to `actor`, or null; mutex_ is held.
   std::shared_ptr<Peer> peer_with_calls_to(ActorId actor);
 
   const Options options_;
@@ -114,7 +114,8 @@ class HubImpl final : public CallHub {
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
-  PendingCalls orphans_;  ///< calls whose link has closed and whose cause is not known yet
+  PendingCalls orphans_;  ///< calls whose link has closed and whose cause of failure is not known
+                          ///< yet
   std::unordered_map<ActorId, std::size_t> in_flight_;
   std::unordered_map<ActorId, std::string> down_;
 };
@@ -226,12 +227,12 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   auto answer = [link, call = trailer.call](const Result<Bytes>& result) {
     const auto sent = send_answer(*link, call, result);
     if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
-    if (sent.error().code == ErrorCode::invalid_argument) {  // the caller alone is concerned
+    if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
       const Error refusal =
           fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
       if (send_answer(*link, call, refusal).ok()) return;
     }
-    // A peer that reads no answers for the send timeout is given up: it would wait for ever.
+    // Give up a peer that reads no answers for the send timeout: it would wait for ever.
     link->close();
   };
   std::shared_ptr<CallTarget> target;
@@ -259,7 +260,7 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     peer->second->pending.erase(found);
     give_credit(pending.actor);
     if (trailer.status != 0) {
-      // An actor that has just ended is answered for by its process; the cause says more.
+      // Its process answers for an actor that has just ended; the reported cause says more.
       const auto down = down_.find(pending.actor);
       if (trailer.status == 1 + static_cast<int>(ErrorCode::peer_died) && down != down_.end()) {
         const auto text = std::as_bytes(std::span(down->second));
@@ -280,7 +281,7 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
   {
     std::lock_guard lock(mutex_);
     const auto found = peer_of_link_.find(link.get());
-    if (found == peer_of_link_.end()) return;  // a link that the other side made
+    if (found == peer_of_link_.end()) return;  // a link that the other side opened
     const std::shared_ptr<Peer> peer = found->second;
     peer_of_link_.erase(found);
     std::erase_if(peers_, [&](const auto& entry) { return entry.second == peer; });
@@ -332,7 +333,7 @@ std::shared_ptr<Peer> HubImpl::peer_with_calls_to(ActorId actor) {
 }
 
 void HubImpl::mark_down(ActorId id, std::string why) {
-  PendingCalls unanswered;  // of a connection that has ended
+  PendingCalls unanswered;  // calls of a connection that has ended
   std::uint64_t answers = 0;
   bool waits = false;
   {

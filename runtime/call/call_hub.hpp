@@ -27,12 +27,12 @@ struct IncomingCall {
 class CallTarget {
  public:
   virtual ~CallTarget() = default;
-  /// Queues the call. Must not block; who drops the call must answer it.
+  /// Queues the call. Must not block; a target that drops the call must answer it.
   virtual void deliver(IncomingCall call) = 0;
 };
 
-/// The call plane of one process: routes calls to local targets or over connections that are made
-/// on first use, and answers back. All functions are callable from any thread.
+/// The call plane of one process: routes calls to local targets or over connections opened on first
+/// use, and sends answers back. All functions are callable from any thread.
 ///
 /// Order: calls that one thread makes to one actor arrive in that order.
 /// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered; an
@@ -41,18 +41,18 @@ class CallTarget {
 /// thread that runs a callback (see runs_callback) it fails at once.
 /// Size: a call or an answer above the transport's limit of a frame fails by itself with
 /// invalid_argument; others on the same connection go on.
-/// Death: a process answers each call that reaches it, or its connection ends, behind its last
-/// answer. So a call is unanswered only once its connection has ended: then it fails with
-/// peer_died, and if the supervision tells the cause within `cause_grace`, the message carries it.
-/// Later calls fail at once.
+/// Death: a process answers each call that reaches it, or else its connection ends after its last
+/// answer. So a call is known to be unanswered only once its connection has ended: then it fails
+/// with peer_died, with the cause if supervision reports it within `cause_grace`. Later calls fail
+/// at once.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
     std::size_t credits = 1024;
     std::chrono::milliseconds credit_timeout{10000};
     std::chrono::milliseconds cause_grace{100};
-    /// Bounds the wait for a connection that brings no answer after its actor was marked down, and
-    /// does not end either.
+    /// Bounds the wait for a connection that, after its actor was marked down, neither brings
+    /// answers nor ends.
     std::chrono::milliseconds last_answer_timeout{10000};
   };
 
@@ -61,7 +61,7 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
                                                  Options options);
   virtual ~CallHub() = default;
 
-  /// Where other processes of the job reach this hub.
+  /// Where other processes of the job connect to this hub.
   virtual const std::string& endpoint() const = 0;
 
   /// Makes `target` callable under `id` until it is removed. Calls to unknown ids are answered with
@@ -73,16 +73,16 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                     CallCompletion completion) = 0;
 
-  /// Says that an actor is gone, with a text for a person: later calls fail with peer_died, and
-  /// those on their way as said above. The first text counts.
+  /// Marks an actor as gone, with a text for a person: later calls fail with peer_died, and calls
+  /// under way as described above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;
 
-  /// Waits until the answers (and calls) that were sent by now are with the kernel, which delivers
-  /// them even if this process ends. timeout. Not in a callback.
+  /// Waits until all answers and calls sent so far are with the kernel, which delivers them even if
+  /// this process ends. Errors: timeout. Not in a callback.
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
   /// Closes everything and fails all unanswered calls with `cancelled`. No callback runs
-  /// afterwards. Called by the owner before the last reference goes; idempotent.
+  /// afterwards. Called by the owner before it drops the last reference; idempotent.
   virtual void stop() = 0;
 };
 

@@ -5,8 +5,8 @@
 namespace troupe {
 namespace {
 
-// Aligned as sections are: mold 1.10 puts a smaller one alone on a page that is not mapped where
-// the code's segment happens to end just below the page's end.
+// Aligned as sections are: mold 1.10 puts a smaller variable alone on a page that is not mapped if
+// the code segment happens to end just below the page's end.
 alignas(64) thread_local bool thread_runs_callback = false;
 
 }  // namespace

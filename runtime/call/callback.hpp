@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// True while this thread runs a callback of the runtime. Calls made then must not wait for
-/// credits: answers, which give credits back, may come in on this very thread.
+/// credits: the answers that return credits may come in on this very thread.
 bool runs_callback();
 
 namespace callback_detail {
@@ -16,8 +16,8 @@ bool set_runs_callback(bool runs);
 void report_exception(std::string_view text);
 }  // namespace callback_detail
 
-/// Runs `callback(arguments...)` with runs_callback() true. An exception becomes an error in the
-/// log: the thread is the runtime's and must go on.
+/// Runs `callback(arguments...)` with runs_callback() true. Logs an exception as an error: the
+/// thread is the runtime's and must go on.
 template <class Callback, class... Arguments>
 void run_callback(const Callback& callback, Arguments&&... arguments) noexcept {
   const bool before = callback_detail::set_runs_callback(true);

@@ -68,7 +68,7 @@ class Encoder {
   Bytes bytes_;
 };
 
-/// Reads what an Encoder wrote. The first problem is remembered and later reads leave their targets
+/// Reads what an Encoder wrote. It keeps the first error, and later reads leave their targets
 /// untouched: call `finish` at the end. The bytes must outlive the decoder.
 class Decoder {
  public:
@@ -83,7 +83,7 @@ class Decoder {
     return *this;
   }
 
-  /// Ok if every value was there and nothing is left over.
+  /// Ok if every value was read and no bytes are left over.
   Result<void> finish() const {
     if (failed_) return fail(ErrorCode::corrupt_data, "malformed message: {}", why_);
     if (!rest_.empty()) {
@@ -98,7 +98,7 @@ class Decoder {
     if (!failed_) why_ = why;
     failed_ = true;
   }
-  /// The call plane that decoded handles are bound to.
+  /// The call plane that decoded handles use.
   const std::weak_ptr<CallHub>& hub() const { return hub_; }
 
   bool get_raw(void* out, std::size_t bytes) {
@@ -134,7 +134,7 @@ class Decoder {
   const char* why_ = "";
 };
 
-/// The bytes of `values`, one after the other.
+/// The encodings of `values`, one after the other.
 template <class... Ts>
 Bytes encode(const Ts&... values) {
   Encoder encoder;
@@ -181,7 +181,7 @@ struct IsMap<std::unordered_map<K, V>> : std::true_type {};
 
 template <class T>
 inline constexpr bool is_scalar = std::is_arithmetic_v<T> || std::is_enum_v<T>;
-/// Scalars whose every bit pattern is a value, so that a block of them may be copied as it is.
+/// Scalars for which every bit pattern is a value, so that an array of them may be copied as it is.
 template <class T>
 inline constexpr bool is_block = is_scalar<T> && !std::is_same_v<T, bool>;
 
@@ -244,7 +244,7 @@ void Decoder::get(T& value) {
       value.resize(count);
       get_raw(value.data(), count * sizeof(Element));
     } else {
-      // Elements are appended one by one: the memory grows with what was really read.
+      // Elements are appended one by one: memory grows with what was really read.
       const std::size_t count = get_count(1);
       value.clear();
       for (std::size_t i = 0; i < count && ok(); ++i) {

@@ -18,14 +18,14 @@ class FrameSplitter {
 
   explicit FrameSplitter(std::size_t limit) : limit_(limit) {}
 
-  /// Counts for frames whose length has not been read yet.
+  /// Sets the limit for frames whose length has not been read yet.
   void set_limit(std::size_t limit) { limit_ = limit; }
-  /// Where to read the next bytes to: `scratch`, or the rest of a frame that is larger than that.
+  /// Where to read the next bytes: `scratch`, or the rest of a frame that is larger than scratch.
   std::span<std::byte> room(std::span<std::byte> scratch);
-  /// Takes `bytes`, the beginning of what room() gave. corrupt_data: a length that is out of
-  /// bounds.
+  /// Takes `bytes`, the first part of what room() returned. Errors: corrupt_data for a length out
+  /// of bounds.
   Result<void> consume(std::span<const std::byte> bytes, const OnFrame& on_frame);
-  /// Forgets what is unfinished.
+  /// Forgets an unfinished frame.
   void reset();
 
  private:

@@ -16,7 +16,7 @@ namespace troupe {
 
 namespace future_detail {
 
-/// What a promise and its future share. All functions are callable from any thread.
+/// The shared state of a promise and its future. All functions are callable from any thread.
 template <class T>
 class State {
  public:
@@ -84,29 +84,28 @@ class State {
 
 }  // namespace future_detail
 
-/// The answer of a call that may not have come yet. Copies share one answer, which is taken once:
-/// either by `get` or by `then`. Dropping a future does not cancel the call. Callable from any
-/// thread.
+/// The answer of a call, which may not have come yet. Copies share one answer, which is taken once,
+/// by `get` or by `then`. Dropping a future does not cancel the call. Callable from any thread.
 template <class T>
 class Future {
  public:
   using Value = T;
 
-  /// A future that is ready from the start.
+  /// Makes a future that is ready from the start.
   explicit Future(Result<T> result) : Future() { state_->complete(std::move(result)); }
 
   /// Waits at most `timeout` and moves the answer out. On a timeout the error is `timeout`, the
   /// call goes on, and get may be called again.
   Result<T> get(std::chrono::nanoseconds timeout) { return state_->get(timeout); }
 
-  /// Waits at most `timeout`; true if the answer is there. Takes nothing.
+  /// Waits at most `timeout`; true if the answer is there. Does not take it.
   bool wait(std::chrono::nanoseconds timeout) const { return state_->wait(timeout); }
   bool ready() const { return wait(std::chrono::nanoseconds(0)); }
 
-  /// Has `callback(Result<T>)` run once: at once in this thread if the answer is there, else on the
-  /// runtime thread that receives it. It must not block, and must not wait for another future: that
-  /// thread is the one that receives answers. Calls made from it fail rather than wait for credits.
-  /// An exception from it is an error in the log. A second `then` gets invalid_argument.
+  /// Runs `callback(Result<T>)` once: at once in this thread if the answer is there, else on the
+  /// runtime thread that receives it. It must not block or wait for another future, because that
+  /// thread receives the answers. Calls made from it fail rather than wait for credits. Its
+  /// exceptions are logged as errors. A second `then` gets invalid_argument.
   void then(std::function<void(Result<T>)> callback) { state_->then(std::move(callback)); }
 
  private:
@@ -117,7 +116,7 @@ class Future {
   std::shared_ptr<future_detail::State<T>> state_;
 };
 
-/// The producing end. The first `complete` counts, later ones are ignored.
+/// The producing end. The first `complete` counts; later ones are ignored.
 template <class T>
 class Promise {
  public:

@@ -131,7 +131,7 @@ void UnixLink::stop_writing() {
   dequeued_bytes_ += std::exchange(queued_bytes_, 0);
   queue_.clear();
   queue_offset_ = 0;
-  // Whatever the error was, the link ends: reading goes on to the end of what was received.
+  // Whatever the error was, the link ends; reading goes on to the end of what was received.
   ::shutdown(socket_.get(), SHUT_RDWR);
   changed_.notify_all();
 }
@@ -167,7 +167,7 @@ void UnixLink::finish(const Error& why) {
 Result<void> UnixLink::on_readable(std::span<std::byte> scratch,
                                    const std::function<void(Bytes&)>& on_frame) {
   const FrameSplitter::OnFrame take = [&](Bytes& frame) { return on_whole_frame(frame, on_frame); };
-  constexpr int reads_per_turn = 16;  // then the other links have theirs
+  constexpr int reads_per_turn = 16;  // then the other links get a turn
   for (int i = 0; i < reads_per_turn; ++i) {
     const auto room = splitter_.room(scratch);
     const ssize_t got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);

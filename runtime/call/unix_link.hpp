@@ -16,9 +16,8 @@
 
 namespace troupe {
 
-/// One link of a UnixTransport: a queue of frames, and the socket that it has for the time being.
-/// `send`, `wait_until_sent` and `close` are callable from any thread, everything else from the
-/// transport's thread only.
+/// One link of a UnixTransport: a queue of frames and its current socket. `send`, `wait_until_sent`
+/// and `close` are callable from any thread, everything else from the transport's thread only.
 class UnixLink final : public Link {
  public:
   UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread)
@@ -30,17 +29,18 @@ class UnixLink final : public Link {
   /// Takes the socket and registers it with `epoll_fd` for reading; sends the handshake's first
   /// message. Frames wait in the queue until the handshake is over.
   Result<void> attach(UniqueFd socket, Handshake handshake, int epoll_fd);
-  /// Closes the socket before the handshake is over; the queue stays for the next one.
+  /// Closes the socket before the handshake is done; the queue stays for the next one.
   void detach();
-  /// Reads what is there and hands whole frames to `on_frame`. An error says why the link is over.
+  /// Reads what is there and hands whole frames to `on_frame`. An error says why the link ends.
   Result<void> on_readable(std::span<std::byte> scratch,
                            const std::function<void(Bytes&)>& on_frame);
-  /// Writes queued bytes. After an error nothing is sent any more, but what the peer has sent
-  /// before can still be read; the end of that is the end of the link.
+  /// Writes queued bytes. After an error nothing more is sent, but what the peer sent before can
+  /// still be read; the link ends when that is read.
   void on_writable();
   /// Closes the socket; later sends fail with `why`.
   void finish(const Error& why);
-  /// Waits until all that is queued by now is with the kernel, or the link is over. timeout.
+  /// Waits until all bytes queued so far are with the kernel, or the link has ended. Errors:
+  /// timeout.
   Result<void> wait_until_sent(Deadline deadline);
 
   bool established() const { return established_; }
@@ -51,7 +51,7 @@ class UnixLink final : public Link {
   Result<void> on_handshake_message(std::span<const std::byte> message);
   /// Sends a message of the handshake ahead of the queue; mutex_ is held.
   Result<void> write_handshake(std::span<const std::byte> message);
-  /// Writes as much as the socket takes of what the parts hold; mutex_ is held.
+  /// Writes as much of `parts` as the socket takes; mutex_ is held.
   Result<std::size_t> write_now(std::span<iovec> parts);
   void flush();
   void stop_writing();
@@ -64,15 +64,15 @@ class UnixLink final : public Link {
   FrameSplitter splitter_{Handshake::max_message_bytes};
 
   std::mutex mutex_;
-  std::condition_variable changed_;  ///< bytes were sent, or the link is over
+  std::condition_variable changed_;  ///< bytes were sent, or the link has ended
   UniqueFd socket_;
   bool established_ = false;
   bool broken_ = false;  ///< nothing can be written any more
   std::optional<Error> over_;
   std::deque<Bytes> queue_;
-  std::size_t queue_offset_ = 0;  ///< bytes of the front that are sent already
+  std::size_t queue_offset_ = 0;  ///< bytes of the front frame already sent
   std::size_t queued_bytes_ = 0;
-  std::uint64_t dequeued_bytes_ = 0;  ///< ever
+  std::uint64_t dequeued_bytes_ = 0;  ///< count of all bytes so far
   bool waits_for_writable_ = false;
 };
 

@@ -12,11 +12,11 @@ namespace troupe {
 /// Listens under `name` (1 to 107 bytes, without the leading NUL).
 Result<UniqueFd> listen_at(const std::string& name);
 
-/// Connects to the listener of that name. peer_died if nobody listens; resource_exhausted if its
-/// queue of new connections is full for now; permission_denied if it has another uid.
+/// Connects to the listener of that name. Errors: peer_died if nobody listens; resource_exhausted
+/// if its queue of new connections is full; permission_denied if it has another uid.
 Result<UniqueFd> connect_to(const std::string& name);
 
-/// permission_denied unless the other end has our effective uid.
+/// Returns permission_denied unless the other end has our effective uid.
 Result<void> check_peer_uid(int socket);
 
 }  // namespace troupe

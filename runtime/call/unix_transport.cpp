@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds reconnect_pause{20};
 
 }  // namespace
 
-/// The thread, its epoll set, links and timers. Shared with tasks that may outlive the transport.
+/// The thread, its epoll set, links and timers. Tasks that share it may outlive the transport.
 class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::Loop> {
  public:
   explicit Loop(Options options)
@@ -43,7 +43,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   const Options& options() const { return options_; }
 
  private:
-  /// A link of ours whose handshake is not over.
+  /// A link that this process opened and whose handshake is not done.
   struct Attempt {
     std::string endpoint;
     Clock::time_point deadline;
@@ -68,7 +68,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   std::thread::id thread_id_;
   std::atomic<bool> stopping_ = false;
 
-  // The own thread's alone.
+  // Used by the own thread only.
   std::unordered_map<int, std::shared_ptr<UnixLink>> links_;  ///< by descriptor
   std::unordered_map<const UnixLink*, Attempt> attempts_;
   std::optional<Acceptor> acceptor_;
@@ -160,7 +160,7 @@ void UnixTransport::Loop::run() {
         on_event(ready[i].data.fd, ready[i].events);
       }
     }
-    // After the sockets: what came in while this thread was late counts before its timers do.
+    // After the sockets: input that arrived while this thread was late is handled before timers.
     wait = run_due_timers();
   }
   const Error why = fail(ErrorCode::cancelled, "this process is shutting down");
@@ -238,15 +238,15 @@ void UnixTransport::Loop::try_to_connect(const std::shared_ptr<UnixLink>& link) 
     auto adopted = adopt(*std::move(socket), Handshake::Role::client, link);
     return adopted.ok() ? void() : drop(link, adopted.error());
   }
-  // A listener that is gone does not come back; the other reasons may pass.
+  // A listener that is gone does not come back; other causes may pass.
   if (socket.error().code != ErrorCode::resource_exhausted || !try_again(link, socket.error())) {
     attempts_[link.get()].deadline = {};
     drop(link, socket.error());
   }
 }
 
-/// True if a link of ours, whose handshake the peer has broken off, gets another attempt. Nothing
-/// but the handshake was sent on it yet.
+/// True if an own link, whose handshake the peer has broken off, gets another attempt. Only the
+/// handshake has been sent on it so far.
 bool UnixTransport::Loop::try_again(const std::shared_ptr<UnixLink>& link, const Error& why) {
   const auto attempt = attempts_.find(link.get());
   const bool may_pass =
@@ -300,7 +300,7 @@ Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
     for (const auto& [fd, link] : links_) all.push_back(link);
     links->set_value(std::move(all));
   });
-  // A transport that stops drops the task, and with it the promise.
+  // A transport that stops drops the task and thereby the promise.
   if (collected.wait_for(timeout) != std::future_status::ready) {
     return fail(ErrorCode::timeout, "the call plane's thread is busy");
   }

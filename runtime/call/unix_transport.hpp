@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// Links between processes of one node: unix stream sockets in the abstract namespace, so that no
-/// file can be left behind. Whom it lets in: peers of the same effective uid (SO_PEERCRED, checked
-/// by both ends before anything is read) that pass the Handshake within `handshake_timeout`.
+/// file can be left behind. It admits peers of the same effective uid (SO_PEERCRED, checked by both
+/// ends before anything is read) that pass the Handshake within `handshake_timeout`.
 ///
 /// A frame is a little-endian u32 length and that many bytes, at most `max_frame_bytes`; before the
 /// handshake is over at most Handshake::max_message_bytes. One thread (epoll) reads for all links;
@@ -21,10 +21,10 @@ namespace troupe {
 /// (beyond which they block, at most `send_timeout`).
 ///
 /// Strangers: anybody on the machine may connect to an abstract socket. Connections are accepted at
-/// a bounded rate (Acceptor); at most `max_strangers` are in their handshake, and one more takes
-/// the place of the oldest, silent ones first. A rightful peer that loses its place tries again
-/// until `handshake_timeout`, so it gets in while strangers hold thousands of connections. Refusals
-/// are summed up in the log (RefusalLog).
+/// a bounded rate (Acceptor); at most `max_strangers` are in their handshake, and a new one then
+/// displaces the oldest, silent ones first. A legitimate peer that is displaced tries again until
+/// `handshake_timeout`, so it gets in while strangers hold thousands of connections. Refusals are
+/// summed up in the log (RefusalLog).
 class UnixTransport final : public Transport {
  public:
   struct Options {

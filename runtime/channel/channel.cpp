@@ -43,7 +43,7 @@ Result<void> set(void* socket, int option, int value) {
   return zmq_error(fmt::format("cannot set socket option {}", option));
 }
 
-/// Whose connections a unix socket takes: one process's, or those of this user.
+/// Makes a unix socket accept connections of one process only, or of this user.
 Result<void> filter_peers(void* socket, int peer_pid) {
   const auto pid = static_cast<pid_t>(peer_pid);
   const uid_t uid = ::geteuid();
@@ -61,11 +61,11 @@ Result<std::string> abstract_address() {
 
 }  // namespace
 
-/// Sockets are closed before their context, whose end waits for them.
+/// Sockets are closed before their context, whose destruction waits for them.
 struct Channel::State {
   Context context;
   Socket pipe;
-  std::unique_ptr<CurveGate> gate;  // the listener's: admits the one connector key
+  std::unique_ptr<CurveGate> gate;  // the listener's only: admits the one connector key
   UniqueFd interrupted;             // an eventfd, readable while an interrupt is pending
   std::string address;
 
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Channel::State>> Channel::State::create() {
   return state;
 }
 
-// Waits until the pipe has one of `events`, letting connectors in meanwhile.
+// Waits until the socket has one of `events`, admitting connectors meanwhile.
 Result<void> Channel::State::wait(short events, Deadline& deadline, std::string_view what) {
   std::array<zmq_pollitem_t, 3> items{{{pipe.get(), 0, events, 0},
                                        {nullptr, interrupted.get(), ZMQ_POLLIN, 0},
@@ -201,7 +201,7 @@ Result<Message> Channel::receive(Deadline deadline) {
 }
 
 void Channel::interrupt() {
-  // Fails only where the counter is full, and then the interrupt is pending already.
+  // Fails only if the counter is full, and then an interrupt is pending already.
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(state_->interrupted.get(), &one, sizeof one);
 }

@@ -14,24 +14,25 @@
 
 namespace troupe {
 
-/// Secret keys (CURVE) of the two ends of a channel. Whoever knows one pair can talk on the
+/// Secret keys (CURVE) of the two ends of a channel. Anybody who knows one pair can talk on the
 /// channels made with it; the public halves are computed, so nothing else has to be exchanged.
 struct ChannelKeys {
   Key listener{};
   Key connector{};
 
-  /// Both from a key of 32 bytes that the job keeps secret (JobKeys::derive), by HMAC-SHA256 over
-  /// `purpose` (say "replica 0, epoch 3") and the end's name: keys of other purposes are unrelated.
+  /// Derives both from a 32-byte key that the job keeps secret (JobKeys::derive), by HMAC-SHA256
+  /// over `purpose` (say "replica 0, epoch 3") and the end's name: different purposes give
+  /// unrelated keys.
   static ChannelKeys derive(const Key& key, std::string_view purpose);
 };
 
-/// Where a listener listens.
+/// The address where a listener listens.
 struct ChannelEndpoint {
   /// Empty: this node only (a unix socket in the abstract namespace, so no file). Else the
   /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket, whose port the system chooses.
   std::string interface{};
-  /// On this node: the process whose connections are taken; 0: any of this process's uid. All
-  /// others are closed as soon as they are accepted. On a network anybody's are taken.
+  /// On this node: the process whose connections are accepted; 0: any of this process's uid. All
+  /// others are closed as soon as they are accepted. A TCP socket accepts anybody's.
   int peer_pid = 0;
 
   static ChannelEndpoint on_this_node(int peer_pid = 0) { return {.peer_pid = peer_pid}; }
@@ -40,7 +41,7 @@ struct ChannelEndpoint {
   }
 };
 
-/// One received message. Movable; the bytes stay where they are over a move.
+/// One received message. Movable; the bytes do not move with it.
 class Message {
  public:
   Message() = default;
@@ -57,16 +58,16 @@ class Message {
   std::span<const std::byte> bytes_;
 };
 
-/// A bounded, ordered, two-way pipe of messages between two processes. Encrypted and authenticated
-/// both ways (CurveZMQ): an end whose keys differ is never connected, so what it sends is lost and
-/// the honest end only runs into its deadline. A connection that has not finished its handshake
-/// within `handshake_timeout` is closed. Name the peer's process (ChannelEndpoint) wherever it is
-/// known: connections of other programs of the same user, which ZeroMQ does not count, then cost no
-/// descriptor.
+/// A bounded, ordered, two-way stream of messages between two processes. Encrypted and
+/// authenticated both ways (CurveZMQ): an end whose keys differ is never connected, so what it
+/// sends is lost and the honest end only runs into its deadline. A connection that has not finished
+/// its handshake within `handshake_timeout` is closed. Name the peer's process (ChannelEndpoint) if
+/// it is known: connections of the same user's other programs, which ZeroMQ does not count, then
+/// cost no descriptor.
 ///
-/// Delivered messages are whole and in order; what was under way when an end dies or is destroyed
-/// is lost (nothing lingers), and a peer that is gone shows as a timeout: watching processes is
-/// supervision's work. After a failure make a new channel.
+/// Delivered messages are whole and in order; messages under way when an end dies or is destroyed
+/// are lost (nothing lingers), and a peer that is gone shows as a timeout: supervision watches
+/// processes, not the channel. After a failure make a new channel.
 ///
 /// Threads: one thread at a time, except interrupt(). A handshake makes progress only while the
 /// listener is inside send() or receive().
@@ -77,12 +78,12 @@ class Channel {
   static constexpr int queue_limit = 256;
   static constexpr std::chrono::milliseconds handshake_timeout{5000};
 
-  /// Starts to listen; address() is what the other process must connect to. Errors:
-  /// invalid_argument for an interface that does not exist, resource_exhausted.
+  /// Starts to listen; the other process must connect to address(). Errors: invalid_argument for an
+  /// interface that does not exist, resource_exhausted.
   static Result<Channel> listen(const ChannelKeys& keys, const ChannelEndpoint& endpoint);
 
-  /// Begins to connect to a listener's address(); returns at once and goes on trying in the
-  /// background. Errors: invalid_argument for an address that is none, resource_exhausted.
+  /// Begins to connect to a listener's address(); returns at once and keeps trying in the
+  /// background. Errors: invalid_argument for a malformed address, resource_exhausted.
   static Result<Channel> connect(const ChannelKeys& keys, const std::string& address);
 
   Channel(Channel&&) noexcept;
@@ -96,12 +97,12 @@ class Channel {
   /// full. Errors: timeout, cancelled (interrupt()), invalid_argument above max_message_bytes.
   Result<void> send(std::span<const std::byte> bytes, Deadline deadline);
 
-  /// The next message. Errors: timeout, cancelled (interrupt()).
+  /// Waits for the next message. Errors: timeout, cancelled (interrupt()).
   Result<Message> receive(Deadline deadline);
 
-  /// From any thread: the send() or receive() that is waiting, or else the next one that would have
-  /// to wait, returns `cancelled`. Several interrupts before that count as one; the channel stays
-  /// usable.
+  /// Makes the send() or receive() that waits, or else the next one that would wait, return
+  /// `cancelled`. Several interrupts before that count as one; the channel stays usable. Callable
+  /// from any thread.
   void interrupt();
 
  private:

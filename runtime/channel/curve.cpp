@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-using Z85Key = std::array<char, 41>;  // 40 characters and the end
+using Z85Key = std::array<char, 41>;  // 40 characters and the terminating NUL
 
 Error curve_error(std::string_view what) {
   return fail(ErrorCode::internal, "channel: {}: {}", what, zmq_strerror(zmq_errno()));
@@ -57,7 +57,7 @@ Result<void> make_curve_server(void* socket, const Key& own) {
   if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &yes, sizeof yes) != 0) {
     return curve_error("cannot make a CURVE server");
   }
-  // A domain makes ZeroMQ ask the gate even where it would not for an empty one.
+  // ZeroMQ asks the gate for any non-empty domain; for an empty one it would not always.
   constexpr std::string_view domain = "troupe";
   if (zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, domain.data(), domain.size()) != 0) {
     return curve_error("cannot set the authentication domain");
@@ -92,7 +92,7 @@ CurveGate::~CurveGate() { zmq_close(socket_); }
 
 void CurveGate::answer() {
   while (true) {
-    // Version, request id, domain, address, identity, mechanism, public key.
+    // The frames: version, request id, domain, address, identity, mechanism, public key.
     std::vector<std::string> frames;
     int more = 1;
     while (more != 0) {

@@ -14,9 +14,10 @@ namespace troupe {
 Result<void> make_curve_server(void* socket, const Key& own);
 Result<void> make_curve_client(void* socket, const Key& own, const Key& listener);
 
-/// Answers a context's authentication requests (ZAP, rfc.zeromq.org/spec/27): yes to the connector
-/// whose public key is the expected one, no to all others. Knowing the listener's public key is
-/// thus not enough. One per context, made before the listener binds; used by the listener's thread.
+/// Answers a context's authentication requests (ZAP, rfc.zeromq.org/spec/27): admits the connector
+/// whose public key is the expected one and refuses all others. Knowing the listener's public key
+/// is thus not enough. One per context, made before the listener binds; used by the listener's
+/// thread.
 class CurveGate {
  public:
   static Result<std::unique_ptr<CurveGate>> open(void* context, const Key& connector);
@@ -24,7 +25,7 @@ class CurveGate {
   CurveGate(const CurveGate&) = delete;
   CurveGate& operator=(const CurveGate&) = delete;
 
-  /// Readable when there is a request to answer.
+  /// The socket to poll; readable when there is a request to answer.
   void* socket() const { return socket_; }
   /// Answers all requests that have arrived.
   void answer();

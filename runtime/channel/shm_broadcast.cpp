@@ -11,7 +11,8 @@ namespace {
 constexpr std::size_t page_bytes = 4096;
 constexpr int max_readers = 64;
 constexpr std::uint64_t unit = 8;
-constexpr std::uint64_t skip_to_start = ~std::uint64_t{0};  // as a length: nothing until the end
+constexpr std::uint64_t skip_to_start = ~std::uint64_t{0};  // as a length: the rest of the ring is
+                                                            // unused
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -21,10 +22,10 @@ std::uint64_t occupied(std::size_t message_bytes) { return unit + round_up(messa
 }  // namespace
 
 /// At the start of the region, one page; the ring is the rest. Positions count bytes since the
-/// start and never wrap; a position modulo the ring's size is a place in it.
+/// start and never wrap; the ring offset is the position modulo the ring's size.
 struct ShmBroadcastRing {
   struct alignas(64) Reader {
-    std::atomic<std::uint64_t> position;  // everything before it has been given back
+    std::atomic<std::uint64_t> position;  // everything before it has been released
     std::atomic<std::uint32_t> attached;
   };
 
@@ -92,7 +93,7 @@ Result<void> join(const SharedMemory& region, int readers) {
   return {};
 }
 
-// Waits for `ready`; timeout or cancelled where it does not come true.
+// Waits for `ready`. Errors: timeout, cancelled.
 template <class Ready>
 Result<void> wait_for(ShmBroadcastRing& ring, SharedEvent& event, std::atomic<bool>& interrupted,
                       Ready ready, Deadline& deadline, SpinBudget spin, std::string_view what) {

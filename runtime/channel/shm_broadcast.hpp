@@ -21,7 +21,7 @@ std::size_t shm_broadcast_bytes(int readers, std::size_t ring_bytes);
 
 /// The one writer of a broadcast within a node: every message reaches every reader, in order. The
 /// ring is bounded: send() waits for the slowest reader. A zeroed SharedMemory region of
-/// shm_broadcast_bytes() is ready for use; each process maps it and makes its end, in any order.
+/// shm_broadcast_bytes() is ready for use; each process maps it and attaches its end, in any order.
 ///
 /// A process that is gone shows as a timeout at the others. Threads: one at a time, except abort()
 /// and interrupt().
@@ -34,13 +34,14 @@ class ShmBroadcastWriter {
   /// The largest message: half of the ring less 8 bytes, so that a message is always contiguous.
   std::size_t max_message_bytes() const;
 
-  /// Copies the message into the ring for all readers. Errors: timeout, cancelled (abort() by
-  /// anybody, or interrupt()), invalid_argument above max_message_bytes() (nothing is chunked).
+  /// Copies the message into the ring for all readers. Errors: timeout, cancelled (abort() by any
+  /// end, or interrupt()), invalid_argument above max_message_bytes() (messages are not chunked).
   Result<void> send(std::span<const std::byte> bytes, Deadline deadline);
 
-  /// From any thread: every end in every process returns `cancelled` from now on.
+  /// Makes every end in every process return `cancelled` from now on. Callable from any thread.
   void abort();
-  /// From any thread: the send() that waits, or the next that would wait, returns `cancelled`.
+  /// Makes the send() that waits, or the next that would wait, return `cancelled`. Callable from
+  /// any thread.
   void interrupt();
 
  private:
@@ -56,15 +57,15 @@ class ShmBroadcastWriter {
 /// One of the readers.
 class ShmBroadcastReader {
  public:
-  /// `index` is this reader's place, 0 <= index < readers. Errors: as the writer's; already_exists
-  /// if the place is taken.
+  /// `index` is this reader's number, 0 <= index < readers. Errors: see the writer's;
+  /// already_exists if the number is taken.
   static Result<ShmBroadcastReader> attach(SharedMemory region, int readers, int index);
 
-  /// The next message, 8-byte aligned, in place in the ring: valid until the next receive(), which
-  /// gives its room back to the writer. Errors: timeout, cancelled, corrupt_data.
+  /// Returns the next message, 8-byte aligned, in place in the ring: valid until the next
+  /// receive(), which releases its space to the writer. Errors: timeout, cancelled, corrupt_data.
   Result<std::span<const std::byte>> receive(Deadline deadline);
 
-  /// As the writer's.
+  /// See the writer's.
   void abort();
   void interrupt();
 
@@ -78,7 +79,7 @@ class ShmBroadcastReader {
   int readers_;
   int index_;
   SpinBudget spin_;
-  std::uint64_t held_bytes_ = 0;  ///< of the message given out last, with its header
+  std::uint64_t held_bytes_ = 0;  ///< the last returned message and its header
   std::unique_ptr<std::atomic<bool>> interrupted_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t max_backlog_bytes = std::size_t{512} << 20;
 
-// What the actor is told.
+// A message to the actor.
 struct FrameCame {
   std::shared_ptr<const std::vector<std::byte>> frame;
 };

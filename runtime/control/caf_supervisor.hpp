@@ -24,24 +24,24 @@ class CafSystem {
   std::unique_ptr<caf::actor_system> system_;
 };
 
-/// What a supervisor does with what it sees; called on CAF's thread.
+/// A supervisor's callbacks, on CAF's thread.
 struct SupervisorEvents {
   std::function<void(ControlMessage message)> on_message;
-  /// The peer is gone, silent, or not whom it should be. Once.
+  /// The peer is gone, silent or the wrong one. Called once.
   std::function<void(bool was_greeted, const Error& why)> on_over;
 };
 
-/// The actor that supervises one peer: it judges what comes over the link by `session`, sends
-/// heartbeats and gives the peer up when its lease has expired. It ends when the link is over.
+/// The actor that supervises one peer: `session` checks what comes over the link; it sends
+/// heartbeats and gives the peer up when its lease has expired. It ends when the link ends.
 class Supervisor {
  public:
   Supervisor(CafSystem& system, std::shared_ptr<TlsLink> link, ControlSession session,
              SupervisorEvents events);
 
-  /// From the link's thread. A peer that sends faster than the actor works is disconnected.
+  /// Called on the link's thread. A peer that sends faster than the actor works is disconnected.
   void on_frame(std::vector<std::byte> frame);
   void on_closed(const Error& why);
-  /// Ends the actor without a word.
+  /// Ends the actor without an event.
   void stop();
 
  private:

@@ -40,7 +40,7 @@ class Client final : public ControlClient {
 
   void send(const ControlMessage& message) override {
     const auto sent = link_->send(LinkFrame(encode_message(message)));
-    if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_lost tells
+    if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_lost reports it
     log::error("to the driver: {}", sent.error().message);
     link_->close();
   }
@@ -51,7 +51,7 @@ class Client final : public ControlClient {
                     const AgentReady& hello, Deadline deadline) {
     struct Attempt {
       Promise<void> opened;
-      std::shared_ptr<Supervisor> supervisor;  ///< the loop's thread, from on_open on
+      std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
     };
     auto attempt = std::make_shared<Attempt>();
     LinkEvents events{[this, attempt, hello](const std::shared_ptr<TlsLink>& link) {
@@ -94,7 +94,7 @@ class Client final : public ControlClient {
   std::shared_ptr<Supervisor> supervisor_;
   std::shared_ptr<TlsLink> link_;
   std::unique_ptr<LinkLoop> loop_;
-  CafSystem caf_;  ///< its end waits for the actor, which uses the members above
+  CafSystem caf_;  ///< its destructor waits for the actor, which uses the members above
 };
 
 }  // namespace

@@ -12,30 +12,31 @@
 
 namespace troupe {
 
-/// The edge between driver and agents: messages over a TLS link of "driver/job" and "agent/NODE",
-/// with the key of that pair, and heartbeats every 200 ms. Who is silent for `silence_limit` is
-/// lost; time in which the waiting process itself did not run does not count. Each end is one CAF
-/// actor that supervises its peer and owns its Lease. Callbacks run on CAF's one thread, one at a
-/// time per object; they must not block. Other functions are callable from any thread.
+/// The connection between driver and agents: messages over a TLS link of "driver/job" and
+/// "agent/NODE", with the key of that pair, and heartbeats every 200 ms. A peer that is silent for
+/// `silence_limit` is lost; time in which the waiting process itself did not run does not count.
+/// Each end is one CAF actor that supervises its peer and owns its Lease. Callbacks run on CAF's
+/// one thread, one at a time per object; they must not block. Other functions are callable from any
+/// thread.
 ///
-/// The edge between an agent and the actor processes of its node is the socketpair that they
-/// inherit (ChildChannel): the agent sees an exit by pidfd within a millisecond, no handshake
-/// delays the start of an actor, descriptors of shared memory can travel on it, and a process that
-/// computes carries no threads for it.
+/// An agent and the actor processes of its node are connected by the socketpair that they inherit
+/// (ChildChannel): the agent sees an exit by pidfd within a millisecond, no handshake delays the
+/// start of an actor, descriptors of shared memory can travel on it, and an actor process needs no
+/// extra threads for it.
 inline constexpr std::chrono::milliseconds heartbeat_interval{200};
 inline constexpr std::chrono::milliseconds silence_limit{1800};
 
-/// Names one connection of an agent for good.
+/// Identifies one connection of an agent; never reused.
 using AgentKey = std::uint64_t;
 
 class ControlServer {
  public:
   struct Events {
-    /// The first message of an agent is AgentReady, with the node and token it was admitted with.
+    /// An agent's first message is AgentReady, with the node and token it was admitted with.
     std::function<void(AgentKey agent, ControlMessage message)> on_message;
-    /// The connection is over. Exactly once per agent that has sent a message.
+    /// The connection has ended. Exactly once per agent that has sent a message.
     std::function<void(AgentKey agent, const Error& why)> on_lost;
-    /// An agent with the right key was turned away: another build, say.
+    /// An agent with the right key was turned away, for example because of another build.
     std::function<void(const std::string& node, const Error& why)> on_refused;
   };
   /// Listens at `address` on a port of the kernel's choice.
@@ -44,9 +45,9 @@ class ControlServer {
   virtual ~ControlServer() = default;  ///< disconnects; no callback runs afterwards
   virtual std::uint16_t port() const = 0;
   /// Lets the agent of `node` in, once, if it shows this token. A later call for the same node
-  /// admits a later agent in its place.
+  /// admits a later agent instead.
   virtual void admit(const std::string& node, std::uint64_t token) = 0;
-  /// Messages to one agent arrive in order; those to a lost one are dropped. Errors:
+  /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.
   virtual Result<void> send(AgentKey agent, const ControlMessage& message) = 0;
@@ -65,7 +66,7 @@ class ControlClient {
                                                         Events events,
                                                         std::chrono::milliseconds timeout);
   virtual ~ControlClient() = default;  ///< disconnects; no callback runs afterwards
-  /// A driver that reads nothing any more is lost.
+  /// Sends a message. A driver that has stopped reading counts as lost.
   virtual void send(const ControlMessage& message) = 0;
 };
 

@@ -67,7 +67,7 @@ class Server final : public ControlServer {
     std::shared_ptr<Supervisor> supervisor;
   };
 
-  /// An agent has proven its key. It is let in once: the token is used up by the one who shows it.
+  /// An agent has proven its key. It is let in once: showing the token uses it up.
   void on_open(const std::shared_ptr<TlsLink>& link) {
     const std::string& node = link->peer().name;
     std::lock_guard lock(mutex_);
@@ -117,13 +117,13 @@ class Server final : public ControlServer {
   const Events events_;
   std::atomic<bool> is_stopping_ = false;
   std::mutex mutex_;
-  std::map<std::string, std::uint64_t> admitted_;  ///< tokens of the agents that are awaited
+  std::map<std::string, std::uint64_t> admitted_;  ///< tokens of agents that have not connected yet
   AgentKey next_key_ = 1;
   std::map<AgentKey, Agent> agents_;
   std::map<const TlsLink*, AgentKey> key_of_link_;
   std::uint16_t port_ = 0;
   std::unique_ptr<LinkLoop> loop_;
-  CafSystem caf_;  ///< its end waits for the actors, which use the members above
+  CafSystem caf_;  ///< its destructor waits for the actors, which use the members above
 };
 
 }  // namespace

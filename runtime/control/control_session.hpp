@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// What one end of a control connection knows of the other: whether it may say what it says, and
-/// whether it lives. A plain state machine without I/O; time is an argument. Not synchronised.
+/// What one end of a control connection knows of its peer: which messages it may send, and whether
+/// it is alive. A plain state machine without I/O; time is an argument. Not synchronised.
 class ControlSession {
  public:
   using Clock = Lease::Clock;
 
-  /// What the first message of an agent must say.
+  /// What an agent's first message must say.
   struct Hello {
     std::string node;
     std::uint64_t token = 0;
@@ -28,13 +28,13 @@ class ControlSession {
   static ControlSession with_driver(Clock::duration silence_limit,
                                     Clock::time_point now = Clock::now());
 
-  /// Judges a frame: the message to hand on, or none for a heartbeat. An error means that the
-  /// connection is to be closed.
+  /// Checks a frame: returns the message to hand on, or none for a heartbeat. After an error the
+  /// connection must be closed.
   Result<std::optional<ControlMessage>> on_frame(std::span<const std::byte> frame,
                                                  Clock::time_point now = Clock::now());
   /// True once the agent has introduced itself; always true of the driver.
   bool is_greeted() const { return !expected_; }
-  /// Looks at the peer's lease; to be called every heartbeat_interval.
+  /// Checks the peer's lease; to be called every heartbeat_interval.
   bool has_expired(Clock::time_point now = Clock::now()) { return lease_.has_expired(now); }
 
  private:
@@ -43,7 +43,7 @@ class ControlSession {
   Result<void> check_hello(const ControlMessage& message);
 
   ControlEdge incoming_;
-  std::optional<Hello> expected_;  ///< until it has come
+  std::optional<Hello> expected_;  ///< until it has arrived
   Lease lease_;
 };
 

@@ -56,7 +56,7 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
 
 Bytes encode_message(const ControlMessage& message) {
   Encoder encoder;
-  encoder.reserve(1024);  // keys do not move on the way, which would leave copies of them
+  encoder.reserve(1024);  // avoids reallocation, which would leave copies of keys in memory
   encoder(static_cast<std::uint8_t>(message.index()));
   std::visit([&](const auto& alternative) { encoder(alternative); }, message);
   return encoder.take();

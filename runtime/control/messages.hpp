@@ -13,19 +13,19 @@
 
 namespace troupe {
 
-/// Names one actor process of a job for good.
+/// Identifies one actor process of a job; never reused.
 using ProcessId = std::uint64_t;
 
-/// The supervision's messages along the driver - agent - actor process tree. One vocabulary for
-/// both edges; each comment says which way a message goes (D driver, A agent, P actor process).
+/// Supervision's messages along the driver - agent - actor process tree. Both edges share one
+/// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
 inline constexpr std::uint32_t control_protocol = 2;
 
-/// A -> D, first: this agent serves `node`. `token` is the one of its bootstrap: an agent that
-/// comes back after it was given up has an old one and is refused, as is one of another build.
+/// A -> D, first: this agent serves `node`. `token` is from its bootstrap: an agent that comes back
+/// after it was given up has an old one and is refused, as is one of another build.
 struct AgentReady {
-  std::uint32_t protocol = control_protocol;  ///< first, in every version
+  std::uint32_t protocol = control_protocol;  ///< the first field in every version
   Key build{};                                ///< this_build()
   std::string node;
   std::uint64_t token = 0;
@@ -37,7 +37,7 @@ struct AgentReady {
   }
 };
 /// D -> A -> P: makes an actor, in a new process if `starts_process`. A process that has ended is
-/// not started again under its id: an actor that comes too late for it is refused.
+/// not started again under its id: an actor that arrives too late for it is refused.
 struct StartActor {
   ProcessId process = 0;
   bool starts_process = false;
@@ -79,7 +79,7 @@ struct StopActor {
     archive(process, actor);
   }
 };
-/// P -> A -> D: the actor has ended, asked to stop or (`exited`) by its own wish.
+/// P -> A -> D: the actor has ended, because it was asked to or (`exited`) by itself.
 struct ActorEnded {
   ActorId actor = 0;
   bool exited = false;
@@ -89,8 +89,8 @@ struct ActorEnded {
     archive(actor, exited, reason);
   }
 };
-/// D -> A -> P: the process ends; `kill` at once by SIGKILL (A does it), else in order and by force
-/// after a second.
+/// D -> A -> P: ends the process: with `kill` at once by SIGKILL (sent by A), else in order, and by
+/// force after a second.
 struct StopProcess {
   ProcessId process = 0;
   bool kill = false;
@@ -147,7 +147,7 @@ struct ProcessBootstrap {
             directory, credits, credit_timeout_ms, cause_grace_ms);
   }
 };
-/// P -> A: give me the key of channels with this purpose (channel_key()).
+/// P -> A: asks for the key of channels with this purpose (channel_key()).
 struct KeyRequest {
   std::uint64_t request = 0;
   std::string purpose;
@@ -168,28 +168,28 @@ struct KeyReply {
     archive(request, ok, key, code, message);
   }
 };
-/// D -> A: the driver is about to stop (Ctrl-Z): stop your processes until Resume, and do not take
-/// anybody's silence for death meanwhile. Answered by Suspended.
+/// D -> A: the driver is about to stop (Ctrl-Z): stop your processes until Resume, and do not count
+/// silence as death meanwhile. Answered by Suspended.
 struct Suspend {
   template <class Archive>
   void fields(Archive&) {}
 };
-/// A -> D: it is so.
+/// A -> D: answers Suspend once it is done.
 struct Suspended {
   template <class Archive>
   void fields(Archive&) {}
 };
-/// D -> A: go on.
+/// D -> A: continue the processes.
 struct Resume {
   template <class Archive>
   void fields(Archive&) {}
 };
-/// Between A and D, and A and P, both ways: I am there.
+/// Between A and D, and A and P, both ways: the sender is alive.
 struct Heartbeat {
   template <class Archive>
   void fields(Archive&) {}
 };
-/// P -> A: give me the region `name`, or, with `release`, forget all whose names start with it.
+/// P -> A: asks for the region `name`, or, with `release`, forgets all whose names start with it.
 struct RegionRequest {
   std::uint64_t request = 0;
   std::string name;
@@ -200,7 +200,7 @@ struct RegionRequest {
     archive(request, name, bytes, release);
   }
 };
-/// A -> P: with the region's descriptor attached, or an error.
+/// A -> P: carries the region's descriptor, or an error.
 struct RegionReply {
   std::uint64_t request = 0;
   bool ok = false;
@@ -217,7 +217,7 @@ using ControlMessage =
                  StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
                  RegionRequest, RegionReply, KeyRequest, KeyReply, Suspend, Suspended, Resume>;
 
-/// Who sends to whom.
+/// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };
 /// True for the messages that travel on this edge: an actor process cannot speak as an agent, nor
 /// an agent as the driver.
@@ -228,9 +228,9 @@ Bytes encode_message(const ControlMessage& message);
 /// another protocol, permission_denied for a message that does not travel there.
 Result<ControlMessage> decode_message(std::span<const std::byte> bytes, ControlEdge edge);
 
-/// What the driver gives an agent through its NodeStarter.
+/// The agent's start data, sent by the driver through its NodeStarter.
 struct AgentBootstrap {
-  SecretKey secret;            ///< the job's
+  SecretKey secret;            ///< of the job
   ProcessBootstrap processes;  ///< template for its actor processes
   std::string control_host;
   std::uint16_t control_port = 0;

@@ -92,7 +92,7 @@ Result<bool> Connection::write() {
   while (turn < turn_bytes) {
     const auto bytes = queue_.front();
     if (bytes.empty()) return false;
-    lock.unlock();  // encrypting takes its time, and the bytes stay where they are
+    lock.unlock();  // encrypting takes time; the bytes do not move meanwhile
     TROUPE_TRY(const std::size_t count, session_->write(bytes));
     lock.lock();
     if (count == 0) return false;

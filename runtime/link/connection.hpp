@@ -10,18 +10,18 @@
 
 namespace troupe {
 
-/// One TLS connection of a LinkLoop, open or on its way. send, queued_bytes and close are callable
-/// from any thread, everything else from the loop's.
+/// One TLS connection of a LinkLoop, open or being opened. send, queued_bytes and close are
+/// callable from any thread, everything else from the loop's.
 class Connection final : public TlsLink, public std::enable_shared_from_this<Connection> {
  public:
-  /// What the loop does for it; callable from any thread, at any time.
+  /// What the connection asks of the loop; callable from any thread, at any time.
   struct Requests {
     std::thread::id loop_thread;
     std::function<void(std::shared_ptr<Connection>)> flush;  ///< calls on_ready soon
     std::function<void(std::shared_ptr<Connection>)> close;
   };
 
-  /// `peer`: whom it is made to; empty at a listener.
+  /// `peer`: the process it connects to; empty at a listener.
   Connection(const LinkLimits& limits, Requests requests, std::shared_ptr<const LinkEvents> events,
              LinkPeer peer)
       : limits_(limits),
@@ -36,13 +36,14 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   std::size_t queued_bytes() const override;
   void close() override { requests_.close(shared_from_this()); }
 
-  /// Takes a socket that is connected or about to be, and the session on it.
+  /// Takes a socket that is connected or connecting, and the session on it.
   void attach(UniqueFd socket, std::unique_ptr<TlsSession> session);
-  /// The socket may be ready, or frames are queued: goes on as far as it can without waiting. True
-  /// if it has more to do at once but others shall have a turn. An error says why the link is over.
+  /// Called when the socket may be ready or frames are queued: does as much as it can without
+  /// waiting. True if it could go on at once but has used up its turn. An error says why the link
+  /// ended.
   Result<bool> on_ready();
-  /// Closes the socket, lets later sends fail with `why` and tells the user, if there is somebody
-  /// to tell.
+  /// Closes the socket, makes later sends fail with `why` and reports it to the user, if there is
+  /// one.
   void finish(const Error& why);
 
   int fd() const { return socket_.get(); }

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// The bytes of one frame to be sent, with what keeps them alive until they are.
+/// The bytes of one frame to be sent, with an owner that keeps them alive until then.
 class LinkFrame {
  public:
   /// Takes the bytes over.
@@ -28,17 +28,19 @@ class LinkFrame {
   std::shared_ptr<const void> owner_;
 };
 
-/// Cuts a stream of bytes into frames: a little-endian u32 length and that many bytes. The bytes of
-/// a frame are read to where they stay. Not synchronised.
+/// Cuts a stream of bytes into frames: a little-endian u32 length and that many bytes. A frame's
+/// bytes are read directly to their final place. Not synchronised.
 class FrameReader {
  public:
   explicit FrameReader(std::size_t max_frame_bytes) : max_frame_bytes_(max_frame_bytes) {}
 
-  /// Where the next bytes of the stream belong; never empty, valid until filled() or take().
+  /// Returns where to read the stream's next bytes; never empty, valid until filled() or take().
   std::span<std::byte> room();
-  /// Notes that the first `bytes` of room() are read. corrupt_data for a frame above the limit.
+  /// Notes that the first `bytes` of room() are read. Errors: corrupt_data for a frame above the
+  /// limit.
   Result<void> filled(std::size_t bytes);
-  /// True if a frame is whole, which moves to `frame`; to be called after each filled().
+  /// Moves a whole frame to `frame` and returns true if there is one; to be called after each
+  /// filled().
   bool take(std::vector<std::byte>& frame);
 
  private:
@@ -51,21 +53,21 @@ class FrameReader {
   std::size_t frame_filled_ = 0;
 };
 
-/// Frames on their way out. Small frames are packed into one piece, so that they share a TLS
+/// Frames waiting to be sent. Small frames are packed into one piece, so that they share a TLS
 /// record; of a large one only the first piece is copied. Not synchronised.
 class FrameQueue {
  public:
   static constexpr std::size_t piece_bytes = std::size_t{16} << 10;  ///< a TLS record's payload
 
-  /// The frame must be shorter than 4 GiB.
+  /// Queues a frame, which must be shorter than 4 GiB.
   void push(LinkFrame frame);
-  /// The bytes to write next, the same until sent() has accounted for all of them, whatever is
-  /// pushed meanwhile; empty when the queue is. A frame's memory is not released before.
+  /// Returns the bytes to write next, the same until sent() has accounted for all of them, whatever
+  /// is pushed meanwhile; empty when the queue is. A frame's memory is not released before.
   std::span<const std::byte> front();
   void sent(std::size_t bytes);
 
   bool empty() const { return queued_bytes_ == 0; }
-  /// Everything that is not sent yet, lengths included.
+  /// Bytes not sent yet, lengths included.
   std::size_t queued_bytes() const { return queued_bytes_; }
 
  private:
@@ -73,11 +75,11 @@ class FrameQueue {
 
   struct Entry {
     LinkFrame frame;
-    std::size_t taken = 0;  ///< bytes of length and frame that went into pieces
+    std::size_t taken = 0;  ///< bytes of length and frame already copied into pieces
   };
   std::deque<Entry> frames_;
   std::vector<std::byte> piece_;
-  std::span<const std::byte> front_;  ///< of piece_, or of the first frame
+  std::span<const std::byte> front_;  ///< part of piece_, or of the first frame
   bool front_is_frame_ = false;
   std::size_t queued_bytes_ = 0;
 };

@@ -52,8 +52,8 @@ void set(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-/// Messages leave at once, and a host that is gone shows after about 15 s. The kernel answers
-/// keepalives for a process that is stopped.
+/// Sends without delay (TCP_NODELAY), and detects a host that is gone after about 15 s. The kernel
+/// answers keepalives for a stopped process.
 void tune(int socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -62,7 +62,7 @@ void tune(int socket) {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
 }
 
-/// True if what a stranger has sent may be the beginning of a TLS handshake record (RFC 8446, 5.1).
+/// True if what a stranger has sent may begin a TLS handshake record (RFC 8446, 5.1).
 bool begins_like_tls(int socket) {
   unsigned char first[2];
   const ssize_t count = ::recv(socket, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
@@ -100,7 +100,7 @@ class Loop final : public std::enable_shared_from_this<Loop> {
 
  private:
   using Task = std::function<void()>;
-  /// False if the loop has stopped; the task is not run then.
+  /// Queues a task; false if the loop has stopped, and then the task is not run.
   bool post(Task task);
   void run();
   void run_tasks();
@@ -126,13 +126,13 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   std::vector<Task> tasks_;
   bool stopped_ = false;
 
-  // The loop's thread only; by descriptor.
+  // The loop's thread only; keyed by descriptor.
   std::map<int, Listener> listeners_;
   std::unordered_map<int, Silent> silent_;
   std::unordered_map<int, std::shared_ptr<Connection>> connections_;
-  std::unordered_map<int, Listener*> listener_of_;  ///< of connections that are not open yet
-  Strangers outgoing_;                              ///< connections of ours that are not open yet
-  std::set<std::shared_ptr<Connection>> eager_;     ///< have more to do at once
+  std::unordered_map<int, Listener*> listener_of_;  ///< for connections that are not open yet
+  Strangers outgoing_;                              ///< outgoing connections that are not open yet
+  std::set<std::shared_ptr<Connection>> eager_;     ///< connections that can go on at once
 };
 
 Result<void> Loop::start() {
@@ -199,7 +199,7 @@ void Loop::run() {
     std::lock_guard lock(mutex_);
     stopped_ = true;
   }
-  run_tasks();  // links that were asked for are told, too
+  run_tasks();  // requested links get their on_closed, too
   for (const auto& [fd, connection] : std::exchange(connections_, {})) {
     connection->finish(fail(ErrorCode::cancelled, "this process closes its links"));
   }
@@ -289,7 +289,7 @@ void Loop::on_first_bytes(int fd) {
   turn(connection);
 }
 
-/// Drops a connection that has not proven who it is.
+/// Drops a connection that has not authenticated.
 void Loop::refuse(Listener& listener, int fd, std::string_view why) {
   listener.refusals.note(why);
   listener.strangers.remove(fd);
@@ -387,7 +387,7 @@ Result<std::shared_ptr<TlsLink>> Loop::connect(Address address, const LinkPeer& 
   const bool posted = post([this, connection, fd] {
     connections_.emplace(fd, connection);
     outgoing_.add(fd, Clock::now());
-    // Writable once it is connected, or has failed to.
+    // The socket becomes writable when it is connected, or has failed to.
     poll(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT);
   });
   if (!posted) return fail(ErrorCode::cancelled, "the loop has stopped");

@@ -18,7 +18,7 @@ Result<LinkPeer> LinkPeer::parse(std::string_view text) {
 }
 
 Key link_key(const JobKeys& keys, const LinkPeer& listener, const LinkPeer& connector) {
-  // Lengths first: no two pairs of names give one text.
+  // Lengths first, so that no two pairs of names give one text.
   const std::string a = listener.text(), b = connector.text();
   return keys.derive(fmt::format("link/{}:{}/{}:{}", a.size(), a, b.size(), b));
 }

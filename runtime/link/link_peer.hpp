@@ -22,9 +22,9 @@ struct LinkPeer {
   friend bool operator==(const LinkPeer&, const LinkPeer&) = default;
 };
 
-/// The key of one pair: HKDF over both names and over who listens. Who holds it can be `connector`
-/// towards `listener` and nothing else; the other direction has another key, so that no end can be
-/// made to talk to itself.
+/// The key of one pair: HKDF over both names and over which end listens. Its holder can act as
+/// `connector` towards `listener` and nothing else; the other direction has another key, so that no
+/// end can be made to talk to itself.
 Key link_key(const JobKeys& keys, const LinkPeer& listener, const LinkPeer& connector);
 
 }  // namespace troupe

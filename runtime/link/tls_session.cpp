@@ -72,15 +72,15 @@ struct TlsContext::State {
 };
 
 struct TlsSession::State {
-  KeyOf key_of;          ///< the listening end
+  KeyOf key_of;          ///< at the listening end
   std::string identity;  ///< one's own, or the peer's
-  Key key{};             ///< the connecting end, until the handshake has used it
+  Key key{};             ///< at the connecting end, until the handshake has used it
   Ssl ssl;
   ~State() { ::OPENSSL_cleanse(key.data(), key.size()); }
 
   static State& of(const SSL* ssl) { return *static_cast<State*>(SSL_get_app_data(ssl)); }
 
-  /// A session that stands for `key`, as OpenSSL wants external keys.
+  /// Returns a session that carries `key`; OpenSSL takes external pre-shared keys as sessions.
   static SSL_SESSION* session_of(SSL* ssl, const Key& key) {
     SSL_SESSION* session = ::SSL_SESSION_new();
     if (session == nullptr) return nullptr;
@@ -209,7 +209,7 @@ Result<bool> TlsSession::handshake() {
   const int outcome = ::SSL_do_handshake(state_->ssl.get());
   if (outcome == 1) {
     ::OPENSSL_cleanse(state_->key.data(), state_->key.size());
-    if (::SSL_session_reused(state_->ssl.get()) == 1) return true;  // that is: the key was used
+    if (::SSL_session_reused(state_->ssl.get()) == 1) return true;  // the key was used
     return fail(ErrorCode::permission_denied, "the other end did not use the key");
   }
   const int kind = ::SSL_get_error(state_->ssl.get(), outcome);

@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// What all TLS sessions of a process share: TLS 1.3 (RFC 8446) alone, an external pre-shared key
-/// with (EC)DHE (`psk_dhe_ke`), so recorded bytes stay secret even if the key is lost later, and
-/// neither certificates nor tickets nor early data. Immutable once made; outlives its sessions.
+/// State shared by all TLS sessions of a process: TLS 1.3 (RFC 8446) alone, an external pre-shared
+/// key with (EC)DHE (`psk_dhe_ke`), so recorded bytes stay secret even if the key is lost later,
+/// and neither certificates nor tickets nor early data. Immutable once made; outlives its sessions.
 class TlsContext {
  public:
   static Result<std::unique_ptr<TlsContext>> create();
@@ -33,31 +33,31 @@ class TlsContext {
 /// TLS over one non-blocking socket, which the caller owns and polls. Not synchronised.
 class TlsSession {
  public:
-  /// Gives the key of the peer that says it has this identity; empty refuses it.
+  /// Returns the key of the peer that claims this identity; empty refuses it.
   using KeyOf = std::function<std::optional<Key>(std::string_view identity)>;
 
   /// The listening end.
   static Result<std::unique_ptr<TlsSession>> accept(const TlsContext& context, int socket,
                                                     KeyOf key_of);
-  /// The connecting end, which says it is `identity` and proves it by `key`.
+  /// The connecting end, which claims `identity` and proves it by `key`.
   static Result<std::unique_ptr<TlsSession>> connect(const TlsContext& context, int socket,
                                                      std::string identity, const Key& key);
   ~TlsSession();
 
-  /// Goes on with the handshake; true once both ends have proven that they know the key. False if
-  /// the socket must become ready first. Errors: permission_denied, peer_died, io.
+  /// Continues the handshake; true once both ends have proven that they know the key. False if the
+  /// socket must become ready first. Errors: permission_denied, peer_died, io.
   Result<bool> handshake();
   /// Reads into `room`; 0 if the socket must become ready first. peer_died at the stream's end.
   Result<std::size_t> read(std::span<std::byte> room);
-  /// Writes a beginning of `bytes` and returns its length; 0 if the socket must become ready first,
-  /// and then the next call must be given the same bytes.
+  /// Writes a prefix of `bytes` and returns its length; 0 if the socket must become ready first,
+  /// and then the next call must pass the same bytes.
   Result<std::size_t> write(std::span<const std::byte> bytes);
-  /// True if the last call waits for the socket to be writable, false if for readable.
+  /// True if the last call waits for the socket to become writable, false if readable.
   bool wants_write() const;
   /// Tells the peer that nothing follows; does not wait.
   void say_goodbye();
 
-  /// The identity that the peer has proven; the listening end, after the handshake.
+  /// The identity that the peer has proven; at the listening end, after the handshake.
   const std::string& identity() const;
 
  private:

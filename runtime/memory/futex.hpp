@@ -10,12 +10,12 @@
 namespace troupe {
 
 /// Sleeps while `word` equals `expected`, until woken or until `until`. False only when that time
-/// has passed; true may be spurious, so callers look at `word` again. Works between processes that
+/// has passed; true may be spurious, so callers check `word` again. Works between processes that
 /// map the word at different addresses. Linux futex(2), FUTEX_WAIT_BITSET.
 bool futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t expected,
                       std::chrono::steady_clock::time_point until);
 
-/// Wakes everybody, in any process, who sleeps on `word`. A system call even when nobody does.
+/// Wakes all sleepers on `word`, in any process. A system call even when nobody sleeps.
 void futex_wake_all(std::atomic<std::uint32_t>& word);
 
 /// How long a waiter may spin before it sleeps.
@@ -23,13 +23,13 @@ struct SpinBudget {
   std::chrono::nanoseconds spin{0};
 
   /// About 2 us when the node has a core for each of `waiters`, else none: on a crowded machine a
-  /// spinning waiter only takes time from the one it waits for.
+  /// spinning waiter only takes time from the process it waits for.
   static SpinBudget for_waiters(int waiters);
 };
 
 /// A doorbell in shared memory: waiters sleep until a condition over other shared words holds, and
-/// whoever changes such a word calls notify(). All zeroes is a valid fresh event, so a new
-/// SharedMemory needs no set-up. Costs one atomic operation to notify while nobody sleeps.
+/// any process that changes such a word calls notify(). All zeroes is a valid fresh event, so a new
+/// SharedMemory needs no set-up. notify() costs one atomic operation while nobody sleeps.
 ///
 /// Any thread of any process may call both functions at any time. A waiter that is killed leaves
 /// the event usable (its later notifies cost a system call each).
@@ -38,8 +38,9 @@ class alignas(64) SharedEvent {
   /// Call after having changed what a condition reads.
   void notify();
 
-  /// Waits until `ready()` is true (then true) or `deadline` has passed (then its last answer).
-  /// `ready` must read shared words with acquire or stronger, must not block, and is called often.
+  /// Waits until `ready()` is true (returns true) or `deadline` has passed (returns the last
+  /// `ready()`). `ready` must read shared words with acquire or stronger, must not block, and is
+  /// called often.
   template <class Ready>
   bool wait(Ready ready, Deadline& deadline, SpinBudget budget);
   template <class Ready>

@@ -9,22 +9,20 @@
 namespace troupe {
 
 /// A region of memory that several processes of one node map, each at its own address. It is a
-/// memfd: it has no name in any file system, and is gone when the last process that holds it is
-/// gone, however that process ends. Whoever wants to share it passes the descriptor (inheritance or
-/// SCM_RIGHTS).
+/// memfd: it has no name in any file system, and is freed when the last process that holds it ends,
+/// in whatever way. It is shared by passing the descriptor (inheritance or SCM_RIGHTS).
 ///
 /// Movable; the address stays the same over a move. Starts zeroed. The size is sealed, so no
-/// process can shrink the region under another. What the bytes mean, and who may write when, is up
-/// to the classes that lay it out (ShmCollectives, ShmBroadcastWriter).
+/// process can shrink the region under another. The classes that lay it out (ShmCollectives,
+/// ShmBroadcastWriter) define what the bytes mean and who may write when.
 class SharedMemory {
  public:
   /// Makes a region of `bytes` (> 0) zeroes. Pages are taken at first touch. Errors:
   /// invalid_argument for 0 bytes, resource_exhausted or io from the system.
   static Result<SharedMemory> create(std::size_t bytes);
 
-  /// Maps a region that another process created and owns `fd` from here on. Errors:
-  /// invalid_argument if `fd` is no memfd of SharedMemory (its size is not sealed) or empty, io
-  /// from the system.
+  /// Maps a region that another process created; owns `fd` from here on. Errors: invalid_argument
+  /// if `fd` is no memfd of SharedMemory (its size is not sealed) or empty, io from the system.
   static Result<SharedMemory> map(UniqueFd fd);
 
   SharedMemory() = default;  ///< holds nothing: bytes() is empty and fd() is -1

@@ -26,7 +26,7 @@ UniqueFd Acceptor::accept(Clock::time_point now) {
   while (true) {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) return ++accepted_, std::move(socket);
-    // Of these a connection that has failed already leaves the queue: the next one is tried.
+    // A connection that has already failed leaves the queue with these errors: try the next one.
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
     if (errno != EAGAIN) turn_away(now);
     accepted_ = 0;

@@ -8,10 +8,10 @@
 namespace troupe {
 
 /// Accepts from a listening socket at a bounded cost, whatever strangers do: at most `burst`
-/// connections a turn of the caller's loop, then a pause; those that wait meanwhile wait in the
-/// kernel. Where descriptors run out (EMFILE, ENFILE) a reserved one is given up to accept what
-/// waits and close it at once, and then there is a pause too: a listener that cannot accept would
-/// be readable for ever, and poll would spin. Not synchronised.
+/// connections per turn of the caller's loop, then a pause; waiting connections stay in the kernel.
+/// When descriptors run out (EMFILE, ENFILE) a reserved one is given up to accept the waiting
+/// connections and close them at once, again with a pause: a listener that cannot accept would stay
+/// readable, and poll would spin. Not synchronised.
 ///
 ///   if (acceptor.rests_until(now)) ...          // do not poll fd(), wake up then
 ///   while (UniqueFd socket = acceptor.accept(now)) ...   // when fd() is readable
@@ -29,14 +29,14 @@ class Acceptor {
   Acceptor(UniqueFd listener, Limits limits);
 
   int fd() const { return listener_.get(); }
-  /// True while the socket is not to be polled.
+  /// True while the socket must not be polled.
   bool rests(Clock::time_point now) const { return now < rests_until_; }
   /// When the pause ends or has ended.
   Clock::time_point rests_until() const { return rests_until_; }
-  /// The next connection that waits, non-blocking; none if there is none or a pause has begun. Call
-  /// until none comes.
+  /// Returns the next waiting connection, non-blocking; none if there is none or a pause has begun.
+  /// Call until it returns none.
   UniqueFd accept(Clock::time_point now);
-  /// Connections closed because there was no descriptor, since the last call.
+  /// Connections closed for lack of a descriptor since the last call.
   std::size_t take_turned_away();
 
  private:

@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// One end of the socketpair between a parent and its child: whole messages, each optionally with a
-/// descriptor attached (SCM_RIGHTS). It is the death pipe too: receive fails with peer_died once
-/// the other end is gone. A message is a u32 length, a u32 that says whether a descriptor comes
-/// along, and the bytes, at most `max_message_bytes`.
+/// One end of the socketpair between a parent and its child: carries whole messages, each
+/// optionally with a descriptor attached (SCM_RIGHTS). It is the death pipe too: receive fails with
+/// peer_died once the other end is gone. A message is a u32 length, a u32 that says whether a
+/// descriptor is attached, and the bytes, at most `max_message_bytes`.
 class ChildChannel {
  public:
   static constexpr std::size_t max_message_bytes = std::size_t{256} << 20;
@@ -29,7 +29,7 @@ class ChildChannel {
 
   int fd() const { return socket_.get(); }
 
-  /// Sends or queues; never blocks. Callable from any thread. The queue is the caller's to bound.
+  /// Sends or queues; never blocks. Callable from any thread. The caller must bound the queue.
   Result<void> send(std::span<const std::byte> bytes, UniqueFd attached = {});
   /// True while bytes are queued: poll for POLLOUT and call flush.
   bool wants_to_write() const;
@@ -38,7 +38,7 @@ class ChildChannel {
   /// Waits at most `timeout_ms` until all queued bytes are sent.
   Result<void> drain(int timeout_ms);
 
-  /// Bytes received that are not, or not wholly, handed out.
+  /// Bytes received but not yet returned as messages.
   std::size_t unread_bytes() const { return incoming_.size(); }
   /// Reads what is there without blocking and returns the whole messages, oldest first. One thread.
   Result<std::vector<Message>> receive();
@@ -62,7 +62,7 @@ class ChildChannel {
   std::deque<Outgoing> outgoing_;
   std::size_t queued_bytes_ = 0;
   std::vector<std::byte> incoming_;
-  std::size_t taken_ = 0;  ///< bytes at the front of incoming_ that are used up, until compact()
+  std::size_t taken_ = 0;  ///< bytes at the front of incoming_ already used, until compact()
   std::deque<UniqueFd> incoming_fds_;
 };
 

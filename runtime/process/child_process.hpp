@@ -22,7 +22,7 @@ struct ExitStatus {
   std::string describe() const;
 };
 
-/// What a child process is started with.
+/// How to start a child process.
 struct ChildOptions {
   std::vector<std::string> arguments;  ///< argv, argv[0] included; the program is this one again
   std::string output_path;             ///< stdout and stderr are appended to it; empty: inherited
@@ -32,8 +32,8 @@ struct ChildOptions {
 /// A child that executes this same program again (/proc/self/exe) and cannot outlive its parent.
 ///
 /// The child gets SIGKILL when the *thread* that forked it ends (PR_SET_PDEATHSIG), so start must
-/// be called on a thread that lasts as long as the child may; the race with a parent that dies
-/// before the child has set this is closed by comparing getppid. It runs in its own process group
+/// be called on a thread that lives as long as the child may; comparing getppid closes the race
+/// with a parent that dies before the child has set this. The child runs in its own process group
 /// and ignores SIGINT, SIGTERM and SIGHUP, so that Ctrl-C, and what a scheduler sends to all
 /// processes of a job, reach the driver alone. Signal mask and other handlers are reset. The
 /// destructor kills and reaps. Not synchronised, except where said.
@@ -64,8 +64,8 @@ class ChildProcess {
   std::optional<ExitStatus> status_;
 };
 
-/// Sends SIGKILL to all of them, and then waits, at most `timeout` in all, and reaps them: what one
-/// takes to die costs the others nothing.
+/// Sends SIGKILL to all of them, then waits at most `timeout` in all and reaps them, so that their
+/// deaths overlap.
 void kill_and_reap(std::span<ChildProcess* const> children, std::chrono::milliseconds timeout);
 
 /// "SIGKILL" for 9 and so on; "signal 77" for unknown ones.

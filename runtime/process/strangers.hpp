@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// The connections of a listener that have not proven who they are, by descriptor, oldest first. A
-/// plain data structure without I/O. Not synchronised.
+/// A listener's connections that have not authenticated, by descriptor, oldest first. A plain data
+/// structure without I/O. Not synchronised.
 class Strangers {
  public:
   using Clock = std::chrono::steady_clock;
@@ -15,14 +15,14 @@ class Strangers {
   Strangers(std::size_t most, std::chrono::milliseconds patience)
       : most_(most), patience_(patience) {}
 
-  /// Adds one. If there are too many then, returns the one to drop: the oldest of those that have
-  /// sent nothing, or else the oldest, but never the new one.
+  /// Adds one. If that is too many, returns the one to drop: the oldest that has sent nothing, or
+  /// else the oldest, but never the new one.
   std::optional<int> add(int fd, Clock::time_point now);
-  /// It has sent something.
+  /// Notes that the connection has sent something.
   void mark_speaking(int fd);
-  /// It is dropped or authenticated.
+  /// Removes a connection that was dropped or has authenticated.
   void remove(int fd);
-  /// The oldest, if its time is over.
+  /// Returns the oldest connection if its time is over.
   std::optional<int> overdue(Clock::time_point now) const;
   /// When the next one is overdue; the end of time if there is none.
   Clock::time_point due() const;

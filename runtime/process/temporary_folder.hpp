@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// A new folder of its own where temporary files go (TMPDIR, else /tmp), removed with all that is
-/// in it at the end.
+/// Makes a new folder for temporary files (under TMPDIR, else /tmp) and removes it with its
+/// contents.
 class TemporaryFolder {
  public:
   /// Its name begins with `name`. Errors: io with the path that could not be made.
@@ -21,7 +21,7 @@ class TemporaryFolder {
   ~TemporaryFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  /// Leaves it where it is; returns its path.
+  /// Keeps the folder after destruction; returns its path.
   std::filesystem::path keep() { return std::exchange(path_, {}); }
 
  private:

@@ -20,9 +20,9 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  /// Gives the descriptor up without closing it.
+  /// Gives up the descriptor without closing it.
   int release() { return std::exchange(fd_, -1); }
-  /// Closes what it has and takes `fd`.
+  /// Closes the current descriptor and takes `fd`.
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;

@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// Changes whenever anything on a wire between two processes changes its meaning.
+/// Changes whenever the meaning of anything on a wire between two processes does.
 inline constexpr std::uint32_t protocol_version = 1;
 
-/// What must agree between two processes before anything else is said.
+/// What must agree between two processes before any other message.
 struct Identity {
   std::uint32_t version = protocol_version;
   Key build{};  ///< see this_build
@@ -26,15 +26,15 @@ Key this_build();
 ///   client greeting (version, build, nonce) -> server greeting + server proof -> client proof ->
 ///   welcome.
 /// A proof is HMAC-SHA256(key, role | client greeting | server greeting), so it is bound to both
-/// nonces and cannot be reflected. A party that refuses says why in clear text (versions and
-/// builds only) in place of its next message. Not synchronised.
+/// nonces and cannot be reflected. A party that refuses sends the reason in clear text (versions
+/// and builds only) instead of its next message. Not synchronised.
 class Handshake {
  public:
   enum class Role { client, server };
   /// `key` is JobKeys::derive("call plane"). Fails only if no nonce can be drawn.
   static Result<Handshake> create(Role role, const Key& key, const Identity& self);
 
-  /// What to send before anything is received; empty for the server.
+  /// The message to send before anything is received; empty for the server.
   std::vector<std::byte> first_message() const;
 
   struct Reply {
@@ -43,7 +43,7 @@ class Handshake {
     Error refusal;                   ///< meaningful if `refused`: close after sending
     bool refused = false;
   };
-  /// Takes the peer's next message. Any malformed or unexpected message is refused; never fails
+  /// Takes the peer's next message and refuses any malformed or unexpected one; never fails
   /// otherwise. permission_denied: the peer does not know the secret; unsupported: other version or
   /// build.
   Reply on_message(std::span<const std::byte> message);

@@ -16,7 +16,7 @@ using Key = std::array<std::byte, 32>;
 /// Overwrites bytes that nobody may find in memory later.
 void wipe(std::span<std::byte> bytes);
 
-/// A key on its way to another process; wiped when it goes.
+/// A key being passed to another process; wiped on destruction.
 struct SecretKey {
   Key bytes{};
 
@@ -35,18 +35,18 @@ struct SecretKey {
 /// it by HKDF-SHA256 (RFC 5869) with a purpose as the info string, so that no two planes share a
 /// key.
 ///
-/// Driver and agents alone hold the secret; an actor process is given the keys that it needs
+/// Only driver and agents hold the secret; an actor process gets the keys that it needs
 /// (plane_keys.hpp) and cannot pose as either.
 ///
-/// What is authenticated: control plane (TLS 1.3 with a key of each pair), call plane (peer uid by
+/// Authenticated are: control plane (TLS 1.3 with a key of each pair), call plane (peer uid by
 /// SO_PEERCRED, then mutual HMAC challenge-response), and whatever actors key with `channel_key`
-/// (ZeroMQ CURVE pairs of the step plane, for example). What
-/// is not: bytes on a unix socket are neither encrypted nor authenticated after the handshake (the
-/// kernel carries them between processes of one uid); root and processes of the same uid that may
-/// ptrace can read the secret from memory; NCCL and Gloo do not authenticate peers at all, so their
-/// rendezvous must go over an authenticated plane. Denial of service by local users is bounded
-/// (peer uid is checked before anything is read), not excluded. The secret travels to child
-/// processes over inherited sockets only, never in argv, the environment or a file.
+/// (ZeroMQ CURVE pairs of the step plane, for example). Not protected are: bytes on a unix socket
+/// after the handshake (neither encrypted nor authenticated; the kernel carries them between
+/// processes of one uid); the secret in memory, which root and processes of the same uid that may
+/// ptrace can read; peers of NCCL and Gloo, which authenticate none, so their rendezvous must go
+/// over an authenticated plane. Denial of service by local users is bounded (peer uid is checked
+/// before anything is read), not excluded. The secret travels to child processes over inherited
+/// sockets only, never in argv, the environment or a file.
 class JobKeys {
  public:
   /// Draws a new secret from the kernel.
@@ -58,9 +58,9 @@ class JobKeys {
   JobKeys& operator=(const JobKeys&) = default;
   ~JobKeys();  ///< wipes the secret
 
-  /// The 32-byte key for `purpose`, e.g. "call plane" or "step plane/worker-3". The same in all
-  /// processes of the job; different purposes give independent keys. A CURVE secret key may be made
-  /// from it (any 32 bytes are a valid Curve25519 scalar). Callable from any thread.
+  /// Returns the 32-byte key for `purpose`, e.g. "call plane" or "step plane/worker-3". The same in
+  /// all processes of the job; different purposes give independent keys. A CURVE secret key may be
+  /// made from it (any 32 bytes are a valid Curve25519 scalar). Callable from any thread.
   Key derive(std::string_view purpose) const;
 
   /// The secret itself, to be passed to a child process over an inherited descriptor.
