@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// What a call is, told to the other ranks, so that ranks that disagree find out instead of mixing
-/// up their bytes.
+/// Describes a call to the other ranks, so that ranks whose calls differ get an error instead of
+/// mixing up their bytes.
 struct CollectiveCall {
   enum class Kind : std::uint32_t {
     none,
@@ -19,8 +19,8 @@ struct CollectiveCall {
     message
   };
   Kind kind = Kind::none;
-  std::uint32_t root = 0;   ///< of a broadcast
-  std::uint64_t bytes = 0;  ///< of the whole tensor; of all_to_all, of a row
+  std::uint32_t root = 0;   ///< for a broadcast
+  std::uint64_t bytes = 0;  ///< of the whole tensor; for all_to_all, of a row
 
   bool operator==(const CollectiveCall&) const = default;
 };

@@ -31,7 +31,7 @@ Result<void> check_elements(const Tensor& partial, const Tensor& sum) {
               partial.shape().to_string(), sum.shape().to_string());
 }
 
-// `tensor` must have sum(rows) rows, and `rows` one entry, not negative, per rank.
+// `tensor` must have sum(rows) rows, and `rows` one non-negative entry per rank.
 Result<void> check_rows(std::string_view call, const Tensor& tensor,
                         std::span<const std::int64_t> rows, int size) {
   if (rows.size() != static_cast<std::size_t>(size)) {

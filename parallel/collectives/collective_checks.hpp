@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// What every implementation of Collectives asks of the arguments of its own rank; each function
-/// returns the invalid_argument of the operation it is named after.
+/// Checks of the arguments of one rank that every implementation of Collectives makes; each
+/// function returns the invalid_argument of the operation it is named after.
 
 Result<void> check_all_reduce(const Tensor& partial, const Tensor& sum);
 Result<void> check_reduce_scatter(const Tensor& partial, const Tensor& sum,
@@ -26,7 +26,7 @@ Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> 
                               const Tensor& receive, std::span<const std::int64_t> receive_rows,
                               int size);
 
-/// The same for sums on devices, whose partials may be bf16: then the sum is f32 or bf16.
+/// The same for sums on devices, whose partial sums may be bf16: then the sum is f32 or bf16.
 Result<void> check_device_all_reduce(const Tensor& partial, const Tensor& sum);
 Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& sum,
                                          std::span<const std::int64_t> rows_per_rank, int rank,
@@ -35,7 +35,7 @@ Result<void> check_all_reduce_rms_norm(const AllReduceRmsNorm& sum, int rank, in
 
 /// Elements of one row of a tensor of rank >= 1.
 std::int64_t row_elements(const Tensor& tensor);
-/// Bytes of one row of it.
+/// Bytes of one such row.
 std::size_t row_bytes(const Tensor& tensor);
 /// Every count of rows times `factor`: the elements or bytes of each rank.
 std::vector<std::size_t> scaled(std::span<const std::int64_t> rows, std::size_t factor);

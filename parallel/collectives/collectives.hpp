@@ -12,35 +12,35 @@
 
 namespace troupe {
 
-/// A sum over ranks that is added to a residual stream, of which the norm goes on: residual = the
-/// sum rounded to its dtype + residual, normed = RMSNorm(residual) * weight, as three operations
-/// one by one would leave them, in bits.
+/// An all-reduce whose sum is added to a residual stream, followed by the norm of that stream:
+/// residual = the sum rounded to its dtype + residual, normed = RMSNorm(residual) * weight, bit for
+/// bit as the three operations one by one.
 struct AllReduceRmsNorm {
   Tensor partial;   ///< [rows, width]
   Tensor residual;  ///< [rows, width]; with `divided` this rank's ceil_slice of the rows
   Tensor weight;    ///< [width] f32
   float eps = 0.0F;
   Tensor normed;         ///< [rows, width], complete on every rank; other memory than `partial`
-  bool begins = false;   ///< the residual stream begins with the sum: it is not read
+  bool begins = false;   ///< the sum is the first term of the residual stream, which is not read
   bool divided = false;  ///< each rank normalises its rows and sends them to the others
 };
 
 /// Operations that all ranks of a group do together, in the same order with agreeing arguments, and
-/// messages between two of them. One object per rank. Those for tensors in host memory (shared
-/// memory, Gloo) run a call to its end. Those for tensors in a device's memory (NCCL) enqueue it on
-/// the stream of the device's other operations: tensors stay alive until that is done, errors are
-/// told by the next wait for the stream, and the timeout is that wait's.
+/// messages between two of them. One object per rank. Implementations for host memory (shared
+/// memory, Gloo) complete a call before they return. The one for device memory (NCCL) enqueues it
+/// on the stream of the device's other operations: tensors must stay alive until it is done, and
+/// the next wait for the stream reports its errors and applies the timeout.
 ///
-/// Sums are added in fp32 and in the order of tree_sum.hpp over the ranks: the same bits on every
-/// rank, at every place in a buffer, however large the buffer is and whichever algorithm runs. On
-/// devices partial sums may be bf16, which halves the bytes that travel; each is widened, and a sum
-/// that is bf16 too is rounded once. In host memory both are f32.
+/// Sums are added in fp32 in the order of tree_sum.hpp over the ranks: the same bits on every rank,
+/// at every offset in a buffer, whatever the buffer's size and the algorithm. On devices partial
+/// sums may be bf16, which halves the traffic; each is widened, and a sum that is bf16 too is
+/// rounded once. In host memory both are f32.
 ///
 /// Errors of every call: cancelled after abort() anywhere in the group; timeout, naming the ranks
-/// that did not come, when the others are not there within timeout(); invalid_argument where shapes
-/// or dtypes are wrong or ranks disagree; peer_died where the implementation hears that a rank is
-/// gone. After any of these the group is of no more use: all later calls on every rank return
-/// cancelled. A rank that died is noticed by the timeout at the latest.
+/// that did not come within timeout(); invalid_argument where shapes or dtypes are wrong or ranks
+/// disagree; peer_died where the implementation learns that a rank is gone. After any of these the
+/// group is unusable: all later calls on every rank return cancelled. A dead rank is noticed by the
+/// timeout at the latest.
 ///
 /// Threads: one thread at a time, except abort().
 class Collectives {
@@ -50,8 +50,8 @@ class Collectives {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Sums `partial` [any shape] of all ranks into `sum` (as many elements) of every rank. They
-  /// may be the same tensor, and `partial` may be staging(); else they must not overlap.
+  /// Sums `partial` [any shape] of all ranks into `sum` (as many elements) of every rank. They may
+  /// be the same tensor, and `partial` may be staging(); otherwise they must not overlap.
   virtual Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) = 0;
 
   /// Sums `partial` [rows, ...] of all ranks; rank r gets rows_per_rank[r] rows of the sum, in
@@ -60,8 +60,8 @@ class Collectives {
   virtual Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                            std::span<const std::int64_t> rows_per_rank) = 0;
 
-  /// Puts every rank's `part` [rows_per_rank[r], ...] one after the other into `all` [their sum,
-  /// ...] on every rank; any dtype. Rows may be uneven and 0; `part` may be its own place in `all`.
+  /// Concatenates every rank's `part` [rows_per_rank[r], ...] into `all` [their sum, ...] on every
+  /// rank; any dtype. Rows may be uneven and 0; `part` may be its own slice of `all`.
   virtual Result<void> all_gather(const Tensor& part, const Tensor& all,
                                   std::span<const std::int64_t> rows_per_rank) = 0;
 
@@ -76,78 +76,81 @@ class Collectives {
                                   const Tensor& receive,
                                   std::span<const std::int64_t> receive_rows) = 0;
 
-  /// Gives `tensor` to rank `to`, which must receive() as many bytes: between two ranks alone, in
-  /// order. Returns when `tensor` may be written again; the receiver may have it later, as far as
-  /// the implementation has room for it on the way (its attach() or create() says how much). Any
-  /// dtype; to another rank than this one.
+  /// Sends `tensor` to rank `to`, which must receive() as many bytes; messages between two ranks
+  /// keep their order. Returns when `tensor` may be written again, which may be before the receiver
+  /// has it if the implementation has buffer space (its attach() or create() says how much). Any
+  /// dtype; not to this rank itself.
   virtual Result<void> send(const Tensor& tensor, int to) = 0;
 
-  /// Takes what rank `from` has sent into `tensor`. Errors: invalid_argument if it sent another
-  /// number of bytes.
+  /// Receives the next message of rank `from` into `tensor`. Errors: invalid_argument if it has
+  /// another number of bytes.
   virtual Result<void> receive(const Tensor& tensor, int from) = 0;
 
   /// Returns when every rank has called it.
   virtual Result<void> barrier() = 0;
 
-  /// From any thread of any rank: every call of the group that waits, or comes later, returns
-  /// cancelled. A call that all ranks have joined already may still succeed.
+  /// Makes every call of the group, waiting or later, return cancelled. A call that all ranks have
+  /// already joined may still succeed. Callable from any thread of any rank.
   virtual void abort() = 0;
-  /// Whether the group is known to be aborted or to have failed, by any rank. From any thread.
+  /// True if the group is known to be aborted or to have failed, by any rank. Callable from any
+  /// thread.
   virtual bool aborted() const = 0;
 
-  /// Memory that the tree sums take `partial` from without a copy, so a kernel can write its
+  /// Memory that the tree sums read `partial` from without a copy, so a kernel can write its
   /// partial sums there: uninitialised, valid until the next call of any collective of this object.
-  /// data() is null where the implementation has none that large; use memory of your own then.
+  /// data() is null if the implementation has none that large; then use memory of your own.
   virtual Tensor staging(DType dtype, const Shape& shape) = 0;
 
-  /// Whether all_reduce_rms_norm takes rows of this width; the same on all ranks.
+  /// True if all_reduce_rms_norm takes rows of this width; the same on all ranks.
   virtual bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const {
     (void)dtype, (void)width;
     return false;
   }
-  /// Whether `divided` is faster for as many bytes of partial sums.
+  /// True if `divided` is faster for this many bytes of partial sums.
   virtual bool prefers_sharded_residual(std::size_t bytes) const {
     (void)bytes;
     return false;
   }
-  /// Errors: unsupported where can_all_reduce_rms_norm says false.
+  /// Errors: unsupported if can_all_reduce_rms_norm is false.
   virtual Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) {
     (void)sum;
     return fail(ErrorCode::unsupported, "these collectives do not normalise sums");
   }
 
-  /// A way for sums of passes of up to `max_rows` rows of `width` to be made beside other work, to
-  /// be used among the other calls; these collectives outlive it. All ranks call it. Null on all
-  /// where there is none.
+  /// Opens all-reduces that overlap with other work, for passes of up to `max_rows` rows of
+  /// `width`; they may be mixed with the other calls. These collectives outlive it. All ranks call
+  /// it. Null on all ranks if not supported.
   virtual Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
       DType dtype, std::int64_t max_rows, std::int64_t width) {
     (void)dtype, (void)max_rows, (void)width;
     return std::unique_ptr<OverlappedAllReduce>();
   }
 
-  /// Of a matrix whose columns are spread over the ranks, gives each rank whole rows. `part` [rows,
-  /// w]: columns [rank() w, rank() w + w); `whole` [own rows, n]: rank r's ceil_slice of the rows.
-  /// n may be less than size() w: the last columns are left out. `scratch` has room for size() *
-  /// own rows * w elements, and must not overlap. A NaN may come as another NaN.
+  /// Redistributes a matrix whose columns are spread over the ranks, so that each rank gets whole
+  /// rows. `part` [rows, w]: columns [rank() w, rank() w + w); `whole` [own rows, n]: rank r's
+  /// ceil_slice of the rows. n may be less than size() w: the last columns are left out. `scratch`
+  /// has room for size() * own rows * w elements, and must not overlap. A NaN may arrive as another
+  /// NaN.
   virtual Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                        const Tensor& scratch);
 
-  /// A way for rows to go to experts and back among these ranks, to be used among the other calls;
-  /// these collectives outlive it. All ranks call it. Null on all where there is none.
+  /// Opens an expert exchange (dispatch and combine) among these ranks; it may be mixed with the
+  /// other calls. These collectives outlive it. All ranks call it. Null on all ranks if not
+  /// supported.
   virtual Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
       const DeviceExpertExchangeLayout& layout) {
     (void)layout;
     return std::unique_ptr<DeviceExpertExchange>();
   }
 
-  /// all_reduce_tree by the library that this is made with, in the library's own order of adding:
-  /// to compare times with. Errors: unsupported where there is none.
+  /// all_reduce_tree by the underlying library, in the library's own order of addition, for
+  /// comparing times. Errors: unsupported if there is none.
   virtual Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) {
     (void)partial, (void)sum;
     return fail(ErrorCode::unsupported, "these collectives are no library's");
   }
 
-  /// How long each call may wait for the other ranks, from its start. Not while a call runs.
+  /// Sets how long each call may wait for the other ranks, from its start. Not while a call runs.
   virtual void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 

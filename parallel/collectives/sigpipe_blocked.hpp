@@ -6,9 +6,8 @@
 
 namespace troupe {
 
-/// For calls into a library that writes to sockets whose other end may be gone: blocks the signal
-/// that this raises in this thread, and in those it starts meanwhile, and takes back what was
-/// raised.
+/// For calls into a library that writes to sockets whose other end may be gone: blocks SIGPIPE in
+/// this thread, and in threads it starts meanwhile, and discards one that was raised.
 class SigpipeBlocked {
  public:
   SigpipeBlocked() {

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-// The common sizes have loops of their own: they read each term once and vectorise, since the
+// The common sizes have loops of their own, which read each term once and vectorise, since the
 // parameters do not alias. The parentheses are the contract.
 void sum_2(const float* __restrict a, const float* __restrict b, float* __restrict out,
            std::size_t count) {

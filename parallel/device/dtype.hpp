@@ -60,7 +60,7 @@ constexpr float to_float(BFloat16 value) {
 /// Round to nearest, ties to even; NaN stays NaN.
 constexpr BFloat16 to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t nan = (bits >> 16) | 0x0040U;  // keeps it one after truncation
+  const std::uint32_t nan = (bits >> 16) | 0x0040U;  // keeps it a NaN after truncation
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
   return {static_cast<std::uint16_t>(is_nan ? nan : rounded)};

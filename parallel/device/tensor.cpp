@@ -56,8 +56,8 @@ HostTensor::HostTensor(DType dtype, Shape shape) {
   if (memory_ == nullptr) throw std::bad_alloc();
   void* start = memory_.get();
   std::align(alignment, bytes, start, room);
-  // In pages of 4 KiB a cache of gigabytes misses the TLB at every block. Advice only: where the
-  // kernel has no huge pages nothing is lost.
+  // With 4 KiB pages a cache of gigabytes misses the TLB at every block. Advice only: without huge
+  // pages nothing is lost.
   if (bytes >= huge_page) ::madvise(start, bytes / huge_page * huge_page, MADV_HUGEPAGE);
   view_ = Tensor(start, dtype, shape);
 }

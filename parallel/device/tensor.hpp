@@ -39,9 +39,9 @@ class Shape {
   int rank_ = 0;
 };
 
-/// A view of a dense row-major tensor: does not own its memory, costs as little as a pointer to
-/// copy, and is valid as long as the owner's memory is. Constness is of the view, not the elements
-/// (as std::span).
+/// A view of a dense row-major tensor: does not own its memory, is as cheap to copy as a pointer,
+/// and is valid as long as the owner's memory is. Constness applies to the view, not the elements
+/// (as in std::span).
 class Tensor {
  public:
   Tensor() = default;
@@ -76,8 +76,8 @@ class Tensor {
   Shape shape_{0};
 };
 
-/// invalid_argument naming `what`, the expected and the found shape and dtype, unless they agree.
-/// For the border of public operations.
+/// Returns invalid_argument naming `what`, the expected and the found shape and dtype, unless they
+/// agree. For the checks of public operations.
 Result<void> check_shape(std::string_view what, const Tensor& tensor, const Shape& shape,
                          DType dtype);
 

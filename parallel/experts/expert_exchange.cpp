@@ -66,7 +66,7 @@ Result<void> ExpertExchange::sort_assignments(std::span<const std::int32_t> ids)
     ++expert_begin_[index(id) + 1];
   }
   std::partial_sum(expert_begin_.begin(), expert_begin_.end(), expert_begin_.begin());
-  // expert_begin_[e] serves as expert e's cursor and ends where e + 1 begins; a shift restores it.
+  // expert_begin_[e] is expert e's cursor and ends where e + 1 begins; a shift restores it.
   auto* const tokens = sent_tokens_->as<std::int32_t>();
   auto* const rows = rows_of_assignments_->as<std::int32_t>();
   for (std::int64_t pair = 0; pair < assignments_; ++pair) {
@@ -123,7 +123,7 @@ void ExpertExchange::sort_received() {
   std::int32_t at = 0;
   for (std::int64_t e = 0; e < local; ++e) {
     offsets[e] = at;
-    std::int32_t row = 0;  // of the received rows, which are by sender, then expert
+    std::int32_t row = 0;  // of the received rows, which are ordered by sender, then expert
     for (int rank = 0; rank < host_->size(); ++rank) {
       const std::int32_t* const of_rank = counts + rank * local;
       std::iota(sorted + at, sorted + at + of_rank[e], std::accumulate(of_rank, of_rank + e, row));

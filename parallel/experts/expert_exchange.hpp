@@ -11,46 +11,46 @@
 
 namespace troupe {
 
-/// How a model's experts lie on the ranks of a dispatch group (Mesh::dispatch_group). Rank
-/// part * expert_ranks + e of the group holds part `part` of the experts
-/// [e * experts / expert_ranks, (e + 1) * experts / expert_ranks).
+/// How a model's experts are distributed over the ranks of a dispatch group (Mesh::dispatch_group).
+/// Rank part * expert_ranks + e of the group holds part `part` of the experts [e * experts /
+/// expert_ranks, (e + 1) * experts / expert_ranks).
 struct ExpertLayout {
   std::int64_t experts = 1;     ///< of the model; expert_ranks divides it
   int expert_ranks = 1;         ///< ranks that whole experts are dealt out to
   int parts = 1;                ///< of each expert; parts * expert_ranks is the group's size
   std::int64_t top_k = 1;       ///< experts that a token chooses, all different; at most `experts`
-  std::int64_t max_tokens = 1;  ///< that one rank of the group may send in one exchange
+  std::int64_t max_tokens = 1;  ///< sent by one rank of the group in one exchange, at most
 
   std::int64_t local_experts() const { return experts / expert_ranks; }
-  /// Rows that a rank sends at most: each choice of a token to every part of its expert.
+  /// The most rows that a rank sends: each choice of a token to every part of its expert.
   std::int64_t max_sent_rows() const { return max_tokens * top_k * parts; }
-  /// Rows that a rank receives at most: every rank's tokens, as often as they can choose it.
+  /// The most rows that a rank receives: every rank's tokens, as often as they can choose it.
   std::int64_t max_received_rows() const;
 };
 
-/// Takes tokens to the ranks that hold their experts and brings results back. A *pair* is a token
-/// with one of its choices, numbered token * top_k + choice. For every pair one row goes to each
-/// rank that holds a part of its expert, and one row comes back from it; nothing else travels but
-/// the counts. Rows of a token are not merged where two of its experts share a rank: so counts
-/// alone tell the receiver which expert a row is for, and both ways carry the same rows.
+/// Dispatches tokens to the ranks that hold their experts and combines the results. An assignment
+/// is a token with one of its choices, numbered token * top_k + choice. For every assignment one
+/// row goes to each rank that holds a part of its expert, and one row comes back; nothing else is
+/// sent but the counts. A token's rows are not merged if two of its experts share a rank: so counts
+/// alone tell the receiver which expert a row is for, and both directions carry the same rows.
 ///
-/// Per exchange, on every rank of the group, with tokens or without: plan, dispatch, combine.
+/// Per exchange, on every rank of the group, with or without tokens: plan, dispatch, combine.
 /// Sorting is done on the host. Nothing is allocated after create().
 ///
 /// Errors of all calls: those of Collectives. One thread at a time.
 class ExpertExchange {
  public:
-  /// One group's collectives, which outlive the object: counts are exchanged by `host`, rows by
-  /// `device`, which may be the same. Errors: invalid_argument if its size is not the layout's.
+  /// Uses one group's collectives, which outlive the object: `host` exchanges counts and `device`
+  /// rows; they may be the same. Errors: invalid_argument if its size is not the layout's.
   static Result<ExpertExchange> create(Collectives& host, Collectives& device,
                                        const ExpertLayout& layout);
 
   const ExpertLayout& layout() const { return layout_; }
 
-  /// Sorts the assignments of `ids` [tokens, top_k] i32 (host memory; an expert's number each) and
-  /// tells every rank how many rows it will get. What follows is valid until the next plan().
-  /// Errors also: invalid_argument if there are more than max_tokens, an id is out of range, or a
-  /// rank announces more rows than the layout allows.
+  /// Sorts the assignments of `ids` [tokens, top_k] i32 (host memory; expert numbers) and announces
+  /// to every rank how many rows it will get. What follows is valid until the next plan(). Errors
+  /// also: invalid_argument if there are more than max_tokens, an id is out of range, or a rank
+  /// announces more rows than the layout allows.
   Result<void> plan(const Tensor& ids);
 
   std::int64_t sent_rows() const { return sent_rows_; }
@@ -62,14 +62,15 @@ class ExpertExchange {
   /// [offsets[e], offsets[e + 1]), and sorted row i is received row sorted_rows[i]. Host memory.
   Tensor offsets() const { return offsets_; }                                   // [local + 1] i32
   Tensor sorted_rows() const { return sorted_rows_->rows(0, received_rows_); }  // i32
-  /// Where in a part's results each pair is. Results come back in the order of sent_tokens(): those
-  /// of part p are rows [p * assignments, (p + 1) * assignments). [assignments] i32, host.
+  /// The row of each assignment within a part's results. Results come back in the order of
+  /// sent_tokens(): those of part p are rows [p * assignments, (p + 1) * assignments).
+  /// [assignments] i32, host.
   Tensor rows_of_assignments() const { return rows_of_assignments_->rows(0, assignments_); }
 
   /// Sends `rows` [sent_rows, ...] and receives `received` [received_rows, ...]; any dtype. Tensors
-  /// of this and the next are of `device`.
+  /// of this and of combine are in the memory of `device`.
   Result<void> dispatch(const Tensor& rows, const Tensor& received);
-  /// Sends `results` [received_rows, ...], one for each received row, back to where it came from:
+  /// Sends `results` [received_rows, ...], one for each received row, back to the rows' senders:
   /// `returned` [sent_rows, ...].
   Result<void> combine(const Tensor& results, const Tensor& returned);
 
@@ -86,7 +87,8 @@ class ExpertExchange {
   std::int64_t assignments_ = 0;
   std::int64_t sent_rows_ = 0;
   std::int64_t received_rows_ = 0;
-  std::vector<std::int32_t> expert_begin_;  // [experts + 1]: the assignments of an expert, sorted
+  std::vector<std::int32_t> expert_begin_;  // [experts + 1]: where each expert's assignments begin,
+                                            // sorted
   HostTensor sent_tokens_;                  // [max_sent_rows] i32
   HostTensor rows_of_assignments_;          // [max_tokens * top_k] i32
   HostTensor sent_counts_;                  // [ranks, local experts] i32: to each rank

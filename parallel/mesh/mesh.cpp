@@ -30,8 +30,8 @@ Result<Mesh> Mesh::create(MeshShape shape, int expert_parallel_size) {
   TROUPE_CHECK(check_divides("expert_parallel_size", expert_parallel_size,
                              "tensor x context x data size",
                              long{shape.tensor} * shape.context * shape.data));
-  // Filling tensor, then context, then data must leave no dimension partly used with ranks to
-  // spare.
+  // Filling tensor, then context, then data must leave no dimension partly used while ranks are
+  // left.
   const std::pair<std::string_view, int> filled[] = {{"tensor_parallel_size", shape.tensor},
                                                      {"context_parallel_size", shape.context},
                                                      {"data_parallel_size", shape.data}};

@@ -20,7 +20,7 @@ struct MeshShape {
 
 enum class MeshDimension { data, pipeline, context, tensor };
 
-/// A rank's place; each from 0 to the extent of the shape.
+/// A rank's coordinates; each from 0 to the extent of the shape.
 struct MeshCoordinates {
   int data = 0;
   int stage = 0;
@@ -30,14 +30,15 @@ struct MeshCoordinates {
   bool operator==(const MeshCoordinates&) const = default;
 };
 
-/// Which experts a rank holds, and how much of each. The ranks of a stage (tensor fastest, then
-/// context, then data) are numbered i; `expert_rank` is i % E, and the i / E left over first split
-/// each expert over the tensor ranks (when there are more of them than E) and then copy it.
+/// The experts that a rank holds, and how much of each. The ranks of a stage (tensor fastest, then
+/// context, then data) are numbered i; `expert_rank` is i % E. The remaining factor i / E first
+/// splits each expert over the tensor ranks (if there are more of them than E) and then replicates
+/// it.
 struct ExpertPlace {
-  int expert_rank = 0;  ///< 0..E-1; expert e lives where expert_rank == e / (experts / E)
+  int expert_rank = 0;  ///< 0..E-1; expert e is on expert_rank e / (experts / E)
   int split_index = 0;  ///< which part of each of its experts this rank holds
   int split_count = 1;  ///< parts an expert is split into: tensor / E, at least 1
-  int copy_index = 0;   ///< which of the copies of that part
+  int copy_index = 0;   ///< which replica of that part
   int copy_count = 1;
 
   bool operator==(const ExpertPlace&) const = default;
@@ -48,7 +49,7 @@ struct ExpertPlace {
 /// value; all functions are pure. Ranks and coordinates given must be inside (asserted).
 class Mesh {
  public:
-  /// One rank.
+  /// The mesh of one rank.
   Mesh() = default;
   /// `expert_parallel_size` is E: 1 for models without experts. Errors: invalid_argument for an
   /// extent below 1 and where "X does not divide Y": E must divide tensor x context x data, and
@@ -63,19 +64,20 @@ class Mesh {
   MeshCoordinates coordinates(int rank) const;
   int rank(const MeshCoordinates& at) const;
 
-  /// The ranks that differ from `rank` in this dimension only, itself included, in the order of
-  /// that coordinate; so rank's index in it is its coordinate.
+  /// Returns the ranks that differ from `rank` in this dimension only, itself included, in the
+  /// order of that coordinate; so rank's index in it is its coordinate.
   std::vector<int> group(MeshDimension dimension, int rank) const;
 
   ExpertPlace expert_place(int rank) const;
-  /// The ranks that exchange tokens for their experts: those that hold every expert once, all parts
-  /// of it; the one with expert_rank e and split_index j is at j * E + e. They are whole tensor
-  /// groups, of one replica or of several.
+  /// Returns the ranks that exchange tokens for their experts: together they hold every part of
+  /// every expert once; the one with expert_rank e and split_index j is at j * E + e. They are
+  /// whole tensor groups, of one replica or of several.
   std::vector<int> dispatch_group(int rank) const;
-  /// Neighbouring replicas that exchange tokens, and so must step together; 1 where experts stay
-  /// within a replica.
+  /// The number of neighbouring replicas that exchange tokens, and so must step together; 1 if
+  /// experts stay within a replica.
   int replicas_per_domain() const;
-  /// The expert_rank that holds expert `expert` of `experts`, which E must divide (asserted).
+  /// Returns the expert_rank that holds expert `expert` of `experts`, which E must divide
+  /// (asserted).
   int expert_rank_of(int expert, int experts) const;
 
   /// "data 1, stage 0, context 0, tensor 1", for logs and tables.
@@ -91,8 +93,8 @@ class Mesh {
   int expert_parallel_size_ = 1;
 };
 
-/// invalid_argument "<divisor_name> <divisor> does not divide <value_name> <value>" unless it does.
-/// For every size that a person wrote.
+/// Returns invalid_argument "<divisor_name> <divisor> does not divide <value_name> <value>" unless
+/// it does. For every size that a person wrote.
 Result<void> check_divides(std::string_view divisor_name, long divisor, std::string_view value_name,
                            long value);
 

@@ -8,8 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// Fills one stage after the other up to `most`, leaving a layer for each stage to come. The last
-/// stage takes what is left, which fits only if `most` is enough.
+/// Fills one stage after the other up to `most`, leaving a layer for each later stage. The last
+/// stage takes the remainder, which fits only if `most` is enough.
 std::vector<Slice> fill_stages(std::span<const std::int64_t> costs, int stages, std::int64_t most) {
   const auto layers = static_cast<std::int64_t>(costs.size());
   std::vector<Slice> filled;

@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// Cuts a row of layers into `stages` contiguous stages so that the costliest is as cheap as can
-/// be: in a full pipeline its time is the time between two micro-batches. Every stage gets at least
-/// one layer; among equal cuts the one whose earlier stages are as full as the costliest allows, so
-/// that the last stage, which samples too, has the least. What the first and last stage do besides
-/// their layers counts as part of the first and last layer.
+/// Cuts a row of layers into `stages` contiguous stages so that the costliest is as cheap as
+/// possible: in a full pipeline its time is the time between two micro-batches. Every stage gets at
+/// least one layer. Of equal cuts it takes the one whose earlier stages are as full as the
+/// costliest allows, so that the last stage, which samples too, has the least. Other work of the
+/// first and last stage counts as part of the first and last layer.
 ///
 /// `layer_costs` in any unit, none negative, their sum below 2^63; 1 <= stages <= layers
 /// (asserted). Pure: every rank that is given the same numbers gets the same cut.

@@ -12,7 +12,7 @@ Slice times(Slice slice, std::int64_t factor) {
   return {slice.begin * factor, slice.count * factor};
 }
 
-// That `extent` of weight `name` is `heads` heads of head_dim each.
+// Checks that `extent` of weight `name` is `heads` heads of head_dim each.
 Result<void> check_heads(std::string_view name, std::string_view dimension, std::int64_t extent,
                          std::int64_t heads, std::int64_t head_dim) {
   if (extent == heads * head_dim) return {};

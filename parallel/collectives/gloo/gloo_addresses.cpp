@@ -15,7 +15,7 @@ void put(std::string& out, std::uint64_t value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Takes numbers and strings off the front of `rest`; nothing once one is not there.
+// Takes numbers and strings off the front of `rest`; none once one is missing.
 class Reader {
  public:
   explicit Reader(std::string_view rest) : rest_(rest) {}

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Where one rank of a group over Gloo listens, for the others.
+/// Where one rank of a Gloo group listens for the others.
 struct GlooAddresses {
   int rank = 0;
   std::size_t room = 0;               ///< bytes of each of its lanes
@@ -20,7 +20,7 @@ struct GlooAddresses {
 
 std::string encode(const GlooAddresses& addresses);
 
-/// What every rank has encoded, in order of rank. Errors: corrupt_data for other bytes,
+/// Decodes the addresses of every rank, in order of rank. Errors: corrupt_data for malformed bytes,
 /// invalid_argument unless they are of the ranks of one group, in order, with rooms of `room`.
 Result<std::vector<GlooAddresses>> decode_group(std::span<const std::string> encoded,
                                                 std::size_t room);

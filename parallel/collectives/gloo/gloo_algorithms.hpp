@@ -8,20 +8,20 @@
 namespace troupe {
 
 /// The algorithms behind GlooCollectives, one a file. Arguments are checked and exchange.begin()
-/// has been called. Sums are of tree_sum.hpp over what the ranks have sent. Errors are those of
+/// has been called. Sums are added in the order of tree_sum.hpp. Errors are those of
 /// GlooExchange::run().
 
-/// Every rank sends all to all and sums all: one latency. `partial` may equal `sum`.
+/// Every rank sends its terms to all and sums all: one latency. `partial` may equal `sum`.
 Result<void> gloo_all_reduce_one_shot(GlooExchange& exchange, std::span<const float> partial,
                                       std::span<float> sum);
 
-/// Every rank sums its part, then all collect the parts: two latencies, but each rank sends twice
+/// Every rank sums its part, then the parts are gathered: two latencies, but each rank sends twice
 /// the bytes instead of size() - 1 times. `partial` may equal `sum`.
 Result<void> gloo_all_reduce_two_shot(GlooExchange& exchange, std::span<const float> partial,
                                       std::span<float> sum);
 
-/// Rank r sums elements_per_rank[r] elements of all ranks' `partial`. `sum` may lie in `partial`,
-/// where its elements are.
+/// Rank r sums elements_per_rank[r] elements of all ranks' `partial`. `sum` may be the slice of
+/// `partial` that holds its elements.
 Result<void> gloo_reduce_scatter(GlooExchange& exchange, std::span<const float> partial,
                                  std::span<float> sum,
                                  std::span<const std::size_t> elements_per_rank);
@@ -31,7 +31,7 @@ Result<void> gloo_all_gather(GlooExchange& exchange, std::span<const std::byte> 
 
 Result<void> gloo_broadcast(GlooExchange& exchange, std::span<std::byte> bytes, int root);
 
-/// Bytes to and from each rank, in order of rank.
+/// `send_bytes` to and `receive_bytes` from each rank, in order of rank.
 Result<void> gloo_all_to_all(GlooExchange& exchange, std::span<const std::byte> send,
                              std::span<const std::size_t> send_bytes, std::span<std::byte> receive,
                              std::span<const std::size_t> receive_bytes);

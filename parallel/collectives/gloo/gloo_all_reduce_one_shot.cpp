@@ -8,8 +8,7 @@ namespace troupe {
 
 Result<void> gloo_all_reduce_one_shot(GlooExchange& exchange, std::span<const float> partial,
                                       std::span<float> sum) {
-  // Each rank's terms, one row a rank; this rank's own is used where it lies unless the sum goes
-  // there.
+  // The terms, one row per rank; this rank's own is used in place unless the sum overwrites it.
   const std::span<float> rows =
       exchange.scratch(static_cast<std::size_t>(exchange.size()) * partial.size());
   std::vector<const float*> terms(static_cast<std::size_t>(exchange.size()));

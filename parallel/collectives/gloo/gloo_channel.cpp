@@ -12,7 +12,7 @@ constexpr std::size_t stamp_bytes = sizeof(std::uint64_t);
 
 std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-// Nothing that could be in the memory of the inbox otherwise, from messages or from before.
+// A value that the inbox's memory cannot hold otherwise, from messages or from before.
 std::uint64_t stamp(std::uint64_t nonce, std::uint64_t piece) { return nonce + piece; }
 
 }  // namespace
@@ -23,7 +23,7 @@ struct GlooChannel::Head {
   std::uint64_t reserved;
 };
 
-// Where a piece lies in the ring: a head in a message's first, bytes, padding, its number.
+// A piece in the ring: the message's header (first piece only), bytes, padding, its number.
 struct GlooChannel::Piece {
   std::size_t begin;
   std::size_t head;
@@ -78,7 +78,7 @@ Result<void> GlooChannel::pull(Incoming& message, const CollectiveCall& call) {
   const std::byte* from = mesh_.inbox(peer_, lane_).data();
   const Piece piece = next_piece(taken_, message.begun, message.bytes.size() - message.done);
   if (auto waited = mesh_.wait_put(peer_, lane_); !waited) {
-    // The piece may have come before the connection ended. Nobody writes to the inbox any more.
+    // The piece may have arrived before the connection ended. Nobody writes to the inbox any more.
     std::uint64_t number = 0;
     std::memcpy(&number, from + piece.stamp_at(), sizeof(number));
     if (number != stamp(mesh_.nonce(peer_), pieces_taken_)) return waited;
@@ -96,7 +96,7 @@ Result<void> GlooChannel::pull(Incoming& message, const CollectiveCall& call) {
   taken_ += piece.total;
   ++pieces_taken_;
   for (; given_ < taken_ / piece_bytes(mesh_.room()); ++given_) {
-    // Only a sender that is still there needs it; if it is not, the next wait says so.
+    // Only a living sender needs the credit; if it is gone, the next wait reports that.
     if (!mesh_.give_credit(peer_, lane_)) break;
   }
   return {};

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// A message on its way out, of which `done` bytes have gone.
+/// A message being sent; `done` bytes have gone.
 struct Outgoing {
   std::span<const std::byte> bytes;
   std::size_t done = 0;
@@ -20,7 +20,7 @@ struct Outgoing {
   bool finished() const { return begun && done == bytes.size(); }
 };
 
-/// A message on its way in.
+/// A message being received.
 struct Incoming {
   std::span<std::byte> bytes;
   std::size_t done = 0;
@@ -30,12 +30,12 @@ struct Incoming {
 };
 
 /// Messages to and from one other rank over a lane of a GlooMesh, whose outbox and inbox it uses as
-/// rings. A message is a head, which tells the call it belongs to and its length, and its bytes,
-/// cut into pieces; both sides know where the cuts are. Each eighth of the room that is taken gives
-/// the sender a credit, so at least three pieces may be on their way.
+/// rings. A message is a header (its call and length) and its bytes, cut into pieces; both sides
+/// know where the cuts are. The receiver returns a credit for each eighth of the ring that it has
+/// read, so at least three pieces may be under way.
 ///
-/// A piece ends with its number, counted from the sender's nonce, by which a receiver knows one
-/// that came in whole from a rank that has gone since.
+/// A piece ends with its number, counted from the sender's nonce, by which a receiver recognises a
+/// complete piece from a rank that has died since.
 class GlooChannel {
  public:
   GlooChannel(GlooMesh& mesh, int peer, GlooMesh::Lane lane)
@@ -47,7 +47,7 @@ class GlooChannel {
   /// the message is of another call or length.
   Result<void> pull(Incoming& message, const CollectiveCall& call);
 
-  /// Most bytes of a piece.
+  /// The largest piece, in bytes.
   static std::size_t piece_bytes(std::size_t room) { return room / 8; }
 
  private:
@@ -63,11 +63,11 @@ class GlooChannel {
   GlooMesh::Lane lane_;
 
   std::uint64_t written_ = 0;
-  std::uint64_t credited_ = 0;  // of written_, what the other rank has taken
+  std::uint64_t credited_ = 0;  // bytes of written_ that the other rank has read
   std::uint64_t pieces_written_ = 0;
-  std::deque<std::uint64_t> put_ends_;  // of puts that are not reaped, ascending
+  std::deque<std::uint64_t> put_ends_;  // ends of puts that are not reaped, ascending
   std::uint64_t taken_ = 0;
-  std::uint64_t given_ = 0;  // credits
+  std::uint64_t given_ = 0;  // credits given
   std::uint64_t pieces_taken_ = 0;
 };
 

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-// Above this, two latencies cost less than sending everything to everybody.
+// Above this, two latencies cost less than sending everything to every rank.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
 std::span<std::byte> bytes_of(const Tensor& tensor) {
@@ -44,7 +44,7 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
   }
   if (done) return done;
   failed_ = true;
-  // Ranks may find that they disagree because one of them has aborted what the others are still in.
+  // Ranks may seem to disagree because one of them has aborted a call that the others are still in.
   if (!wrong_arguments && done.error().code == ErrorCode::invalid_argument) {
     if (auto closed = mesh_->wait_closed(); !closed) return closed;
   }

@@ -15,28 +15,27 @@ namespace troupe {
 /// Collectives between processes of one or more nodes over TCP, by Gloo's transport with our own
 /// algorithms: the same bits as ShmCollectives.
 ///
-/// Beyond the contract of Collectives: a process that dies is noticed by all others
-/// within milliseconds, whatever they wait for, and a host that is lost by the timeout: their first
-/// call then returns peer_died, or cancelled where another rank was faster to abort. One that
-/// destroys its object says goodbye to the others (for 200 ms at most); who waits for it afterwards
-/// gets peer_died. Only the ranks that a call gets bytes from are waited for, and the timeout names
-/// the first of them that is late: broadcast may return on the root before the others have come.
+/// Beyond the contract of Collectives: all other ranks notice a process that dies within
+/// milliseconds, whatever they wait for, and a lost host by the timeout: their first call then
+/// returns peer_died, or cancelled if another rank aborted first. A rank that destroys its object
+/// notifies the others (for 200 ms at most); waits for it afterwards fail with peer_died. A call
+/// waits only for the ranks that it gets bytes from, and the timeout names the first late one:
+/// broadcast may return on the root before the others have come.
 ///
-/// send() copies the message and returns at once where the room of GlooRendezvous::announce() has
-/// space for it, and else when the receiver has taken all but a room's worth. A message needs up to
-/// 104 bytes more than its own, and 8 more for each further piece of an eighth of the room; and of
-/// what the receiver has taken an eighth of the room may still count: two ranks that first send and
-/// then receive up to three quarters of the room do not wait for each other. staging() has no
-/// memory to offer.
+/// send() copies the message and returns at once if the room of GlooRendezvous::announce() has
+/// space for it, otherwise when the receiver has taken all but a room's worth. A message needs up
+/// to 104 bytes more than its own, and 8 more for each further piece of an eighth of the room; up
+/// to an eighth of the room may be read but not yet credited: two ranks that first send and then
+/// receive up to three quarters of the room do not wait for each other. staging() offers no memory.
 ///
-/// Gloo has no authentication: whoever can reach the port of a rank before the rank it is meant for
-/// takes that one's place, a local stranger on "lo" too, and can end the process or write to its
+/// Gloo has no authentication: any process that reaches a rank's port before the intended rank
+/// takes that rank's place, even a local stranger on "lo", and can end the process or write to its
 /// memory. Listen on a private interface of hosts whose users are all trusted.
 class GlooCollectives final : public Collectives {
  public:
-  /// Of a mesh that is connected; see GlooRendezvous.
+  /// Takes a connected mesh; see GlooRendezvous.
   explicit GlooCollectives(std::unique_ptr<GlooMesh> mesh);
-  /// Before all other calls, once: waits for all ranks under the timeout of the mesh's connect().
+  /// Waits for all ranks under the timeout of the mesh's connect(). Once, before all other calls.
   Result<void> meet_first();
 
   int rank() const override { return mesh_->rank(); }
@@ -63,17 +62,17 @@ class GlooCollectives final : public Collectives {
   Result<void> run(Result<void> checked, const CollectiveCall& call, const Body& body);
 
   std::unique_ptr<GlooMesh> mesh_;
-  bool failed_ = false;                // a call has, and told why
+  bool failed_ = false;                // a call has failed and reported the error
   GlooExchange exchange_;              // refers to mesh_
   std::vector<GlooChannel> messages_;  // [size], refer to mesh_
 };
 
-/// How the ranks of a GlooCollectives find each other, without a server: each announce()s itself,
-/// the caller carries every rank's addresses() to every rank by a way that it trusts, and each
-/// connects.
+/// How the ranks of a GlooCollectives find each other, without a server: each calls announce(), the
+/// caller carries every rank's addresses() to every rank over a channel that it trusts, and each
+/// calls connect().
 class GlooRendezvous {
  public:
-  /// Bytes that each rank keeps for each other one: four times this much, once they are used.
+  /// Room in bytes that a rank reserves for each other rank: it takes four times this once used.
   static constexpr std::size_t default_room_bytes = 1u << 20;
 
   /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
@@ -88,7 +87,7 @@ class GlooRendezvous {
   /// Connects to all others, whose addresses() these are, in order of rank; returns when all have
   /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
   /// if they are of another group or room; io; timeout; peer_died if a rank is gone, or cancelled
-  /// where another rank was faster to give up.
+  /// if another rank gave up first.
   Result<std::unique_ptr<Collectives>> connect(
       std::span<const std::string> addresses,
       std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;

@@ -24,7 +24,7 @@ Result<void> GlooExchange::run(Transfers transfers) {
   bool more = true;
   while (more) {
     more = false;
-    // From the next rank on, so that not all of them begin with the same one.
+    // Starting with the next rank, so that not all of them begin with the same one.
     for (int i = 1; i < size(); ++i) {
       const auto peer = static_cast<std::size_t>((rank() + i) % size());
       Outgoing& message = transfers.sends[peer];

@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// What every rank gives to and takes from every other one, in order of rank; this rank's own
-/// entries stay as they are. Fresh, it is no message at all; an entry that is set is a message,
-/// even one of no bytes, which the other rank must expect.
+/// The bytes that a rank sends to and receives from every other one, in order of rank; this rank's
+/// own entries stay empty. An entry that is not set is no message; one that is set is a message,
+/// even with no bytes, which the other rank must expect.
 struct Transfers {
   explicit Transfers(int size);
   void send(int to, std::span<const std::byte> bytes);
@@ -24,9 +24,8 @@ struct Transfers {
   std::vector<Incoming> receives;
 };
 
-/// What all collectives over Gloo are made of. One piece to and from everybody goes at a time,
-/// which the lanes have room for, so that ranks that all send at once do not wait for each other in
-/// a circle.
+/// The building block of all collectives over Gloo. One piece to and from every rank goes at a
+/// time, which the lanes have room for, so that ranks that all send at once do not deadlock.
 class GlooExchange {
  public:
   explicit GlooExchange(GlooMesh& mesh);
@@ -34,17 +33,17 @@ class GlooExchange {
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
 
-  /// The next run()s belong to `call`, which the other ranks must be in too.
+  /// Makes the next run()s belong to `call`, which the other ranks must be in too.
   void begin(const CollectiveCall& call) { call_ = call; }
   Result<void> run(Transfers transfers);
 
-  /// `count` floats for terms that are received, 64-byte aligned, until the next call.
+  /// `count` floats for received terms, 64-byte aligned, until the next call.
   std::span<float> scratch(std::size_t count);
 
  private:
   GlooMesh& mesh_;
   CollectiveCall call_;
-  std::vector<GlooChannel> channels_;  // [size]; that of this rank is not used
+  std::vector<GlooChannel> channels_;  // [size]; this rank's is not used
   HostTensor scratch_;
 };
 

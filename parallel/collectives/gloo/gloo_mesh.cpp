@@ -31,15 +31,15 @@ constexpr std::size_t page_bytes = 4096;
 constexpr int max_ranks = 64;
 constexpr int lane_count = 2;
 constexpr std::chrono::milliseconds goodbye_limit{200};
-// From the last word to the end of the connections: what is on its way gets through.
+// From the shutdown notice to closing the connections: what is under way gets through.
 constexpr std::chrono::milliseconds last_word_grace{10};
 
-// What a rank says before it closes its connections; 0 until then.
+// The notice that a rank sends before it closes its connections; 0 until then.
 enum class ShutdownNotice : std::uint32_t { none, aborted, left };
 
 using GlooBuffer = std::unique_ptr<gloo::transport::Buffer>;
 
-// Slots that the two ends of a pair use for what `from` sends to `to`; all of a pair are different,
+// Slots that the two ends of a pair use for what `from` sends to `to`; all slots of a pair differ,
 // as Gloo forgets the receiver of a slot with the sender of the same number.
 struct Slots {
   Slots(int from, int to) : direction(from < to ? 0 : 1) {}
@@ -53,16 +53,16 @@ struct LaneEnds {
   std::unique_ptr<std::byte[]> outbox;
   std::unique_ptr<std::byte[]> inbox;
   GlooBuffer puts_out, puts_in;
-  GlooBuffer credits_out, credits_in;  // of no bytes
+  GlooBuffer credits_out, credits_in;  // of 0 bytes
 };
 
 struct Peer {
   std::array<LaneEnds, lane_count> lanes;
   ShutdownNotice said = ShutdownNotice::none;
-  ShutdownNotice heard = ShutdownNotice::none;  // Gloo writes it
+  ShutdownNotice heard = ShutdownNotice::none;  // written by Gloo
   GlooBuffer notice_out, notice_in;
   std::uint64_t nonce = 0;
-  bool gone = false;  // said shutdown_notice, or lost
+  bool gone = false;  // sent a shutdown_notice, or was lost
   std::thread watcher;
 };
 
@@ -75,12 +75,12 @@ struct GlooMesh::State {
     return peers[static_cast<std::size_t>(peer)].lanes[static_cast<std::size_t>(lane)];
   }
 
-  // The thread that ends the waits of a call whose time is over, as Gloo's own have none.
+  // The watchdog thread: ends the waits of a call whose time is over; Gloo's own have no timeout.
   void keep_time();
   void arm(std::chrono::milliseconds time);
   void disarm();
 
-  // The thread that hears how a peer ends, whatever this rank waits for meanwhile.
+  // The thread that learns how a peer ends, whatever this rank waits for meanwhile.
   void watch(int peer);
 
   void end();
@@ -109,16 +109,16 @@ struct GlooMesh::State {
   bool connected = false;
   std::shared_ptr<gloo::transport::Device> device;
   std::shared_ptr<gloo::transport::Context> context;
-  std::vector<Peer> peers;  // after what their buffers refer to
+  std::vector<Peer> peers;  // after the members that their buffers refer to
 
-  std::mutex mutex;                 // of what follows, and of who is gone
+  std::mutex mutex;                 // guards the members below and Peer::gone
   std::condition_variable changed;  // for the watchdog
-  std::condition_variable gone;     // somebody is, or the group is closing
+  std::condition_variable gone;     // a peer is gone, or the group is closing
   std::chrono::milliseconds timeout = std::chrono::seconds(1);
   std::optional<Deadline> deadline;
   bool stopping = false;
   bool closing = false;
-  std::optional<Error> why_closing;  // unless by the will of a rank
+  std::optional<Error> why_closing;  // unless a rank closes it on purpose
   std::atomic<int> waits_for = -1;
   std::thread watchdog;
 };
@@ -133,7 +133,7 @@ GlooMesh::State::~State() {
     changed.notify_one();
     watchdog.join();
   }
-  // Gloo's thread must not find buffers of open connections gone.
+  // Buffers must outlive the connections that Gloo's thread uses.
   if (context) sever(std::chrono::milliseconds(0));
   for (Peer& peer : peers) {
     if (peer.watcher.joinable()) peer.watcher.join();
@@ -162,7 +162,7 @@ void GlooMesh::State::arm(std::chrono::milliseconds time) {
   const std::lock_guard lock(mutex);
   timeout = time;
   deadline = deadline_in(time);
-  // The watchdog looks every slice, so it is hardly ever woken.
+  // The watchdog looks every slice, so it rarely needs a wake-up.
   if (time < Deadline::slice) changed.notify_one();
 }
 
@@ -198,7 +198,7 @@ void GlooMesh::State::watch(int peer) {
   try {
     other.notice_in->waitRecv();
   } catch (const std::exception& error) {
-    // Gloo tells the end of a connection before the bytes that came ahead of it.
+    // Gloo reports the end of a connection before the bytes that came ahead of it.
     if (other.heard == ShutdownNotice::none) lost = error.what();
   }
   bool first = false;
@@ -226,7 +226,7 @@ void GlooMesh::State::end() {
   finish(ShutdownNotice::aborted);
 }
 
-// By whoever has set `closing`.
+// Called by the thread that has set `closing`.
 void GlooMesh::State::finish(ShutdownNotice word) {
   gone.notify_all();
   say(word);
@@ -241,19 +241,19 @@ void GlooMesh::State::say(ShutdownNotice word) {
       peer.said = word;
       peer.notice_out->send(0, sizeof(word));
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // It is gone, and needs no shutdown_notice.
+      // The peer is gone and needs no shutdown_notice.
     }
   }
 }
 
 void GlooMesh::State::sever(std::chrono::milliseconds grace) {
   // A wait of Gloo's that times out ends all connections of its context, and all waits on them,
-  // which no other public call does. Nobody ever sends to this buffer.
+  // which no other public call does. No rank ever sends to this buffer.
   std::byte nothing{};
   try {
     context->createUnboundBuffer(&nothing, 1)->waitRecv(nullptr, grace);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // The timeout, which is what was wanted.
+    // The timeout, as intended.
   }
 }
 
@@ -271,7 +271,7 @@ void GlooMesh::State::say_goodbye() {
   });
 }
 
-// With the mutex held, when the group is closing.
+// Requires the mutex, when the group is closing.
 Error GlooMesh::State::cause() {
   if (why_closing) return *why_closing;
   return fail(ErrorCode::cancelled, "collectives: rank {} of {}: the group was aborted", rank,
@@ -279,7 +279,7 @@ Error GlooMesh::State::cause() {
 }
 
 Error GlooMesh::State::explain(int peer, std::string_view what) {
-  // Who waits for a peer and who watches it hear of its end in any order.
+  // The thread waiting for a peer and the thread watching it learn of its end in any order.
   std::unique_lock lock(mutex);
   const bool left = gone.wait_for(lock, std::chrono::seconds(1), [&] {
     return closing || peers[static_cast<std::size_t>(peer)].gone;

@@ -23,8 +23,8 @@ struct NcclApi {
   decltype(&ncclAllReduce) all_reduce = nullptr;
 };
 
-/// NCCL, loaded by the first call as the dynamic linker finds libnccl.so.2. Errors: unsupported,
-/// with what is missing.
+/// Loads NCCL on the first call as the dynamic linker finds libnccl.so.2. Errors: unsupported, with
+/// what is missing.
 Result<const NcclApi*> nccl_api();
 
 }  // namespace troupe

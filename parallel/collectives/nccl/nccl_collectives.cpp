@@ -16,7 +16,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t scratch_bytes = 64u << 20;
-/// Of NCCL's group calls over all ranks, so that connections are made before graphs are captured.
+/// Size of NCCL's first group call over all ranks, which connects them before graphs are captured.
 constexpr std::int64_t greeting_bytes = 64;
 
 std::byte* at(const Tensor& tensor, std::size_t offset) {
@@ -78,7 +78,7 @@ void NcclCollectives::stop() {
     const std::lock_guard lock(side_mutex_);
     if (side_marks_) side_marks_->release();
   }
-  if (nccl_) nccl_->end();  // waits for what is on the device
+  if (nccl_) nccl_->end();  // waits for work on the device
 }
 
 std::string NcclCollectives::describe() const {
@@ -173,8 +173,8 @@ Result<void> NcclCollectives::library_all_reduce(const Tensor& partial, const Te
 }
 
 Result<void> NcclCollectives::sum_everywhere(const Tensor& partial, const Tensor& sum) {
-  // Each rank sums a share, then all gather the sums. For two ranks that is no more than sending
-  // each other everything.
+  // Each rank sums a share, then all gather the sums. With two ranks that costs no more than
+  // sending each other everything.
   std::vector<std::int64_t> counts(index(size()));
   const std::int64_t each = (partial.elements() / size() + 127) / 128 * 128;
   std::int64_t left = partial.elements();
@@ -198,7 +198,7 @@ Result<void> NcclCollectives::sum_shares(const Tensor& partial, const Tensor& su
   const auto piece = static_cast<std::int64_t>(scratch_bytes / width / index(size())) / 128 * 128;
   std::vector<std::int64_t> begins(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), std::int64_t{0});
-  // Elements of the piece at `done` that are rank r's.
+  // Returns rank r's elements of the piece at `done`.
   const auto in_piece = [&](int r, std::int64_t done) {
     return std::clamp<std::int64_t>(counts[index(r)] - done, 0, piece);
   };
@@ -380,7 +380,7 @@ Result<void> NcclCollectives::receive(const Tensor& tensor, int from) {
 }
 
 Result<void> NcclCollectives::barrier() {
-  // By all the ways that later calls take: NCCL connects ranks when they first go one.
+  // Use every path that later calls take: NCCL connects ranks on the first use of each.
   const Tensor in(scratch_, DType::u8, {size() * greeting_bytes});
   const Tensor out(static_cast<std::byte*>(scratch_) + in.bytes(), DType::u8, in.shape());
   const std::vector<std::int64_t> one_each(index(size()), 1);

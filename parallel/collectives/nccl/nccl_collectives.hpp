@@ -17,29 +17,28 @@
 
 namespace troupe {
 
-/// Where a rank's collectives are enqueued.
+/// The device and stream that a rank's collectives are enqueued on.
 struct NcclSeat {
-  int device = 0;  ///< the process's, counted by CUDA
+  int device = 0;  ///< of this process, as CUDA counts
   cudaStream_t stream = nullptr;
-  std::shared_ptr<StreamWatch> watch;  ///< of the stream: who waits for it waits by this
-  std::string name;                    ///< of the group, for messages: "tensor"
+  std::shared_ptr<StreamWatch> watch;  ///< of the stream; every wait for the stream uses it
+  std::string name;                    ///< the group's, for messages: "tensor"
 };
 
 /// Collectives between GPUs, for tensors in their memory: every call but barrier() enqueues on the
-/// rank's stream. Tensors must be valid until the stream is through with them; what goes wrong is
-/// told by the watch's next wait.
+/// rank's stream. Tensors must be valid until the stream has finished with them; the watch's next
+/// wait reports errors.
 ///
-/// Sums are added by our own kernels, through memory that the GPUs share (PeerMemory), or, for
-/// GPUs that share none and in reduce_scatter_tree, from what NCCL has brought. Small gathers and
-/// columns_to_rows go through that memory too. All else is NCCL's.
-/// Partial sums may be bf16; then the sum is f32, or bf16, rounded once.
+/// Our own kernels add sums, through memory that the GPUs share (PeerMemory), or, for GPUs that
+/// share none and in reduce_scatter_tree, from what NCCL has brought. Small gathers and
+/// columns_to_rows go through shared memory too. NCCL does the rest. Partial sums may be bf16; then
+/// the sum is f32, or bf16, rounded once.
 ///
-/// The group has a second one in host memory, which is what tells the ranks of an abort and brings
-/// them together at first; it outlives this one. Ranks that disagree about a call are not found
-/// out: the watch's time runs out. send() waits on the stream for the receiver, if the message is
-/// not small.
+/// The group has a second one in host memory, which outlives it, reports aborts to the ranks and
+/// brings them together at first. Ranks that disagree about a call are not detected: the watch
+/// times out. send() waits on the stream for the receiver, unless the message is small.
 ///
-/// Once every pair of ranks has met (barrier()), calls can be captured in graphs.
+/// After every pair of ranks has connected (barrier()), calls can be captured in graphs.
 class NcclCollectives final : public Collectives, private AwaitedRanks {
  public:
   /// Called by all ranks of `host`. Does not wait for NCCL to connect them: barrier() does. Errors:
@@ -78,7 +77,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   bool aborted() const override { return given_up(); }
   Tensor staging(DType dtype, const Shape& shape) override { return {nullptr, dtype, shape}; }
 
-  /// Whether sums go through memory that the GPUs share.
+  /// True if sums go through memory that the GPUs share.
   bool shares_memory() const { return peers_ != nullptr; }
 
  private:
@@ -90,16 +89,17 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   std::chrono::milliseconds patience() const override { return timeout(); }
   std::string describe() const override;
 
-  /// Ends what this rank has on the stream.
+  /// Ends this rank's work on the stream.
   void stop();
-  /// Begins a call whose arguments were `checked`.
+  /// Begins a call; `checked` is the result of checking its arguments.
   Result<void> begin(Result<void> checked, const CollectiveCall& call);
   Result<void> run(const NcclCommunicator::Body& body);
   Result<void> check(cudaError_t error, std::string_view what) const;
   Error failed(const Error& why) const;
 
   /// Sums elements [begin, begin + count) of every rank's `partial`, where count is this rank's
-  /// entry of `counts` and begin the sum of those before it, into `sum` on this rank, in pieces.
+  /// entry of `counts` and begin the sum of the entries before it, into `sum` on this rank, in
+  /// pieces.
   Result<void> sum_shares(const Tensor& partial, const Tensor& sum,
                           std::span<const std::int64_t> counts);
   Result<void> sum_everywhere(const Tensor& partial, const Tensor& sum);
@@ -110,12 +110,12 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
   NcclSeat seat_;
   Collectives& host_;
   std::unique_ptr<NcclCommunicator> nccl_;
-  std::unique_ptr<PeerMemory> peers_;  ///< null where GPUs do not reach each other's memory
-  void* scratch_ = nullptr;            ///< device memory for what other ranks send to be summed
-  std::uint32_t* end_word_ = nullptr;  ///< mapped host memory that our kernels look at
+  std::unique_ptr<PeerMemory> peers_;  ///< null if the GPUs cannot access each other's memory
+  void* scratch_ = nullptr;            ///< device memory for the terms that other ranks send
+  std::uint32_t* end_word_ = nullptr;  ///< mapped host memory that our kernels poll
   std::mutex side_mutex_;
-  std::shared_ptr<PeerMarks> side_marks_;  ///< of the OverlappedAllReduce that were opened last
-  CollectiveCall last_;                    ///< that was enqueued
+  std::shared_ptr<PeerMarks> side_marks_;  ///< of the latest OverlappedAllReduce
+  CollectiveCall last_;                    ///< the last call enqueued
   std::atomic<bool> ended_ = false;
 };
 

@@ -22,8 +22,8 @@ struct NcclCommunicator::State {
   std::condition_variable changed;
   bool joined = false;
   bool ending = false;
-  ncclResult_t status = ncclSuccess;  ///< of the joining
-  std::string problem;                ///< what NCCL said of it
+  ncclResult_t status = ncclSuccess;  ///< of joining
+  std::string problem;                ///< NCCL's message about it
   ncclComm_t comm = nullptr;
   std::timed_mutex calls;  ///< held while NCCL is called with comm
 };
@@ -65,7 +65,7 @@ void NcclCommunicator::end() {
   const ncclComm_t comm = std::exchange(state_->comm, nullptr);
   if (comm == nullptr) return;
   aborter_ = std::thread([&api = api_, comm, state = state_] {
-    // A call that is stuck ends by the abort alone.
+    // Only the abort ends a call that is stuck.
     const std::unique_lock calls(state->calls, call_limit);
     (void)api.abort(comm);
   });

@@ -11,11 +11,11 @@ namespace troupe {
 /// DeviceExpertExchange between GPUs that reach each other's memory.
 class PeerExpertExchange final : public DeviceExpertExchange {
  public:
-  /// Told before each call, and may refuse it.
+  /// Called before each call; an error refuses it.
   using Begin = std::function<Result<void>(std::size_t bytes)>;
 
-  /// Called by all ranks of `host`. Null on all where some GPU does not reach another's memory.
-  /// `end` is mapped host memory: not 0 ends all waits. Errors: those of PeerMemory::open.
+  /// Called by all ranks of `host`. Null on all if some GPU cannot access another's memory. `end`
+  /// is mapped host memory: a value other than 0 ends all waits. Errors: those of PeerMemory::open.
   static Result<std::unique_ptr<PeerExpertExchange>> open(int device, cudaStream_t stream,
                                                           const volatile std::uint32_t* end,
                                                           Collectives& host,

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What the others need to reach a region.
+/// The data that other ranks need to map a region.
 struct PeerMemory::Address {
   std::int64_t process = 0;
   std::int32_t device = 0;
@@ -83,7 +83,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::open(int device, Collectives& ho
       reached = made->reach(peer, addresses[static_cast<std::size_t>(peer)]) && reached;
     }
   }
-  // All or none: a rank that is reached must reach the others.
+  // All or none: a rank that others can access must be able to access them.
   std::vector<std::uint8_t> all(static_cast<std::size_t>(size));
   auto flag = static_cast<std::uint8_t>(reached ? 1 : 0);
   TROUPE_CHECK(host.all_gather(Tensor(&flag, DType::u8, {1, 1}),

@@ -10,21 +10,20 @@
 
 namespace troupe {
 
-/// A region of each rank's GPU that the kernels of all ranks of a group reach over NVLink or PCIe,
-/// by default laid out as PeerRegions says. Ranks are threads of one process or processes of one
-/// node.
+/// A region of each rank's GPU that the kernels of all ranks of a group access over NVLink or PCIe,
+/// by default laid out as PeerRegions. Ranks are threads of one process or processes of one node.
 class PeerMemory {
  public:
-  /// Called by all ranks of `host`, whose GPUs are their threads' devices. Null on all ranks where
-  /// some GPU does not reach another's memory. Errors: those of Collectives; resource_exhausted;
+  /// Called by all ranks of `host`, whose GPUs are their threads' devices. Null on all ranks if
+  /// some GPU cannot access another's memory. Errors: those of Collectives; resource_exhausted;
   /// invalid_argument for more than max_peer_ranks ranks.
   ///
-  /// A region has `bytes`, of which the first `cleared` are zeros at first and all bits of the
-  /// others are set.
+  /// A region has `bytes`: the first `cleared` are initially zero, and all bits of the others are
+  /// set.
   static Result<std::unique_ptr<PeerMemory>> open(int device, Collectives& host,
                                                   std::size_t bytes = peer_region_bytes,
                                                   std::size_t cleared = peer_cleared_bytes);
-  /// All work with it is done, on this rank and on the others.
+  /// All work that uses it must be done, on this rank and on the others.
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -41,7 +40,7 @@ class PeerMemory {
   int device_;
   int rank_;
   PeerRegions regions_;
-  std::array<bool, max_peer_ranks> opened_{};  ///< of another process; to be closed
+  std::array<bool, max_peer_ranks> opened_{};  ///< of other processes; to be closed
 };
 
 }  // namespace troupe

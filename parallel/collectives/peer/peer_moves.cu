@@ -1,4 +1,4 @@
-// What is moved between ranks' memories without being added.
+// Data moved between ranks' memories without addition.
 #include "parallel/collectives/peer/peer_words.cuh"
 
 namespace troupe {
@@ -20,7 +20,7 @@ __device__ __forceinline__ uint2* marked_words(const Call& call, int of, int fro
                                   place * 2 * max_gathered_bytes);
 }
 
-/// Puts word `i` of this rank's to where rank `to` looks.
+/// Writes word `i` of this rank's data where rank `to` looks for it.
 __device__ __forceinline__ void put_marked(const Call& call, int to, int i, std::uint32_t value) {
   asm volatile(
       "st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(marked_words(call, to, call.rank()) + i),
@@ -45,7 +45,7 @@ __global__ void gather_marked(const __grid_constant__ PeerCall peers, Parts part
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
   const int first = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int own = call.rank();
-  // A rank that has nothing sends a word all the same: nobody may be two calls ahead of it.
+  // A rank without data sends a word all the same: no rank may be two calls ahead of it.
   for (int i = first; i < max(parts.count[own], 1); i += stride) {
     const std::uint32_t value = i < parts.count[own] ? part[i] : 0;
     for (int to = 0; to < peers.size; ++to) {
@@ -68,7 +68,7 @@ __global__ void gather_marked(const __grid_constant__ PeerCall peers, Parts part
 struct Columns {
   std::int64_t rows = 0;   ///< of the matrix
   std::int64_t share = 0;  ///< rows of a rank, the last ones fewer or none
-  std::int64_t begin = 0;  ///< where in each share the piece begins
+  std::int64_t begin = 0;  ///< begin of the piece within each share
   std::int64_t count = 0;  ///< rows of the piece of a share
   std::int64_t width = 0;  ///< words of this rank's part of a row
   std::int64_t whole = 0;  ///< words of a row
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(resident_threads)
   const std::int64_t words = columns.count * columns.width;
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
   const std::int64_t first = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  // The piece's rows that a rank has.
+  // Returns the rows of the piece that a rank has.
   const auto words_of = [&](int rank) {
     const std::int64_t before = rank * columns.share + columns.begin;
     return min(columns.count, max(columns.rows - before, std::int64_t{0})) * columns.width;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(resident_threads)
 #pragma unroll
     for (int rank = 0; rank < ranks; ++rank) write(rank, i, found[rank]);
   };
-  // Who gets no rows waits for the others all the same: nobody may be two calls ahead of them.
+  // A rank that gets no rows waits all the same: no rank may be two calls ahead of the others.
   const int other = static_cast<int>(first);
   const bool meets = other < ranks && other != call.rank();
   if (meets) put_marked(call, other, 0, 0);

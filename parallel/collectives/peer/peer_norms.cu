@@ -9,7 +9,7 @@ using Row = Words<bf16, word_elements<bf16>>;
 
 constexpr int unit = word_elements<bf16>;  // elements of a thread
 
-/// The sum is added to the residual stream, and what goes on is its norm. A block's words are a
+/// Finish step: adds the sum to the residual stream and passes on its norm. A block's words are one
 /// row. Roundings and the order of the squares are those of the operations one by one.
 struct Normed {
   bf16* residual;
@@ -90,7 +90,7 @@ cudaError_t launch_norm(const PeerCall& call, const AllReduceRmsNorm& sum, const
   return cudaSuccess;
 }
 
-/// Rows that are here: a block has one at a time.
+/// Norms rows that are already local: a block handles one at a time.
 template <int ranks>
 __global__ void __launch_bounds__(resident_threads)
     norm_rows(const __grid_constant__ RankRows rows, std::int64_t count, bf16* normed,

@@ -12,14 +12,14 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t mark_bytes = 4u << 10;
-/// Of fewer rows the parts' products are too small to be fast.
+/// With fewer rows the parts' GEMMs are too small to be efficient.
 constexpr std::int64_t min_rows_of_parts = std::int64_t{OverlappedAllReduce::parts} * 1024;
 /// Above all counts in the order that waits compare in.
 constexpr int released_byte = 0x3F;
 constexpr auto end_time = std::chrono::seconds(3);
 constexpr auto write_interval = std::chrono::milliseconds(5);
 
-/// Operations of a stream on a word of memory; null where the driver has none.
+/// Stream operations on a word of memory; null if the driver has none.
 struct MarkOperations {
   PFN_cuStreamWaitValue32_v11070 wait = nullptr;
   PFN_cuStreamWriteValue32_v11070 write = nullptr;
@@ -85,7 +85,7 @@ void PeerMarks::release() {
   if (!write()) return;
   const std::lock_guard lock(mutex_);
   if (writer_.joinable()) return;
-  // Other ranks may write marks of theirs over these until they have ended, too.
+  // Other ranks may overwrite these with marks of theirs until they, too, have ended.
   writer_ = std::jthread([this] {
     const auto until = std::chrono::steady_clock::now() + end_time;
     while (std::chrono::steady_clock::now() < until && write()) {
@@ -119,7 +119,7 @@ Result<std::unique_ptr<PeerOverlappedAllReduce>> PeerOverlappedAllReduce::open(
   if (ranks < 2 || !takes_peer_norm(DType::bf16, width) || !mark_operations().are_there()) {
     return std::unique_ptr<PeerOverlappedAllReduce>();
   }
-  // The last part takes what the others, in whole rows of each rank, leave.
+  // The last part takes the remaining rows, as whole rows of each rank.
   const std::int64_t box_rows = max_rows / (std::int64_t{parts} * ranks) + parts + 1;
   const std::size_t row = static_cast<std::size_t>(width) * 2;
   const std::size_t rows_bytes = static_cast<std::size_t>(max_rows) * row;
@@ -134,7 +134,7 @@ Result<std::unique_ptr<PeerOverlappedAllReduce>> PeerOverlappedAllReduce::open(
   made->memory_ = std::move(memory);
   TROUPE_TRY(made->marks_, PeerMarks::make(device, own, mark_bytes));
   TROUPE_CHECK(made->create_streams());
-  // Later, behind waits for marks, its loading could wait for them.
+  // Load it now: later, behind waits for marks, the loading could wait for them.
   TROUPE_CHECK(enqueued(load_norm_of_rows(ranks), "the loading of the kernel"));
   return made;
 }
@@ -156,7 +156,7 @@ Result<void> PeerOverlappedAllReduce::create_streams() {
 
 PeerOverlappedAllReduce::~PeerOverlappedAllReduce() {
   cudaSetDevice(device_);
-  // Where a group has ended early, streams still wait for marks.
+  // If a group ends early, streams still wait for marks.
   const auto until = std::chrono::steady_clock::now() + end_time;
   const auto is_busy = [&] {
     bool busy = cudaStreamQuery(stream_) == cudaErrorNotReady;

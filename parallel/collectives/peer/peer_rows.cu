@@ -1,9 +1,9 @@
-// Rows go to the ranks of their experts and come back, written into each other's memory.
+// Dispatch and combine of rows, written into each other's memory.
 //
-// A call has one count of its own in each region, and words that tell who has come to which call.
-// Rows of a call lie where those of the last one lay: who has what came back to it knows that every
-// rank is through with what it was given, and who has new rows that their owner is through with
-// what it got back.
+// A call has its own count in each region, and words that say which rank has reached which call.
+// Each call reuses the last one's places for rows: a rank that has its results back knows that
+// every rank is done with the rows it was sent, and a rank that has new rows knows that their owner
+// is done with the results it got back.
 #include <algorithm>
 
 #include "parallel/collectives/peer/peer_rows.hpp"
@@ -21,21 +21,22 @@ constexpr int threads = 256, warps = threads / warp;
 constexpr int max_blocks = 128;
 constexpr int max_dispatch_blocks = 1024;
 constexpr int max_top_k = warp;
-/// Looks at a word between two looks at the host's word, which is across the bus.
+/// Polls of a word between two polls of the host's word, which is across the bus.
 constexpr int looks_at_once = 2048;
 constexpr int words_at_once = 4;  // of 16 bytes, that a thread has under way from one row
 constexpr int part_words = words_at_once * warp;
-constexpr int sums_at_once = 2;  // of what came back from each rank
+constexpr int sums_at_once = 2;  // of the words returned by each rank
 constexpr int sums_words = sums_at_once * warp;
 
 /// The beginning of a region.
 struct Control {
-  std::uint32_t epoch;                         ///< exchanges that are begun, this rank's own count
-  std::uint32_t sent;                          ///< blocks of a dispatch that are through
-  std::uint32_t added;                         ///< blocks of a return that have sent all
-  std::int32_t filled[max_peer_ranks];         ///< rows of each rank
-  unsigned long long arrived[max_peer_ranks];  ///< of each rank: its exchange, then its rows
-  std::uint32_t returned[max_peer_ranks];      ///< of each rank: the exchange it has sent all of
+  std::uint32_t epoch;                         ///< exchanges begun; this rank's own count
+  std::uint32_t sent;                          ///< blocks of a dispatch that are done
+  std::uint32_t added;                         ///< blocks of a combine that have sent everything
+  std::int32_t filled[max_peer_ranks];         ///< rows received from each rank
+  unsigned long long arrived[max_peer_ranks];  ///< from each rank: its exchange, then its rows
+  std::uint32_t returned[max_peer_ranks];      ///< from each rank: the last exchange whose results
+                                               ///< it has sent completely
 };
 static_assert(sizeof(Control) <= peer_rows_control_bytes);
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ unsigned long long told(const unsigned long long* wor
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(found) : "l"(word) : "memory");
   return found;
 }
-/// A word of this rank's memory that another has written while this kernel ran.
+/// Reads a word of this rank's memory that another rank has written while this kernel ran.
 __device__ __forceinline__ uint4 read(const uint4* from) {
   uint4 found;
   asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -82,8 +83,8 @@ __device__ __forceinline__ uint4 read(const uint4* from) {
   return found;
 }
 
-/// By all threads: whether this block is the last to come here; then what the others wrote is seen,
-/// and what all wrote is seen by who is told of it.
+/// True in the last block to call this; all threads call it. The last block then sees what the
+/// others wrote, and so does any rank that it notifies afterwards.
 __device__ __forceinline__ bool is_last_block(std::uint32_t* through) {
   __shared__ bool last;
   __syncthreads();
@@ -97,13 +98,13 @@ __device__ __forceinline__ bool is_last_block(std::uint32_t* through) {
   return last;
 }
 
-/// One bit for each rank that has an expert of the row whose choice number `lane` is `id`.
+/// One bit for each rank that has an expert of the row; choice number `lane` of the row is `id`.
 __device__ __forceinline__ std::uint32_t ranks_of(int id, bool there, std::int64_t local_experts) {
   const std::uint32_t own = there ? 1U << (id / static_cast<int>(local_experts)) : 0;
   return __reduce_or_sync(~0U, own);
 }
 
-/// A warp sends a row. The last block of all tells the others, and waits for them.
+/// Sends rows, one per warp. The last block notifies the other ranks and waits for them.
 __global__ void __launch_bounds__(threads)
     send_rows(PeerRows exchange, PeerRowsRegion places, const uint4* x, const std::int32_t* ids,
               const float* weights, int rows) {
@@ -176,8 +177,8 @@ __device__ __forceinline__ void add_weighted(uint4 word, float weight, bool firs
   }
 }
 
-/// Adds what this rank's experts made of the row at `place`, words [begin, begin + part_words) of
-/// it, and puts the sum `to` its owner; by a warp.
+/// Adds the results of this rank's experts for the row at `place`, words [begin, begin +
+/// part_words), and writes the sum `to` its owner; by a warp.
 __device__ __forceinline__ void return_part(const Region& own, const uint4* results,
                                             const DeviceExpertExchangeLayout& layout, int rank,
                                             std::int64_t place, int begin, uint4* to) {
@@ -218,7 +219,7 @@ __device__ __forceinline__ void return_part(const Region& own, const uint4* resu
   }
 }
 
-/// Adds what the ranks made of this rank's row, words [begin, begin + sums_words); by a warp.
+/// Adds all ranks' results for this rank's row, words [begin, begin + sums_words); by a warp.
 template <class Out>
 __device__ __forceinline__ void add_returned(const PeerRows& exchange, const Region& own, int row,
                                              int begin, Out* out) {
@@ -258,8 +259,8 @@ __device__ __forceinline__ void add_returned(const PeerRows& exchange, const Reg
   }
 }
 
-/// All blocks run at once: each sends what it has of all ranks' rows, waits for what all ranks
-/// send, and adds what it has of this rank's rows.
+/// All blocks run at once: each sends its share of all ranks' rows, waits for what all ranks send,
+/// and adds its share of this rank's rows.
 template <class Out>
 __global__ void __launch_bounds__(threads) return_rows(PeerRows exchange, PeerRowsRegion places,
                                                        const uint4* results, int rows, Out* out) {
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(threads) return_rows(PeerRows exchange, PeerRo
   const int words = static_cast<int>(layout.width / 8);
   const int parts = (words + part_words - 1) / part_words;
   const int first = blockIdx.x * warps + threadIdx.x / warp, stride = gridDim.x * warps;
-  int before = 0;  // parts of the ranks before: as if those of all ranks were dealt out together
+  int before = 0;  // parts of earlier ranks, as if all ranks' parts were dealt out together
   for (int rank = 0; rank < call.size; ++rank) {
     const int filled = own.control->filled[rank] * parts;
     uint4* const to =

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// One rank's side of a DeviceExpertExchange. Its region has counters, then places for rows that
-/// come and for those that come back, as the functions below say. Zeroed at first.
+/// One rank's side of a DeviceExpertExchange. Its region has counters, then places for received and
+/// for returned rows, as PeerRowsRegion says. Zeroed at first.
 struct PeerRows {
   PeerCall call;
   DeviceExpertExchangeLayout layout;
@@ -19,23 +19,23 @@ struct PeerRows {
 
 inline constexpr std::size_t peer_rows_control_bytes = 4u << 10;
 
-/// Where in a region things begin, each at a multiple of 256 bytes.
+/// Offsets in a region, each a multiple of 256 bytes.
 struct PeerRowsRegion {
   std::size_t ids = 0;       ///< [ranks * max_rows, top_k] i32
   std::size_t weights = 0;   ///< the same, f32
   std::size_t rows = 0;      ///< [ranks * max_rows, width] bf16
-  std::size_t returned = 0;  ///< the same, of the rank's own rows: what rank r made of row i
+  std::size_t returned = 0;  ///< the same, for the rank's own rows: rank r's result for row i
   std::size_t bytes = 0;
 };
 PeerRowsRegion peer_rows_region(const DeviceExpertExchangeLayout& layout, int ranks);
 
-/// Of a region's counters: how many rows came from each rank. [max_peer_ranks] i32.
+/// Number of rows received from each rank, in the region's counters. [max_peer_ranks] i32.
 std::int32_t* filled_rows(std::byte* region);
 
-/// Whether these kernels take such rows: whole words of 16 bytes, and few enough choices.
+/// True if these kernels take such rows: whole words of 16 bytes, and few enough choices.
 bool takes_peer_rows_exchange(const DeviceExpertExchangeLayout& layout);
 
-/// DeviceExpertExchange::dispatch; ends when the rows of all ranks have come.
+/// DeviceExpertExchange::dispatch; ends when the rows of all ranks have arrived.
 cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Tensor& ids,
                             const Tensor& weights, cudaStream_t stream);
 /// DeviceExpertExchange::combine.

@@ -7,7 +7,7 @@ using namespace peers;
 
 constexpr std::int64_t sum_block = 256;
 
-/// Nothing becomes of a sum.
+/// Finish step that leaves a sum as it is.
 struct Kept {
   __device__ void prepare() {}
   __device__ void fetch(std::int64_t, bool) {}

@@ -12,20 +12,20 @@
 
 namespace troupe {
 
-/// Most ranks of one call.
+/// The most ranks in one call.
 inline constexpr int max_peer_ranks = 8;
 
 /// Partial sums of three and more ranks up to this size go to every rank, which adds all of them;
-/// of larger ones each rank adds a share, and sends the others its sums.
+/// of larger ones each rank adds a share and sends its sums to the others.
 inline constexpr std::size_t max_whole_bytes = 256u << 10;
 /// Two ranks send as many bytes either way; with a norm, shares are faster from here on.
 inline constexpr std::size_t max_whole_bytes_of_two = 2u << 20;
-/// Most that launch_peer_gather takes of one rank.
+/// The most bytes of one rank that launch_peer_gather takes.
 inline constexpr std::size_t max_gathered_bytes = 32u << 10;
 
-/// Each rank's region, which the others write to: its own count of calls, what small gathers bring
-/// with a mark at every word, and two boxes, which calls use in turn. The first
-/// `peer_cleared_bytes` are zeroed at first, and all bits of the boxes are set.
+/// Each rank's region, which the others write to: its own count of calls, the tagged words of small
+/// gathers, and two boxes, used by calls in turn. The first `peer_cleared_bytes` are zeroed at
+/// first, and all bits of the boxes are set.
 struct PeerRegions {
   std::byte* of[max_peer_ranks] = {};
 };
@@ -35,16 +35,17 @@ inline constexpr std::size_t peer_cleared_bytes =
 inline constexpr std::size_t peer_box_bytes = 64u << 20;
 inline constexpr std::size_t peer_region_bytes = peer_cleared_bytes + 2 * peer_box_bytes;
 
-/// One rank's side of a call. All ranks launch the same calls in the same order, and their tensors
-/// lie alike. All can be captured in graphs.
+/// One rank's side of a call. All ranks launch the same calls in the same order, with tensors of
+/// the same alignment. All calls can be captured in graphs.
 struct PeerCall {
   PeerRegions regions;
   int rank = 0;
   int size = 2;                                 ///< 2..max_peer_ranks
-  const volatile std::uint32_t* end = nullptr;  ///< mapped host memory: not 0 ends all waits
+  const volatile std::uint32_t* end = nullptr;  ///< mapped host memory: a value other than 0 ends
+                                                ///< all waits
 };
 
-/// Whether launch_peer_sum takes these: whole words of 16 bytes.
+/// True if launch_peer_sum takes these: whole words of 16 bytes.
 bool takes_peer_sum(const Tensor& partial, const Tensor& sum);
 /// sum = the partials of all ranks, widened to fp32 and added in the order of tree_sum.hpp. Both
 /// f32, or the partials bf16 and the sum f32 or, rounded once, bf16. They may be the same memory if
@@ -52,7 +53,7 @@ bool takes_peer_sum(const Tensor& partial, const Tensor& sum);
 cudaError_t launch_peer_sum(const PeerCall& call, const Tensor& partial, const Tensor& sum,
                             cudaStream_t stream);
 
-/// Whether launch_peer_norm takes rows of this width: bf16, and a row is what a block holds.
+/// True if launch_peer_norm takes rows of this width: bf16, and a row fits a block.
 bool takes_peer_norm(DType dtype, std::int64_t width);
 /// Collectives::all_reduce_rms_norm.
 cudaError_t launch_peer_norm(const PeerCall& call, const AllReduceRmsNorm& sum,
@@ -62,21 +63,22 @@ cudaError_t launch_peer_norm(const PeerCall& call, const AllReduceRmsNorm& sum,
 struct RankRows {
   const std::byte* of[max_peer_ranks] = {};
 };
-/// The sum of `rows` of `ranks` ranks is added to the residual stream and normalised, as
-/// launch_peer_norm does it; `share` are the rows of `sum` that they are. What `sum.partial` holds
-/// is not looked at, and sum.residual has the rows of `share` alone.
+/// Adds the sum of `rows` of `ranks` ranks to the residual stream and normalises it, like
+/// launch_peer_norm; `share` says which rows of `sum` they are. `sum.partial` is not read, and
+/// sum.residual has the rows of `share` alone.
 cudaError_t launch_norm_of_rows(const RankRows& rows, int ranks, const AllReduceRmsNorm& sum,
                                 Slice share, cudaStream_t stream);
-/// Has this thread's device load the kernel of launch_norm_of_rows, if it has not yet.
+/// Loads the kernel of launch_norm_of_rows on this thread's device, if not yet loaded.
 cudaError_t load_norm_of_rows(int ranks);
 
-/// Whether launch_peer_gather takes parts of these sizes: few bytes, and whole words of 4.
+/// True if launch_peer_gather takes parts of these sizes: few bytes, and whole words of 4.
 bool takes_peer_gather(const Tensor& part, const Tensor& all, std::span<const std::size_t> bytes);
-/// all = the parts of all ranks one after the other, of bytes[r] each. `part` may be its place.
+/// Concatenates the parts of all ranks into `all`, of bytes[r] each. `part` may be its slice of
+/// `all`.
 cudaError_t launch_peer_gather(const PeerCall& call, const Tensor& part, const Tensor& all,
                                std::span<const std::size_t> bytes, cudaStream_t stream);
 
-/// Whether launch_peer_rows takes these: whole words of 16 bytes.
+/// True if launch_peer_rows takes these: whole words of 16 bytes.
 bool takes_peer_rows(const Tensor& part, const Tensor& whole);
 /// Collectives::columns_to_rows. A NaN may become another NaN.
 cudaError_t launch_peer_rows(const PeerCall& call, const Tensor& part, const Tensor& whole,

@@ -1,11 +1,11 @@
-// How kernels of several ranks write into each other's memory, and know that a word has come.
+// How kernels of several ranks write into each other's memory and detect that a word has arrived.
 //
-// A word of a box that nobody has written yet has all bits set. What is sent never has in any of
-// its four parts: that would be a NaN, of which another is sent. So a word needs no mark and no
-// fence: who wants it looks until all four parts are there, and sets all bits again. Calls use two
-// boxes in turn. Whoever has ended call n + 1 has words of it that every rank's call n + 1 had a
-// part in, and so knows that call n has ended everywhere; then its words of call n + 2 may come to
-// call n's box.
+// A word of a box that is not written yet has all bits set. A sent word never has all bits set in
+// any of its four parts: that would be a NaN, for which another NaN is sent. So a word needs no
+// flag and no fence: its reader polls until all four parts are there, and sets all bits again.
+// Calls alternate between two boxes. A rank that has ended call n + 1 has words of it that every
+// rank's call n + 1 contributed to, and so knows that call n has ended everywhere; then its words
+// of call n + 2 may go to call n's box.
 #pragma once
 
 #include <algorithm>
@@ -16,25 +16,25 @@
 
 namespace troupe::peers {
 
-/// Threads of a multiprocessor that these kernels' registers allow.
+/// Threads per multiprocessor that these kernels' registers allow.
 constexpr int resident_threads = 1024;
 /// A little fewer than there are, so that all blocks of a call run at once.
 constexpr int multiprocessors = 128;
-/// Looks at a word between two looks at the host's word, which is across the bus.
+/// Polls of a word between two polls of the host's word, which is across the bus.
 constexpr int looks_at_once = 2048;
 
 /// The beginning of a region.
 struct Control {
-  std::uint32_t epoch;  ///< calls that are begun, this rank's own count
-  std::uint32_t begun;  ///< blocks of the call that runs which have read it
+  std::uint32_t epoch;  ///< calls begun; this rank's own count
+  std::uint32_t begun;  ///< blocks of the running call that have read it
 };
 
-/// A rank's side of one call, in one thread. Made when the kernels before are done.
+/// A rank's side of one call, in one thread. Constructed when the earlier kernels are done.
 class Call {
  public:
   __device__ explicit Call(const PeerCall& call) : call_(call) {
     const std::uint32_t next = *const_cast<const volatile std::uint32_t*>(&control()->epoch) + 1;
-    epoch_ = next == 0 ? 2 : next;  // 0 marks nothing, and an odd one was before it
+    epoch_ = next == 0 ? 2 : next;  // 0 marks no call, and the epoch before it was odd
   }
 
   __device__ int rank() const { return call_.rank; }
@@ -45,7 +45,7 @@ class Call {
                                     (epoch_ % 2) * peer_box_bytes);
   }
 
-  /// Lets the next call be one more. By all threads of all blocks, once each.
+  /// Advances the count for the next call. All threads of all blocks call it once.
   __device__ void count() const {
     __syncthreads();  // all threads of the block have read the epoch
     if (threadIdx.x != 0) return;
@@ -54,7 +54,7 @@ class Call {
     control()->epoch = epoch_;
   }
 
-  /// Whether to stop looking: the host has ended the call. For good, once it says so.
+  /// True once the host has ended the call; stays true.
   __device__ bool stops() {
     if (!ended_ && ++looks_ % looks_at_once == 0) ended_ = *call_.end != 0;
     return ended_;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void clear(uint4* word) {
                : "memory");
 }
 
-/// Takes a word that another rank sends; what comes of an ended call is void.
+/// Takes a word that another rank sends; results of an ended call are void.
 __device__ __forceinline__ uint4 take_one(Call& call, uint4* from) {
   uint4 found = look_at(from);
   while (!is_there(found) && !call.stops()) found = look_at(from);
@@ -104,7 +104,7 @@ __device__ __forceinline__ uint4 take_one(Call& call, uint4* from) {
   return found;
 }
 
-/// The same of from[r] of each rank r but this one, all at once.
+/// The same for from[r] of each rank r but this one, all at once.
 template <int ranks>
 __device__ __forceinline__ void take(Call& call, uint4* const (&from)[ranks],
                                      uint4 (&found)[ranks]) {
@@ -120,12 +120,12 @@ __device__ __forceinline__ void take(Call& call, uint4* const (&from)[ranks],
   }
 }
 
-/// Threads and blocks for `words` of which a block has `per_block` at a time.
+/// Threads and blocks for `words`, `per_block` of them per block at a time.
 inline cuda::Grid grid_of(std::int64_t words, std::int64_t per_block) {
   const auto block_threads = static_cast<unsigned>((per_block + 31) / 32 * 32);
   const std::int64_t most =
       multiprocessors * std::max<std::int64_t>(resident_threads / block_threads, 1);
-  // All blocks go round equally often.
+  // All blocks make the same number of rounds.
   const std::int64_t items = std::max<std::int64_t>((words + per_block - 1) / per_block, 1);
   const std::int64_t rounds = (items + most - 1) / most;
   return {dim3(static_cast<unsigned>((items + rounds - 1) / rounds)), block_threads};

@@ -1,7 +1,7 @@
-// Sums over ranks through their boxes (peer_words.cuh): each rank adds everything, or its share.
-// What becomes of a word that is summed is the Finish's affair: its prepare() runs before the
-// kernels before are done, fetch() before a word's partials are there, and finish() on all threads
-// of a block at once, with the sum of each.
+// Sums over ranks through their boxes (peer_words.cuh): each rank adds everything, or its share. A
+// Finish handles each summed word: its prepare() runs before the earlier kernels are done, fetch()
+// before a word's partial sums have arrived, and finish() on all threads of a block at once, each
+// with its sum.
 #pragma once
 
 #include "parallel/collectives/peer/peer_words.cuh"
@@ -10,20 +10,20 @@ namespace troupe::peers {
 
 using namespace sums;
 
-/// Words of 16 bytes of the partial sums. A block has `per_block` of them at a time, a thread each.
+/// Words of 16 bytes of the partial sums. A block handles `per_block` at a time, one per thread.
 struct Extent {
   std::int64_t words = 0;      ///< of the message, or of its piece
   std::int64_t per_block = 0;  ///< at most the threads of a block
 };
 
-/// What is kept of the partials' dtype in a word, and the sums of that.
+/// Elements of the partial sums' dtype in a word, and thus sums per word.
 template <class T>
 constexpr int word_elements = 16 / sizeof(T);
 
 template <class T, class Out>
 using SumWord = Words<Out, word_elements<T>>;
 
-/// Every rank sends all it has to all others.
+/// Every rank sends all its terms to all others.
 template <int ranks, class T, class Out, class Finish>
 __global__ void __launch_bounds__(resident_threads)
     sum_whole(const __grid_constant__ PeerCall peers, Extent extent, const T* partial, Out* sum,
@@ -77,17 +77,17 @@ __global__ void __launch_bounds__(resident_threads)
   }
 }
 
-/// A message in equal shares, of which the last may have less or nothing, or a piece of each.
+/// A message in equal shares (the last may have less or nothing), or a piece of each share.
 struct Shares {
   std::int64_t words = 0;  ///< of the whole message
   std::int64_t share = 0;  ///< words of a share
-  std::int64_t begin = 0;  ///< where in each share the piece begins
+  std::int64_t begin = 0;  ///< begin of the piece within each share
   std::int64_t count = 0;  ///< words of the piece of a share
   std::int64_t per_block = 0;
 };
 
-/// Every rank sends each of the others what it has of its share, adds what comes of its own, and
-/// sends the sums to all. `sum` is the whole message's.
+/// Every rank sends each other rank its terms of that rank's share, adds what it receives for its
+/// own, and sends the sums to all. `sum` is the whole message's.
 template <int ranks, class T, class Out, class Finish>
 __global__ void __launch_bounds__(resident_threads)
     sum_shares(const __grid_constant__ PeerCall peers, Shares shares, const T* partial, Out* sum,
@@ -100,14 +100,14 @@ __global__ void __launch_bounds__(resident_threads)
   const auto* const own = reinterpret_cast<const uint4*>(partial);
   const std::int64_t stride = gridDim.x * shares.per_block;
   const bool takes_part = threadIdx.x < shares.per_block;
-  // Where in the message word i of the piece of a rank's share is; the last shares may lack it.
+  // Returns where word i of a rank's piece is in the message; the last shares may lack it.
   const auto place = [&](int rank, std::int64_t i) {
     return rank * shares.share + shares.begin + i;
   };
   const auto has = [&](int rank, std::int64_t i) {
     return takes_part && i < shares.count && place(rank, i) < shares.words;
   };
-  // Of each box: partial sums by their sender, then sums by theirs.
+  // Each box holds partial sums by their sender, then sums by theirs.
   const auto part_box = [&](int of, int from, std::int64_t i) {
     return call.box(of) + from * shares.count + i;
   };
@@ -182,8 +182,7 @@ __global__ void __launch_bounds__(resident_threads)
       }
     }
   };
-  // Of each thread: what comes next is sent before it waits, and what it has sent is waited for
-  // last.
+  // Each thread sends the next words before it waits, and waits last for what it has sent.
   const std::int64_t first = blockIdx.x * shares.per_block;
   push(first + threadIdx.x);
   push(first + stride + threadIdx.x);

@@ -1,4 +1,4 @@
-// What sums over ranks share: words of several elements, widened, added in tree order, narrowed.
+// Shared by sums over ranks: words of several elements, widened, added in tree order, narrowed.
 #pragma once
 
 #include <algorithm>

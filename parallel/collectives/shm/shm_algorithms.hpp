@@ -17,8 +17,8 @@ namespace troupe {
 Result<void> shm_all_reduce_one_shot(ShmRounds& rounds, const float* partial, float* sum,
                                      std::size_t count);
 
-/// Every rank sums its part of a slot's worth, then all collect the parts: two rounds, but each
-/// rank reads every byte twice instead of size() times. Arguments as above.
+/// Every rank sums its part of a slot's worth, then the parts are gathered: two rounds, but each
+/// rank reads every byte twice instead of size() times. Arguments as for one_shot.
 Result<void> shm_all_reduce_two_shot(ShmRounds& rounds, const float* partial, float* sum,
                                      std::size_t count);
 
@@ -31,7 +31,7 @@ Result<void> shm_all_gather(ShmRounds& rounds, const std::byte* part, std::byte*
 
 Result<void> shm_broadcast(ShmRounds& rounds, std::byte* bytes, std::size_t count, int root);
 
-/// Bytes to and from each rank, in order of rank.
+/// `send_bytes` to and `receive_bytes` from each rank, in order of rank.
 Result<void> shm_all_to_all(ShmRounds& rounds, const std::byte* send,
                             std::span<const std::size_t> send_bytes, std::byte* receive,
                             std::span<const std::size_t> receive_bytes);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t line_elements = 64 / sizeof(float);
 
-// Which elements of a piece a rank sums: whole cache lines, so no two ranks write one line.
+// The elements of a piece that a rank sums: whole cache lines, so no two ranks write one line.
 struct Part {
   std::size_t begin;
   std::size_t count;
@@ -29,7 +29,7 @@ const float* as_floats(std::span<const std::byte> slot) {
   return reinterpret_cast<const float*>(slot.data());
 }
 
-// Only what other ranks sum; this rank reads its own part where the caller has it.
+// Writes only what other ranks sum; this rank reads its own part from the caller's tensor.
 void put_others_parts(const ShmRounds& rounds, const float* partial, std::size_t elements,
                       Part mine) {
   auto* own = reinterpret_cast<float*>(rounds.own_slot().data());

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// A range of bytes of a rank's stream: what it sends, without what it keeps, in order of receiver.
+/// A range of bytes of a rank's stream: the bytes it sends to others, in order of receiver.
 struct Window {
   std::size_t begin;
   std::size_t end;
@@ -22,7 +22,7 @@ struct Window {
 };
 
 // Every rank streams its bytes through its slots; the first slot begins with its byte counts, from
-// which all know how many rounds there are and where in each stream their own bytes lie.
+// which all ranks know how many rounds there are and where in each stream their own bytes are.
 class Exchange {
  public:
   Exchange(ShmRounds& rounds, const std::byte* send, std::span<const std::size_t> send_bytes,
@@ -86,14 +86,15 @@ class Exchange {
     return longest;
   }
 
-  // Where in the stream of `from` the bytes for `to` lie; `to` = ranks gives the stream's end.
+  // Returns where in the stream of `from` the bytes for `to` are; `to` = ranks gives the stream's
+  // end.
   Window part(std::size_t from, std::size_t to) const {
     std::size_t begin = 0;
     for (std::size_t d = 0; d < to; ++d) begin += d == from ? 0 : count(from, d);
     return {begin, begin + (to == ranks_ || to == from ? 0 : count(from, to))};
   }
 
-  // Puts this rank's stream within `window` into its slot, `at` bytes from the start.
+  // Writes this rank's stream within `window` into its slot, `at` bytes from the start.
   void fill(Window window, std::size_t at) const {
     std::byte* slot = rounds_.own_slot().data() + at;
     const std::byte* from = send_;

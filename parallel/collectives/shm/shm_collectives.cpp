@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-// Above this, summing a share and collecting the others' reads less than summing everything.
+// Above this, summing a share and gathering the others' reads less than summing everything.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
@@ -46,7 +46,7 @@ Result<void> ShmCollectives::all_reduce_tree(const Tensor& partial, const Tensor
   }
   TROUPE_CHECK(begin(checked, {CollectiveCall::Kind::all_reduce, 0, partial.bytes()}));
   const std::size_t count = static_cast<std::size_t>(partial.elements());
-  // Two ranks gain from it only where neither can have staged its terms.
+  // Two ranks gain from it only if neither can have staged its terms.
   const bool two_shot =
       partial.bytes() > (size() > 2 ? two_shot_above_bytes : rounds_.slot_bytes());
   return (two_shot ? shm_all_reduce_two_shot : shm_all_reduce_one_shot)(

@@ -9,13 +9,12 @@
 
 namespace troupe {
 
-/// Room in each mailbox, of which every ordered pair of ranks has one, where nothing else is said.
+/// Default bytes of a mailbox, of which every ordered pair of ranks has one.
 inline constexpr std::size_t default_mailbox_bytes = 1u << 20;
 
 /// Bytes of the region that `size` ranks (1..64) share, each with two slots of `slot_bytes`, and
-/// mailboxes of `mailbox_bytes` (> 0; both rounded up to 4 KiB). Larger tensors go through the
-/// slots, and larger messages through the mailboxes, in pieces. Memory that no call has used costs
-/// nothing.
+/// mailboxes of `mailbox_bytes` (> 0; both rounded up to 4 KiB). Larger tensors and messages pass
+/// through in pieces. Memory that no call has touched costs nothing.
 std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1u << 20,
                                   std::size_t mailbox_bytes = default_mailbox_bytes);
 
@@ -24,11 +23,11 @@ std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes = 1u << 20,
 /// maps it and attaches, in any order. A region serves one group once: a group that failed needs a
 /// new one.
 ///
-/// send() returns at once where the mailbox has room for the message and 16 bytes more, and else
-/// when the receiver has taken all but a mailbox's worth. Its timeout, and that of receive(), is
-/// for the whole message.
+/// send() returns at once if the mailbox has room for the message and 16 bytes more, otherwise when
+/// the receiver has taken all but a mailbox's worth. Its timeout, and that of receive(), is for the
+/// whole message.
 ///
-/// Waiting spins about 2 us if the cores are enough for the ranks, and sleeps in a futex otherwise.
+/// Waiting spins about 2 us if there are enough cores for the ranks, then sleeps in a futex.
 class ShmCollectives final : public Collectives {
  public:
   /// `mailbox_bytes` is what shm_collectives_bytes() was given. Errors: invalid_argument if the

@@ -10,11 +10,10 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-constexpr std::size_t unit =
-    8;  // lengths begin at multiples of it, so none is cut by the ring's end
+constexpr std::size_t unit = 8;  // lengths begin at multiples of it, so the ring's end cuts none
 
-// How much is copied before the other rank is told, so that a long message is copied in and out at
-// once, and the pieces are still in a cache when they are copied out.
+// How much is copied before the other rank is notified, so that a long message is copied in and out
+// concurrently, and the pieces are still in a cache when they are copied out.
 constexpr std::size_t piece_bytes = 128u << 10;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
@@ -31,8 +30,8 @@ struct ShmMailboxes::Counters {
   alignas(64) std::atomic<std::uint64_t> taken;
 };
 
-// One ring. The writer calls free() and write(), the reader filled() and read(), no more bytes at
-// once than there are; publish and release tell the other one.
+// One ring. The writer calls free() and write(), the reader filled() and read(), within the bytes
+// available; publish and release notify the other side.
 class ShmMailboxes::Mailbox {
  public:
   Mailbox(Counters& counters, std::span<std::byte> ring) : counters_(counters), ring_(ring) {}
@@ -47,7 +46,7 @@ class ShmMailboxes::Mailbox {
            counters_.taken.load(std::memory_order_relaxed);
   }
 
-  // `ahead` bytes after what is published.
+  // Writes `ahead` bytes after the published ones.
   void write(std::size_t ahead, std::span<const std::byte> bytes) {
     const std::size_t at =
         (counters_.written.load(std::memory_order_relaxed) + ahead) % ring_.size();
@@ -60,7 +59,7 @@ class ShmMailboxes::Mailbox {
                             std::memory_order_release);
   }
 
-  // `ahead` bytes after what is released.
+  // Reads `ahead` bytes after the released ones.
   void read(std::size_t ahead, std::span<std::byte> bytes) const {
     const std::size_t at = (counters_.taken.load(std::memory_order_relaxed) + ahead) % ring_.size();
     const std::size_t first = std::min(bytes.size(), ring_.size() - at);
@@ -87,7 +86,7 @@ class ShmMailboxes::Wait {
   Wait(ShmRounds& rounds, std::chrono::milliseconds timeout)
       : rounds_(rounds), timeout_(timeout), deadline_(deadline_in(timeout)) {}
 
-  // Until `ready`; `what` and `peer` are for the message of the error.
+  // Waits until `ready`; `what` and `peer` are for the error's message.
   template <class Ready>
   Result<void> until(const Ready& ready, std::string_view what, std::size_t bytes, int peer) {
     rounds_.bell(rounds_.rank())
@@ -138,7 +137,7 @@ Result<void> ShmMailboxes::send(std::span<const std::byte> message, int to,
   Wait wait(rounds_, timeout);
   Mailbox box = mailbox(rounds_.rank(), to);
   const std::uint64_t length = message.size();
-  std::size_t head = sizeof(length);  // 0 once it is out
+  std::size_t head = sizeof(length);  // 0 once it is written
   std::size_t done = 0;
   while (head > 0 || done < message.size()) {
     const std::size_t left = message.size() - done;

@@ -10,9 +10,9 @@
 namespace troupe {
 
 /// Messages between two ranks through shared memory: for every ordered pair a ring of bytes that
-/// one writes and the other reads, so that neither needs a lock nor anybody else. They lie in the
-/// tail of a ShmRounds, first all counters, then all rings. A message is its length, 8 bytes, and
-/// its bytes, padded to 8; one larger than the ring passes through it in pieces.
+/// one writes and the other reads, without locks or other ranks. They are in the tail of a
+/// ShmRounds, first all counters, then all rings. A message is its length, 8 bytes, and its bytes,
+/// padded to 8; one larger than the ring passes through it in pieces.
 ///
 /// One thread at a time sends and receives for a rank. Errors of both calls, after which the group
 /// is aborted: timeout naming the other rank, cancelled after abort(), and for receive()
@@ -23,12 +23,12 @@ class ShmMailboxes {
   /// whole pages.
   static std::size_t region_bytes(int size, std::size_t room);
 
-  /// For the rank of `rounds`, over its tail; `rounds` must outlive this object.
+  /// Makes the mailboxes of the rank of `rounds`, over its tail; `rounds` must outlive this object.
   explicit ShmMailboxes(ShmRounds& rounds);
 
-  /// Returns when all of `message` is in the mailbox or taken from it.
+  /// Returns when all of `message` is in the mailbox or already taken from it.
   Result<void> send(std::span<const std::byte> message, int to, std::chrono::milliseconds timeout);
-  /// Fills `message` with the oldest one that `from` has sent.
+  /// Receives the oldest message from `from`, which must have this length.
   Result<void> receive(std::span<std::byte> message, int from, std::chrono::milliseconds timeout);
 
  private:

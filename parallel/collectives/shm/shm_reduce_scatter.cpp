@@ -19,8 +19,8 @@ struct Scatter {
 
   std::size_t rank() const { return static_cast<std::size_t>(rounds.rank()); }
 
-  // Sums `count` of this rank's elements, from `done` on; the others' terms lie `at` elements into
-  // their slots. This rank's own term is read where the caller has it.
+  // Sums `count` of this rank's elements, from `done` on; the others' terms are `at` elements into
+  // their slots. This rank's own term is read from the caller's tensor.
   void sum_own(std::size_t done, std::size_t count, std::size_t at) const {
     std::vector<const float*> terms(counts.size());
     for (std::size_t r = 0; r < terms.size(); ++r) {
@@ -32,7 +32,7 @@ struct Scatter {
   }
 };
 
-// All of `partial` fits a slot and lies there as it is.
+// All of `partial` fits a slot and is put there as it is.
 Result<void> in_one_round(const Scatter& scatter, std::size_t total) {
   auto* own = reinterpret_cast<float*>(scatter.rounds.own_slot().data());
   if (scatter.partial != own) std::memcpy(own, scatter.partial, total * sizeof(float));

@@ -18,14 +18,14 @@ constexpr int max_ranks = 64;
 
 struct ShmRounds::Header {
   std::atomic<std::uint64_t> layout;   // 0 until the first rank attaches
-  std::atomic<std::uint32_t> aborted;  // apart from `arrived`: read by all, written once
-  alignas(64) std::atomic<std::uint64_t> arrived;  // ranks that met, over all rounds
+  std::atomic<std::uint32_t> aborted;  // separate from `arrived`: read by all, written once
+  alignas(64) std::atomic<std::uint64_t> arrived;  // arrivals of ranks, over all rounds
   SharedEvent all_arrived;
 };
 
 struct alignas(64) ShmRounds::RankLine {
   std::atomic<std::uint32_t> attached;
-  std::atomic<std::uint64_t> rounds;    // that this rank has entered
+  std::atomic<std::uint64_t> rounds;    // rounds that this rank has entered
   std::array<CollectiveCall, 2> calls;  // of the last two rounds, by parity
   SharedEvent bell;
 };
@@ -122,7 +122,7 @@ Result<void> ShmRounds::meet() {
   own.calls[round_ % 2] = call_;
   own.rounds.store(round_ + 1, std::memory_order_relaxed);
 
-  // Others may be one round ahead by the time we look, hence >=; nobody can be two ahead.
+  // Other ranks may already be one round ahead, hence >=; none can be two ahead.
   const std::uint64_t all = (round_ + 1) * static_cast<std::uint64_t>(size_);
   if (shared.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all) {
     shared.all_arrived.notify();
@@ -130,8 +130,8 @@ Result<void> ShmRounds::meet() {
   const auto complete = [&] { return shared.arrived.load(std::memory_order_acquire) >= all; };
   const bool in_time =
       shared.all_arrived.wait([&] { return complete() || aborted(); }, deadline_, spin_);
-  // A round that all have entered succeeds on all of them, whoever aborts meanwhile: the slots stay
-  // as they are until this rank, too, enters the next round.
+  // A round that all have entered succeeds on all of them, even if one aborts meanwhile: the slots
+  // stay as they are until this rank, too, enters the next round.
   if (!complete()) {
     if (in_time) return cancelled();
     Error error = missing_ranks();

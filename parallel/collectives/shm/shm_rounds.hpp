@@ -14,15 +14,15 @@
 
 namespace troupe {
 
-/// The rounds that all shared-memory collectives are made of. In a round every rank may fill its
-/// own slot, then meet()s the others, and then may read everybody's slot of that round until its
-/// own next meet(). Each rank has two slots, used in turn: a rank that has left meeting k knows
-/// that all others have entered it, and so are done with the slots of round k - 1, which are those
-/// of round k + 1. So one meeting per round is enough.
+/// The rounds that all shared-memory collectives are built from. In a round every rank may fill its
+/// own slot, then meet()s the others, and then may read every slot of that round until its own next
+/// meet(). Each rank has two slots, used in turn: a rank that has left meeting k knows that all
+/// others have entered it, and so are done with the slots of round k - 1, which are reused in round
+/// k + 1. So one meeting per round is enough.
 ///
-/// Meeting costs one atomic addition per rank, and one wake-up call by the last to come.
+/// Meeting costs one atomic addition per rank, and one wake-up call by the last to arrive.
 ///
-/// The end of the region, its tail, is for what ranks do in pairs (ShmMailboxes). They wait with
+/// The end of the region, its tail, is for messages between two ranks (ShmMailboxes). They wait on
 /// the bells here, which abort() rings too.
 class ShmRounds {
  public:
@@ -37,7 +37,7 @@ class ShmRounds {
   int size() const { return size_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
 
-  /// Begins a call: the timeout runs from here, over all of its rounds.
+  /// Begins a call: the timeout runs from here over all of its rounds.
   Result<void> begin(CollectiveCall call, std::chrono::milliseconds timeout);
 
   /// This rank's slot of the round that the next meet() closes; 64-byte aligned.
@@ -49,14 +49,14 @@ class ShmRounds {
   /// invalid_argument if a rank is in another call.
   Result<void> meet();
 
-  /// From any thread of any rank, at any time while this object lives.
+  /// Callable from any thread of any rank, at any time while this object lives.
   void abort();
   bool aborted() const;
 
   /// The last `tail_bytes` of the region, page aligned.
   std::span<std::byte> tail() const { return region_.bytes().last(tail_bytes_); }
-  /// What rank r sleeps by while it waits for a change in the tail or for abort(). Whoever changes
-  /// something that r may wait for notifies it.
+  /// The event on which rank r sleeps while it waits for a change in the tail or for abort(). A
+  /// rank that changes something that r may wait for notifies it.
   SharedEvent& bell(int r) const;
   SpinBudget spin() const { return spin_; }
 

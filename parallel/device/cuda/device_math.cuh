@@ -1,4 +1,4 @@
-// What all kernels share: numbers of either activation type as floats, sums over a warp or block.
+// Shared by all kernels: both activation types as floats, sums over a warp or block.
 #pragma once
 
 #include <cstdint>

@@ -1,42 +1,42 @@
-// Kernels that start while the one before them in the stream ends: what they do before
-// wait_for_kernels_before, and their own start, cost no time of their own.
+// Programmatic dependent launch: kernels that start while the previous one in the stream ends.
+// Their start, and what they do before wait_for_kernels_before, cost no time of their own.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace troupe::cuda {
 
-/// Waits until the kernels before this one are done and what they wrote is seen. A thread that
-/// launch_early starts touches what those may still write or read only behind it, its own call or
-/// another's that it has waited for. Some thread of each such kernel calls it: what follows counts
-/// on this kernel to end after those before it.
+/// Waits until the earlier kernels are done and their writes are visible. A thread of an early
+/// kernel may touch memory that those still write or read only after this call, its own or one by
+/// another thread that it has synchronised with. Some thread of each such kernel must call it:
+/// later kernels rely on this kernel ending after the earlier ones.
 __device__ __forceinline__ void wait_for_kernels_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Lets the next kernel start, if it is launched to do so early, as soon as all blocks of this one
-/// have called this, any thread, or ended.
+/// Lets the next kernel, if launched early, start as soon as any thread of each block of this one
+/// has called this or the block has ended.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Both, for a kernel that has nothing to do before.
+/// Both, for a kernel that has no work before them.
 __device__ __forceinline__ void begin_early_kernel() {
   let_next_kernel_start();
   wait_for_kernels_before();
 }
 
-/// How a kernel is launched.
+/// The launch dimensions of a kernel.
 struct Grid {
   dim3 blocks;
   unsigned threads = 1;
   std::size_t shared_bytes = 0;
 };
 
-/// Launches a kernel that may start before the one before it has ended; its blocks are clusters of
-/// this many.
+/// Launches a kernel that may start before the previous one has ended, in clusters of `cluster`
+/// blocks.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early_as(dim3 cluster, void (*kernel)(Parameters...), const Grid& grid,
                             cudaStream_t stream, const Arguments&... arguments) {
@@ -55,14 +55,14 @@ cudaError_t launch_early_as(dim3 cluster, void (*kernel)(Parameters...), const G
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
-/// Launches a kernel that may start before the one before it has ended.
+/// Launches a kernel that may start before the previous one has ended.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
                          const Arguments&... arguments) {
   return launch_early_as(dim3(1), kernel, grid, stream, arguments...);
 }
 
-/// The same of one cluster of blocks.
+/// The same as one cluster of blocks.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_cluster_early(void (*kernel)(Parameters...), const Grid& grid,
                                  cudaStream_t stream, const Arguments&... arguments) {

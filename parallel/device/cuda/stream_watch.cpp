@@ -9,9 +9,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Polls between two looks at the clock and the other ranks: a look into shared memory each.
+/// Polls between two checks of the clock and the other ranks, each a read of shared memory.
 constexpr int polls_at_once = 32;
-/// Kernels that are told to end do so when they next look, within microseconds.
+/// Kernels told to end do so at their next poll, within microseconds.
 constexpr auto ending_limit = std::chrono::seconds(1);
 /// Work that takes this long is polled at intervals, so that a core is free.
 constexpr auto busy_limit = std::chrono::milliseconds(200);
@@ -53,7 +53,7 @@ Result<cudaError_t> StreamWatch::poll(const std::function<cudaError_t()>& query)
   for (int polls = 1;; ++polls) {
     const cudaError_t status = query();
     if (status == cudaErrorNotReady && polls % polls_at_once != 0) continue;
-    // Also of work that is done: its ending may be due to this.
+    // Checked even if the work is done: giving up may be what ended it.
     if (given_up()) {
       end(query);
       return fail(ErrorCode::cancelled, "collectives: the group was aborted: {}", describe());

@@ -18,10 +18,10 @@ class AwaitedRanks {
  public:
   virtual ~AwaitedRanks() = default;
 
-  /// Whether any of them has given up. From any thread.
+  /// True if any of them has given up. Callable from any thread.
   virtual bool given_up() const = 0;
   /// Gives up: ends all work of the group on this rank's stream, now and later, whose results are
-  /// void, and tells the others. From any thread; does not wait for the stream.
+  /// void, and notifies the others. Callable from any thread; does not wait for the stream.
   virtual void end() = 0;
   virtual std::chrono::milliseconds patience() const = 0;
   /// "rank 1 of 2 (tensor), last an all-reduce of 8192 bytes".
@@ -34,13 +34,13 @@ class StreamWatch {
   void add(AwaitedRanks& ranks) { groups_.push_back(&ranks); }
   void remove(const AwaitedRanks& ranks);
 
-  /// Returns when all work so far is done; the GPU's own error if that is what ended it. Errors:
-  /// cancelled if a rank of any group has given up, and timeout if the work is not done within the
-  /// longest patience of the groups: other ranks did not come. After both, all groups are ended.
+  /// Returns when all work so far is done; the GPU's own error if that ended it. Errors: cancelled
+  /// if a rank of any group has given up, and timeout if the work is not done within the groups'
+  /// longest timeout because other ranks did not come. After both, all groups are ended.
   Result<cudaError_t> wait(cudaStream_t stream);
-  /// As wait, for what was enqueued before an event.
+  /// The same for the work enqueued before an event.
   Result<cudaError_t> wait(cudaEvent_t event);
-  /// Whether a wait for the event would end at once, be it with an error.
+  /// True if a wait for the event would end at once, even with an error.
   bool would_end(cudaEvent_t event);
 
  private:
@@ -52,7 +52,7 @@ class StreamWatch {
   std::string describe() const;
 
   std::vector<AwaitedRanks*> groups_;
-  /// Of what is waited for and not done.
+  /// Of the wait that is not done.
   std::optional<Deadline> deadline_;
 };
 
