@@ -39,7 +39,7 @@ Result<void> check_answer_size(const Request& request, std::int64_t prompt_token
         "n, best_of or max_tokens",
         std::max(request.n, request.best_of), max_tokens, max_answer_tokens);
   }
-  // Every choice of a completion tells the prompt's scores.
+  // Every choice of a completion includes the prompt's scores.
   const std::int64_t scores = generated * scores_of_token(request.logprobs) +
                               request.n * prompt_tokens * scores_of_token(request.prompt_logprobs);
   if (scores <= max_answer_scores) return {};

@@ -32,7 +32,7 @@ SequenceGroupSpec BeamAnswer::begin() {
   spec.beam_width = form_.beam->width;
   spec.priority = priority_;
   spec.deadline_us = deadline_us_;
-  spec.sampling.temperature = 0.0F;  // which token a beam generates does not matter
+  spec.sampling.temperature = 0.0F;  // the token that a beam samples is not used
   spec.sampling.seed = seed_;
   spec.sampling.max_tokens = max_tokens_;
   spec.sampling.ignore_eos = true;

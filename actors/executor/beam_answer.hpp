@@ -8,8 +8,9 @@
 
 namespace troupe {
 
-/// The n best of a beam search. In every step each beam is a sequence of prompt and tokens so far
-/// that generates one token and tells the likeliest; the prefix cache spares it the rest.
+/// The n best results of a beam search. In every step each beam is a sequence of prompt and tokens
+/// so far that generates one token and reports the likeliest ones; the prefix cache saves
+/// recomputing the rest.
 class BeamAnswer : public Answer {
  public:
   /// `request.form.beam` is set; max_tokens is at least 1.
@@ -33,7 +34,7 @@ class BeamAnswer : public Answer {
   PromptScores prompt_;
   BeamSearch search_;
   std::int32_t first_ = 0;               ///< the first of this step's sequences
-  std::size_t missing_ = 1;              ///< of these, not heard of yet
+  std::size_t missing_ = 1;              ///< number of these that have not reported yet
   std::vector<TokenLogprobs> proposed_;  ///< by beam
 };
 

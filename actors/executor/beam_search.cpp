@@ -55,7 +55,7 @@ void BeamSearch::advance(std::span<const TokenLogprobs> proposed) {
       }
     }
   }
-  // All of them have the same length, so that the log-probability orders them.
+  // All candidates have the same length, so the log-probability alone orders them.
   std::ranges::stable_sort(alive, std::ranges::greater(), &Candidate::logprob);
   const auto width = static_cast<std::size_t>(spec_.width);
   if (alive.size() > width) alive.resize(width);
@@ -64,7 +64,7 @@ void BeamSearch::advance(std::span<const TokenLogprobs> proposed) {
     longer.push_back(extend(candidate, proposed[candidate.beam], false));
   }
   beams_ = std::move(longer);
-  // More cannot be asked for, and what is behind them now stays there.
+  // No more can be asked for, and no later step moves these up.
   sort_and_cut(complete_, width);
   if (++steps_ < spec_.max_tokens) return;
   complete_.insert(complete_.end(), std::make_move_iterator(beams_.begin()),

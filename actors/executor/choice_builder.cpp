@@ -9,8 +9,8 @@
 namespace troupe {
 namespace {
 
-/// What is held back of the text and would be shown if it ended now: bytes of a run that already
-/// make characters. Empty if they do not.
+/// The text that is held back but would be shown if the answer ended now: bytes of a run that
+/// already form characters. Empty if they do not.
 std::string held_back(Detokenizer detokenizer) {
   constexpr std::string_view replacement_character = "\uFFFD";
   std::string tail = detokenizer.flush();

@@ -15,25 +15,25 @@
 
 namespace troupe {
 
-/// A choice under way: gathers what the steps bring to one sequence and makes its Choice. Only with
-/// stop strings the text is made step by step.
+/// A choice being generated: collects the updates of one sequence and makes its Choice. The text is
+/// built step by step only with stop strings.
 class ChoiceBuilder {
  public:
-  /// `form` outlives the builder, `tokenizer` too; it may be null: then there is no text. With a
-  /// tokenizer the form has its detokenizer.
+  /// `form` and `tokenizer` outlive the builder. `tokenizer` may be null: then there is no text.
+  /// With a tokenizer, the form has its detokenizer.
   ChoiceBuilder(const AnswerForm& form, std::int32_t min_tokens, const Tokenizer* tokenizer);
 
-  /// Takes an update's tokens and scores; what comes after the token that completes a stop string
-  /// is dropped. `update.end` set: the choice has ended.
+  /// Takes an update's tokens and scores; drops what follows the token that completes a stop
+  /// string. `update.end` set: the choice has ended.
   void add(SequenceUpdate update);
 
-  /// True once a stop string or the sequence's end came: then it takes nothing more.
+  /// True once a stop string or the sequence's end came: then no more updates are taken.
   bool ended() const { return ended_; }
 
-  /// The sum of its tokens' log-probabilities over their number; 0 without tokens. Needs scores.
+  /// Mean log-probability per token; 0 without tokens. Needs scores.
   double mean_logprob() const;
 
-  /// The Choice. Spends the builder.
+  /// Returns the Choice; call once.
   Choice finish();
 
  private:
@@ -47,7 +47,7 @@ class ChoiceBuilder {
   std::vector<TokenLogprobs> logprobs_;
   bool ended_ = false;
   bool by_stop_token_ = false;
-  std::optional<std::size_t> stop_string_;  ///< index of the one that ended it
+  std::optional<std::size_t> stop_string_;  ///< index of the stop string that ended it
 
   std::optional<Detokenizer> detokenizer_;  ///< with stop strings only, a copy of the form's
   std::string text_;
@@ -55,11 +55,11 @@ class ChoiceBuilder {
       0;  ///< bytes of text_ that hold no stop string, or came before min_tokens
 };
 
-/// The text of the tokens that an answer shows, as it follows the prompt. `form` has a detokenizer.
+/// The text of the tokens that an answer shows, following the prompt. `form` has a detokenizer.
 std::string text_of(const AnswerForm& form, std::span<const std::int32_t> shown);
 
-/// Returns where an answer's `tokens` tokens begin in that text, in code points; those that are not
-/// shown are at its end.
+/// Returns where an answer's `tokens` tokens begin in that text, in code points; tokens that are
+/// not shown are at its end.
 std::vector<std::int32_t> offsets_of(const AnswerForm& form, std::span<const std::int32_t> shown,
                                      std::size_t tokens);
 

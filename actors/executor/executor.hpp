@@ -30,8 +30,8 @@ struct ExecutorSpec {
   std::string model_path;
   std::int32_t domain = 0;
   std::int64_t max_model_len = 0;
-  std::int64_t created = 0;    ///< as EngineSpec
-  ActorHandle<Driver> driver;  ///< who is told of answers
+  std::int64_t created = 0;    ///< see EngineSpec
+  ActorHandle<Driver> driver;  ///< receives the answers
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -39,12 +39,13 @@ struct ExecutorSpec {
   }
 };
 
-/// What the executor must know once the workers are ready.
+/// Settings that the executor gets once the workers are ready.
 struct ExecutorStart {
   std::int32_t first_replica = 0;
   std::vector<StepAddresses> replicas;  ///< of the domain, in order
   std::uint32_t epoch = 0;
-  SchedulerConfig scheduler;  ///< of each replica; the windows are the model's, whatever it says
+  SchedulerConfig scheduler;  ///< for each replica; the windows come from the model, whatever this
+                              ///< says
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -52,7 +53,7 @@ struct ExecutorStart {
   }
 };
 
-/// What submit() and drain() leave for the step loop to take.
+/// Requests and commands from submit() and drain(), to be taken by the step loop.
 struct ExecutorInbox {
   struct Entry {
     std::size_t replica = 0;  ///< place in the domain
@@ -66,9 +67,9 @@ struct ExecutorInbox {
   bool stopping = false;
 };
 
-/// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; a
-/// thread of its own plans steps, exchanges them with the workers, and reports answers to the
-/// driver. If the loop fails the actor exits, and the reason goes to whoever watches it.
+/// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; its
+/// own thread plans steps, exchanges them with the workers, and reports answers to the driver. If
+/// the loop fails the actor exits and its watchers get the reason.
 class Executor {
  public:
   Executor(ActorContext& context, ExecutorSpec spec);
@@ -78,12 +79,12 @@ class Executor {
   Result<void> load();
   /// Connects to the workers and begins the loop.
   Result<void> start(const ExecutorStart& start);
-  /// Takes requests for the replica at place `replica` of the domain; each is answered by exactly
-  /// one Completion or, after drain(), maybe dropped.
+  /// Takes requests for replica number `replica` of the domain; each is answered by exactly one
+  /// Completion or, after drain(), may be dropped.
   void submit(std::int32_t replica, std::vector<Request> requests);
   /// Ends requests that have not begun; they are reported as dropped.
   void drain();
-  /// How the loop has spent its time. With `all`, spans and the times between tokens too.
+  /// How the loop has spent its time; with `all` also spans and inter-token times.
   ProcessTelemetry telemetry(bool all);
 
   using Arguments = troupe::Arguments<ExecutorSpec>;

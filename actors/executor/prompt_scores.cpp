@@ -30,7 +30,7 @@ void PromptScores::finish(AnswerForm& form, const Tokenizer* tokenizer, Completi
   }
   if (form.echo) {
     completion.prompt_text_offsets.assign(form.tokens_before_text, 0);
-    // A normaliser may have made the text longer than it was given.
+    // A normaliser may have made the text longer than the input.
     const auto end = static_cast<std::int32_t>(text::count_code_points(*form.echo));
     const Detokenizer beginning(*tokenizer, false);
     for (const std::int32_t place : beginning.places_of(prompt.subspan(form.tokens_before_text)))

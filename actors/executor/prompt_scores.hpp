@@ -10,18 +10,18 @@
 
 namespace troupe {
 
-/// A request's prompt, and the scores of its tokens if they are asked for.
+/// A request's prompt and the scores of its tokens if requested.
 class PromptScores {
  public:
   PromptScores(std::vector<std::int32_t> prompt, bool scored);
 
   const std::vector<std::int32_t>& prompt() const { return prompt_; }
 
-  /// Takes the prompt's scores out of an update.
+  /// Takes the prompt's scores from an update.
   void add(SequenceUpdate& update);
 
-  /// Hands everything over to the Completion, with the text that `form` wants back; `tokenizer` may
-  /// be null.
+  /// Moves everything into the Completion, with the text that `form` echoes; `tokenizer` may be
+  /// null.
   void finish(AnswerForm& form, const Tokenizer* tokenizer, Completion& completion);
 
  private:

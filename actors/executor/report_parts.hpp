@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// `report` in parts whose completions take at most `max_bytes` in a message each, or are one.
-/// Whatever else it has comes with the first, but for the stats, which all have. A completion of
-/// more than max_completion_bytes becomes an error, `answer_too_large`.
+/// Splits `report` into parts whose completions take at most `max_bytes` in a message, or are a
+/// single one. Everything else goes with the first part, except the stats, which all parts have. A
+/// completion of more than max_completion_bytes becomes an error, `answer_too_large`.
 std::vector<EngineReport> split_report(EngineReport report, std::size_t max_bytes);
 
 }  // namespace troupe

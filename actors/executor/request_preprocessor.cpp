@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// How many numbers a plan carries of these parameters.
+/// The number of values that a plan carries for these parameters.
 std::size_t numbers_of(const SamplingParams& params) {
   std::size_t sum =
       params.stop_token_ids.size() + 2 * params.logit_bias.size() + params.allowed_token_ids.size();
@@ -49,7 +49,7 @@ Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_p
 }
 
 void RequestPreprocessor::add_eos(std::optional<std::int32_t> id) {
-  // A tokenizer may have its EOS outside the model's vocabulary.
+  // A tokenizer's EOS may be outside the model's vocabulary.
   if (!id || *id >= config_.vocab_size) return;
   const auto place = std::ranges::lower_bound(eos_token_ids_, *id);
   if (place == eos_token_ids_.end() || *place != *id) eos_token_ids_.insert(place, *id);
@@ -89,7 +89,7 @@ std::variant<PreparedRequest, Completion> RequestPreprocessor::prepare(Request r
 Result<std::vector<std::int32_t>> RequestPreprocessor::prompt_ids(Request& request) const {
   TROUPE_TRY(auto ids, tokens_of(request));
   TROUPE_CHECK(truncate(request, ids));
-  // A tokenizer may know tokens that the model has no row for.
+  // A tokenizer may know tokens that the model has no embedding row for.
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
       return fail(ErrorCode::invalid_argument, "token id {} is not in the vocabulary of {}", id,
@@ -112,7 +112,7 @@ Result<void> RequestPreprocessor::truncate(const Request& request,
   }
   const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(0, asked < 0 ? room : asked));
   if (ids.size() <= kept) return {};
-  // Tokens that the tokenizer puts in front of a text stay there, as transformers does it.
+  // Tokens that the tokenizer puts before a text are kept, as in transformers.
   std::size_t front = 0;
   if (request.kind == PromptKind::text) {
     TROUPE_TRY(const auto plain, tokenizer_->encode(request.prompt, false));

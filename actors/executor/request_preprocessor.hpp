@@ -14,21 +14,21 @@
 
 namespace troupe {
 
-/// Makes requests ready to be run: chats are rendered by the model's template, text is tokenised,
-/// sampling fields that the request left open come from generation_config.json (as in vLLM) or are
-/// neutral. A bad word is taken as it is tokenised at the beginning of a text and, where that
-/// begins with another token and is as long, behind a space (as in vLLM). prepare() may be called
-/// from any thread.
+/// Prepares requests to be run: renders chats by the model's template, tokenises text, and takes
+/// sampling fields that the request left open from generation_config.json (as in vLLM) or from
+/// neutral defaults. A bad word is taken as it is tokenised at the beginning of a text and, if that
+/// begins with another token and is as long, also after a space (as in vLLM). prepare() may be
+/// called from any thread.
 class RequestPreprocessor {
  public:
-  /// Reads config, generation config, tokenizer and chat template of the model's folder. A model
-  /// without tokenizer.json takes token ids only; one without a template takes no chats.
-  /// `max_model_len` bounds prompt and answer together. `now`, in seconds since 1970, is the time
-  /// that the chat template is told. A template that cannot be used refuses chats alone.
+  /// Reads config, generation config, tokenizer and chat template from the model's folder. Without
+  /// tokenizer.json only token ids are accepted, without a template no chats. `max_model_len`
+  /// bounds prompt and answer together. `now`, in seconds since 1970, is the time passed to the
+  /// chat template. If the template is unusable, only chats are refused.
   static Result<RequestPreprocessor> load(const std::string& model_path, std::int64_t max_model_len,
                                           std::int64_t now);
 
-  /// The prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
+  /// Returns the prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
   /// context_length_exceeded).
   std::variant<PreparedRequest, Completion> prepare(Request request) const;
 
@@ -36,7 +36,7 @@ class RequestPreprocessor {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   const ModelConfig& config() const { return config_; }
   const GenerationDefaults& defaults() const { return defaults_; }
-  /// Why chats are refused though there is a template; null if they are not.
+  /// Why chats are refused although there is a template; null if they are not.
   const Error* template_problem() const { return template_ ? template_->problem() : nullptr; }
 
  private:
@@ -47,7 +47,7 @@ class RequestPreprocessor {
   /// Cuts a prompt to truncate_prompt_tokens. Errors: more than the context has room for.
   Result<void> truncate(const Request& request, std::vector<std::int32_t>& ids) const;
   Result<std::string> chat_text(const Request& request) const;
-  /// Errors: what vLLM refuses as well, with its words.
+  /// Errors: cases that vLLM refuses too, in its words.
   Result<void> check(const Request& request) const;
   Result<SamplingParams> sampling(const Request& request, std::int64_t prompt_tokens) const;
   Result<std::vector<std::vector<std::int32_t>>> bad_words(const Request& request) const;
@@ -55,7 +55,7 @@ class RequestPreprocessor {
 
   ModelConfig config_;
   GenerationDefaults defaults_;
-  std::vector<std::int32_t> eos_token_ids_;  ///< sorted: the model's, and the tokenizer's own
+  std::vector<std::int32_t> eos_token_ids_;  ///< sorted: the model's and the tokenizer's
   std::optional<std::int32_t> own_end_;      ///< the tokenizer's EOS, else that of config.json
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -15,7 +15,7 @@ SampledAnswer::SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer
       form_(std::move(request.form)),
       tokenizer_(tokenizer),
       prompt_(std::move(request.prompt), sampling_.prompt_logprobs >= 0) {
-  // Which of them are best is told by their scores.
+  // Scores are needed to find the best choices.
   if (form_.best_of > form_.n) sampling_.logprobs = std::max(sampling_.logprobs, 0);
 }
 

@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// n answers, each sampled on its own: sequence i is choice i, all of one seed. Choice
-/// i is the same for every n and best_of > i; choice 0 is what a request for one answer gets. With
-/// best_of > n the n choices with the largest mean log-probability per token are given, likeliest
-/// first.
+/// n answers, each sampled independently: sequence i is choice i, all with one seed. Choice i is
+/// the same for every n and best_of > i; choice 0 is what a request for one answer gets. With
+/// best_of > n the n choices with the largest mean log-probability per token are returned,
+/// likeliest first.
 class SampledAnswer : public Answer {
  public:
   SampledAnswer(PreparedRequest request, const Tokenizer* tokenizer);
@@ -29,8 +29,8 @@ class SampledAnswer : public Answer {
   AnswerForm form_;
   const Tokenizer* tokenizer_;
   PromptScores prompt_;
-  std::deque<ChoiceBuilder> choices_;  ///< those that were heard of; refer to form_
-  std::int32_t ended_ = 0;             ///< of best_of
+  std::deque<ChoiceBuilder> choices_;  ///< choices with updates so far; refer to form_
+  std::int32_t ended_ = 0;             ///< number of ended ones, of best_of
 };
 
 }  // namespace troupe

@@ -10,11 +10,11 @@
 namespace troupe {
 namespace {
 
-/// Longer than any step: a worker that died is noticed by supervision, not by this.
+/// Longer than any step: supervision notices a dead worker, not this timeout.
 constexpr auto step_timeout = std::chrono::minutes(10);
-/// While steps go on, the driver hears of progress this often; of answers at once.
+/// How often the driver gets progress reports while steps go on; answers are reported at once.
 constexpr auto report_interval = std::chrono::milliseconds(200);
-/// Completions in one message, well below what a message may have (UnixTransport).
+/// Completions in one message, well below the transport's limit (UnixTransport).
 constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 
 }  // namespace
@@ -65,7 +65,7 @@ bool StepLoop::take_inbox() {
     const std::int64_t asleep_us = now_us();
     if (was_live) idle.forget();
     std::unique_lock lock(inbox_.mutex);
-    // Reports are on their way when the loop gets here, so it can sleep until somebody calls.
+    // Reports are sent by now, so the loop can sleep until a call comes.
     inbox_.changed.wait(lock, [this] {
       return inbox_.stopping || !inbox_.submitted.empty() || inbox_.draining != draining_ ||
              domain_.live() > 0 || domain_.in_flight() > 0;
@@ -247,8 +247,8 @@ Result<void> StepLoop::report_if_due() {
   last_report_ = now;
   for (EngineReport& part :
        split_report(std::exchange(report_, EngineReport{}), max_report_bytes)) {
-    // The answer to the call is not waited for; if the driver is gone this process ends as well. A
-    // report that could not be sent has failed by now.
+    // The call's answer is not awaited; if the driver is gone this process ends as well. A report
+    // that could not be sent has failed by now.
     auto sent = driver_.call<&Driver::report>(std::move(part));
     if (sent.ready()) TROUPE_CHECK(sent.get(std::chrono::seconds(0)));
   }

@@ -21,16 +21,18 @@
 
 namespace troupe {
 
-/// The way to one replica's workers and back.
+/// The channels to one replica's workers and back.
 struct StepChannels {
   Channel plans;
-  std::optional<Channel> results;  ///< where it is not the one that takes plans that answers
+  std::optional<Channel> results;  ///< set if the worker that answers is not the one that takes
+                                   ///< plans
 
   Channel& answering() { return results ? *results : plans; }
 };
 
 /// The executor's loop: plan and send as many steps as may be in flight, receive the oldest one's
-/// results, apply, report. Runs on one thread; interrupt() and telemetry() may come from others.
+/// results, apply, report. Runs on one thread; interrupt() and telemetry() are callable from
+/// others.
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
@@ -38,25 +40,25 @@ class StepLoop {
   StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
            std::int32_t index, const Tokenizer* tokenizer, ActorHandle<Driver> driver);
 
-  /// Until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly; a
-  /// driver that takes no reports.
+  /// Runs until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly;
+  /// a driver that takes no reports.
   Result<void> run();
 
   /// The clock of deadlines.
   static std::int64_t now_us();
 
-  /// Makes a wait for the workers end; set inbox.stopping first.
+  /// Ends a wait for the workers; set inbox.stopping first.
   void interrupt();
 
-  /// How the loop has spent its time. With `all`, spans and the times between tokens too.
+  /// How the loop has spent its time; with `all` also spans and inter-token times.
   ProcessTelemetry telemetry(bool all) const;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Takes what was submitted; waits for it if nothing else is to be done. False: stopping.
+  /// Takes submitted requests; waits for some if there is nothing else to do. False: stopping.
   bool take_inbox();
-  /// Adds a request to its scheduler; one that this refuses is answered so.
+  /// Adds a request to its scheduler; answers one that the scheduler refuses.
   void start(std::size_t replica, PreparedRequest request);
   /// Errors: the scheduler and the answer contradict each other.
   Result<void> carry_out(RequestTracker::Outcome outcome);
@@ -66,7 +68,7 @@ class StepLoop {
   Result<void> take_updates(std::vector<SequenceUpdate> updates);
   void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
                  std::uint64_t sequences);
-  /// Errors: a report that the driver could not be given; its answers would be lost.
+  /// Errors: a report that could not be sent to the driver; its answers would be lost.
   Result<void> report_if_due();
   void update_stats();
 
@@ -81,12 +83,12 @@ class StepLoop {
   EngineReport report_;
   EngineStats stats_;
   StepBatch step_records_;
-  SchedulerCounters counted_;  ///< when the last step was noted
+  SchedulerCounters counted_;  ///< counters when the last step was recorded
   std::uint64_t counted_output_tokens_ = 0;
-  std::int64_t began_us_ = 0;  ///< the loop
-  std::int64_t idle_us_ = 0;   ///< of the time since then
+  std::int64_t began_us_ = 0;  ///< when the loop began
+  std::int64_t idle_us_ = 0;   ///< idle time since then
   SpanRecorder recorder_;
-  mutable std::mutex answers_mutex_;  ///< for what telemetry() reads of answers_
+  mutable std::mutex answers_mutex_;  ///< guards the parts of answers_ that telemetry() reads
   bool first_token_reported_ = false;
   bool draining_ = false;
   Clock::time_point last_report_{};

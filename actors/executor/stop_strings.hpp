@@ -8,16 +8,16 @@
 
 namespace troupe {
 
-/// Where a text holds a stop string: bytes [begin, end).
+/// Where a text contains a stop string: bytes [begin, end).
 struct StopMatch {
   std::size_t string = 0;  ///< index of the stop string
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// The first of `strings`, in their order, that occurs in `text` and ends behind byte `searched`;
-/// of its occurrences the first such. Text before `searched` was found to hold none. As vLLM, an
-/// earlier string of the list goes before one that occurs earlier in the text.
+/// Returns the first of `strings`, in list order, with an occurrence in `text` that ends after byte
+/// `searched`, and the first such occurrence. Text before `searched` is known to contain none. As
+/// in vLLM, list order goes before position in the text.
 std::optional<StopMatch> find_stop_string(std::span<const std::string> strings,
                                           std::string_view text, std::size_t searched);
 

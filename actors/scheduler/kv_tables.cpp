@@ -206,7 +206,7 @@ std::int32_t KvTables::max_held(std::int64_t positions, std::int32_t chunk) cons
   for (const std::int32_t window : windows_) {
     std::int64_t held = (positions + block_size_ - 1) / block_size_;
     if (window != 0) {
-      // The window before the chunk and the chunk, neither of which begins at a block's begin.
+      // The window before the chunk and the chunk itself; neither need begin at a block boundary.
       held = std::min(held, (std::int64_t{window} + chunk + block_size_ - 1) / block_size_ + 1);
     }
     most += held;

@@ -45,7 +45,7 @@ std::optional<std::size_t> PromptLookup::last_occurrence(std::span<const std::in
   return std::nullopt;
 }
 
-/// The occurrence that has the most tokens before it in common with the ending; `end` is the last.
+/// Returns the occurrence that shares the most tokens with the ending; `end` is the latest one.
 std::size_t PromptLookup::longest_of_chain(std::span<const std::int32_t> tokens, std::size_t end) {
   std::size_t best = end;
   std::size_t best_length = 0;

@@ -7,7 +7,7 @@
 namespace troupe {
 namespace {
 
-/// [max_num_seqs], the smallest at the back.
+/// [max_num_seqs] in falling order, so that the smallest is taken first.
 std::vector<SequenceId> all_ids(std::int32_t count) {
   std::vector<SequenceId> ids;
   for (std::int32_t id = count; id-- > 0;) ids.push_back(static_cast<SequenceId>(id));
@@ -97,7 +97,7 @@ StepPlan Scheduler::number(StepPlan plan, PlannedStep planned) {
   plan.step = planned.step = next_step_++;
   plan.epoch = epoch_;
   plan.released = std::exchange(released_, {});
-  // What is allocated from here on is of later plans.
+  // Blocks allocated from here on belong to later plans.
   for (const SwappedSequence& swap : swaps_.tell()) {
     SequenceBlocks& blocks = slots_[swap.id].blocks;
     plan.swapped_out.push_back({swap.id, kv_.in_places_of(swap.host_blocks, blocks)});
@@ -112,7 +112,7 @@ bool Scheduler::nothing_is_computed() const {
                              [](const auto& planned) { return planned.shares.empty(); });
 }
 
-/// This plan's part of the tokens that are not computed yet, those in flight included.
+/// This plan's share of the tokens that are not computed yet, those in flight included.
 std::int32_t Scheduler::token_budget() const {
   const std::int32_t most = config_.max_num_batched_tokens;
   if (config_.micro_batches == 1 || !config_.chunked_prefill) return most;
@@ -146,8 +146,8 @@ void Scheduler::plan_running(OpenPlan& open) {
   }
 }
 
-/// Blocks for the positions of `id` below `end`, if need be those of the last running sequences.
-/// False: not now, or it was itself the last.
+/// Allocates blocks for the positions of `id` below `end`, evicting the last running sequences if
+/// need be. False: not possible now, or `id` itself was the last.
 bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   while (!kv_.grow(end, slots_[id].blocks)) {
     if (release_kept(slots_[running_.back()].rank)) continue;
@@ -157,9 +157,9 @@ bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   return true;
 }
 
-/// Lets the last running sequence make room. False: not yet.
+/// Evicts the last running sequence. False: its blocks are not free yet.
 bool Scheduler::evict_last() {
-  // Their blocks come with the next results, or with the next plan.
+  // The evicted sequences' blocks become free with the next results, or with the next plan.
   if (evicting_ > 0 || !swaps_.going_out().empty()) return false;
   const SequenceId last = running_.back();
   if (slots_[last].plans_in_flight > 0) {
@@ -172,7 +172,7 @@ bool Scheduler::evict_last() {
   return true;
 }
 
-/// How many of its tokens a sequence can have planned now.
+/// The number of tokens of a sequence that can be planned now.
 std::int32_t Scheduler::share_of(const Sequence& sequence, std::int32_t budget) const {
   if (sequence.sampled_in_flight > 0) return may_run_ahead(sequence) ? 1 : 0;
   const std::int32_t wanted = sequence.known() - sequence.scheduled;
@@ -180,17 +180,17 @@ std::int32_t Scheduler::share_of(const Sequence& sequence, std::int32_t budget) 
   return std::min(wanted, budget);
 }
 
-/// Whether a token that is being sampled can be planned before its id is known here.
+/// True if a token that is being sampled can be planned before its id is known here.
 bool Scheduler::may_run_ahead(const Sequence& sequence) const {
   return config_.speculation.method == SpeculationConfig::Method::none &&
          sequence.generated() + sequence.sampled_in_flight < sequence.max_generated &&
          next_step_ - sequence.last_step >= static_cast<std::uint64_t>(config_.micro_batches);
 }
 
-/// Guesses of what follows its last known token, as many as fit; their positions have blocks.
+/// Drafts of the tokens after the last known one, as many as fit; blocks for them are allocated.
 std::vector<std::int32_t> Scheduler::drafts_for(Sequence& sequence, std::int32_t budget) {
   const SpeculationConfig& speculation = config_.speculation;
-  // One token is sampled in any case; the last that may be generated is never fed back.
+  // One token is sampled in any case, and the last one that may be generated is never an input.
   const std::int32_t most =
       std::min({speculation.tokens, budget, sequence.max_generated - sequence.generated() - 1});
   std::vector<std::int32_t> drafts;
@@ -212,7 +212,7 @@ std::vector<std::int32_t> Scheduler::drafts_for(Sequence& sequence, std::int32_t
   return drafts;
 }
 
-/// Guesses are not worth another's blocks: one is left for each running sequence and group.
+/// Allocates blocks for drafts, but leaves one block for each running sequence and group.
 bool Scheduler::grow_for_guesses(std::int32_t end, SequenceBlocks& blocks) {
   const auto wanted = static_cast<std::int32_t>(running_.size() * kv_.groups());
   const std::int32_t missing = kv_.missing(end, blocks);
@@ -231,7 +231,7 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
   sequence.scheduled += step.tokens;
   step.sample = sequence.scheduled >= sequence.known() && sequence.max_generated > 0;
   if (step.sample && config_.speculation.method == SpeculationConfig::Method::draft_model) {
-    // What the draft model reads of its own guesses is written as well.
+    // The draft model also writes KV for the drafts that it reads.
     const std::int32_t read = sequence.scheduled + config_.speculation.tokens;
     grow_for_guesses(std::min(read, sequence.prompt_tokens + sequence.max_generated),
                      sequence.blocks);
@@ -247,7 +247,7 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
   open.planned.shares.push_back({id, step.tokens, step.sample, guessed});
 }
 
-/// The positions from `begin` to sequence.scheduled are in a plan.
+/// Counts the prompt tokens among positions `begin` to sequence.scheduled, which are in a plan.
 void Scheduler::count_prompt(Sequence& sequence, std::int32_t begin) {
   const std::int32_t end = std::min(sequence.scheduled, sequence.prompt_tokens);
   if (end <= begin) return;
@@ -257,7 +257,7 @@ void Scheduler::count_prompt(Sequence& sequence, std::int32_t begin) {
   sequence.prompt_planned = std::max(sequence.prompt_planned, end);
 }
 
-/// `id`, which no plan in flight names, makes room. It is not among running_ any more.
+/// Takes the blocks of `id`, which no plan in flight names and which is no longer in running_.
 void Scheduler::preempt(SequenceId id) {
   if (swaps() && swap_out(id)) return;
   kv_.release(slots_[id].blocks);
@@ -267,7 +267,7 @@ void Scheduler::preempt(SequenceId id) {
   free_slot(id);
 }
 
-/// Moves a sequence that holds no blocks any more from its slot to the waiting ones.
+/// Moves a sequence without blocks from its slot to the waiting ones.
 void Scheduler::wait_again(SequenceId id) {
   Sequence sequence = std::move(slots_[id]);
   sequence.scheduled = sequence.computed = 0;

@@ -27,35 +27,35 @@ namespace troupe {
 /// generated) and has computed the KV of some of them; each step lets it catch up by what the
 /// budget allows, and samples once it has caught up. Running sequences are served first, then
 /// waiting ones, both in the order of the policy; a request that finds too few blocks holds back
-/// those behind it. Blocks are taken as positions are planned. When none is free, the last running
-/// sequence gives all of its back and waits again with the tokens that it has; what it had computed
-/// may still be found in the prefix cache.
+/// those behind it. Blocks are allocated as positions are planned. When none is free, the last
+/// running sequence is preempted: it releases all its blocks and waits again with the tokens that
+/// it has; its KV may still be found in the prefix cache.
 ///
-/// With `swap_blocks` a sequence that makes room has its keys and values copied to host memory and
-/// keeps its id, unless no room is left there or most of its blocks are others' too: then it is
-/// computed anew as well. As a swapped block is free only with the next plan, room is made some
-/// plans ahead. Who is swapped out comes back in its rank's turn, before waiting ones behind it, as
-/// soon as there is room for it and for what runs to grow for a while. When nothing waits, it is
-/// the end of a batch: then whoever has the least left to generate makes room, whoever has the most
-/// comes back, and the two take turns, so that all end together rather than some at last alone.
+/// With `swap_blocks`, a preempted sequence has its KV copied to host memory and keeps its id,
+/// unless host memory is full or it shares most of its blocks: then it is recomputed, too. A
+/// swapped block is free only with the next plan, so sequences are evicted some plans ahead. A
+/// swapped sequence comes back in the order of its rank, before waiting ones behind it, as soon as
+/// there is room for it and for the running sequences to grow for a while. When nothing waits, at
+/// the end of a batch, the sequence with the least left to generate is evicted for the one with the
+/// most, and they take turns, so that all end together and none runs long alone.
 ///
 /// Up to `max_steps_in_flight` plans may be made before the first is applied. A sequence joins a
 /// further plan with the tokens that are known and not planned yet (the next chunk of its prompt),
 /// or with the one token that an earlier plan in flight samples, `micro_batches` plans later: the
 /// workers know it by then. If that token ends the sequence, what was planned after it is dropped.
-/// Results come in the order of plans. What ended while a plan still names it keeps blocks and id
-/// until that plan is applied.
+/// Results come in the order of plans. An ended sequence that a plan still names keeps blocks and
+/// id until that plan is applied.
 ///
 /// A request may have several sequences, its choices or the beams of a search, which share prompt
-/// and parameters. Choices are admitted one after the other, as there is room, and cost nothing
-/// before. A search is admitted when there are ids for all its beams, and keeps these ids, its rank
-/// and the blocks of its last step until it ends; so its steps follow each other whatever waits.
+/// and parameters. Choices are admitted one after the other as there is room, and cost nothing
+/// before. A search is admitted when there are ids for all its beams. It keeps these ids, its rank
+/// and the blocks of its last step until it ends, so its steps follow each other whatever waits.
 ///
 /// A pure state machine: no clock, no I/O, no randomness; the same calls give the same plans. One
 /// thread at a time.
 class Scheduler {
  public:
-  /// Errors: invalid_argument if a bound is out of range, without chunked prefill if the budget is
+  /// Errors: invalid_argument if a bound is out of range, if without chunked prefill the budget is
   /// less than max_model_len, and for swap_blocks with a draft model, whose cache is not swapped.
   static Result<Scheduler> make(const SchedulerConfig& config);
 
@@ -65,74 +65,74 @@ class Scheduler {
   /// live request has the name.
   Result<void> add(SequenceGroupSpec spec);
 
-  /// The next step of a search whose sequences have all ended: a beam for each of `beams`, which
-  /// are the tokens behind the prompt. The beams' numbers go on from those before. Without beams
-  /// the search is over. Errors: not_found if no such search waits for this.
+  /// Begins the next step of a search whose sequences have all ended: a beam for each of `beams`,
+  /// the tokens after the prompt. Beams are numbered on from the last ones. Without beams the
+  /// search is over. Errors: not_found if no such search waits for this.
   Result<void> advance(std::uint64_t request, std::vector<std::vector<std::int32_t>> beams);
 
-  /// Ends a request without a further update. False if there is none (it may just have ended).
+  /// Ends a request without a further update. False if it does not exist (it may have just ended).
   bool abort(std::uint64_t request);
-  /// The same of one sequence that has begun; with the last of its choices the request ends.
+  /// Ends one sequence that has begun; ending the last of its choices ends the request.
   bool abort(std::uint64_t request, std::int32_t sequence);
 
-  /// Ends all requests of which no sequence was ever admitted, without updates; returns their names
+  /// Ends all requests of which no sequence was ever admitted, without updates; returns their ids
   /// in order.
   std::vector<std::uint64_t> abort_waiting();
 
-  /// The next step, or nothing if no token can be planned now: nothing is live, everything waits
-  /// for a result, or the limit of plans in flight is reached. A step of swaps alone comes only if
-  /// nothing else can be done before them. `now_us`, on the clock of the requests' deadlines,
-  /// counts under SchedulingPolicy::deadline only.
+  /// Returns the next step, or nothing if no token can be planned now: nothing is live, everything
+  /// waits for a result, or the limit of plans in flight is reached. A step with swaps alone is
+  /// returned only if nothing else can be done before them. `now_us`, on the clock of the requests'
+  /// deadlines, matters under SchedulingPolicy::deadline only.
   std::optional<StepPlan> plan(std::int64_t now_us = 0);
 
-  /// A step of no tokens, for a replica that must step because others do (StepDomain); swaps may
-  /// ride along. Counts as a plan in flight.
+  /// Returns a step without tokens, for a replica that must step because others do (StepDomain); it
+  /// may carry swaps. Counts as a plan in flight.
   StepPlan plan_empty();
 
-  /// Takes the result of the oldest plan in flight and says what it brought, in plan order. Errors:
+  /// Takes the result of the oldest plan in flight and returns its updates in plan order. Errors:
   /// internal if it is not that plan's result (step, epoch, a sequence it does not name, a sampled
   /// sequence without a token, more tokens than drafts and one); nothing is changed then.
   Result<std::vector<SequenceUpdate>> apply(StepResult result);
 
-  /// After workers died: forgets plans in flight, blocks and ids, and lets every admitted request
-  /// wait again with the tokens that it has. The next plans are of `epoch` and start every sequence
-  /// anew. Scores of a prompt that was not through come again.
+  /// After workers died: forgets plans in flight, blocks and ids, and puts every admitted request
+  /// back to waiting with the tokens that it has. The next plans are of `epoch` and start every
+  /// sequence anew. Unfinished prompt scores are sent again from the beginning.
   void restart(std::uint32_t epoch);
 
   std::size_t live() const { return live_; }                   ///< sequences of requests, not ended
-  std::size_t waiting() const { return live() - running(); }   ///< of these, without blocks
-  std::size_t running() const { return running_.size(); }      ///< of these, with blocks
+  std::size_t waiting() const { return live() - running(); }   ///< sequences without blocks
+  std::size_t running() const { return running_.size(); }      ///< sequences with blocks
   std::size_t in_flight() const { return in_flight_.size(); }  ///< plans not applied yet
   const BlockPool& blocks() const { return kv_.pool(); }
   const SchedulerCounters& counters() const { return counters_; }
 
-  /// Checks everything that must hold between two calls (block and id ownership, counts). For
-  /// tests. Errors: internal with the first contradiction.
+  /// Checks all invariants between two calls (block and id ownership, counts). For tests. Errors:
+  /// internal with the first contradiction.
   Result<void> audit() const;
 
  private:
-  /// A sequence and how far it has come. It moves from `waiting_` to a slot and back; in a slot it
-  /// is among `running_` or in `swaps_`.
+  /// A sequence and its progress. It moves from `waiting_` to a slot and back; in a slot it is in
+  /// `running_` or `swaps_`.
   struct Sequence {
-    SequenceGroup* group = nullptr;  ///< null when it has ended
-    std::int32_t number = 0;         ///< among those of its request
-    /// Prompt, then what was generated; of a choice empty until it is admitted.
+    SequenceGroup* group = nullptr;  ///< null after its end
+    std::int32_t number = 0;         ///< within its request
+    /// Prompt, then generated tokens; for a choice, empty until it is admitted.
     std::vector<std::int32_t> tokens;
     std::int32_t prompt_tokens = 0;
     std::int32_t max_generated = 0;  ///< cut to max_model_len
     SchedulingRank rank;
     bool admitted_before = false;
     std::uint64_t preemptions = 0;
-    std::int32_t prompt_planned = 0;     ///< of the prompt, ever in plans or found in the cache
-    std::int32_t scheduled = 0;          ///< positions in plans made, or found in the cache
-    std::int32_t computed = 0;           ///< of these, in plans applied, or found
+    std::int32_t prompt_planned = 0;     ///< prompt tokens ever planned or found in the cache
+    std::int32_t scheduled = 0;          ///< positions planned, or found in the cache
+    std::int32_t computed = 0;           ///< positions in applied plans, or found in the cache
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it
     std::int32_t plans_in_flight = 0;
-    std::uint64_t last_step = 0;         ///< the last that it was planned in
+    std::uint64_t last_step = 0;         ///< the last step that it was planned in
     std::vector<std::int32_t> drafts;    ///< a draft model's guesses for its next plan
     std::optional<PromptLookup> lookup;  ///< under prompt_lookup, while it has a slot
     bool ended = false;                  ///< kept until no plan in flight names it
-    bool evicting = false;               ///< makes room as soon as no plan names it
+    bool evicting = false;               ///< to be evicted as soon as no plan names it
     SequenceBlocks blocks;
 
     std::span<const std::int32_t> known_tokens() const {
@@ -143,7 +143,7 @@ class Scheduler {
     std::int32_t remaining() const { return max_generated - generated(); }
   };
 
-  /// What `apply` must know of a plan.
+  /// One sequence's part of a plan, kept for `apply`.
   struct PlannedShare {
     SequenceId id = 0;
     std::int32_t tokens = 0;
@@ -154,13 +154,13 @@ class Scheduler {
     std::uint64_t step = 0;
     std::vector<PlannedShare> shares;
   };
-  /// A plan being made, and what it may still take.
+  /// A plan being made, and what it still has room for.
   struct OpenPlan {
     StepPlan plan;
     PlannedStep planned;
-    std::int32_t tokens = 0;          ///< that it may still take
-    std::int64_t started_tokens = 0;  ///< known ones of the sequences that it starts
-    std::size_t sequences = 0;        ///< in it at most, the ones there already included
+    std::int32_t tokens = 0;          ///< tokens that it still has room for
+    std::int64_t started_tokens = 0;  ///< known tokens of the sequences that it starts
+    std::size_t sequences = 0;        ///< the most sequences in it, including those already there
     bool is_full() const { return tokens == 0 || plan.steps.size() >= sequences; }
   };
   explicit Scheduler(const SchedulerConfig& config);
@@ -233,21 +233,21 @@ class Scheduler {
   std::map<SchedulingRank, Sequence> waiting_;
   std::vector<Sequence> slots_;       ///< [max_num_seqs], indexed by SequenceId
   std::vector<SequenceId> free_ids_;  ///< the back is taken first
-  std::vector<SequenceId> running_;   ///< in the order of their ranks; without ended ones
-  std::size_t evicting_ = 0;          ///< of the running ones
+  std::vector<SequenceId> running_;   ///< in the order of rank; without ended ones
+  std::size_t evicting_ = 0;          ///< number of running ones
   SwapSpace swaps_;
-  std::vector<SequenceId> released_;  ///< to be told to the workers by the next plan
+  std::vector<SequenceId> released_;  ///< for the next plan to report to the workers
   std::unordered_map<std::uint64_t, SequenceGroup> requests_;  ///< live
   std::size_t live_ = 0;                                       ///< their sequences
-  std::size_t unmade_ = 0;                                     ///< of these, SequenceGroup::unmade
-  std::vector<SequenceGroup*> searches_;                       ///< that were admitted
+  std::size_t unmade_ = 0;                                     ///< sum of SequenceGroup::unmade
+  std::vector<SequenceGroup*> searches_;                       ///< admitted searches
   std::int32_t reserved_ids_ = 0;                              ///< by all searches
   std::deque<PlannedStep> in_flight_;                          ///< oldest first
   std::vector<std::int32_t> result_of_;  ///< [max_num_seqs]; scratch of `apply`: -1 outside it
   std::uint64_t next_step_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint32_t epoch_ = 0;
-  double us_per_step_ = 0.0;  ///< a running mean of what the workers report
+  double us_per_step_ = 0.0;  ///< running mean of what the workers report
   SchedulerCounters counters_;
 };
 

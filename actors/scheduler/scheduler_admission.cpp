@@ -7,8 +7,8 @@
 namespace troupe {
 namespace {
 
-/// Of sequences that a plan starts, most of whose tokens may be cached: a plan stays a message of a
-/// few megabytes.
+/// The most tokens of the sequences that a plan starts, which may be mostly cached: a plan stays a
+/// message of a few megabytes.
 constexpr std::int64_t max_started_tokens = 1 << 18;
 
 }  // namespace
@@ -18,8 +18,8 @@ void Scheduler::admit_waiting(OpenPlan& open) {
     Sequence* const found = next_to_admit();
     if (found == nullptr || somebody_comes_back_before(found->rank)) return;
     Sequence& next = *found;
-    // The last known token is always computed: its logits are wanted. So are all of the prompt's
-    // where it is scored.
+    // The last known token is always computed, because its logits are needed; so are all of the
+    // prompt's if it is scored.
     const bool scores = scores_prompt(next);
     next.scheduled =
         kv_.take_prefix(next.known_tokens(), scores ? 0 : next.known() - 1, next.blocks);
@@ -39,19 +39,19 @@ void Scheduler::admit_waiting(OpenPlan& open) {
   }
 }
 
-/// Whether it is a beam of a search that has begun, which is as good as running.
+/// True for a beam of a search that has begun, which counts as running.
 bool Scheduler::goes_on(const Sequence& next) const {
   return next.group->is_search() && next.group->admitted;
 }
 
-/// Whether the worker is to score the prompt: once a request, before its first token, which comes
+/// True if the worker is to score the prompt: once per request, before its first token, which comes
 /// with the last scores.
 bool Scheduler::scores_prompt(const Sequence& sequence) const {
   return sequence.group->sampling.prompt_logprobs >= 0 && sequence.number == 0 &&
          sequence.generated() == 0;
 }
 
-/// A search takes the ids of all its beams with the first.
+/// A search takes the ids of all its beams when the first is admitted.
 bool Scheduler::has_id_for(const Sequence& next) const {
   const SequenceGroup& group = *next.group;
   const auto free = static_cast<std::int32_t>(free_ids_.size());
@@ -59,8 +59,8 @@ bool Scheduler::has_id_for(const Sequence& next) const {
   return free - reserved_ids_ >= (group.admitted ? 1 : ids_of_search(group));
 }
 
-/// The first that waits, if there is an id for it; else a beam that comes behind it, whose search
-/// has an id for it: others cannot use that.
+/// Returns the first waiting sequence if there is an id for it; else a beam behind it whose search
+/// has reserved an id, which others cannot use.
 Scheduler::Sequence* Scheduler::next_to_admit() {
   if (waiting_.empty()) return nullptr;
   if (has_id_for(waiting_.begin()->second)) return &waiting_.begin()->second;
@@ -73,8 +73,8 @@ Scheduler::Sequence* Scheduler::next_to_admit() {
   return nullptr;
 }
 
-/// Gives up blocks for `next`, which finds too few: what searches behind it keep, and where it is a
-/// beam of a search that goes on, those of a running sequence behind it. False: it waits.
+/// Frees blocks for `next`, which finds too few: those that searches behind it keep and, if it is a
+/// beam of a begun search, those of a running sequence behind it. False: it must wait.
 bool Scheduler::make_room_for(const Sequence& next) {
   if (running_.empty()) return release_kept(first_rank);
   if (!goes_on(next)) return false;
@@ -82,7 +82,7 @@ bool Scheduler::make_room_for(const Sequence& next) {
   return next.rank < slots_[running_.back()].rank && evict_last();
 }
 
-/// Room for all the tokens that it knows, and while others run a little for them to grow.
+/// True if its known tokens fit and, while others run, leave a little room for them to grow.
 bool Scheduler::has_room_for(const Sequence& next) const {
   const BlockPool& pool = kv_.pool();
   const std::int32_t needed = kv_.growth(next.known(), config_.max_num_batched_tokens, next.blocks);
@@ -145,7 +145,7 @@ void Scheduler::put_late_ones_back(std::int64_t now_us) {
     Sequence& sequence = entry.mapped();
     entry.key() = sequence.rank = late_rank(entry.key());
     find_member(*sequence.group, sequence.number)->rank = sequence.rank;
-    sequence.group->rank.rank = sequence.rank.rank;  // of those that are still to be made
+    sequence.group->rank.rank = sequence.rank.rank;  // for choices that are not made yet
     waiting_.insert(std::move(entry));
   }
 }

@@ -45,7 +45,7 @@ Result<void> Scheduler::audit() const {
     alive += slot.ended ? 0 : 1;
     evicting += slot.evicting ? 1 : 0;
     if (slot.sampled_in_flight != samples[id]) return broken("samples in flight of slot", id);
-    // What came for a sequence that has ended was dropped.
+    // Tokens that came for an ended sequence were dropped.
     const std::int32_t expected =
         slot.ended ? slot.scheduled : slot.known() + samples[id] + drafts[id];
     if (slot.computed > slot.scheduled || slot.scheduled > expected || slot.computed < 0) {

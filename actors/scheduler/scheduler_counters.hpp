@@ -5,17 +5,17 @@
 
 namespace troupe {
 
-/// What a scheduler has done since it was made.
+/// What a scheduler has done since it was created.
 struct SchedulerCounters {
-  std::uint64_t prompt_tokens = 0;      ///< of prompts in plans; again after a preemption
-  std::uint64_t recomputed_tokens = 0;  ///< of these, that had been in plans before
-  std::uint64_t looked_up_tokens = 0;   ///< of prompts looked for in the prefix cache, each once
-  std::uint64_t prefix_tokens = 0;  ///< of requests at their first admission, found in the cache
-  std::uint64_t preemptions = 0;    ///< sequences that gave their blocks back to be computed again
-  std::uint64_t max_preemptions = 0;  ///< of one sequence
-  std::uint64_t drafts = 0;           ///< guessed tokens in plans
+  std::uint64_t prompt_tokens = 0;      ///< of prompts in plans, again after a preemption
+  std::uint64_t recomputed_tokens = 0;  ///< those that had been planned before
+  std::uint64_t looked_up_tokens = 0;   ///< of prompts looked up in the prefix cache, each once
+  std::uint64_t prefix_tokens = 0;      ///< found in the cache at requests' first admission
+  std::uint64_t preemptions = 0;        ///< sequences whose blocks were taken, to be recomputed
+  std::uint64_t max_preemptions = 0;    ///< the most for one sequence
+  std::uint64_t drafts = 0;             ///< guessed tokens in plans
   std::uint64_t accepted_drafts = 0;
-  std::uint64_t swaps = 0;  ///< sequences whose keys and values went to host memory, each time
+  std::uint64_t swaps = 0;  ///< sequences whose KV went to host memory, each time
 
   void add(const SchedulerCounters& other) {
     prompt_tokens += other.prompt_tokens;

@@ -29,7 +29,7 @@ Result<void> Scheduler::add(SequenceGroupSpec spec) {
   }
   const std::int32_t max_generated =
       std::min(max_tokens, config_.max_model_len - static_cast<std::int32_t>(prompt));
-  // The last token generated is never fed back.
+  // The last generated token is never an input.
   const std::int64_t positions = prompt + std::max(max_generated, 1) - 1;
   const std::int32_t blocks = kv_.max_held(positions, config_.max_num_batched_tokens);
   if (blocks > kv_.pool().blocks()) {
@@ -93,7 +93,7 @@ bool Scheduler::abort(std::uint64_t request) {
     erase_group(group);  // a search between two steps
     return true;
   }
-  group.beam_width = 0;  // its last member takes it along
+  group.beam_width = 0;  // ends with its last member
   const std::vector<SequenceGroup::Member> members = group.members;
   for (const SequenceGroup::Member& member : members) abort(request, member.sequence);
   return true;
@@ -124,7 +124,8 @@ std::vector<std::uint64_t> Scheduler::abort_waiting() {
   return ended;
 }
 
-/// The next sequence of `group`; it waits. `tokens` are a beam's, empty for the prompt alone.
+/// Makes the next sequence of `group` and lets it wait. `tokens` are a beam's, or empty for the
+/// prompt alone.
 void Scheduler::make_member(SequenceGroup& group, std::vector<std::int32_t> tokens) {
   Sequence sequence;
   sequence.group = &group;
@@ -145,7 +146,7 @@ SequenceGroup::Member* Scheduler::find_member(SequenceGroup& group, std::int32_t
   return found == group.members.end() ? nullptr : &*found;
 }
 
-/// `sequence` ends. A search keeps its blocks for the beams that follow.
+/// Removes `sequence`, which ends. A search keeps its blocks for the next beams.
 void Scheduler::forget_member(Sequence& sequence) {
   SequenceGroup& group = *std::exchange(sequence.group, nullptr);
   const auto member =
@@ -169,12 +170,12 @@ void Scheduler::erase_group(SequenceGroup& group) {
   requests_.erase(group.request);
 }
 
-/// How many ids a group takes when it is admitted: all that its beams can use at one time.
+/// The ids that a group takes when it is admitted: all that its beams can use at one time.
 std::int32_t Scheduler::ids_of_search(const SequenceGroup& group) const {
   return std::clamp(group.beam_width, 1, config_.max_num_seqs);
 }
 
-/// Reserves those of a search's ids that none of its beams has.
+/// Reserves the ids of a search that none of its beams has.
 void Scheduler::reserve_ids(SequenceGroup& group) {
   std::int32_t reserved = 0;
   if (group.is_search() && group.admitted) {
@@ -186,7 +187,7 @@ void Scheduler::reserve_ids(SequenceGroup& group) {
   group.reserved_ids = reserved;
 }
 
-/// Gives back what the last step of a search left, if all beams of this one have found it.
+/// Releases the blocks of a search's last step if all beams of this step have found them.
 void Scheduler::release_parents(SequenceGroup& group) {
   for (const SequenceGroup::Member& member : group.members) {
     if (!member.slot) return;
@@ -195,8 +196,8 @@ void Scheduler::release_parents(SequenceGroup& group) {
   group.parent_blocks.clear();
 }
 
-/// Gives back the blocks that one search keeps between two steps, the last of those that rank
-/// behind `behind`. They stay findable until somebody takes them. False: there is no such search.
+/// Releases the blocks that one search keeps between two steps, choosing the last search of those
+/// that rank behind `behind`. They stay findable until allocated. False: there is no such search.
 bool Scheduler::release_kept(const SchedulingRank& behind) {
   SequenceGroup* last = nullptr;
   for (SequenceGroup* search : searches_) {

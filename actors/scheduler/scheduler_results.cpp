@@ -56,7 +56,7 @@ Result<std::vector<SequenceUpdate>> Scheduler::apply(StepResult result) {
   return updates;
 }
 
-/// Leaves the row of each planned sequence's result in `result_of_` (below 0: it has none).
+/// Sets `result_of_` to each planned sequence's row in the result (below 0: it has none).
 Result<void> Scheduler::check_result(const PlannedStep& planned, const StepResult& result) {
   constexpr std::int32_t awaited = -2;
   if (result.step != planned.step || result.epoch != epoch_) {
@@ -134,7 +134,7 @@ void Scheduler::take_tokens(const PlannedShare& share, SequenceResult& result,
     }
   }
   if (share.drafts > 0) {
-    // What was computed for drafts that did not hold is computed again.
+    // Positions computed for rejected drafts are computed again.
     sequence.scheduled = sequence.computed = sequence.known() - 1;
     counters_.accepted_drafts += taken - 1;
   }

@@ -7,17 +7,17 @@
 namespace troupe {
 namespace {
 
-/// From the plan that notices that blocks are short to the one that has those of somebody who was
-/// swapped out for it, beside the plans in flight; with some room, as blocks are not taken evenly.
+/// Plans from noticing that blocks are short to having the blocks of a sequence swapped out for
+/// that, not counting plans in flight; with a margin, as blocks are not taken evenly.
 constexpr std::int32_t plans_of_a_swap = 6;
-/// Who comes back outside of its turn can stay for so many plans more.
+/// A sequence that comes back outside of its turn has room to stay for so many more plans.
 constexpr std::int32_t plans_between_swaps = 8;
-/// At the end of a batch, who has so many tokens more to generate than another takes its place.
+/// At the end of a batch, a sequence with so many more tokens to generate takes another's place.
 constexpr std::int32_t turn_tokens = 64;
-/// Who has less than this to generate makes room by ending.
+/// A sequence with fewer tokens left than this is evicted last: it frees its blocks by ending.
 constexpr std::int32_t nearly_done_tokens = 32;
-/// One plan brings back one sequence, or more if all together fill one part in so many of the free
-/// blocks.
+/// One plan brings back one sequence, or several if together they take at most this fraction (one
+/// in so many) of the free blocks.
 constexpr std::int32_t parts_of_free_blocks = 16;
 
 }  // namespace
@@ -27,8 +27,8 @@ std::int32_t Scheduler::plans_to_make_room() const {
 }
 std::int32_t Scheduler::plans_to_stay() const { return plans_to_make_room() + plans_between_swaps; }
 
-/// Whether `id` goes to host memory, from where the next plan tells it. If not, nothing is changed
-/// but that it gives back what left its windows.
+/// Moves `id` to host memory, which the next plan reports. If it returns false, only blocks that
+/// left the windows are released.
 bool Scheduler::swap_out(SequenceId id) {
   Sequence& sequence = slots_[id];
   kv_.drop_left(sequence.scheduled, sequence.blocks);
@@ -38,14 +38,14 @@ bool Scheduler::swap_out(SequenceId id) {
   return true;
 }
 
-/// What others hold too is likely found again, and would be its own when it comes back: so it is
-/// computed anew if it shares most of its blocks.
+/// A sequence that shares most of its blocks is recomputed instead: shared blocks are likely found
+/// again, but would be copies of its own after a swap.
 bool Scheduler::can_swap(SequenceId id) const {
   const SequenceBlocks& blocks = slots_[id].blocks;
   return !config_.prefix_caching || 2 * kv_.held_alone(blocks) >= kv_.held(blocks);
 }
 
-/// Lets sequences leave before blocks are short.
+/// Evicts sequences before blocks are short.
 void Scheduler::make_room_ahead() {
   std::int32_t growth = growth_ahead(plans_to_make_room());
   while (kv_.pool().free_blocks() < growth && release_kept(slots_[running_.back()].rank)) {
@@ -67,7 +67,7 @@ void Scheduler::make_room_ahead() {
   if (waiting_.empty()) rotate_swapped(growth, soon_free);
 }
 
-/// Lets one sequence leave if others that have more to generate want its place.
+/// Evicts one sequence if swapped ones with more left to generate want its place.
 void Scheduler::rotate_swapped(std::int32_t growth, std::int32_t soon_free) {
   std::int32_t wanted = growth;
   for (const SequenceId id : next_to_come_back(static_cast<std::size_t>(plans_to_make_room()))) {
@@ -90,7 +90,7 @@ void Scheduler::evict(SequenceId id) {
   preempt(id);
 }
 
-/// Who is swapped out next to make room: none if it would be the last, or cannot be swapped.
+/// The next sequence to evict; none if it would be the last, or cannot be swapped.
 std::optional<SequenceId> Scheduler::next_to_leave() const {
   if (running_.size() - evicting_ < 2) return std::nullopt;
   const auto later = [this](SequenceId a, SequenceId b) {
@@ -100,7 +100,7 @@ std::optional<SequenceId> Scheduler::next_to_leave() const {
       const bool nearly_done = waiting_.empty() && remaining < nearly_done_tokens;
       return std::tuple(sequence.evicting, nearly_done, remaining);
     };
-    // Of equal ones the last: running_ is in the order of ranks.
+    // Of equal ones the last: running_ is in the order of rank.
     return key(a) <= key(b);
   };
   std::int32_t host_blocks = 0;
@@ -115,7 +115,7 @@ std::optional<SequenceId> Scheduler::next_to_leave() const {
 }
 
 void Scheduler::bring_back(OpenPlan& open) {
-  // A plan without steps would only keep others waiting.
+  // A plan of swaps alone would only delay other work.
   if (open.plan.steps.empty() && !nothing_is_computed()) return;
   const std::int32_t most = kv_.pool().free_blocks() / parts_of_free_blocks;
   std::int32_t blocks = 0;
@@ -138,7 +138,7 @@ void Scheduler::bring_back(OpenPlan& open) {
   }
 }
 
-/// Whether there is room for `id`, and for it and the others to grow for a while.
+/// True if `id` fits and leaves it and the others room to grow for a while.
 bool Scheduler::may_come_back(SequenceId id) const {
   const Sequence& sequence = slots_[id];
   const std::int32_t free = kv_.pool().free_blocks() - kv_.held(sequence.blocks);
@@ -146,13 +146,13 @@ bool Scheduler::may_come_back(SequenceId id) const {
   const auto has_much_less = [&](SequenceId other) {
     return slots_[other].remaining() + turn_tokens / 2 <= sequence.remaining();
   };
-  // Half a turn: since it began, the others have generated some.
+  // Half a turn: since the turn began, the others have generated some.
   const bool has_turn = waiting_.empty() && std::ranges::any_of(running_, has_much_less);
   const std::int32_t plans = has_turn ? plans_to_make_room() : plans_to_stay();
   return growth_ahead(plans) + growth_of(sequence, plans) <= free;
 }
 
-/// Of those that are swapped out, the first.
+/// The first `most` of the swapped sequences, in the order in which they come back.
 std::vector<SequenceId> Scheduler::next_to_come_back(std::size_t most) const {
   std::vector<SequenceId> ids;
   for (const SwappedSequence& swap : swaps_.inside()) ids.push_back(swap.id);
@@ -174,7 +174,7 @@ bool Scheduler::somebody_comes_back_before(const SchedulingRank& rank) const {
          std::ranges::any_of(swaps_.going_out(), before);
 }
 
-/// How many blocks those who stay take in so many plans.
+/// The number of blocks by which the running sequences that are not being evicted grow in `plans`.
 std::int32_t Scheduler::growth_ahead(std::int32_t plans) const {
   std::int32_t blocks = 0;
   for (const SequenceId id : running_) {
@@ -190,7 +190,7 @@ std::int32_t Scheduler::growth_of(const Sequence& sequence, std::int32_t plans) 
   const std::int64_t samples = (plans + config_.micro_batches - 1) / config_.micro_batches;
   const std::int64_t budget = config_.max_num_batched_tokens;
   const auto known = std::min<std::int64_t>(sequence.known(), sequence.scheduled + budget * plans);
-  // The last token generated is never fed back.
+  // The last generated token is never an input.
   const std::int32_t last = sequence.prompt_tokens + std::max(sequence.max_generated, 1) - 1;
   const std::int64_t end = std::min<std::int64_t>(
       std::max<std::int64_t>(sequence.scheduled, known) + samples * each, last);

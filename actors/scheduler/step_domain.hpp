@@ -11,30 +11,30 @@
 namespace troupe {
 
 /// Replicas whose experts exchange tokens, and which therefore step together: whenever one of them
-/// has tokens to compute, each gets a plan of the same step number, an empty one if it has none
-/// itself. A replica alone is a domain of one. One thread at a time.
+/// has tokens to compute, each gets a plan of the same step number, an empty one if it has no
+/// tokens. A single replica is a domain of one. One thread at a time.
 class StepDomain {
  public:
-  /// At least one; all fresh, with the same limit of steps in flight.
+  /// At least one replica; all new, with the same limit of steps in flight.
   explicit StepDomain(std::vector<Scheduler> replicas) : replicas_(std::move(replicas)) {}
 
   Scheduler& replica(std::size_t index) { return replicas_[index]; }
   const Scheduler& replica(std::size_t index) const { return replicas_[index]; }
 
-  /// The next step, one plan for each replica in order; empty if no replica has tokens to plan.
-  /// `now_us` as Scheduler::plan.
+  /// Returns the next step, one plan for each replica in order; empty if no replica has tokens to
+  /// plan. `now_us`: see Scheduler::plan.
   std::vector<StepPlan> plan(std::int64_t now_us = 0);
 
-  /// Takes the results of the oldest step in flight, one of each replica in order; gives the
-  /// updates of all. Errors: those of Scheduler::apply; the domain is void then.
+  /// Takes the results of the oldest step in flight, one per replica in order; returns the updates
+  /// of all. Errors: those of Scheduler::apply; the domain is void then.
   Result<std::vector<SequenceUpdate>> apply(std::vector<StepResult> results);
 
-  /// As Scheduler's, over all replicas.
+  /// See Scheduler::abort_waiting; over all replicas.
   std::vector<std::uint64_t> abort_waiting();
   std::size_t live() const;
   std::size_t waiting() const;
   std::size_t running() const;
-  double kv_use() const;  ///< of the KV blocks, 0..1
+  double kv_use() const;  ///< share of the KV blocks in use, 0..1
   SchedulerCounters counters() const;
   std::size_t in_flight() const { return replicas_.front().in_flight(); }  ///< steps
 

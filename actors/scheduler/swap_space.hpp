@@ -10,15 +10,15 @@
 
 namespace troupe {
 
-/// Where in host memory one sequence's keys and values are.
+/// Where one sequence's KV is in host memory.
 struct SwappedSequence {
   SequenceId id = 0;
   std::vector<std::int32_t> host_blocks;  ///< one for each block that it held
 };
 
-/// Which sequences' keys and values are in host memory, and in which of its blocks. A sequence goes
-/// out with put(), is there from the next tell() on, and comes back with take(). Blocks are given
-/// lowest first, so that memory that was never needed is never touched. One thread at a time.
+/// Which sequences' KV is in host memory, and in which blocks of it. A sequence goes out with
+/// put(), is inside from the next tell() on, and comes back with take(). The lowest blocks are used
+/// first, so that memory that was never needed is never touched. One thread at a time.
 class SwapSpace {
  public:
   explicit SwapSpace(std::int32_t blocks) : blocks_(blocks) {}
@@ -28,13 +28,14 @@ class SwapSpace {
     return blocks_ - unused_ + static_cast<std::int32_t>(returned_.size());
   }
 
-  /// `id`, which is not here, goes to `count` blocks; false, and nothing taken, if fewer are free.
+  /// Gives `id`, which is not here, `count` blocks. Returns false and takes none if fewer are free.
   bool put(SequenceId id, std::int32_t count);
 
-  /// What the next plan tells of what went out. Blocks that take() gave are free from now on.
+  /// Returns the sequences that went out, for the next plan. Blocks that take() returned become
+  /// free.
   std::vector<SwappedSequence> tell();
 
-  /// The blocks of `id`, which is inside and comes back. They are not handed out before tell().
+  /// Returns the blocks of `id`, which is inside and comes back. They are not reused before tell().
   std::vector<std::int32_t> take(SequenceId id);
 
   /// Frees the blocks of a sequence that has ended; does nothing if it is not here.
@@ -49,7 +50,7 @@ class SwapSpace {
   void give_back(std::span<const std::int32_t> blocks);
 
   std::int32_t blocks_;
-  std::int32_t unused_ = 0;  ///< the first block that was never given, nor any behind it
+  std::int32_t unused_ = 0;  ///< the first block of those never used
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> returned_;
   std::vector<SwappedSequence> going_out_;
   std::vector<SwappedSequence> inside_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int32_t stop_token = std::numeric_limits<std::int32_t>::max();
 
-/// Never `stop_token`, nor negative. The mixing steps are SplitMix64's.
+/// Returns neither `stop_token` nor a negative number. The mixing steps are SplitMix64's.
 std::int32_t token_of(std::uint64_t text, std::int32_t position) {
   std::uint64_t bits = text * 0x9E3779B97F4A7C15ULL + static_cast<std::uint64_t>(position);
   bits = (bits ^ (bits >> 30U)) * 0xBF58476D1CE4E5B9ULL;
@@ -22,7 +22,7 @@ std::int32_t token_of(std::uint64_t text, std::int32_t position) {
   return static_cast<std::int32_t>((bits ^ (bits >> 31U)) % stop_token);
 }
 
-/// Of the texts of requests and families: even and odd numbers.
+/// Numbers of the texts: even for requests, odd for prefix families.
 std::uint64_t own_text(std::size_t index) { return 2 * std::uint64_t{index}; }
 std::uint64_t family_text(std::int32_t family) {
   return 2 * static_cast<std::uint64_t>(family) + 1;
@@ -36,7 +36,7 @@ SequenceGroupSpec spec_of(const SimulatedRequest& request, std::size_t index) {
     spec.prompt.push_back(
         token_of(shared ? family_text(request.prefix_family) : own_text(index), p));
   }
-  spec.sampling.seed = index;  // by which the plan names it
+  spec.sampling.seed = index;  // the plan identifies the request by it
   spec.sampling.max_tokens = request.max_tokens;
   spec.sampling.stop_token_ids = {stop_token};
   spec.priority = request.priority;
@@ -79,7 +79,7 @@ Result<void> check(const StepCost& cost, std::span<const SimulatedRequest> trace
   return {};
 }
 
-/// The workers: when they are busy, and what they sample.
+/// Simulates the workers: when they are busy, and what they sample.
 class SimulatedWorkers {
  public:
   SimulatedWorkers(const SchedulerConfig& config, const StepCost& cost,
@@ -134,7 +134,7 @@ class SimulatedWorkers {
     return read / static_cast<double>(config_.windows.size());
   }
 
-  /// What follows position - 1 in the text of a request.
+  /// The token at `position` in the text of a request.
   std::int32_t answer_at(std::size_t index, std::int32_t position) const {
     const SimulatedRequest& request = trace_[index];
     const bool last = position == request.prompt_tokens + request.output_tokens - 1;
@@ -159,11 +159,11 @@ class SimulatedWorkers {
   const SchedulerConfig& config_;
   const StepCost& cost_;
   std::span<const SimulatedRequest> trace_;
-  std::vector<std::int64_t> free_us_;  ///< [stages], when each has done all that it was given
+  std::vector<std::int64_t> free_us_;  ///< [stages], when each has finished all its work
   std::unordered_map<SequenceId, std::size_t> request_of_;
 };
 
-/// One trace, from the first arrival to the last end. What requests take alone is not filled in.
+/// One trace, from the first arrival to the last end. RequestOutcome::alone_us is not filled in.
 class Simulation {
  public:
   Simulation(Scheduler scheduler, const SchedulerConfig& config, const StepCost& cost,
@@ -216,7 +216,7 @@ class Simulation {
     outcome_.computed_tokens += step.tokens;
   }
 
-  /// The oldest step in flight.
+  /// Finishes the oldest step in flight.
   Result<void> finish() {
     StepResult result = std::move(in_flight_.front().result);
     in_flight_.pop_front();
@@ -238,7 +238,7 @@ class Simulation {
   std::int64_t now_us_ = 0;
   std::size_t arrived_ = 0;
   std::size_t ended_ = 0;
-  std::vector<bool> begun_;                       ///< [requests], in a step
+  std::vector<bool> begun_;                       ///< [requests], true once in a step
   std::deque<SimulatedWorkers::Step> in_flight_;  ///< oldest first
   ScheduleOutcome outcome_;
 };
@@ -249,7 +249,7 @@ Result<ScheduleOutcome> run_once(const SchedulerConfig& config, const StepCost& 
   return Simulation(std::move(scheduler), config, cost, trace).run();
 }
 
-/// What requests take alone, each shape simulated once.
+/// Fills in RequestOutcome::alone_us, simulating each shape once.
 Result<void> fill_in_alone(SchedulerConfig config, const StepCost& cost,
                            std::span<const SimulatedRequest> trace, ScheduleOutcome& outcome) {
   config.prefix_caching = false;

@@ -12,19 +12,19 @@ namespace troupe {
 /// (one has everything) to 1 (all have the same); 1 for none and for zeros.
 double jain_index(std::span<const double> values);
 
-/// An outcome in figures that policies can be compared by.
+/// Figures of an outcome for comparing policies.
 struct ScheduleTotals {
   double makespan_s = 0.0;
   double output_tokens_per_s = 0.0;  ///< over the makespan
   std::int64_t output_tokens = 0;
   std::int64_t steps = 0;
   std::int64_t computed_tokens = 0;
-  Distribution queueing_us;     ///< from the arrival to the begin of the first step
+  Distribution queueing_us;     ///< from arrival to the beginning of the first step
   Distribution first_token_us;  ///< TTFT: from the arrival
   Distribution end_to_end_us;   ///< from the arrival to the last token
-  double goodput = 0.0;         ///< share of requests that met each due time that they have
+  double goodput = 0.0;         ///< share of requests that met all their due times
   std::int64_t deadline_misses = 0;
-  /// Jain's index of the slowdowns: end-to-end time over what the request takes alone.
+  /// Jain's index of the slowdowns: end-to-end time over the request's time alone.
   double fairness = 1.0;
   double worst_slowdown = 0.0;
   std::uint64_t prefix_tokens = 0;

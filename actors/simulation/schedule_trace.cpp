@@ -15,15 +15,15 @@ class Dice {
  public:
   explicit Dice(std::uint64_t seed) : engine_(seed) {}
 
-  /// In [0, 1).
+  /// Uniform in [0, 1).
   double share() { return static_cast<double>(engine_() >> 11U) * 0x1p-53; }
 
-  /// In [0, bound).
+  /// Uniform in [0, bound).
   std::int32_t below(std::int32_t bound) { return static_cast<std::int32_t>(share() * bound); }
 
   double exponential() { return -std::log1p(-share()); }
 
-  /// Box and Muller; one of the two.
+  /// Box-Muller transform, using one of the two values.
   double normal() {
     const double radius = std::sqrt(2.0 * exponential());
     return radius * std::cos(2.0 * std::numbers::pi * share());
@@ -33,7 +33,7 @@ class Dice {
   std::mt19937_64 engine_;
 };
 
-/// Draws the same number of times whatever the mean.
+/// Draws as many random numbers whatever the mean.
 std::int32_t draw_length(Dice& dice, LengthSpread spread, std::int32_t mean, std::int32_t most) {
   double length = mean;
   switch (spread) {
@@ -95,7 +95,8 @@ Result<std::vector<SimulatedRequest>> random_trace(const TraceSpec& spec) {
   TROUPE_CHECK(check(spec));
   Dice arrivals(spec.seed);
   Dice lengths(spec.seed + 1);
-  Dice kinds(spec.seed + 2);  // apart, so that changing a share leaves the rest as it was
+  Dice kinds(spec.seed + 2);  // a separate generator, so that changing a share leaves the rest as
+                              // it was
   double arrival_us = 0.0;
   std::vector<SimulatedRequest> trace(static_cast<std::size_t>(spec.requests));
   for (SimulatedRequest& request : trace) {

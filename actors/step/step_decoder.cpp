@@ -20,8 +20,8 @@ void expect_length(List list, unsigned count, const char* what) {
   if (list.size() != count) throw Contradiction{what};
 }
 
-/// A column of counts with the entries that it divides; reads them in order. An empty column of
-/// counts stands for zeros.
+/// A column of counts with the entries that it divides, read in order. An empty column of counts
+/// stands for zeros.
 template <class Counts>
 class Divided {
  public:
@@ -44,7 +44,7 @@ class Divided {
   unsigned end_ = 0;
 };
 
-/// What write_lists wrote: a list a row, asked for in order, each once.
+/// Reads the output of write_lists: a list per row, asked for in order, each once.
 template <class Counts, class Entries>
 class ListColumns {
  public:
@@ -155,7 +155,7 @@ StepPlan read_plan(wire::Plan::Reader in) {
   return plan;
 }
 
-/// Reads a set of logprob columns and hands row i's share of them to `member` of results[i].
+/// Reads a set of logprob columns and stores row i's share of them in `member` of results[i].
 template <class Counts>
 void read_logprobs(wire::Logprobs::Reader in, Counts counts, std::vector<SequenceResult>& results,
                    std::vector<TokenLogprobs> SequenceResult::* member) {
@@ -234,8 +234,8 @@ Result<Value> decode(std::span<const std::byte> bytes, const char* what, Read re
                                               bytes.size() / word);
   try {
     capnp::ReaderOptions options;
-    // Every field is read once, so an honest message never needs more than its own size; pointers
-    // that meet in one place to make a small message large run into this.
+    // Every field is read once, so an honest message never needs more than its own size; a small
+    // message whose pointers share targets to look large exceeds this.
     options.traversalLimitInWords = words.size() + 8;
     options.nestingLimit = 8;
     capnp::FlatArrayMessageReader message(words, options);

@@ -21,7 +21,7 @@ void fill(List list, const std::vector<T>& values) {
   for (unsigned i = 0; i < values.size(); ++i) list.set(i, values[i]);
 }
 
-/// The number of entries of all the lists that `get` finds in `items`.
+/// The total number of entries of the lists that `get` returns for `items`.
 template <class Items, class Get>
 std::size_t total(const Items& items, Get get) {
   std::size_t sum = 0;
@@ -35,7 +35,7 @@ unsigned length(std::size_t entries) {
   return static_cast<unsigned>(entries);
 }
 
-/// What most requests do not use: lists that are empty stay away.
+/// Writes the parameters that most requests leave empty; empty lists are not written.
 void write_edits(wire::NewSequence::Builder out, const SamplingParams& sampling) {
   out.setMinTokens(sampling.min_tokens);
   out.setRepetitionPenalty(sampling.repetition_penalty);
@@ -80,8 +80,8 @@ void write_sequence(wire::NewSequence::Builder out, const NewSequence& sequence)
   write_edits(out, sampling);
 }
 
-/// The lists that `get` finds in `rows` as a column of counts and one of entries; neither is
-/// written if all are empty, as in most steps.
+/// Writes the lists that `get` returns for `rows` as a column of counts and one of entries; neither
+/// is written if all are empty, as in most steps.
 template <class Row, class Get, class InitCounts, class InitEntries>
 void write_lists(const std::vector<Row>& rows, Get get, InitCounts init_counts,
                  InitEntries init_entries) {
@@ -143,7 +143,7 @@ void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
       [&](unsigned entries) { return out.initDrafts(entries); });
 }
 
-/// Writes all entries of the lists `get` finds in `results` as one set of columns.
+/// Writes all entries of the lists that `get` returns for `results` as one set of columns.
 template <class Get>
 void write_logprobs(wire::Logprobs::Builder out, const std::vector<SequenceResult>& results,
                     std::size_t entries, Get get) {
@@ -217,7 +217,7 @@ Result<std::span<const std::byte>> StepEncoder::write(Fill&& fill_message) {
   if (scratch_.empty()) scratch_.resize(min_scratch_words);
   std::size_t words = 0;
   try {
-    // The builder zeroes what it used of its first segment when it goes.
+    // The builder's destructor zeroes the part of the first segment that it used.
     capnp::MallocMessageBuilder builder(kj::ArrayPtr<capnp::word>(
         reinterpret_cast<capnp::word*>(scratch_.data()), scratch_.size()));
     fill_message(builder);
@@ -244,7 +244,7 @@ Result<std::span<const std::byte>> StepEncoder::write(Fill&& fill_message) {
   } catch (const Contradiction& error) {
     return fail(ErrorCode::invalid_argument, "cannot encode a step: {}", error.what);
   }
-  // A message that outgrew the first segment took others from the heap: the next finds room.
+  // A message that outgrew the first segment took heap memory: make room for the next one.
   if (words > scratch_.size()) scratch_.assign(words + words / 2, 0);
   return std::span(reinterpret_cast<const std::byte*>(message_.data()), words * 8);
 }

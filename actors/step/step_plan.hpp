@@ -7,32 +7,32 @@
 
 namespace troupe {
 
-/// Names a sequence on the executor and all its workers; small and reused after release.
+/// Identifies a sequence on the executor and all its workers; small and reused after release.
 using SequenceId = std::uint32_t;
 
-/// A sequence the workers have not seen: everything they keep of it until it is released.
+/// A sequence new to the workers: everything they keep of it until it is released.
 struct NewSequence {
   SequenceId id = 0;
   std::vector<std::int32_t> tokens;  ///< the prompt (with what was generated before a recompute)
   std::int32_t prompt_tokens = 0;    ///< how many of `tokens` are the prompt
-  std::int32_t cached_tokens = 0;    ///< the first so many have their keys and values in its blocks
+  std::int32_t cached_tokens = 0;    ///< leading tokens whose KV is already in its blocks
   SamplingParams sampling;
 };
 
-/// A sequence that makes room for others: its keys and values go to host memory. It has no blocks
-/// then, and is in no step until it is swapped in again.
+/// A sequence to be swapped out: its KV goes to host memory. It then has no blocks, and is in no
+/// step until it is swapped in again.
 struct SwapOut {
   SequenceId id = 0;
-  /// One for each entry of its block tables, group after group; -1 for blocks that a group's window
-  /// has left, which are not kept.
+  /// One for each entry of its block tables, group after group; -1 for blocks that left a group's
+  /// window, which are not kept.
   std::vector<std::int32_t> host_blocks;
 };
 
-/// What was swapped out comes back. The sequence is in a step from the next plan on.
+/// Swaps a sequence in again. It is in a step from the next plan on at the earliest.
 struct SwapIn {
   SequenceId id = 0;
   std::vector<std::int32_t> host_blocks;  ///< those of its SwapOut
-  std::vector<std::int32_t> blocks;       ///< its tables from now on; -1 where those are
+  std::vector<std::int32_t> blocks;       ///< its new tables; -1 where host_blocks is
 };
 
 /// One sequence's share of a step: positions [first_position, first_position + tokens), whose ids
@@ -43,18 +43,18 @@ struct SequenceStep {
   std::int32_t first_position = 0;
   std::int32_t tokens = 0;
   /// Appended to the sequence's block tables before the pass: as many for each cache group, group
-  /// after group; -1 for one that the group's window has left.
+  /// after group; -1 for a block that left the group's window.
   std::vector<std::int32_t> new_blocks;
   bool sample = false;  ///< the last known token is among these: sample its successor
-  /// Guesses of what follows the last known token, the last of `tokens`. Sampling goes on over them
-  /// as long as each is what was sampled. Only with `sample`.
+  /// Guesses of the tokens after the last known one, the last of `tokens`. Sampling continues over
+  /// them as long as each equals the sampled token. Only with `sample`.
   std::vector<std::int32_t> drafts = {};
 };
 
-/// One step as the executor tells it to the workers: deltas only. Applied in this order: released,
-/// swapped_out, swapped_in, started, steps. Blocks on both sides of a swap belong to it until the
-/// next plan, so that workers may copy while they compute: this plan's steps write to none that go
-/// out (others may share them) and touch none that come in.
+/// One step as the executor sends it to the workers: deltas only. Applied in this order: released,
+/// swapped_out, swapped_in, started, steps. The swap owns its blocks on both sides until the next
+/// plan, so that workers may copy while they compute: this plan's steps write to no block that goes
+/// out (others may share it) and touch none that comes in.
 struct StepPlan {
   std::uint64_t step = 0;   ///< counts up by one
   std::uint32_t epoch = 0;  ///< of the group; plans of another epoch are dropped
@@ -68,16 +68,16 @@ struct StepPlan {
 /// A sampled successor, or the scores of a prompt's tokens, of one sequence in one step.
 struct SequenceResult {
   SequenceId id = 0;
-  std::vector<std::int32_t> tokens;     ///< sampled ids: one, and one more for each draft that held
+  std::vector<std::int32_t> tokens;     ///< sampled ids: one, plus one for each accepted draft
   std::vector<TokenLogprobs> logprobs;  ///< one per sampled id if asked for
-  /// Scores of prompt tokens at positions [prompt_begin, ...): token i given those before it.
+  /// Scores of prompt tokens at positions [prompt_begin, ...): token i given the tokens before it.
   std::int32_t prompt_begin = 0;
   std::vector<TokenLogprobs> prompt_logprobs;
   bool failed = false;                    ///< its logits were not finite; nothing was sampled
-  std::vector<std::int32_t> drafts = {};  ///< a draft model's guesses of what follows
+  std::vector<std::int32_t> drafts = {};  ///< a draft model's guesses of the next tokens
 };
 
-/// What the workers answer to the plan of the same number.
+/// The workers' answer to the plan of the same number.
 struct StepResult {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;

@@ -1,11 +1,11 @@
-// Cap'n Proto as the step plane's two codecs include it, and no other file.
+// The step plane's two codecs include Cap'n Proto through this file only.
 #pragma once
 
 #include <kj/string.h>
 
 #ifdef __clang__
-// clang-tidy reads this file as well. Cap'n Proto 0.9 relies on a rule of C++20 that was withdrawn
-// (P2468R2: no reversed operator== beside an operator!=), to which g++ 12 still keeps.
+// For clang-tidy, too: Cap'n Proto 0.9 relies on a rule of C++20 that was withdrawn (P2468R2: no
+// reversed operator== beside an operator!=), which g++ 12 still follows.
 namespace kj {
 inline bool operator==(const char* a, const StringPtr& b) { return b == a; }
 inline bool operator!=(const char* a, const StringPtr& b) { return !(b == a); }
@@ -20,7 +20,7 @@ inline bool operator!=(const char* a, const StringPtr& b) { return !(b == a); }
 
 namespace troupe {
 
-/// A message that contradicts itself; caught at the borders of the codecs.
+/// A message that contradicts itself; caught in the codecs' public functions.
 struct Contradiction {
   const char* what;
 };

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// What is told of many measurements of one thing.
+/// A summary of many measurements of one quantity.
 struct Distribution {
   double mean = 0;
   double p50 = 0;

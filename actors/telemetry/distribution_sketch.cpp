@@ -20,7 +20,7 @@ std::size_t bucket_of(std::uint64_t us) {
   return static_cast<std::size_t>((std::uint64_t{shift} << precision_bits) + (us >> shift));
 }
 
-/// The least value of a bucket.
+/// The smallest value of a bucket.
 double edge(std::size_t bucket) {
   if (bucket < per_octave) return static_cast<double>(bucket);
   const std::size_t shift = (bucket >> precision_bits) - 1;
@@ -99,7 +99,7 @@ std::vector<DistributionSketch::Bin> DistributionSketch::bins(std::size_t most) 
   const double low = std::max(1.0, static_cast<double>(least_));
   const double high = std::max(low * 1.0001, static_cast<double>(most_));
   const double octaves = std::log2(high / low);
-  // The edges of buckets narrower than two would show; the other rule is Rice's.
+  // The edges of buckets narrower than two values would show; the other rule is Rice's.
   const auto wanted = static_cast<std::size_t>(exact() ? 2 * std::cbrt(static_cast<double>(count_))
                                                        : octaves * per_octave / 2);
   const std::size_t count = std::clamp<std::size_t>(wanted, 1, most);

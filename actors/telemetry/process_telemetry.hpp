@@ -10,15 +10,15 @@
 
 namespace troupe {
 
-/// How many rows (a token with one of its experts) each expert computed on one rank, whose share of
-/// the model is layers [first_layer, first_layer + layers) and experts [first_expert, first_expert
-/// + experts). Of ranks that compute parts of the same rows, one tells them.
+/// How many rows (a token with one of its experts) each expert computed on one rank, which holds
+/// layers [first_layer, first_layer + layers) and experts [first_expert, first_expert + experts).
+/// If several ranks compute parts of the same rows, only one reports them.
 struct ExpertRows {
   std::int64_t first_layer = 0;
   std::int64_t layers = 0;
   std::int64_t first_expert = 0;
   std::int64_t experts = 0;
-  std::vector<std::int64_t> rows;  ///< [layers][experts]; empty: none, or another rank tells
+  std::vector<std::int64_t> rows;  ///< [layers][experts]; empty: none, or reported by another rank
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -28,7 +28,7 @@ struct ExpertRows {
 
 enum class ProcessRole : std::uint8_t { driver, executor, worker };
 
-/// What one process of the engine says of itself since its start.
+/// Telemetry of one process of the engine since its start.
 struct ProcessTelemetry {
   std::string process;  ///< the actor's name: "executor", "worker-0"
   ProcessRole role = ProcessRole::worker;
@@ -36,13 +36,13 @@ struct ProcessTelemetry {
   std::int32_t replica = 0;   ///< of a worker
   std::int32_t stage = 0;     ///< of a worker
   std::string place;          ///< of a worker in the mesh: "data 0, stage 1, ..."
-  std::int64_t now_ns = 0;    ///< when it said so, by its machine's CLOCK_MONOTONIC
+  std::int64_t now_ns = 0;    ///< when it was taken, by its machine's CLOCK_MONOTONIC
   std::int64_t since_ns = 0;  ///< when it began to serve
   SpanTotals totals;
-  /// A worker whose ranks exchange on GPUs: the time of that is in its steps and in no span.
+  /// True if the ranks exchange on GPUs: that time is in the worker's steps and in no span.
   bool exchanges_on_device = false;
 
-  // The rest only when asked for.
+  // The rest is filled in only when requested.
   SpanRecorder::Kept kept;
   std::uint64_t rows = 0;             ///< of a worker: tokens that passed its layers
   ExpertRows expert_rows;             ///< of a worker

@@ -7,43 +7,42 @@
 
 namespace troupe {
 
-/// What a process of the engine can be seen doing. On one thread, spans lie side by side or one in
-/// the other.
+/// Activities of an engine process. On one thread, spans are disjoint or nested.
 enum class SpanKind : std::uint8_t {
-  // A worker's thread of steps. All that follows up to `draft` lies in `step`.
+  // A worker's step thread. All that follow up to `draft` are inside `step`.
   wait_plan,  ///< for the executor's next plan
   step,       ///< carrying out a plan
-  forward,    ///< one micro-batch through this rank's layers, what it waits for included
-  stage,      ///< handing activations or sampled ids to another stage, or waiting for them
+  forward,    ///< one micro-batch through this rank's layers, waits included
+  stage,      ///< sending activations or sampled ids to another stage, or waiting for them
   exchange,   ///< a collective among the ranks of a stage: bytes moved and the wait for the others
   sample,     ///< choosing tokens from logits
   draft,      ///< a draft model guessing next tokens
-  reply,      ///< telling the executor what the step brought
-  // The executor's loop of steps.
+  reply,      ///< sending the step's result to the executor
+  // The executor's step loop.
   idle,         ///< no request is live
   plan,         ///< deciding what the next step computes
-  send_plan,    ///< encoding it and handing it to the workers
+  send_plan,    ///< encoding it and sending it to the workers
   wait_result,  ///< for the oldest step in flight
   apply,        ///< taking a result into the scheduler
-  answer,       ///< detokenising, stop strings, putting answers together
-  report,       ///< telling the driver
+  answer,       ///< detokenising, matching stop strings, building answers
+  report,       ///< reporting to the driver
   // The driver's process.
-  read,   ///< input lines, up to requests that are handed over
+  read,   ///< input lines, until their requests are submitted
   route,  ///< requests to replicas
   write,  ///< answers to the output file
 };
 inline constexpr std::size_t span_kinds = 18;
 
-/// "wait for a plan", "forward", ...: what a person reads.
+/// "wait for a plan", "forward", ...: for people.
 std::string_view describe(SpanKind kind);
-/// "wait_plan", "forward", ...: what a program reads.
+/// "wait_plan", "forward", ...: for programs.
 std::string_view name(SpanKind kind);
 
-/// One piece of a thread's time. Times are nanoseconds of CLOCK_MONOTONIC on the machine that the
-/// process runs on.
+/// One interval of a thread's time, in nanoseconds of CLOCK_MONOTONIC on the machine of the
+/// process.
 struct Span {
   SpanKind kind = SpanKind::idle;
-  std::uint64_t step = 0;  ///< of the plan concerned; counts up by one in each domain
+  std::uint64_t step = 0;  ///< the plan's number; counts up by one in each domain
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 
@@ -54,8 +53,8 @@ struct Span {
   }
 };
 
-/// How often, and for how long altogether, each kind was seen. A kind's time includes that of the
-/// spans in it.
+/// How often each kind of span occurred, and for how long altogether. A kind's time includes that
+/// of nested spans.
 struct SpanTotals {
   std::array<std::uint64_t, span_kinds> counts{};
   std::array<std::int64_t, span_kinds> ns{};

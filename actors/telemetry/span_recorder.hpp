@@ -9,25 +9,25 @@
 
 namespace troupe {
 
-/// Where one thread notes how it spends its time: totals of all spans, and the latest `capacity`
-/// spans themselves. Its memory is allocated when it is made, and to note a span costs two reads of
-/// the clock and a lock that nobody else wants (about 100 ns). record() is called by one thread,
-/// the other functions by any.
+/// Records how one thread spends its time: totals of all spans, and the latest `capacity` spans
+/// themselves. Memory is allocated at construction; recording a span costs two reads of the clock
+/// and an uncontended lock (about 100 ns). record() is called by one thread, the other functions by
+/// any.
 class SpanRecorder {
  public:
-  /// Of a process's spans so many are kept: some seconds of a busy worker in 0.5 MB.
+  /// The number of spans kept per process: some seconds of a busy worker in 0.5 MB.
   static constexpr std::size_t default_capacity = std::size_t{1} << 14;
 
-  /// Exchanges shorter than `shortest_exchange_ns` count in the totals and are not kept: a step has
-  /// hundreds of them, in which there is nothing to see.
+  /// Exchanges shorter than `shortest_exchange_ns` count in the totals but are not kept: a step has
+  /// hundreds of them, of no interest.
   explicit SpanRecorder(std::size_t capacity = default_capacity,
                         std::int64_t shortest_exchange_ns = 20'000);
 
-  /// The step that the spans from now on are part of.
+  /// Sets the step of the spans from now on.
   void set_step(std::uint64_t step) { step_ = step; }
   std::uint64_t step() const { return step_; }
 
-  /// Notes a span of the current step that has ended.
+  /// Records a span of the current step that has ended.
   void record(SpanKind kind, std::int64_t begin_ns, std::int64_t end_ns) {
     record({kind, step_, begin_ns, end_ns});
   }
@@ -44,15 +44,15 @@ class SpanRecorder {
  private:
   const std::size_t capacity_;
   const std::int64_t shortest_exchange_ns_;
-  std::uint64_t step_ = 0;  ///< of the recording thread alone
+  std::uint64_t step_ = 0;  ///< used by the recording thread only
   mutable std::mutex mutex_;
   SpanTotals totals_;
   std::vector<Span> ring_;
-  std::size_t next_ = 0;  ///< where the next one goes once the ring is full
+  std::size_t next_ = 0;  ///< where the next span goes once the ring is full
   bool overwritten_ = false;
 };
 
-/// Notes the time from its making to its end; nothing if there is no recorder.
+/// Records the time from construction to destruction; nothing if there is no recorder.
 class SpanScope {
  public:
   SpanScope(SpanRecorder* recorder, SpanKind kind)
@@ -64,15 +64,15 @@ class SpanScope {
   SpanScope& operator=(const SpanScope&) = delete;
   ~SpanScope() { end(); }
 
-  /// Ends it early.
+  /// Ends the span early.
   void end() {
     if (recorder_ == nullptr) return;
     recorder_->record({kind_, step_, begin_ns_, monotonic_ns()});
     recorder_ = nullptr;
   }
-  /// It was nothing worth noting.
+  /// Discards the span.
   void forget() { recorder_ = nullptr; }
-  /// It turned out to belong to this step.
+  /// Sets the span's step afterwards.
   void set_step(std::uint64_t step) { step_ = step; }
 
  private:

@@ -57,7 +57,7 @@ Result<void> ModelRunner::allow_swaps(std::int64_t host_blocks) {
 Result<void> ModelRunner::take_sequences(const StepPlan& plan) {
   TROUPE_TRY(const BlockSwaps swaps, sequences_.apply(plan));
   if (swap_ == nullptr) return {};
-  // What the plan before moved is where it should be; this one's moves while it computes.
+  // The previous plan's swaps are complete now; this plan's run while it computes.
   swap_->join();
   swap_->copy_out(swaps.out);
   swap_->copy_in(swaps.in);
@@ -71,7 +71,7 @@ Result<void> ModelRunner::take_sampled_ids(const StepPlan& plan) {
       needed = std::max(needed, found->awaits_message);
     }
   };
-  // Of those that go, too: their names may be given to others in this very plan.
+  // Check released sequences, too: this very plan may reuse their ids.
   for (const SequenceId id : plan.released) need(id);
   for (const SequenceStep& step : plan.steps) need(step.id);
   while (messages_taken_ < needed) {
@@ -169,7 +169,7 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
     while (next < end) {
       next += add_rows(planned, next, end, step);
       if (next == end) break;
-      // A pass is full of rows or of logits: results do not depend on where a prompt is cut.
+      // A pass is full of rows or of logits; results do not depend on where a prompt is split.
       TROUPE_CHECK(run_pass(step));
       // Choices are finished in the order in which they were begun.
       if (steps_.size() > 1) TROUPE_CHECK(collect_samples(steps_.front()));
@@ -212,7 +212,7 @@ Result<StepResult> ModelRunner::finish() {
     TROUPE_CHECK(send_sampled_ids(step));
     if (drafter_ != nullptr) TROUPE_CHECK(add_drafts(step));
   }
-  // The device begins with a step when it has finished the one before.
+  // The device starts a step when it has finished the previous one.
   const std::int64_t begin_ns = std::max(step.begin_ns, last_end_ns_);
   last_end_ns_ = monotonic_ns();
   StepResult result = std::move(step.result);
@@ -262,7 +262,7 @@ Result<std::int64_t> ModelRunner::domain_tokens(std::int64_t own) {
   TROUPE_CHECK(domain_->all_gather(Tensor(&own, DType::i64, Shape{1, 1}),
                                    Tensor(all.data(), DType::i64, Shape{domain_->size(), 1}),
                                    one_each));
-  // The tensor ranks of a replica all tell of its tokens.
+  // All tensor ranks of a replica report its tokens.
   const int tellers = tensor_.host != nullptr ? tensor_.host->size() : 1;
   return std::accumulate(all.begin(), all.end(), std::int64_t{0}) / tellers;
 }
@@ -272,7 +272,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
   const KnownSequence& sequence = sequences_.at(planned.id);
   const std::int32_t block_size = model_->limits().block_size;
   const auto used_blocks = static_cast<std::size_t>((end + block_size - 1) / block_size);
-  // What a row needs is known before its sequence is begun: a begun one has at least one row.
+  // A row's requirements are known before its sequence is begun: a begun one has at least one row.
   const std::int32_t first_sampled = planned.first_position + planned.tokens - 1 -
                                      static_cast<std::int32_t>(planned.drafts.size());
   const auto samples = [&](std::int32_t position) {
@@ -362,7 +362,7 @@ Result<void> ModelRunner::begin_choices(const Tensor& logits, Step& step) {
       !drafting_enabled_ &&
       std::ranges::all_of(rows_to_sample_, [&](const auto& r) { return sampler_->on_device(r); }) &&
       std::ranges::all_of(step.sampled, [](const Sampled& s) { return s.drafts == 0; });
-  // The logits of rows that only pad a pass come last.
+  // The logits of padding rows come last.
   return sampler_->begin(logits, rows_to_sample_, pass_->head_rows());
 }
 
@@ -387,8 +387,8 @@ void ModelRunner::take_choice(RowChoice choice, const HeadRow& row, StepResult& 
   const KnownSequence& sequence = sequences_.at(row.id);
   SequenceResult& entry = result.results[row.result];
   if (row.sample && row.after_drafts > 0) {
-    // The draft before this row must be what the row before it sampled.
-    // A row that failed is computed again as the first of the next step, if there is one.
+    // The draft before this row must equal the token sampled in the row before. A failed row is
+    // computed again as the first of the next step, if there is one.
     const bool held =
         !choice.failed && !entry.failed && entry.tokens.size() == row.after_drafts &&
         entry.tokens.back() == sequence.tokens[static_cast<std::size_t>(row.position)];

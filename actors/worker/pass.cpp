@@ -24,7 +24,7 @@ Pass::Pass(Ops& ops, const ModelLimits& limits, std::size_t groups)
 Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_blocks,
                           std::size_t groups) {
   Pass pass(ops, limits, groups);
-  // Of sequences that share no blocks all tables fit; where a window leaves blocks behind, a table
+  // If sequences share no blocks, all tables fit; where a window has left blocks behind, a table
   // may be longer than there are blocks.
   pass.table_room_ = kv_blocks + (limits.max_positions + limits.block_size - 1) / limits.block_size;
   const std::int64_t rows = limits.max_batch_tokens;
@@ -87,7 +87,7 @@ void Pass::pad_for_recording(std::int32_t block) {
   const auto missing = static_cast<std::size_t>(wanted - rows());
   if (wanted > room || !has_room_for_tables(missing)) return;
   const Tables tables(groups_.size(), {block});
-  const std::int32_t token = ids_.front();  // goes to experts that are at work anyway
+  const std::int32_t token = ids_.front();  // goes to experts that are active anyway
   while (rows() < wanted) {
     begin_sequence(tables, 1, 0);
     add_row(tables, token, 0, true);

@@ -16,37 +16,37 @@ namespace troupe {
 /// device may still be busy with the pass before. Buffers are allocated once. One thread at a time.
 class Pass {
  public:
-  /// For passes of a model of `limits` whose cache has `kv_blocks` blocks and `groups` groups.
+  /// Makes a Pass for a model of `limits` whose cache has `kv_blocks` blocks and `groups` groups.
   /// Errors: resource_exhausted.
   static Result<Pass> create(Ops& ops, const ModelLimits& limits, std::int64_t kv_blocks,
                              std::size_t groups);
 
   using Tables = std::vector<std::vector<std::int32_t>>;  ///< [groups][blocks]
 
-  /// Whether the tables' first `blocks` entries fit; a pass without rows takes any sequence's.
+  /// True if the tables' first `blocks` entries fit; a pass without rows takes any sequence's.
   bool has_room_for_tables(std::size_t blocks) const;
   bool has_room_for_row() const { return rows() < limits_.max_batch_tokens; }
   bool has_room_for_head() const { return head_rows() < limits_.max_head_rows; }
 
-  /// The rows that follow are of a sequence with these tables, of which the first `blocks` entries
-  /// are used, from position `first_position` on.
+  /// Begins the rows of a sequence with these tables, of which the first `blocks` entries are used;
+  /// its first row is at `first_position`.
   void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position);
-  /// A row; `wants_logits` makes it the next of the head's rows. A `token` below 0 stands for one
-  /// that Ops::resolve_sampled_ids puts in its place.
+  /// Adds a row; `wants_logits` adds it to the head's rows, too. A `token` below 0 stands for one
+  /// that Ops::resolve_sampled_ids fills in.
   void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits);
 
   bool empty() const { return ids_.empty(); }
   std::int64_t rows() const { return static_cast<std::int64_t>(ids_.size()); }
   std::int64_t head_rows() const { return static_cast<std::int64_t>(head_rows_.size()); }
-  /// Whether some tokens are below 0.
+  /// True if some tokens are below 0.
   bool awaits_tokens() const { return awaits_tokens_; }
 
-  /// Where each sequence has one row, all of which want logits: adds sequences of one row, which
-  /// nobody looks at, until the pass is as long as one of few lengths, and lets it be recorded.
-  /// They write to `block` of the cache, which nobody else does. Else does nothing.
+  /// If each sequence has one row and all need logits: adds padding sequences of one row until the
+  /// pass has one of a few lengths, and lets it be captured. They write to `block` of the cache,
+  /// which nothing else does. Otherwise does nothing.
   void pad_for_recording(std::int32_t block);
 
-  /// Enqueues the upload of all; the batch is valid until the next one.
+  /// Enqueues the upload of all inputs; the batch is valid until the next upload.
   Result<ForwardBatch> upload();
   void clear();
 
@@ -59,7 +59,7 @@ class Pass {
     std::vector<SequenceSpan> spans;
     DeviceTensor device_tables;
   };
-  /// Where the device copies from: not written again before it has.
+  /// The memory that the device copies from: not rewritten before it has.
   struct Staging {
     DeviceTensor inputs;               ///< all but the tables
     std::vector<DeviceTensor> tables;  ///< of each group
@@ -82,7 +82,7 @@ class Pass {
   std::vector<AttentionBatch> attention_;
 };
 
-/// The length that passes of `rows` rows are recorded with: not much longer, one of a few dozen.
+/// The padded length at which passes of `rows` rows are captured: one of a few dozen.
 std::int64_t graph_rows(std::int64_t rows);
 
 }  // namespace troupe

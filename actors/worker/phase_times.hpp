@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// How long the parts of a start took, for the log.
+/// Times of the phases of a start, for the log.
 class PhaseTimes {
  public:
-  /// The part that began with the last call, or with the object, was `name`.
+  /// Ends the phase `name`, which began with the last call or at construction.
   void note(std::string_view name) {
     const Clock::time_point now = Clock::now();
     if (!text_.empty()) text_ += ", ";

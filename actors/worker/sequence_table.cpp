@@ -54,7 +54,7 @@ Result<void> SequenceTable::swap_out(const SwapOut& swap, std::vector<SwappedBlo
     const std::int32_t host_block = swap.host_blocks[i];
     const std::int32_t block = sequence->tables[i / each][i % each];
     const CacheSpec& group = groups_[i / each];
-    // What no position from `computed` on sees need not be kept.
+    // Blocks that no position from `computed` on sees need not be kept.
     const std::int64_t end = static_cast<std::int64_t>(i % each + 1) * limits_.block_size;
     const bool may_be_missing = group.kind == CacheSpec::Kind::window &&
                                 end <= std::int64_t{sequence->computed} - group.window + 1;
@@ -162,7 +162,7 @@ Result<void> SequenceTable::check_blocks(const SequenceStep& step) const {
                 "sequence {} with {} new blocks in {} groups has room for {} positions, not {}",
                 step.id, step.new_blocks.size(), groups, room, end);
   }
-  // Only what the window has left before this step may be missing.
+  // Only blocks that left the window before this step may be missing.
   const std::size_t known = sequences_.at(step.id).tables[0].size();
   const auto first_written = static_cast<std::size_t>(step.first_position / limits_.block_size);
   for (std::size_t i = 0; i < step.new_blocks.size(); ++i) {

@@ -15,7 +15,7 @@ namespace troupe {
 
 /// A sequence as a worker knows it from the plans so far.
 struct KnownSequence {
-  /// The prompt and what was generated; while a step runs, its drafts too. A token below 0 is not
+  /// The prompt and generated tokens; while a step runs, its drafts too. A token below 0 is not
   /// known here, or not yet.
   std::vector<std::int32_t> tokens;
   std::int32_t prompt_tokens = 0;
@@ -23,35 +23,35 @@ struct KnownSequence {
   SamplingParams sampling;
   Pass::Tables tables;                    ///< [cache groups][blocks]
   std::vector<std::int32_t> host_blocks;  ///< SwapOut::host_blocks while it has no tables
-  std::uint64_t awaits_message = 0;       ///< the one that brings its last token's id; 0: none ever
-  std::uint64_t start = 0;                ///< tells it from others that bore its id
+  std::uint64_t awaits_message = 0;       ///< the message with its last token's id; 0: none ever
+  std::uint64_t start = 0;                ///< distinguishes it from earlier sequences with its id
 };
 
-/// What a plan moves between the KV cache and host memory.
+/// The copies of a plan between the KV cache and host memory.
 struct BlockSwaps {
   std::vector<SwappedBlock> out;
   std::vector<SwappedBlock> in;
 };
 
-/// What the plans' deltas add up to on one rank: each sequence's tokens and block tables. Checks
-/// that a plan fits. One thread at a time.
+/// The state that the plans' deltas add up to on one rank: each sequence's tokens and block tables.
+/// Checks that a plan fits it. One thread at a time.
 class SequenceTable {
  public:
-  /// `knows_tokens`: this rank is told every token before a plan computes it; else it knows of
-  /// sampled ones from plans alone.
+  /// `knows_tokens`: this rank gets every token before a plan computes it; otherwise it knows only
+  /// from plans that sampled ones exist.
   SequenceTable(const Model& model, std::int64_t kv_blocks, bool knows_tokens);
 
-  /// Plans may name so many blocks in host memory from now on; at first none.
+  /// Lets plans name this many blocks in host memory from now on; at first none.
   void allow_swaps(std::int64_t host_blocks) { host_blocks_ = host_blocks; }
 
-  /// Takes what the plan releases, swaps, starts and grows; returns what is to be copied for it.
+  /// Applies what the plan releases, swaps, starts and grows; returns the copies to be made for it.
   /// Errors: corrupt_data for a plan that does not fit (unknown sequence, positions out of order, a
   /// block or token that does not exist).
   Result<BlockSwaps> apply(const StepPlan& plan);
 
   KnownSequence& at(SequenceId id) { return sequences_.at(id); }
   const KnownSequence& at(SequenceId id) const { return sequences_.at(id); }
-  /// Null if it is not there.
+  /// Returns null if it is unknown.
   KnownSequence* find(SequenceId id);
   std::size_t cache_groups() const { return groups_.size(); }
 

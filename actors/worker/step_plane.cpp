@@ -12,7 +12,7 @@ namespace {
 constexpr auto fan_out_timeout = std::chrono::seconds(30);
 
 /// Half of the ring must hold the largest plan: the prompts that one step starts (a budget's worth
-/// and one that is cut), the parameters of its sequences, and its new blocks.
+/// and one that is split), the parameters of its sequences, and its new blocks.
 std::size_t ring_bytes(const WorkerSpec& spec) {
   const std::int64_t tokens = spec.max_batch_tokens + spec.max_model_len;
   const auto parameters = static_cast<std::int64_t>(max_sampling_numbers * 4 + 512);
@@ -77,7 +77,8 @@ Result<StepPlan> StepPlane::receive(Deadline deadline) {
   TROUPE_TRY(const Message message, plans_->receive(deadline));
   if (fan_out_) {
     const auto sent = fan_out_->send(message.bytes(), deadline_in(fan_out_timeout));
-    // A plan that others did not get is lost: no timeout that the caller may take for idleness.
+    // A plan that others did not get is lost: do not return timeout, which the caller may take for
+    // idleness.
     if (!sent.ok() && sent.error().code == ErrorCode::timeout) {
       return fail(ErrorCode::internal, "the other workers of this node took no plan for {} s",
                   std::chrono::seconds(fan_out_timeout).count());

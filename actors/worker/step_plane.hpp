@@ -20,11 +20,11 @@ class StepPlane {
   static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec,
                                 int executor_pid = 0);
 
-  /// What the executor connects to at this worker.
+  /// The addresses at this worker that the executor connects to.
   StepAddresses addresses() const;
-  /// The next plan. Errors: timeout, cancelled, and those of the codec.
+  /// Returns the next plan. Errors: timeout, cancelled, and those of the codec.
   Result<StepPlan> receive(Deadline deadline);
-  /// Answers it; only the answer of the worker that answers goes anywhere.
+  /// Answers the plan; does nothing on workers that do not answer.
   Result<void> answer(const StepResult& result, Deadline deadline);
   void interrupt();
 
@@ -32,11 +32,11 @@ class StepPlane {
   StepPlane() = default;
   Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec, int index, int workers);
 
-  std::optional<Channel> plans_;               ///< of the first worker
-  std::optional<ShmBroadcastWriter> fan_out_;  ///< of the first worker, if there are others
-  std::optional<ShmBroadcastReader> reader_;   ///< of the others
+  std::optional<Channel> plans_;               ///< on the first worker
+  std::optional<ShmBroadcastWriter> fan_out_;  ///< on the first worker, if there are others
+  std::optional<ShmBroadcastReader> reader_;   ///< on the other workers
   bool answers_ = false;
-  std::optional<Channel> results_;  ///< of the one that answers, if it is not the first
+  std::optional<Channel> results_;  ///< on the worker that answers, if it is not the first
   StepEncoder encoder_;
 };
 

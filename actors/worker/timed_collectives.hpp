@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// Collectives that note each call that waits for other ranks as a span of one kind; everything
-/// else is passed on to `inner`. Calls on what open_overlapped_all_reduce and open_expert_exchange
-/// return are not noted: they only enqueue.
+/// Collectives that record each call that waits for other ranks as a span of one kind, and pass all
+/// calls on to `inner`. Calls on the objects that open_overlapped_all_reduce and
+/// open_expert_exchange return are not recorded: they only enqueue.
 class TimedCollectives final : public Collectives {
  public:
-  /// `recorder` outlives the object; the thread that calls is the one that records.
+  /// `recorder` outlives the object; it is used on the calling thread.
   TimedCollectives(std::unique_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
 
   int rank() const override { return inner_->rank(); }

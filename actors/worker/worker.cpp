@@ -18,12 +18,13 @@ namespace {
 constexpr auto answer_timeout = std::chrono::seconds(30);
 constexpr auto idle_wait = std::chrono::milliseconds(1000);
 constexpr auto no_wait = std::chrono::milliseconds(0);
-/// How long counts are waited for that a step is changing.
+/// How long telemetry waits for counts that a step is changing.
 constexpr auto counts_wait = std::chrono::milliseconds(200);
-/// Of device memory: recorded passes of all lengths, and kernels, which are loaded when first used.
+/// Device memory for captured passes of all lengths, and for kernels, which are loaded when first
+/// used.
 constexpr std::uint64_t recordings_bytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kernels_bytes = std::uint64_t{256} << 20;
-/// And what blocks pass on their way to host memory, if they are no larger.
+/// Device memory for staging blocks on their way to host memory, if they are no larger.
 constexpr std::uint64_t swap_bytes = std::uint64_t{32} << 20;
 
 }  // namespace
@@ -49,7 +50,7 @@ Result<GroupAddresses> Worker::announce() {
 Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   PhaseTimes times;
   if (!groups_) return fail(ErrorCode::invalid_argument, "load() before announce()");
-  // Headers are read while the device comes up.
+  // Headers are read while the device initialises.
   auto opening = std::async(std::launch::async, [this] {
     return Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype);
   });
@@ -215,7 +216,7 @@ void Worker::serve() {
     if (served.ok() || stopping_) continue;
     const std::string why = fmt::format("{}, step {}: {}", place(), step_, served.error().message);
     log::error("{}", why);
-    // Another rank has aborted the group and tells why; this end would hide that one.
+    // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
     groups_->abort();  // the others must not wait for this rank
     context_.exit(why);
@@ -250,7 +251,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
 
 ExpertRows Worker::expert_rows() const {
   ExpertLoad load = model_->expert_load();
-  // There are none where the device has failed.
+  // There are no counts if the device has failed.
   for (std::size_t i = 0; i < std::min(load.rows.size(), uncounted_expert_rows_.size()); ++i) {
     load.rows[i] -= uncounted_expert_rows_[i];
   }
@@ -280,7 +281,7 @@ bool Worker::is_ready() {
 }
 
 Result<std::optional<StepPlan>> Worker::next_plan() {
-  // While the device works, a look whether the next plan is there.
+  // While the device works, only check if the next plan is there.
   const bool idle = runner_->begun() == 0;
   SpanScope waiting(idle ? &recorder_ : nullptr, SpanKind::wait_plan);
   Result<StepPlan> plan = step_plane_->receive(deadline_in(idle ? idle_wait : no_wait));
@@ -291,7 +292,7 @@ Result<std::optional<StepPlan>> Worker::next_plan() {
   }
   if (plan.error().code != ErrorCode::timeout) return std::move(plan).error();
   if (!idle) std::this_thread::yield();
-  return std::optional<StepPlan>();  // nothing to do is no failure
+  return std::optional<StepPlan>();  // having nothing to do is no error
 }
 
 Result<void> Worker::finish_step() {

@@ -25,27 +25,27 @@ namespace troupe {
 
 class StepPlane;
 
-/// The actor that runs one rank's part of the model. The driver loads and starts it; from then on a
-/// thread of its own takes plans from the step plane.
+/// The actor that runs one rank's part of the model. The driver loads and starts it; from then on
+/// its own thread takes plans from the step plane.
 ///
-/// A step that fails ends the actor, and the reason goes to whoever watches it.
+/// A step that fails ends the actor, and its watchers get the reason.
 class Worker {
  public:
   Worker(ActorContext& context, WorkerSpec spec);
   ~Worker();
 
-  /// Opens its groups and says where the other members reach it.
+  /// Opens its groups and returns where the other members connect to it.
   Result<GroupAddresses> announce();
 
   /// Joins its groups and reads its slices of the checkpoint.
   Result<WorkerReport> load(const GroupPeers& peers);
 
-  /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms a GPU up and
-  /// begins to serve steps. Says what the executor, and no other process, must connect to.
+  /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms up a GPU and
+  /// begins to serve steps. Returns the addresses for the executor; no other process may connect.
   Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks, int executor_pid);
 
-  /// How it has spent its time. With `all`, spans and counts too, as they are when the step that
-  /// runs is over, or without the counts if it is not over soon.
+  /// How it has spent its time. With `all` also spans and counts, taken when the running step ends,
+  /// or without the counts if it does not end soon.
   ProcessTelemetry telemetry(bool all);
 
   using Arguments = troupe::Arguments<WorkerSpec>;
@@ -55,23 +55,23 @@ class Worker {
 
  private:
   std::string place() const;
-  /// Tells `load_progress` how far the weights are.
+  /// Reports the loading of weights to `load_progress`.
   void tell(const LoadedWeights& loaded) const;
-  /// Device memory that start() takes besides the KV cache, about.
+  /// Approximate device memory that start() takes besides the KV cache.
   std::uint64_t later_bytes() const;
-  /// The error of a load or a start; where memory ran out, with this rank's place and what has it.
-  /// `before`: the device's memory before this worker took any.
+  /// Returns the error of a load or a start; if memory ran out, with this rank's place and the uses
+  /// of memory. `before`: the device's memory before this worker took any.
   Error not_loaded(Error error, const Checkpoint& checkpoint, const DeviceMemory& before) const;
   Error not_started(Error error, std::int64_t kv_blocks) const;
-  /// The KV cache and what runs steps over it.
+  /// Allocates the KV cache and what runs steps over it.
   Result<void> allocate_steps(std::int64_t kv_blocks, PhaseTimes& times);
-  /// Which of the node's GPUs is this rank's; 0 on CPUs.
+  /// Returns the GPU of the node that this rank uses; 0 on CPUs.
   Result<int> find_device() const;
   void serve();
   /// Begins a step or finishes one: a step is answered as soon as it is ready, and meanwhile the
   /// next one is begun.
   Result<void> serve_step();
-  /// None where none came in time.
+  /// Returns none if no plan came in time.
   Result<std::optional<StepPlan>> next_plan();
   Result<void> finish_step();
   bool is_ready();
@@ -79,17 +79,17 @@ class Worker {
 
   ActorContext& context_;
   WorkerSpec spec_;
-  ModelConfig config_;  ///< from announce() on
+  ModelConfig config_;  ///< set by announce()
   SpanRecorder recorder_;
-  std::int64_t since_ns_ = 0;    ///< when start() was done
-  std::uint64_t step_ = 0;       ///< that was begun or finished last
-  std::timed_mutex step_mutex_;  ///< held while the runner or its device is asked for something
+  std::int64_t since_ns_ = 0;    ///< when start() finished
+  std::uint64_t step_ = 0;       ///< begun or finished last
+  std::timed_mutex step_mutex_;  ///< held while the runner or its device is used
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Drafter> drafter_;  ///< of the rank that answers, if there is a draft model
+  std::unique_ptr<Drafter> drafter_;  ///< on the rank that answers, if there is a draft model
   std::unique_ptr<ModelRunner> runner_;
-  /// What warm_up counted, which is not the job's.
+  /// Counts of warm_up, which do not belong to the job.
   std::uint64_t uncounted_rows_ = 0;
   std::vector<std::int64_t> uncounted_expert_rows_;
   std::unique_ptr<StepPlane> step_plane_;

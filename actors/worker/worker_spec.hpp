@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// What a worker is made for. The workers of an engine differ in `rank` only.
+/// The parameters of a worker. The workers of an engine differ in `rank` only.
 struct WorkerSpec {
   std::string model_path;
   LoadFormat load_format = LoadFormat::safetensors;
@@ -32,10 +32,11 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::string draft_model_path = {};  ///< of the model that guesses next tokens; empty: none
-  std::int32_t draft_tokens = 0;      ///< that it guesses at most
-  std::uint32_t epoch = 0;            ///< names the groups' regions and keys; new after a failure
-  ActorHandle<LoadProgress> load_progress = {};  ///< that is told of the loading; may be empty
+  std::string draft_model_path = {};  ///< the draft model; empty: none
+  std::int32_t draft_tokens = 0;      ///< the most tokens that it guesses
+  std::uint32_t epoch = 0;            ///< part of the names of the groups' regions and keys; new
+                                      ///< after a failure
+  ActorHandle<LoadProgress> load_progress = {};  ///< receives the loading progress; may be empty
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -46,15 +47,15 @@ struct WorkerSpec {
   }
 };
 
-/// The mesh that a spec's sizes make. Errors: as Mesh::create.
+/// The mesh of a spec's sizes. Errors: as Mesh::create.
 Result<Mesh> mesh_of(const WorkerSpec& spec);
 
-/// Whether it is this rank that tells the executor what its replica's steps brought: the first of
-/// the last stage.
+/// True for the rank that sends its replica's step results to the executor: the first of the last
+/// stage.
 bool answers_steps(const Mesh& mesh, int rank);
 
 /// Where a rank listens in each of its groups, for the other members' connect(); opaque bytes,
-/// empty where nothing is needed.
+/// empty if not needed.
 struct GroupAddresses {
   std::string tensor;
   std::string pipeline;
@@ -78,7 +79,7 @@ struct GroupPeers {
   }
 };
 
-/// What a worker has found once its model is loaded.
+/// What a worker reports once its model is loaded.
 struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
@@ -90,8 +91,9 @@ struct WorkerReport {
   }
 };
 
-/// Where workers are reached by the executor: the one that takes a replica's plans and the one that
-/// answers them. Empty: not this worker; `results` empty on all of them: who takes plans answers.
+/// Where the executor reaches workers: the one that takes a replica's plans and the one that
+/// answers them. Empty: not this worker. If `results` is empty on all, the one that takes plans
+/// answers.
 struct StepAddresses {
   std::string plans;
   std::string results;
@@ -104,9 +106,9 @@ struct StepAddresses {
 
 enum class StepDirection : std::uint8_t { plans, results };
 
-/// What an epoch's regions of shared memory begin with.
+/// The prefix of the names of an epoch's shared memory regions.
 std::string epoch_name(std::uint32_t epoch);
-/// The purpose under which both ends derive the keys of one of a replica's step channels.
+/// The purpose from which both ends derive the keys of one of a replica's step channels.
 std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,
                                  StepDirection direction);
 

@@ -68,7 +68,7 @@ bool Drafter::has_room_for_next(const Task& task) const {
          position < static_cast<std::size_t>(model_->limits().max_positions);
 }
 
-/// A token for each task that has got one in every round so far; false if there was none.
+/// Proposes a token for each task that got one in every earlier round; false if there was none.
 Result<bool> Drafter::propose_one_more(std::span<Task> tasks, std::size_t so_far) {
   Pass& pass = pass_.front();
   pass.clear();
@@ -79,7 +79,7 @@ Result<bool> Drafter::propose_one_more(std::span<Task> tasks, std::size_t so_far
     const std::size_t blocks = static_cast<std::size_t>(position / model_->limits().block_size) + 1;
     if (!pass.has_room_for_row() || !pass.has_room_for_head() ||
         !pass.has_room_for_tables(blocks)) {
-      break;  // the rest goes without a guess
+      break;  // the rest gets no guess
     }
     pass.begin_sequence(*task.tables, blocks, position);
     pass.add_row(*task.tables, so_far == 0 ? task.tokens.back() : task.drafts.back(), position,

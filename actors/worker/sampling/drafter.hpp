@@ -15,23 +15,23 @@
 
 namespace troupe {
 
-/// Refuses a draft model (unsupported) that cannot guess for `target` at up to `max_positions`: of
-/// another vocabulary, made for less, or with a window. `folder` is for the message.
+/// Refuses a draft model (unsupported) that cannot guess for `target` at up to `max_positions`: one
+/// with another vocabulary, fewer positions, or a window. `folder` is for the message.
 Result<void> check_draft_model(const std::string& folder, const ModelConfig& draft,
                                const ModelConfig& target, std::int64_t max_positions);
 
 /// A small model that guesses what a large one will sample (Leviathan, Kalman, Matias 2023). It
 /// reads every token that the large one reads, into a cache of its own with the same block tables,
-/// and goes on from there. It samples with the same parameters and the same random numbers as the
-/// large model will, at the same positions: so that they agree as often as they can (Daliri, Musco,
-/// Suresh 2025, "Coupling without communication and drafter-invariant speculative decoding").
+/// and continues from there. It samples with the same parameters and random numbers as the large
+/// model at the same positions, so that they agree as often as possible (Daliri, Musco, Suresh
+/// 2025, "Coupling without communication and drafter-invariant speculative decoding").
 ///
 /// Held whole by the one rank that answers steps. One thread at a time.
 class Drafter {
  public:
-  /// A sequence whose next tokens are wanted.
+  /// A sequence to guess tokens for.
   struct Task {
-    std::span<const std::int32_t> tokens;  ///< all known ones; the last is not computed yet
+    std::span<const std::int32_t> tokens;  ///< all known tokens; the last is not computed yet
     std::size_t prompt_tokens = 0;
     const Pass::Tables* tables = nullptr;
     const SamplingParams* sampling = nullptr;
@@ -48,9 +48,9 @@ class Drafter {
   /// Before the first pass; once.
   Result<void> allocate_kv_cache(std::int64_t blocks);
 
-  /// Reads what the large model reads in this pass.
+  /// Reads the tokens of a pass of the large model.
   Result<void> follow(const ForwardBatch& batch);
-  /// Guesses up to `most` tokens for each task, fewer where its tables have no room for them.
+  /// Guesses up to `most` tokens for each task, fewer if its tables have no room for them.
   Result<void> propose(std::span<Task> tasks, std::int32_t most);
 
  private:
@@ -60,10 +60,10 @@ class Drafter {
 
   std::unique_ptr<Model> model_;
   Ops* ops_;
-  std::vector<Pass> pass_;                          ///< one, from allocate_kv_cache on
+  std::vector<Pass> pass_;                          ///< one, after allocate_kv_cache
   DeviceTensor logits_;                             ///< [max_head_rows, vocab] f32
-  std::vector<RowSampler> sampler_;                 ///< one, as well
-  std::vector<std::vector<std::int32_t>> outputs_;  ///< of rows: generated tokens and drafts
+  std::vector<RowSampler> sampler_;                 ///< one, too
+  std::vector<std::vector<std::int32_t>> outputs_;  ///< by row: generated tokens and drafts
 };
 
 }  // namespace troupe

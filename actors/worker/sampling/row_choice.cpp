@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-/// Begins a record; as many ids as `alternatives` and their log-probabilities follow.
+/// The header of a record; `alternatives` ids and their log-probabilities follow.
 struct RecordHead {
   std::int32_t id = -1;
   std::int32_t failed = 0;

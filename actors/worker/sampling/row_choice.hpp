@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What was found in one row of logits: the id that was sampled or scored, and its scores if they
-/// are wanted. Ranks tell each other of their rows in records of equal length.
+/// The result for one row of logits: the id that was sampled or scored, and its scores if
+/// requested. Ranks exchange these in records of equal length.
 struct RowChoice {
   std::int32_t id = -1;
   bool failed = false;  ///< the logits were not finite

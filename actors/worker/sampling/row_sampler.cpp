@@ -8,8 +8,8 @@
 namespace troupe {
 namespace {
 
-/// Tokens of the edits of one choice's rows. One half is for rows that need no more than their
-/// share of it, which the device chooses for certain; other rows take of the rest.
+/// Tokens of the edits of one choice's rows. One half is reserved for rows that need no more than
+/// their share of it, which the device can always sample; other rows use the rest.
 constexpr std::int64_t max_edit_tokens = std::int64_t{1} << 22;
 
 std::int32_t wanted_logprobs(const LogitsRow& row) {
@@ -33,7 +33,7 @@ ScoredRow scored_row(const LogitsRow& row, std::int32_t index) {
   return {.row = index, .id = row.sample ? -1 : row.scored, .best = wanted_logprobs(row)};
 }
 
-/// How many tokens a row's edits have, at most.
+/// The most tokens that a row's edits can have.
 RowEdits count_edits(const LogitsRow& row) {
   const SamplingParams& sampling = *row.sampling;
   const bool masks_stops = std::ssize(row.history.output) < sampling.min_tokens;
@@ -64,7 +64,7 @@ TokenLogprobs logprobs_of(const RowScores& scores, std::int64_t best) {
   return found;
 }
 
-/// Rows of T in memory that the device reads, as many as are added.
+/// A growing array of T in memory that the device reads.
 template <class T>
 class DeviceRows {
  public:
@@ -166,14 +166,14 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
   DeviceRows<SampledRow> to_sample(slot.rows_to_sample);
   DeviceRows<ScoredRow> to_score(slot.rows_to_score);
   const Slice own = own_rows(slot);
-  bool samples = false, scores = false;  // on any rank
+  bool samples = false, scores = false;  // true if any rank does
   for (std::int32_t i = 0; const LogitsRow& row : slot.rows) {
     const bool is_own = i >= own.begin && i < own.end();
     const auto place = static_cast<std::int32_t>(i - own.begin);
     SampledRow sampled = sampled_row(row, place);
     const bool is_scored = wanted_logprobs(row) >= 0;
     const bool can_score = !is_scored || ops_->can_score(scored_row(row, place), vocab_);
-    // All ranks judge all rows: what one may add depends on the rows before.
+    // All ranks judge all rows, because what one may add depends on the rows before.
     if (!can_score || (row.sample ? !add_edits(row, sampled) : !is_scored)) {
       slot.host_rows.push_back(i++);
       continue;
@@ -210,8 +210,8 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
   return {};
 }
 
-/// Whether the device can sample this row; then `sampled` has its edits, and their tokens are
-/// added.
+/// Returns true if the device can sample this row; then `sampled` has its edits, and their tokens
+/// are added.
 bool RowSampler::add_edits(const LogitsRow& row, SampledRow& sampled) {
   const SamplingParams& sampling = *row.sampling;
   sampled.edits = count_edits(row);
@@ -237,7 +237,7 @@ bool RowSampler::add_edits(const LogitsRow& row, SampledRow& sampled) {
   return true;
 }
 
-/// The edits' tokens on the device; those of `before` are put where the host does not know them.
+/// Returns the edits' tokens on the device; tokens unknown to the host are taken from `before`.
 Result<Tensor> RowSampler::upload_edits(Slot& slot, const Tensor& before) {
   const auto histories = std::ssize(histories_), lists = std::ssize(lists_);
   if (histories + lists == 0) return Tensor();
@@ -267,7 +267,7 @@ Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
     return slot.host_rows[static_cast<std::size_t>(i)] - first_own;
   };
   for (std::int64_t i = mine.begin; i < mine.end();) {
-    std::int64_t next = i + 1;  // neighbours go together
+    std::int64_t next = i + 1;  // adjacent rows go together
     while (next < mine.end() && row_at(next) == row_at(i) + (next - i)) ++next;
     ops_->download(logits.rows(row_at(i), next - i), slot.logits->rows(i - mine.begin, next - i));
     i = next;
@@ -279,7 +279,7 @@ Result<std::vector<RowChoice>> RowSampler::finish() {
   if (begun_ == 0) return fail(ErrorCode::internal, "no choice of tokens is under way");
   const Slot& slot = slots_[oldest_];
   --begun_;
-  // Whoever begins one at a time is served by one slot's memory.
+  // A caller that begins one at a time uses one slot's memory only.
   oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % max_in_flight;
   TROUPE_CHECK(ops_->wait(slot.done));
   std::vector<RowChoice> choices(slot.rows.size());
@@ -323,7 +323,7 @@ Result<void> RowSampler::choose_on_host(const Slot& slot, std::vector<RowChoice>
     return std::span(records_).subspan(static_cast<std::size_t>(i * width),
                                        static_cast<std::size_t>(width));
   };
-  // Each rank chooses for its share of the rows, then all tell each other.
+  // Each rank chooses for its share of the rows, then all exchange the choices.
   const Slice mine = host_rows_of(slot, shard());
   for (std::int64_t i = mine.begin; i < mine.end(); ++i) {
     const auto logits = slot.logits->rows(i - mine.begin, 1).span<float>();

@@ -16,70 +16,70 @@
 
 namespace troupe {
 
-/// A row of logits and what is wanted of it: to sample its token's successor, or to score the one
-/// that is known.
+/// A row of logits and its task: sample the next token, or score the known one.
 struct LogitsRow {
-  /// Of its sequence. Like `history`, it stays valid until the row's choice is finished, that of an
-  /// on_device row until it is begun.
+  /// The sequence's. Like `history`, it stays valid until the row's choice is finished; for an
+  /// on_device row, until it is begun.
   const SamplingParams* sampling = nullptr;
   std::int32_t position = 0;  ///< of the row's token
   bool sample = true;
   bool scores = true;        ///< find the log-probabilities that `sampling` asks for
-  std::int32_t scored = -1;  ///< the known successor, where `sample` is false; then it is scored
-  /// Of a row that samples: all tokens up to the row's own. Of an on_device row the last may be
-  /// -1 - r, where the host does not know it yet: the token of row r of the choice begun last.
+  std::int32_t scored = -1;  ///< the known next token if `sample` is false; then it is scored
+  /// For a row that samples: all tokens up to the row's own. For an on_device row the last may be
+  /// -1 - r if the host does not know it yet: the token of row r of the choice begun last.
   TokenHistory history;
 };
 
-/// Chooses and scores tokens from the logits of passes. What the device can choose it does, and its
-/// ids are the next pass's input without a detour; the other rows' logits go to the host. The ranks
-/// that share a tensor have the logits of a share of the rows each, choose from these and tell each
-/// other.
+/// Samples and scores tokens from the logits of passes. The device samples the rows that it can,
+/// and their ids become the next pass's input without passing through the host; the other rows'
+/// logits go to the host. The ranks that share a tensor each have the logits of a share of the
+/// rows, choose from these and exchange the choices.
 ///
 /// A choice is begun, which only enqueues, and finished later: up to `max_in_flight` may be under
-/// way, and the first begun is the first finished. All ranks of a tensor group begin and finish the
-/// same rows in the same order. One thread at a time.
+/// way; they finish in the order of begin. All ranks of a tensor group begin and finish the same
+/// rows in the same order. One thread at a time.
 class RowSampler {
  public:
   static constexpr std::size_t max_in_flight = 2;
 
-  /// For passes of at most `max_rows` rows of `vocab` logits. `ops` and the collectives of `tensor`
-  /// outlive it. Errors: resource_exhausted.
+  /// Makes a sampler for passes of at most `max_rows` rows of `vocab` logits. `ops` and the
+  /// collectives of `tensor` outlive it. Errors: resource_exhausted.
   static Result<RowSampler> create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
                                    std::int64_t vocab);
 
-  /// Whether the device samples this row, whose id is all that is wanted: so the host can go on
-  /// without knowing the token.
+  /// True if the device samples this row and only its id is needed: the host can go on without
+  /// knowing the token.
   bool on_device(const LogitsRow& row) const;
 
-  /// Enqueues the choices of `rows`, at least one: the first of a pass that was enqueued before and
-  /// has `of_rows` rows of logits. `logits` [own rows, vocab] f32, on the device: this rank's
-  /// ceil_slice of those. They may be overwritten by what is enqueued next. Errors:
-  /// resource_exhausted; those of the collectives; internal if `max_in_flight` are under way.
+  /// Enqueues the choices of `rows`, at least one: the first rows of a pass that was enqueued
+  /// before and has `of_rows` rows of logits. `logits` [own rows, vocab] f32, on the device: this
+  /// rank's ceil_slice of those. They may be overwritten by later work. Errors: resource_exhausted;
+  /// those of the collectives; internal if `max_in_flight` are under way.
   Result<void> begin(const Tensor& logits, std::span<const LogitsRow> rows, std::int64_t of_rows);
 
-  /// The ids of the choice begun last, on the device: [rows] i32, valid for what is enqueued before
-  /// the next begin. -1 where the logits are not finite; of rows that the host samples and of those
-  /// that are scored they are undefined.
+  /// The ids of the choice begun last, on the device: [rows] i32, valid for work enqueued before
+  /// the next begin. -1 where the logits are not finite; undefined for rows that the host samples
+  /// or that are scored.
   const Tensor& chosen() const { return chosen_; }
 
-  /// How many choices are begun and not finished.
+  /// The number of choices begun and not finished.
   std::size_t begun() const { return begun_; }
 
-  /// Whether finish() need not wait for the device; at least one choice must be begun.
+  /// True if finish() need not wait for the device; at least one choice must be begun.
   bool is_ready() const { return ops_->query(slots_[oldest_].done); }
 
-  /// Waits for the choice that was begun first, and not for what was enqueued after it; an entry a
-  /// row, in order. Errors: those of the device and the collectives; internal if none is begun.
+  /// Waits for the choice that was begun first, not for later work; returns an entry per row, in
+  /// order. Errors: those of the device and the collectives; internal if none is begun.
   Result<std::vector<RowChoice>> finish();
 
  private:
-  /// What one choice uses from begin to finish.
+  /// The buffers of one choice from begin to finish.
   struct Slot {
     std::vector<LogitsRow> rows;
-    std::int64_t of_rows = 0;             ///< of the pass
-    std::vector<std::int32_t> wanted;     ///< best tokens of each row; -1: no log-probabilities
-    std::vector<std::int32_t> host_rows;  ///< the rows that the host chooses from
+    std::int64_t of_rows = 0;             ///< rows of the pass
+    std::vector<std::int32_t> wanted;     ///< number of best tokens of each row; -1: no
+                                          ///< log-probabilities
+    std::vector<std::int32_t> host_rows;  ///< the rows that the host samples
     Ops::DeviceEvent done = 0;
     DeviceTensor chosen;          ///< [max_rows] i32, on the device
     DeviceTensor ids;             ///< the same on the host
@@ -94,12 +94,12 @@ class RowSampler {
 
   RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab);
   ShardOf shard() const;
-  /// The rows of a choice that a rank has the logits of, or this one.
+  /// The rows of a choice for which a rank, by default this one, has the logits.
   static Slice rows_of(const Slot& slot, ShardOf shard);
   Slice own_rows(const Slot& slot) const { return rows_of(slot, shard()); }
-  /// Of a choice's host_rows those that a rank has.
+  /// A rank's share of a choice's host_rows.
   static Slice host_rows_of(const Slot& slot, ShardOf shard);
-  /// Completes `all`, with `width` elements for each row of the choice, on all ranks' devices.
+  /// Fills `all`, with `width` elements for each row of the choice, on all ranks' devices.
   Result<void> share(const Slot& slot, const Tensor& all, std::int64_t width);
   Result<void> begin_on_device(const Tensor& logits, Slot& slot);
   bool add_edits(const LogitsRow& row, SampledRow& sampled);
@@ -118,10 +118,10 @@ class RowSampler {
   std::size_t begun_ = 0;
   Tensor chosen_;
   SamplerScratch scratch_;
-  std::vector<std::byte> records_;        ///< of the rows that the host chooses from
-  std::vector<std::int32_t> histories_;   ///< tokens of the edits of rows that are being begun
+  std::vector<std::byte> records_;        ///< of the rows that the host samples
+  std::vector<std::int32_t> histories_;   ///< tokens of the edits of rows being begun
   std::vector<std::int32_t> lists_;       ///< of those edits, too
-  std::vector<SampledRow> rows_to_edit_;  ///< those that have any
+  std::vector<SampledRow> rows_to_edit_;  ///< those that have edits
 };
 
 }  // namespace troupe

@@ -8,15 +8,15 @@
 
 namespace troupe {
 
-/// What has a device's memory once a worker has loaded its model, in bytes. All 0 where the device
-/// shares the host's.
+/// The uses of a device's memory once a worker has loaded its model, in bytes. All 0 if the device
+/// shares the host's memory.
 struct DeviceMemoryReport {
   std::uint64_t total = 0;
   std::uint64_t free = 0;
   std::uint64_t elsewhere = 0;  ///< CUDA's own, and other processes'
   std::uint64_t weights = 0;
-  std::uint64_t buffers = 0;  ///< of passes, and those that ranks share
-  std::uint64_t later = 0;    ///< of `free`: what start() takes besides the KV cache
+  std::uint64_t buffers = 0;  ///< for passes, and those shared between ranks
+  std::uint64_t later = 0;    ///< part of `free`: what start() takes besides the KV cache
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -35,13 +35,13 @@ std::string in_gib(std::uint64_t bytes);
 /// "139.8 GiB: 0.6 GiB CUDA's own and other processes', 15.3 GiB weights, ...".
 std::string describe(const DeviceMemoryReport& use);
 
-// Where memory ran out (resource_exhausted), `error` with what has the device's and what to do;
-// else `error` as it is.
+// If memory ran out (resource_exhausted): `error` with the uses of the device's memory and a
+// remedy; otherwise `error` as it is.
 
-/// Of loading a model with `weights` bytes of weights on this rank.
+/// For loading a model with `weights` bytes of weights on this rank.
 Error with_memory_of_load(Error error, const DeviceMemory& before, std::uint64_t weights,
                           std::int64_t max_batch_tokens);
-/// Of what follows, a KV cache of `kv_bytes` above all. `now`: the device's memory.
+/// For what follows, above all a KV cache of `kv_bytes`. `now`: the device's memory.
 Error with_memory_of_start(Error error, const DeviceMemory& now, std::uint64_t weights,
                            std::uint64_t kv_bytes);
 

@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// How far a worker is with its weights.
+/// A worker's progress in loading its weights.
 struct LoadingState {
   std::int32_t rank = 0;
-  std::uint64_t bytes = 0;        ///< that its device has
-  std::uint64_t total_bytes = 0;  ///< that it will have
+  std::uint64_t bytes = 0;        ///< on its device already
+  std::uint64_t total_bytes = 0;  ///< on its device at the end
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -20,8 +20,8 @@ struct LoadingState {
   }
 };
 
-/// The actor that workers tell how far they are while the driver waits for them. Lives where the
-/// driver does.
+/// The actor to which workers report their progress while the driver waits for them. It runs in the
+/// driver's process.
 class LoadProgress {
  public:
   /// `on_state` is called on the actor's thread; must not block.

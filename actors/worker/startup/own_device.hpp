@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// The GPU of a worker: the first of `placed`, the devices that the placement gave to its actor, of
-/// the `usable` ones that this process can use. Errors: not_found, beginning with `place`.
+/// Returns a worker's GPU: the first of `placed`, the devices that the placement gave to its actor,
+/// among the `usable` ones of this process. Errors: not_found, beginning with `place`.
 Result<int> own_device(std::span<const int> placed, int usable, std::string_view place);
 
 }  // namespace troupe

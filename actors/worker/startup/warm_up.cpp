@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t prompt_tokens = 512;
 
-/// Plans one after the other, each of sequences 0.. of equal lengths.
+/// Makes consecutive plans, each of sequences 0.. of equal lengths.
 class Steps {
  public:
   Steps(ModelRunner& runner, const Model& model)
@@ -20,7 +20,7 @@ class Steps {
         block_size_(model.limits().block_size),
         groups_(static_cast<std::int64_t>(cache_groups(model.config()).size())) {}
 
-  /// `sequences` sequences of `tokens` tokens in place of those before, sampled if `sample`.
+  /// Replaces all sequences by `sequences` new ones of `tokens` tokens, sampled if `sample`.
   Result<void> start(std::int64_t sequences, std::int64_t tokens, bool sample = true) {
     const std::int64_t blocks = (tokens + block_size_ - 1) / block_size_;
     StepPlan plan = next_plan();
@@ -46,7 +46,7 @@ class Steps {
     return take(plan);
   }
 
-  /// A further token of each.
+  /// Adds one token to each.
   Result<void> decode() {
     StepPlan plan = next_plan();
     plan.released.clear();
@@ -68,7 +68,7 @@ class Steps {
   }
 
  private:
-  /// Releases all that are known.
+  /// Releases all known sequences.
   StepPlan next_plan() {
     StepPlan plan;
     plan.step = step_++;
@@ -93,8 +93,8 @@ class Steps {
   std::uint64_t step_ = 0;
 };
 
-/// Stages meet products of new sizes one after the other: what one measures, those after it wait
-/// for. So each meets those of prompts by itself first, at half of the rows each time.
+/// Stages run GEMMs of new sizes one after the other: while one tunes them, the stages after it
+/// wait. So each stage first runs those of prompts by itself, halving the rows each time.
 Result<void> measure_prompts(Steps& steps, ModelRunner& runner, const ModelLimits& limits,
                              std::int64_t tokens, std::int64_t kv_blocks) {
   const std::int64_t blocks = (tokens + limits.block_size - 1) / limits.block_size;

@@ -8,12 +8,12 @@
 
 namespace troupe {
 
-/// Has `runner` take steps that nobody asked for: a prompt, then for each length with which decode
-/// passes are recorded, the longest first, as many sequences of two tokens. So a device loads its
-/// kernels, measures its products and records its passes before the first request. In a pipeline
-/// each stage takes passes of many prompts by itself before. Leaves no
-/// sequence behind; blocks of the cache that it wrote to hold nothing. All ranks of a job must call
-/// it, with runners that have not begun a step. Errors: those of the runner.
+/// Runs `runner` on invented steps: a prompt, then for each length at which decode passes are
+/// captured, the longest first, as many sequences of two tokens. So a device loads its kernels,
+/// tunes its GEMMs and captures its passes before the first request. In a pipeline each stage first
+/// runs passes of many prompts by itself. Leaves no sequence behind; the cache blocks that it wrote
+/// to count as empty. All ranks of a job must call it, with runners that have not begun a step.
+/// Errors: those of the runner.
 Result<void> warm_up(ModelRunner& runner, const Model& model, std::int64_t kv_blocks);
 
 }  // namespace troupe

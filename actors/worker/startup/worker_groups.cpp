@@ -16,8 +16,8 @@ namespace {
 
 /// Tensor ranks do the same work at the same time.
 constexpr std::chrono::milliseconds tensor_timeout = std::chrono::seconds(30);
-/// A stage waits as long as the one before it computes, and so do the ranks that wait for it. Who
-/// is gone is told by supervision, not by this.
+/// A stage waits as long as the previous one computes, and so do the ranks that wait for it.
+/// Supervision notices dead ranks, not this timeout.
 constexpr std::chrono::milliseconds step_timeout = std::chrono::minutes(10);
 
 constexpr std::size_t slot_bytes = 1u << 20;
@@ -84,7 +84,7 @@ GroupAddresses WorkerGroups::addresses() const {
 }
 
 Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& recorder) {
-  // Every rank connects its groups in this order, so that none waits for one that waits for it.
+  // Every rank connects its groups in this order, so that no two ranks wait for each other.
   const std::pair<Group*, const std::vector<std::string>*> groups[] = {
       {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
   for (const auto& [group, addresses] : groups) {
@@ -109,7 +109,7 @@ Result<void> WorkerGroups::join_devices(Ops& ops) {
     if (!group->collectives) continue;
     TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, name));
   }
-  // They connect at the same time, and are waited for one after another.
+  // They connect concurrently and are awaited one after another.
   for (const auto& [group, name] : groups) {
     if (group->on_device) TROUPE_CHECK(group->on_device->barrier());
   }

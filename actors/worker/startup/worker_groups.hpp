@@ -18,42 +18,42 @@
 
 namespace troupe {
 
-/// The groups that a worker's rank belongs to, and its Collectives in each: of the tensor ranks, of
-/// the stages, and of those that exchange tokens for experts. Each has one for host memory, and on
-/// GPUs a second one for their memory. One thread at a time, except abort().
+/// The groups that a worker's rank belongs to, and its Collectives in each: the tensor ranks, the
+/// stages, and the ranks that exchange tokens for experts. Each group has one for host memory, and
+/// on GPUs a second one for device memory. One thread at a time, except abort().
 class WorkerGroups {
  public:
-  /// The first of two phases, as addresses must travel between them: attaches to shared memory, or
-  /// listens. `stage_bytes` is the most that one stage hands to the next at a time.
+  /// The first of two phases, as addresses must be exchanged between them: attaches to shared
+  /// memory, or listens. `stage_bytes` is the most that one stage sends to the next at a time.
   static Result<std::unique_ptr<WorkerGroups>> open(ActorContext& context, const WorkerSpec& spec,
                                                     std::size_t stage_bytes);
 
-  /// Where this rank listens in each of its groups.
+  /// The addresses at which this rank listens in each of its groups.
   GroupAddresses addresses() const;
-  /// Completes the groups with the addresses of all members. What this rank does in host memory
-  /// from then on is noted in `recorder`, which outlives the object.
+  /// Completes the groups with the addresses of all members. From then on records calls in host
+  /// memory in `recorder`, which outlives the object.
   Result<void> connect(const GroupPeers& peers, SpanRecorder& recorder);
-  /// Where the device has memory of its own: joins the groups' devices, after connect(). `ops`
+  /// If the device has memory of its own: joins the groups' devices, after connect(). `ops`
   /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
 
-  /// Whether ranks exchange tensors between the memories of their devices, which no recorder sees.
+  /// True if ranks exchange tensors between device memories, which no recorder sees.
   bool on_devices() const { return tensor_.on_device || pipeline_.on_device || experts_.on_device; }
 
-  /// What the model needs to know; valid as long as this object.
+  /// The groups as the model needs them; valid as long as this object.
   ParallelContext context() const;
   const Mesh& mesh() const { return mesh_; }
 
-  /// From any thread: all calls on these groups end, here and on the other ranks.
+  /// Ends all calls on these groups, here and on the other ranks. Callable from any thread.
   void abort();
 
  private:
   struct Group {
     std::vector<int> ranks;
-    int own = 0;                               ///< this rank's place among them
+    int own = 0;                               ///< this rank's index in the group
     std::optional<GlooRendezvous> rendezvous;  ///< over Gloo, between open() and connect()
-    std::unique_ptr<Collectives> collectives;  ///< null for a rank alone
-    std::unique_ptr<Collectives> on_device;    ///< null where tensors are in host memory
+    std::unique_ptr<Collectives> collectives;  ///< null if the rank is alone
+    std::unique_ptr<Collectives> on_device;    ///< null if tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
