@@ -50,7 +50,7 @@ ExitCode print_reference(const ReferenceOptions&) {
   return ExitCode::all_answered;
 }
 
-/// Every command of the launcher; `run` is the one of a command line without a command.
+/// All commands of the launcher; `run` is the default.
 std::vector<Subcommand> commands() {
   using Kind = BenchOptions::Kind;
   return {
@@ -85,7 +85,7 @@ ExitCode launch(const std::vector<std::string>& arguments) {
   const ExitCode code = dispatch(arguments);
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  if (errno == EPIPE) return code;  // who read it has gone, and wants no more
+  if (errno == EPIPE) return code;  // the reader is gone
   std::fprintf(stderr, "launcher: cannot write all of it to standard output\n");
   return code == ExitCode::all_answered ? ExitCode::failed : code;
 }
@@ -94,12 +94,12 @@ ExitCode launch(const std::vector<std::string>& arguments) {
 }  // namespace troupe
 
 int main(int argc, char** argv) {
-  // Sums over GPUs are Troupe's own, so NCCL's NVLink multicast (NVLS) would only take memory and
-  // time to set up. Here no other thread reads the environment yet, and the actor processes, which
-  // execute this program too, get the same; what the user has set stays.
+  // Troupe sums over GPUs itself, so NCCL's NVLink multicast (NVLS) would only take memory and time
+  // to set up. At this point no other thread reads the environment, and the actor processes, which
+  // execute this program too, inherit it; a value that the user has set stays.
   ::setenv("NCCL_NVLS_ENABLE", "0", 0);
   troupe::ActorTypes types;
   troupe::add_engine_actors(types);
-  troupe::init(argc, argv, types);  // agents and actor processes do not come back from here
+  troupe::init(argc, argv, types);  // agents and actor processes never return from here
   return static_cast<int>(troupe::launch({argv + 1, argv + argc}));
 }

@@ -33,10 +33,10 @@ constexpr std::int64_t warm_up_prompt = 16;
 constexpr std::int64_t warm_up_answer = 2;
 constexpr std::size_t warm_up_at_once = 4;
 constexpr double ceiling_seconds = 0.5;
-/// Not a seed of a measured request, so that no prefix of one is known beforehand.
+/// Differs from the seeds of measured requests, so that none of their prefixes is cached.
 constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 
-/// One benchmark: what it is measured with, and what came of it.
+/// One benchmark: its settings and results.
 class Bench {
  public:
   Bench(const Config& config, const BenchOptions& options, StopSignals& signals,
@@ -44,7 +44,7 @@ class Bench {
       : config_(config), options_(options), signals_(signals), logs_(logs) {}
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
-  /// Files that were made and got no figures are removed.
+  /// Removes result files that it created and did not fill.
   ~Bench() {
     for (const std::string& path : made_) {
       std::error_code ignored;
@@ -52,7 +52,7 @@ class Bench {
     }
   }
 
-  /// Errors of these are refusals: nothing was started.
+  /// Errors are refusals: nothing was started.
   Result<void> prepare() {
     TROUPE_TRY(plan_, plan_job(config_));
     TROUPE_TRY(workload_, make_workload(options_, config_,
@@ -71,7 +71,7 @@ class Bench {
     return {};
   }
 
-  /// What was told although measure() failed.
+  /// The text printed although measure() failed.
   const std::string& told() const { return told_; }
 
   Result<ExitCode> measure() {
@@ -110,7 +110,7 @@ class Bench {
     std::fprintf(stderr, "launcher: a request failed: %s\n", failed->error.c_str());
   }
 
-  /// What the loads are measured against: while the machine is idle, so before the engine starts.
+  /// The figures to compare loads with, measured on the idle machine, before the engine starts.
   SweepFigures sweep_figures() const {
     SweepFigures figures;
     figures.options = options_.sweep;
@@ -120,14 +120,14 @@ class Bench {
       figures.options.e2e_ms = config_.slo.e2e_ms;
     }
     figures.runs = options_.repeat;
-    if (plan_.engine.device != DeviceKind::cpu) return figures;  // these are the CPU's
+    if (plan_.engine.device != DeviceKind::cpu) return figures;  // the ceilings are the CPU's
     const int workers = plan_.mesh.world_size() * plan_.engine.threads_per_worker;
     figures.ceiling_threads = std::min(workers, plan_.cores);
     figures.ceilings = measure_ceilings(figures.ceiling_threads, ceiling_seconds);
     return figures;
   }
 
-  /// One run at `load`; each has requests of its own, `run` says which.
+  /// Runs once at `load`; each run has its own requests, numbered by `run`.
   Result<SweepRun> measure_load(EngineSession& session, double load, std::uint64_t run,
                                 EngineStats& before) {
     BenchOptions options = options_;
@@ -154,7 +154,7 @@ class Bench {
     return measured;
   }
 
-  /// What the tokens of the job's model cost on its mesh.
+  /// The cost of tokens of the job's model on its mesh.
   ModelWork model_work() const {
     const bool narrow = plan_.engine.dtype == DType::bf16 || plan_.model.dtype != DType::f32;
     const int copies = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
@@ -166,7 +166,7 @@ class Bench {
     SweepFigures figures = sweep_figures();
     const Result<void> measured = measure_loads(figures);
     if (figures.points.empty()) TROUPE_CHECK(measured);
-    // Of a sweep that broke off the loads before are told.
+    // If a sweep broke off, the loads before that are printed.
     TROUPE_TRY(const ExitCode code, tell(figures));
     if (measured.ok()) return code;
     told_ = fmt::format("the figures are of {} of {} loads, of the last {} of {} runs",
@@ -175,7 +175,7 @@ class Bench {
     return measured.error();
   }
 
-  /// Fills `figures.points`, as far as it comes.
+  /// Fills `figures.points` as far as it gets.
   Result<void> measure_loads(SweepFigures& figures) {
     const ModelWork work = model_work();
     TROUPE_TRY(const auto session, start(plan_));
@@ -251,7 +251,7 @@ class Bench {
     auto json = bench_subject_json(subject, plan_);
     json.update(figures);
     std::ofstream file(options_.json, std::ios::trunc);
-    // Paths may hold bytes that are no text.
+    // Paths may hold invalid UTF-8.
     file << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
     file.close();
     if (file) return {};
@@ -284,7 +284,7 @@ class Bench {
   JobPlan plan_;
   Workload workload_;
   std::string told_ = "nothing was measured";
-  std::vector<std::string> made_;  // files for figures that were not there before
+  std::vector<std::string> made_;  // files for figures that did not exist before
 };
 
 void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.c_str()); }

@@ -5,9 +5,9 @@
 
 namespace troupe {
 
-/// `launcher bench throughput`, `latency`, `startup` or `sweep`: starts engines of its own on the
-/// topology of `options`, prints the figures on stdout and writes them to the JSON file if one is
-/// asked for. Logs of the processes lie in a temporary folder, which is kept and named when an
+/// `launcher bench throughput`, `latency`, `startup` or `sweep`: starts its own engines on the
+/// topology of `options`, prints the figures on stdout and writes them to the JSON file if
+/// requested. Logs of the processes are in a temporary folder, which is kept and named when an
 /// engine fails. Returns when all processes are gone.
 ExitCode run_bench(const BenchOptions& options);
 

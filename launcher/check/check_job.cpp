@@ -17,12 +17,12 @@ namespace {
 constexpr std::size_t sampled_lines = 1000;
 
 ExitCode refuse(const Error& error) {
-  std::fflush(stdout);  // what was told before stands before it, where both go to one file
+  std::fflush(stdout);  // earlier output comes first if both go to one file
   std::fprintf(stderr, "launcher: %s\n", error.message.c_str());
   return ExitCode::refused;
 }
 
-/// Whether the job could make its output and the folder of its logs.
+/// Checks that the job could create its output and the folder of its logs.
 Result<void> check_output_files(const Config& config, const RunOptions& run) {
   TROUPE_CHECK(check_journal(journal_options(config, run)));
   std::error_code ignored;
@@ -38,8 +38,8 @@ Result<void> check_output_files(const Config& config, const RunOptions& run) {
                                        place.string()));
 }
 
-/// Tells what the first lines of the input are like. Errors: the job would be refused, or would
-/// answer nothing.
+/// Reports on the first lines of the input. Errors: the job would be refused, or would answer
+/// nothing.
 Result<ExitCode> check_input(const JobPlan& plan) {
   const Config::Job& job = plan.config.job;
   if (!is_rereadable(job.input)) {

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// `launcher check`: says what would run, and whether it can. Starts and writes nothing.
+/// `launcher check`: prints what would run, and whether it can. Starts and writes nothing.
 ExitCode check_job(const CheckOptions& options);
 
 }  // namespace troupe

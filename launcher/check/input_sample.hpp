@@ -10,26 +10,26 @@
 
 namespace troupe {
 
-/// What came of the first lines of a job's input.
+/// The result of checking the first lines of a job's input.
 struct InputSample {
   struct Problem {
     std::size_t line = 0;
     std::string code;
     std::string message;
   };
-  std::size_t lines = 0;       ///< that were judged
-  bool is_all = false;         ///< the input has no more
-  std::size_t bad = 0;         ///< that would have error lines
+  std::size_t lines = 0;       ///< checked
+  bool is_all = false;         ///< the input has no more lines
+  std::size_t bad = 0;         ///< would get error lines
   std::vector<Problem> first;  ///< a few of them
   std::map<std::string, std::size_t> by_code;
 };
 
-/// Judges the first lines of the plan's job.input, at most `max_lines`, as a run does: the form of
+/// Checks the first lines of the plan's job.input, at most `max_lines`, as a run does: the form of
 /// the line, the chat template, the tokens and the context length. Errors: those of
 /// BatchReader::open and RequestPreprocessor::load.
 Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines);
 
-/// For a person: a line with the counts, then the first problems; ends with a newline.
+/// Text for people: a line with the counts, then the first problems; ends with a newline.
 std::string describe(const InputSample& sample, const std::string& input);
 
 }  // namespace troupe

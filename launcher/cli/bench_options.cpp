@@ -33,7 +33,7 @@ Result<LengthRange> length_range(std::string_view option, std::string_view text)
               longest_length, text);
 }
 
-/// "1,4,16" in ascending order: requests per second, among them "inf", or whole requests at once.
+/// "1,4,16" in ascending order: requests per second, possibly "inf", or whole requests at once.
 Result<std::vector<double>> loads(std::string_view option, std::string_view text, bool are_rates) {
   std::vector<double> values;
   std::string_view rest = text;
@@ -247,7 +247,7 @@ Result<BenchOptions> BenchArguments::judge() const {
   }
   options.log_level = *level;
   options.quiet = quiet_;
-  // What the first token waits for is the start, not a long prompt.
+  // The first token should wait for the start, not for a long prompt.
   if (kind_ == Kind::startup) {
     options.input_len = {16, 16};
     options.output_len = {1, 1};

@@ -16,7 +16,7 @@ class App;
 
 namespace troupe {
 
-/// Numbers of tokens that are equally likely.
+/// A range of token counts, all equally likely.
 struct LengthRange {
   std::int64_t shortest = 1;
   std::int64_t longest = 1;
@@ -24,21 +24,21 @@ struct LengthRange {
   bool operator==(const LengthRange&) const = default;
 };
 
-/// The loads of `launcher bench sweep`, and what a good answer is.
+/// The loads of `launcher bench sweep`, and the limits of a good answer.
 struct SweepOptions {
   bool by_rate = false;  ///< loads are requests per second, else requests at once
-  std::vector<double> loads = {1, 4, 16, 64};  ///< ascending; a rate may be infinite: all at once
-  std::int64_t warm_up = 4;  ///< requests before the first load that are not counted
-  /// Limits in milliseconds of an answer that counts for goodput; absent: none.
+  std::vector<double> loads = {1, 4, 16, 64};  ///< ascending; an infinite rate: all at once
+  std::int64_t warm_up = 4;                    ///< uncounted requests before the first load
+  /// Limits in milliseconds for an answer to count for goodput; absent: none.
   std::optional<double> ttft_ms = {};
   std::optional<double> tpot_ms = {};
   std::optional<double> e2e_ms = {};
-  std::string html = {};  ///< where the plots go; empty: nowhere
+  std::string html = {};  ///< output file for the plots; empty: none
 
   bool has_limits() const { return ttft_ms || tpot_ms || e2e_ms; }
 };
 
-/// What `launcher bench` is to measure.
+/// The options of `launcher bench`.
 struct BenchOptions {
   enum class Kind {
     throughput,  ///< all requests at once
@@ -56,15 +56,15 @@ struct BenchOptions {
   std::uint64_t seed = 0;
   float temperature = 0.0F;   ///< of random requests
   std::string workload = {};  ///< a file of requests; empty: random ones
-  std::string json = {};      ///< where the figures go too; empty: nowhere
-  std::int64_t repeat = 3;    ///< starts; of sweep runs of each load
+  std::string json = {};      ///< output file for the figures; empty: none
+  std::int64_t repeat = 3;    ///< number of starts; for sweep, runs of each load
   SweepOptions sweep = {};
 };
 
 /// "throughput", "latency", "startup" or "sweep".
 std::string_view to_string(BenchOptions::Kind kind);
 
-/// The arguments of `launcher bench KIND`. Each kind has the options that have an effect on it.
+/// The arguments of `launcher bench KIND`. Each kind has only the options that affect it.
 class BenchArguments {
  public:
   explicit BenchArguments(BenchOptions::Kind kind) : kind_(kind) {}
@@ -72,7 +72,7 @@ class BenchArguments {
   std::string_view summary() const;
   std::string details() const;
   void declare(CLI::App& app);
-  /// Errors: invalid_argument with the option, what it needs and what came.
+  /// Errors: invalid_argument with the option, the expected and the given value.
   Result<BenchOptions> judge() const;
 
  private:

@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-/// What `launcher check` is to look at.
+/// The options of `launcher check`.
 struct CheckOptions {
-  RunOptions run;  ///< of the job that is checked
+  RunOptions run;  ///< of the job to check
   /// The GPUs of the machine that the job is meant for; none: those of this one.
   std::optional<Gpus> assumed_gpus;
 };
 
-/// The arguments of `launcher check`: those of a run, which it refuses alike, and --assume-gpu.
+/// The arguments of `launcher check`: those of a run, with the same refusals, and --assume-gpu.
 class CheckArguments {
  public:
   std::string_view summary() const;

@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t bytes_of_word = 8;  // of which every message is made
+constexpr std::int64_t bytes_of_word = 8;  // every message consists of such words
 constexpr std::int64_t max_bytes = std::int64_t{1} << 30;
 
 }  // namespace

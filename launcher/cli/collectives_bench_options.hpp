@@ -13,12 +13,12 @@ class App;
 
 namespace troupe {
 
-/// What `launcher bench collectives` times.
+/// The options of `launcher bench collectives`.
 struct CollectivesBenchOptions : PartBenchOptions {
   /// Sizes of messages, ascending.
   std::vector<std::int64_t> bytes = {8,         64,      512,      4 << 10, 32 << 10,
                                      256 << 10, 2 << 20, 16 << 20, 64 << 20};
-  double seconds = 0.05;  ///< about how long each size of a collective is timed for
+  double seconds = 0.05;  ///< approximate time for each size of a collective
 };
 
 /// The arguments of `launcher bench collectives`.

@@ -17,7 +17,7 @@ namespace troupe {
 /// Where a command's configuration comes from.
 struct ConfigSource {
   std::string path;                 ///< the YAML; empty: none, the overrides name the model
-  std::vector<Override> overrides;  ///< in the order in which later ones win
+  std::vector<Override> overrides;  ///< later ones win
 
   /// Errors: those of load_config.
   Result<Config> load(Purpose purpose) const;
@@ -28,15 +28,15 @@ class ConfigArguments {
  public:
   void declare(CLI::App& app);
 
-  /// Errors: invalid_argument; neither a file nor a model is given, or one of them twice.
+  /// Errors: invalid_argument if neither a file nor a model is given, or one of them twice.
   Result<ConfigSource> judge() const;
 
  private:
   std::vector<std::string> configs_, models_, sets_;
 };
 
-/// The value of an option that may be given once; none if it is not given. Errors:
-/// invalid_argument: it is given more than once, or empty.
+/// Returns the value of an option that may be given once; none if it is not given. Errors:
+/// invalid_argument if it is given more than once, or empty.
 Result<std::optional<std::string>> given_once(std::string_view option,
                                               const std::vector<std::string>& values);
 

@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-/// What the launcher's exit status says.
+/// The meaning of the launcher's exit status.
 enum class ExitCode : int {
   all_answered = 0,          ///< every line has its answer
   finished_with_errors = 1,  ///< every line has its answer or its error line

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t columns = 80;
 constexpr std::size_t text_column = 24;
 
-/// "  NAME   the text", the text in as many lines as it needs. A long name has a line of its own.
+/// "  NAME   the text", the text wrapped. A long name gets its own line.
 std::string two_columns(const std::string& name, std::string_view text) {
   std::string result = "  " + name;
   bool beside = result.size() + 2 <= text_column;

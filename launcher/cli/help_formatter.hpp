@@ -6,8 +6,8 @@ class App;
 
 namespace troupe {
 
-/// Has `app`, and the subcommands that are added to it from then on, print help in two columns that
-/// fit 80.
+/// Makes `app`, and the subcommands that are added to it from then on, print help in two columns
+/// that fit 80.
 void format_help(CLI::App& app);
 
 }  // namespace troupe

@@ -13,7 +13,7 @@ class App;
 
 namespace troupe {
 
-/// What `launcher init` is to write.
+/// The options of `launcher init`.
 struct InitOptions {
   std::string model = {};               ///< the checkpoint's folder; empty: the demo's
   std::string output = "cluster.yaml";  ///< the file; "-": standard output

@@ -8,7 +8,7 @@ class Validator;
 
 namespace troupe {
 
-/// Checks an option's value, and each of several. Messages name the limits as a person writes them:
+/// Checks an option's value, or each of several. Messages show the limits as plain numbers:
 /// "expected a whole number from 0 to 1000, found x".
 CLI::Validator integer_between(std::int64_t least, std::int64_t most);
 CLI::Validator number_between(double least, double most);

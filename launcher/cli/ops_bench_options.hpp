@@ -13,11 +13,11 @@ class App;
 
 namespace troupe {
 
-/// What `launcher bench ops` times.
+/// The options of `launcher bench ops`.
 struct OpsBenchOptions : PartBenchOptions {
   std::vector<std::int64_t> rows = {1, 8, 64, 256, 4096};  ///< tokens of a pass, ascending
   std::int64_t context = 512;  ///< tokens of each sequence, the newest included
-  double seconds = 0.05;       ///< about how long each operation is timed for
+  double seconds = 0.05;       ///< approximate time for each operation
 };
 
 /// The arguments of `launcher bench ops`.

@@ -12,14 +12,14 @@ class App;
 
 namespace troupe {
 
-/// What the benches of one part of the engine have in common: `launcher bench ops`, `collectives`
-/// and `weights`.
+/// Options common to the benches of one part of the engine: `launcher bench ops`, `collectives` and
+/// `weights`.
 struct PartBenchOptions {
   ConfigSource config;
-  std::string json_path;  ///< where all figures go too; empty: nowhere
+  std::string json_path;  ///< output file for all figures; empty: none
 };
 
-/// The arguments of which these options are made.
+/// The command-line arguments for these options.
 class PartBenchArguments {
  public:
   void declare(CLI::App& app);

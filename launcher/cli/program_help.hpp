@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// The rows that have no options of their own: what `launcher --help` and `launcher bench --help`
-/// say before and after the list of commands.
+/// The rows without options of their own: the text of `launcher --help` and `launcher bench --help`
+/// before and after the list of commands.
 Subcommand program_row();
 Subcommand bench_row();
 

@@ -11,20 +11,20 @@
 
 namespace troupe {
 
-/// What `launcher run` is to do.
+/// The options of `launcher run`.
 struct RunOptions {
-  ConfigSource config;        ///< --input, --output and --resume are overrides of it
-  bool overwrite = false;     ///< an output file that has content may be replaced
-  bool resume_asked = false;  ///< a job that cannot be gone on with is refused
-  /// Error lines of earlier runs that are asked again: of these codes, all if there are none.
+  ConfigSource config;        ///< --input, --output and --resume override its keys
+  bool overwrite = false;     ///< an existing output with content may be replaced
+  bool resume_asked = false;  ///< refuse a job that cannot be resumed
+  /// Retry error lines of earlier runs with these codes, or all if the list is empty.
   std::optional<std::vector<std::string>> retry_errors = {};
   bool quiet = false;             ///< no progress; errors still go to stderr
   bool json_progress = false;     ///< progress as JSON lines, for programs
-  std::int64_t show_answers = 0;  ///< how many answers to print on stdout at the end
+  std::int64_t show_answers = 0;  ///< number of answers to print on stdout at the end
   log::Level log_level = log::Level::info;
 };
 
-/// The arguments of `launcher run` before they are judged.
+/// The arguments of `launcher run`, unchecked.
 class RunArguments {
  public:
   std::string_view summary() const;

@@ -26,7 +26,7 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
   return {check, ""};
 }
 
-/// Adds options of one kind of value to an app.
+/// Adds options with values of one kind to an app.
 class Group {
  public:
   Group(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}

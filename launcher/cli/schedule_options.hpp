@@ -17,15 +17,16 @@ class App;
 
 namespace troupe {
 
-/// What `launcher bench schedule` compares.
+/// The options of `launcher bench schedule`.
 struct ScheduleOptions {
-  std::vector<std::string> policies;  ///< names that `scheduling_policy` knows, none twice
-  SchedulerConfig scheduler;          ///< its policy is each of them in turn
+  std::vector<std::string> policies;  ///< names known to `scheduling_policy`, without duplicates
+  SchedulerConfig scheduler;          ///< its policy is replaced by each of them in turn
   StepCost cost;
   TraceSpec trace;
-  std::string workload;  ///< a .csv file of lengths, its first trace.requests; empty: a random one
+  std::string workload;  ///< a .csv file of lengths, of which the first trace.requests are used;
+                         ///< empty: random
   TraceTargets targets;
-  std::string json_path;  ///< where all figures go too; empty: nowhere
+  std::string json_path;  ///< output file for all figures; empty: none
 };
 
 /// The arguments of `launcher bench schedule`.

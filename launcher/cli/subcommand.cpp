@@ -24,7 +24,7 @@ EarlyExit refuse(std::string_view message) {
 bool is_option(std::string_view argument) { return argument.starts_with('-'); }
 bool asks_for_help(std::string_view argument) { return argument == "--help" || argument == "-h"; }
 
-/// "bench" of "bench ops"; empty for a command that stands directly below the program.
+/// "bench" for "bench ops"; empty for a top-level command.
 std::string_view parent_of(std::string_view name) {
   const auto space = name.rfind(' ');
   return space == name.npos ? std::string_view{} : name.substr(0, space);
@@ -36,7 +36,7 @@ std::string joined(std::string_view a, std::string_view b) {
   return a.empty() || b.empty() ? fmt::format("{}{}", a, b) : fmt::format("{} {}", a, b);
 }
 
-/// The table as CLI11 has it: an app for each row, below that of its parent.
+/// The table as CLI11 apps: one for each row, below that of its parent.
 class Commands {
  public:
   explicit Commands(std::span<const Subcommand> table) : table_(table) {
@@ -63,7 +63,7 @@ class Commands {
     app->group("Commands");
     app->description(std::string(row.summary));
     app->footer(row.details);
-    app->allow_extras();  // so that the nearest option can be named
+    app->allow_extras();  // so that the nearest option can be suggested
     app->set_help_flag("-h,--help", "print this text");
     app->require_subcommand(0, 1);
     format_help(*app);
@@ -80,7 +80,7 @@ class Commands {
     return found == commands_.end() ? nullptr : &*found;
   }
 
-  /// The command whose words `arguments` begin with; the program itself if they name none.
+  /// The command named by the first words of `arguments`; the program itself if there is none.
   const Command& named(std::span<const std::string> arguments) const {
     const Command* command = find("");
     for (const std::string& word : arguments) {
@@ -173,11 +173,11 @@ std::variant<Action, EarlyExit> Commands::parse(std::vector<std::string> argumen
     arguments.insert(arguments.begin(), std::string(first->name));
   }
   const Command& command = named(arguments);
-  if (std::ranges::any_of(arguments, asks_for_help)) {  // before any complaint
+  if (std::ranges::any_of(arguments, asks_for_help)) {  // before any error
     return EarlyExit{ExitCode::all_answered, help(command.row->name), false};
   }
   try {
-    std::ranges::reverse(arguments);  // CLI11 takes a vector from its end
+    std::ranges::reverse(arguments);  // CLI11 takes a vector in reverse
     root_.parse(std::move(arguments));
   } catch (const CLI::CallForVersion& version) {
     return EarlyExit{ExitCode::all_answered, fmt::format("{}\n", version.what()), false};

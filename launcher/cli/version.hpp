@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// "launcher (Troupe) 1.2.3": the version that CMakeLists.txt gives the project.
+/// "launcher (Troupe) 1.2.3": the project version in CMakeLists.txt.
 std::string_view program_version();
 
 }  // namespace troupe

@@ -12,11 +12,12 @@ class App;
 
 namespace troupe {
 
-/// What `launcher bench weights` reads.
+/// The options of `launcher bench weights`.
 struct WeightsBenchOptions : PartBenchOptions {
-  std::string make_folder;  ///< where a checkpoint of random numbers is written first; empty: none
+  std::string make_folder;  ///< folder for a checkpoint of random numbers to write first; empty:
+                            ///< none
   std::int64_t repeat = 3;
-  bool cold = false;  ///< files are dropped from the page cache before they are read
+  bool cold = false;  ///< drop files from the page cache before reading them
 };
 
 /// The arguments of `launcher bench weights`.

@@ -12,8 +12,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t chunk_bytes = 64 << 10;
-constexpr int gzip_framing =
-    16 + MAX_WBITS;  // zlib's way to ask for gzip instead of its own format
+constexpr int gzip_framing = 16 + MAX_WBITS;  // asks zlib for gzip instead of its own format
 constexpr std::string_view gzip_magic = "\x1f\x8b";
 constexpr std::string_view zstd_magic = "\x28\xb5\x2f\xfd";
 
@@ -22,7 +21,7 @@ Bytef* zlib_bytes(std::span<const char> bytes) {
   return reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
 }
 
-/// Whether the file has nothing but zeros from `place` on: room that a power cut left unwritten.
+/// True if the file has only zeros from `place` on: space that a power cut left unwritten.
 bool only_zeros_behind(const std::string& path, std::uint64_t place) {
   std::ifstream file(path, std::ios::binary);
   file.seekg(static_cast<std::streamoff>(place));
@@ -165,7 +164,7 @@ Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression co
     TROUPE_CHECK(check_goes_on(keep_going, path));
     file.read(packed.data(), static_cast<std::streamsize>(packed.size()));
     std::span<const char> rest(packed.data(), static_cast<std::size_t>(file.gcount()));
-    // With a full output there may be more of what was consumed already.
+    // If the output is full, there may be more from input that was consumed already.
     for (bool full = false; full || !rest.empty();) {
       const auto piece = unpacker.unpack(rest, ignored);
       if (!piece.ok()) {

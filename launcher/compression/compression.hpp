@@ -11,22 +11,23 @@
 
 namespace troupe {
 
-/// How a file is packed. gzip files (RFC 1952) are members and Zstandard files (RFC 8878) frames
-/// one after another, each of which can be unpacked alone; both are called members here.
+/// How a file is packed. gzip files (RFC 1952) are sequences of members and Zstandard files (RFC
+/// 8878) of frames, each of which can be unpacked alone; both are called members here.
 enum class Compression { none, gzip, zstd };
 
-/// By the end of a file's name: .gz, .zst, else none.
+/// Chosen by the end of a file's name: .gz, .zst, else none.
 Compression compression_of_name(std::string_view path);
 
-/// By the first bytes of a file; fewer than compression_magic_bytes of them tell less.
+/// Detected from the first bytes of a file; with fewer than compression_magic_bytes it may miss
+/// one.
 Compression compression_of_content(std::string_view first_bytes);
 inline constexpr std::size_t compression_magic_bytes = 4;
 
-/// Packs `text` into one member, which is appended to `out`; with Compression::none `text` is.
-/// Levels are the formats' own defaults. Errors: internal (no memory for the packer).
+/// Packs `text` into one member and appends that to `out`; with Compression::none appends `text`.
+/// Levels are the formats' defaults. Errors: internal (no memory for the packer).
 Result<void> append_member(Compression compression, std::string_view text, std::string& out);
 
-/// Unpacks members piece by piece. One thread at a time.
+/// Unpacks members incrementally. One thread at a time.
 class Decompressor {
  public:
   /// `compression` is not none. Errors: internal (no memory).
@@ -40,10 +41,10 @@ class Decompressor {
   struct Piece {
     std::size_t consumed = 0;
     std::size_t produced = 0;
-    bool member_ended = false;  ///< just behind what was consumed
+    bool member_ended = false;  ///< a member ends after the consumed bytes
   };
-  /// Unpacks from `in` into `out` until one of them is at its end, or a member is. Errors:
-  /// corrupt_data; a window of more than 128 MiB (zstd --long) is one.
+  /// Unpacks from `in` into `out` until either ends, or a member does. Errors: corrupt_data; a
+  /// window of more than 128 MiB (zstd --long) is one.
   Result<Piece> unpack(std::span<const char> in, std::span<char> out);
 
  private:
@@ -52,9 +53,9 @@ class Decompressor {
   State* state_ = nullptr;
 };
 
-/// How many bytes from the beginning of the file at `path` are whole members: what follows was torn
-/// off while it was written, or is zeros, and can be cut. Errors: io; corrupt_data for other bytes
-/// that belong to no member, with their place; cancelled.
+/// Returns how many bytes from the beginning of the file at `path` are whole members: the rest was
+/// cut off during writing, or is zeros, and can be removed. Errors: io; corrupt_data for other
+/// bytes that belong to no member, with their place; cancelled.
 Result<std::uint64_t> whole_member_bytes(const std::string& path, Compression compression,
                                          const KeepGoing& keep_going = nullptr);
 

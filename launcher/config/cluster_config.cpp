@@ -43,8 +43,8 @@ bool is_later_key(std::string_view key) {
   return false;
 }
 
-/// What to say after "unknown key": the nearest in the same section, else the same or nearest leaf
-/// of another section, else what the section knows.
+/// The advice after "unknown key": the nearest key of the section, else the same or nearest key
+/// name in another section, else the section's keys.
 std::string advice(std::string_view key) {
   const std::string_view section = section_of(key);
   std::vector<std::string_view> siblings;
@@ -74,8 +74,8 @@ std::string advice(std::string_view key) {
   return fmt::format("{}: {}", section.empty() ? "the sections are" : "known here", known);
 }
 
-/// The documents of a YAML text with content, as far as the second. Not by YAML::LoadAll, which
-/// does not come to an end on some texts that are no YAML.
+/// Scans a YAML text for documents with content, up to the second. YAML::LoadAll is not used: it
+/// does not terminate on some texts that are no YAML.
 class DocumentScan final : public YAML::EventHandler {
  public:
   /// Throws YAML::Exception.
@@ -133,8 +133,8 @@ class ConfigParser {
   ConfigParser(std::string_view file_name, ConfigMistakes& mistakes)
       : file_name_(file_name), mistakes_(mistakes) {}
 
-  /// Collects what the text gives; false if it is not one YAML mapping, and nothing else is worth
-  /// saying about it.
+  /// Collects the values of the text; false if it is not one YAML mapping, and nothing else is
+  /// worth reporting.
   bool read(std::string_view text) {
     try {
       const DocumentScan documents{std::string(text)};
@@ -271,7 +271,7 @@ class ConfigParser {
     return false;
   }
 
-  static constexpr int last_line = 1 << 30;  // sorts what is missing after what is wrong
+  static constexpr int last_line = 1 << 30;  // sorts missing keys after wrong ones
   std::string_view file_name_;
   ConfigMistakes& mistakes_;
   std::map<std::string_view, Given> given_;  // keys are those of the schema
@@ -343,7 +343,7 @@ std::string to_yaml(const Config& config) {
   std::string_view section;
   for (const KeySpec& spec : config_schema()) {
     const std::string value = value_of(spec, config);
-    // A text that is absent has no spelling that would be read again.
+    // An absent text has no spelling that would be read back.
     if (spec.type == ValueType::text && value == "\"\"") continue;
     if (section_of(spec.key) != section) {
       section = section_of(spec.key);

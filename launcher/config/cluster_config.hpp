@@ -11,13 +11,13 @@
 
 namespace troupe {
 
-/// What a cluster YAML says, validated and with defaults filled in. One member per key, the names
-/// are the YAML's; an absent optional is `auto`, or `off`. What each key means, its default and its
-/// limits stand in the table of config_schema.hpp, which is the only place that knows them.
+/// The content of a cluster YAML, validated and with defaults filled in. One member per key, with
+/// the YAML's names; an absent optional is `auto`, or `off`. The meaning of each key, its default
+/// and its limits are in the table of config_schema.hpp, and nowhere else.
 struct Config {
   struct Model {
     std::string path;
-    /// Never empty: default the folder's name. any_model_name, if given, stands behind the others.
+    /// Never empty; default: the folder's name. any_model_name, if given, comes last.
     std::vector<std::string> served_model_name;
     std::string dtype;
     std::string load_format;
@@ -72,7 +72,7 @@ struct Config {
     std::string address;
   };
 
-  /// What an answer is to keep, in milliseconds; absent: it may take any time.
+  /// Targets for an answer, in milliseconds; absent: none.
   struct Slo {
     std::optional<double> ttft_ms;
     std::optional<double> itl_ms;
@@ -92,36 +92,36 @@ struct Config {
 /// The served name under which a request may name any model.
 inline constexpr std::string_view any_model_name = "*";
 
-/// A value from the command line that goes before the file's.
+/// A value from the command line that overrides the file's.
 struct Override {
-  std::string origin;  ///< how messages call it, e.g. "--set engine.block_size=32"
+  std::string origin;  ///< its name in messages, e.g. "--set engine.block_size=32"
   std::string key;     ///< dotted, e.g. "engine.block_size"
-  std::string value;   ///< YAML of the value; for a key that holds text, the text itself
+  std::string value;   ///< the value as YAML; for a key of type text, the text itself
 };
 
 /// Splits the "a.b=c" of a --set at its first '='. Errors: invalid_argument that shows the form.
 Result<Override> parse_override(std::string_view argument);
 
-/// What the configuration is wanted for: a run needs job.input and job.output, a check does not.
+/// The use of the configuration: a run needs job.input and job.output, a check does not.
 enum class Purpose { run, check };
 
-/// Reads and validates the YAML file at `path` (at most 1 MiB) with `overrides` on top. Relative
-/// paths in it are left as they are: they count from the current folder. Errors: not_found or io
-/// for the file itself; invalid_argument for its content, with one line per mistake, at most 10 of
-/// them, each as `file:line: what is wrong, what is allowed` or `--set a.b=c: ...`. Nothing is
-/// checked against the file system, the model or the devices here.
+/// Reads and validates the YAML file at `path` (at most 1 MiB) with `overrides` applied. Relative
+/// paths in it stay relative to the current folder. Errors: not_found or io for the file itself;
+/// invalid_argument for its content, with one line per mistake, at most 10, each as `file:line:
+/// what is wrong, what is allowed` or `--set a.b=c: ...`. Nothing is checked against the file
+/// system, the model or the devices here.
 Result<Config> load_config(const std::string& path, std::span<const Override> overrides,
                            Purpose purpose);
 
-/// The same from YAML text; `file_name` is what messages call it.
+/// The same from YAML text; messages call it `file_name`.
 Result<Config> parse_config(std::string_view text, std::string_view file_name,
                             std::span<const Override> overrides, Purpose purpose);
 
-/// What a model in this folder is called unless somebody says: the last part of the absolute path,
-/// "model" where that is the root.
+/// The default name of a model in this folder: the last part of the absolute path, or "model" for
+/// the root.
 std::string model_folder_name(const std::string& path);
 
-/// The whole configuration as YAML, defaults included: what `launcher check` prints.
+/// The whole configuration as YAML, defaults included: the output of `launcher check`.
 std::string to_yaml(const Config& config);
 
 }  // namespace troupe

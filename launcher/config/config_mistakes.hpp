@@ -9,18 +9,19 @@
 
 namespace troupe {
 
-/// The mistakes of a configuration, told all at once.
+/// The mistakes of a configuration, reported together.
 class ConfigMistakes {
  public:
   static constexpr std::size_t max_reported = 10;
 
-  /// `line` orders the mistakes (0: from the command line, told last), `where` begins the message.
+  /// `line` orders the mistakes (0: from the command line, reported last), `where` begins the
+  /// message.
   void add(int line, std::string_view where, std::string_view what);
 
   bool empty() const { return mistakes_.empty(); }
 
-  /// One invalid_argument with a line per mistake, in the file's order; after max_reported, how
-  /// many more there are.
+  /// Returns one invalid_argument with a line per mistake, in the file's order; after max_reported,
+  /// the number of further ones.
   Error error() const;
 
  private:

@@ -44,7 +44,7 @@ std::string quoted_list(const std::vector<std::string_view>& words) {
   return result;
 }
 
-/// Markdown takes these for the beginning of a list or a heading where a line begins with them.
+/// True if Markdown takes the word for a list or a heading at the beginning of a line.
 bool begins_something(std::string_view word) {
   return word == "-" || word == "+" || word == "*" || word.starts_with('#') || word == ">";
 }

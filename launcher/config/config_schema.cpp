@@ -17,7 +17,7 @@ std::string quoted_if_needed(std::string_view text) {
                        return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '/' || c == '-';
                      });
   const bool path = text.starts_with("./") || text.starts_with("../");
-  // YAML's words for nothing, as yaml-cpp reads them.
+  // YAML's words for null, as yaml-cpp reads them.
   const bool nothing = text == "null" || text == "Null" || text == "NULL" || text == "~";
   if ((plain && !nothing) ||
       (path && text.find_first_of(" \t\n\"\\:#{}[],&*!|>'%@`") == text.npos)) {

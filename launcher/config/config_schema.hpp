@@ -11,13 +11,13 @@
 
 namespace troupe {
 
-/// What a key of the YAML holds.
+/// The type of a key's value.
 enum class ValueType { text, integer, number, boolean, text_list };
 
 /// "text", "an integer", ...: for messages and the reference.
 std::string_view to_string(ValueType type);
 
-/// A value in the form its key's type asks for; the other members are unset. `automatic` is the
+/// A value in the form of its key's type; the other members are unset. `automatic` means the
 /// auto_word of a key that allows it.
 struct ConfigValue {
   bool automatic = false;
@@ -36,28 +36,27 @@ struct KeySpec {
   std::string_view doc;            ///< one line
   std::string_view reference;      ///< a paragraph of Markdown, for docs/configuration.md
   bool allows_auto = false;
-  std::string_view auto_word = "auto";  ///< how "none of these" is written: auto, or off
+  std::string_view auto_word = "auto";  ///< the word for an absent value: auto, or off
   double minimum = std::numeric_limits<double>::lowest();  ///< of integers and numbers
   double maximum = std::numeric_limits<double>::max();
   std::vector<std::string_view> choices = {};  ///< every value there will be; empty: any
-  /// The values this version runs, of those the rules above allow; empty: all. Anything else that
-  /// is valid is refused with "not in this version".
+  /// The values that this version supports, among those the rules above allow; empty: all. Other
+  /// valid values are refused with "not in this version".
   std::vector<std::string_view> this_version = {};
   void (*set)(Config&, const ConfigValue&) = nullptr;
   std::string (*get)(const Config&) = nullptr;  ///< for value_of; "auto" whatever auto_word is
 };
 
-/// All keys, in the order of the reference, sections together.
+/// All keys, in the order of the reference, grouped by section.
 std::span<const KeySpec> config_schema();
 
-/// The value of a key as the YAML writes it.
+/// The value of a key as written in YAML.
 std::string value_of(const KeySpec& spec, const Config& config);
 
-/// Keys that a later version knows, alone or as a whole section ("metrics"): refused whatever their
-/// value.
+/// Keys of later versions, single ones or whole sections ("metrics"): refused with any value.
 std::span<const std::string_view> later_config_keys();
 
-/// The row of a dotted key, or null.
+/// Returns the row of a dotted key, or null.
 const KeySpec* find_key(std::string_view key);
 
 }  // namespace troupe

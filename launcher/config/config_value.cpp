@@ -57,7 +57,7 @@ Error wrong(const KeySpec& spec, const YAML::Node& node) {
               kind_of(node));
 }
 
-/// Fills the member that the type asks for; false if the node holds something else.
+/// Fills the member for the type; false if the node holds another type.
 bool fill(ConfigValue& value, ValueType type, const YAML::Node& node) {
   switch (type) {
     case ValueType::text:
@@ -80,7 +80,7 @@ bool fill(ConfigValue& value, ValueType type, const YAML::Node& node) {
       return boolean.has_value();
     }
     case ValueType::text_list:
-      if (node.IsScalar()) value.list = {node.Scalar()};  // one name needs no brackets
+      if (node.IsScalar()) value.list = {node.Scalar()};  // a single name needs no brackets
       if (node.IsSequence()) {
         for (const auto& item : node) {
           if (!item.IsScalar()) return false;
@@ -94,7 +94,7 @@ bool fill(ConfigValue& value, ValueType type, const YAML::Node& node) {
   return false;
 }
 
-/// The value as the table's choices and this_version write it.
+/// The value as written in the table's choices and this_version.
 std::string canonical(const KeySpec& spec, const ConfigValue& value) {
   if (value.automatic) return std::string(spec.auto_word);
   switch (spec.type) {
@@ -121,7 +121,7 @@ bool contains(const std::vector<std::string_view>& words, std::string_view word)
 std::string shortened(std::string_view text) {
   constexpr std::size_t longest = 60;
   std::size_t end = std::min(text.size(), longest);
-  // Not within a character of UTF-8.
+  // Do not cut within a UTF-8 character.
   while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
     --end;
   }

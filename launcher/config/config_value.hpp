@@ -12,13 +12,13 @@ class Node;
 
 namespace troupe {
 
-/// What a node holds, for messages: `the text "two"`, `the integer 3`, `a list`, `nothing`.
+/// Describes a node's value for messages: `the text "two"`, `the integer 3`, `a list`, `nothing`.
 std::string kind_of(const YAML::Node& node);
 
-/// `text` cut to what a message can bear, with control characters made visible.
+/// `text` cut to a reasonable length for a message, with control characters made visible.
 std::string shortened(std::string_view text);
 
-/// The node in the form `spec` asks for. Errors: invalid_argument (type, range, choice: expected
+/// Reads the node in the form of `spec`. Errors: invalid_argument (type, range, choice: expected
 /// and found), unsupported (valid, but "not in this version"); messages begin with the key.
 Result<ConfigValue> read_value(const KeySpec& spec, const YAML::Node& node);
 

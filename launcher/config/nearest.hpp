@@ -6,12 +6,12 @@
 
 namespace troupe {
 
-/// The optimal string alignment distance: insertions, deletions, substitutions and swaps of two
-/// neighbours that turn `a` into `b` (Damerau 1964, no substring edited twice), in bytes.
+/// The optimal string alignment distance: insertions, deletions, substitutions and swaps of
+/// adjacent letters that turn `a` into `b` (Damerau 1964, no substring edited twice), in bytes.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The known word nearest to `word`, ignoring case and '-' against '_'; the first of equals. Empty
-/// when none is near enough to be what was meant (more than a third of the letters differ).
+/// Returns the known word nearest to `word`, ignoring case and '-' against '_'; the first of
+/// equals. Empty if none is near enough to be meant (more than a third of the letters differ).
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace troupe

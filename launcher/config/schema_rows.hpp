@@ -10,7 +10,7 @@
 
 #include "launcher/config/config_schema.hpp"
 
-/// How rows of the schema are written: config_schema.cpp puts the sections together.
+/// Helpers for the rows of the schema; config_schema.cpp joins the sections.
 namespace troupe::schema {
 
 std::vector<KeySpec> model_and_cluster_rows();
@@ -19,7 +19,7 @@ std::vector<KeySpec> engine_rows();
 std::vector<KeySpec> job_rows();
 std::vector<KeySpec> slo_rows();
 
-/// The text as the YAML would write it: in quotes where it is not plain.
+/// Quotes the text as in YAML if it is not plain.
 std::string quoted_if_needed(std::string_view text);
 
 inline void assign(std::string& target, const ConfigValue& value) { target = value.text; }
@@ -51,7 +51,7 @@ std::string write(const std::optional<T>& value) {
   return value ? write(*value) : "auto";
 }
 
-/// Completes a row for the member of Config that the chain of member pointers leads to.
+/// Completes a row for the member of Config to which the member pointers lead.
 template <auto... Path>
 KeySpec row(KeySpec spec) {
   spec.set = [](Config& config, const ConfigValue& value) { assign((config.*....*Path), value); };
@@ -59,7 +59,7 @@ KeySpec row(KeySpec spec) {
   return spec;
 }
 
-using C = Config;  // rows name its members
+using C = Config;  // for short member paths in rows
 constexpr double largest_size = 1 << 20;
 
 }  // namespace troupe::schema

@@ -3,7 +3,7 @@
 namespace troupe::schema {
 namespace {
 
-/// A limit in milliseconds that an answer is to keep.
+/// A target for answers, in milliseconds.
 KeySpec limit(KeySpec spec) {
   spec.type = ValueType::number;
   spec.default_value = "off";

@@ -10,9 +10,9 @@
 namespace troupe {
 namespace {
 
-/// A replica on more GPUs than this would leave a machine whose GPUs share memory directly.
+/// The most GPUs of a replica: more are rarely connected directly in one machine.
 constexpr int max_tensor = 8;
-/// Of a GPU's memory, for weights where a rule of thumb is wanted.
+/// Share of a GPU's memory for weights, as a rule of thumb.
 constexpr double weight_share = 0.75;
 
 bool holds_full_context(const JobPlan& plan) {
@@ -74,7 +74,7 @@ Result<Arrangement> arrange(const Machine& machine, std::uint64_t weight_bytes,
   for (int tensor = 1; tensor <= std::min(gpus, max_tensor); tensor *= 2) {
     Arrangement tried{.tensor = tensor, .data = gpus / tensor, .reason = {}};
     const auto planned = plan(tried);
-    if (!planned.ok()) {  // a size that does not divide the model; a larger one does not either
+    if (!planned.ok()) {  // the size does not divide the model, so a larger one does not either
       if (!refused) refused = planned.error();
       break;
     }

@@ -38,7 +38,8 @@ std::string comment(std::string_view indent, const std::string& text) {
   return result + line + "\n";
 }
 
-/// "  key: value   # what the schema says of the key", the comment above where it does not fit.
+/// "  key: value   # the key's doc in the schema", or the comment on its own line above if too
+/// long.
 std::string entry(std::string_view key, const std::string& value) {
   const KeySpec* spec = find_key(key);
   const auto dot = key.find('.');
@@ -51,7 +52,7 @@ std::string entry(std::string_view key, const std::string& value) {
 }
 
 std::string quoted(const std::string& text) {
-  // A key that holds text writes it as the YAML needs it.
+  // A key of type text is written as YAML needs it.
   Config config;
   config.name = text;
   return value_of(*find_key("name"), config);
@@ -93,12 +94,12 @@ Result<void> write_new_file(const std::string& path, const std::string& text) {
   return fail_errno(why, fmt::format("cannot write {}", path));
 }
 
-/// The YAML for the model, tried out on the machine that it is meant for.
+/// Returns the YAML for the model, tried out on the machine that it is meant for.
 Result<std::string> make_config(const std::string& path, std::string_view file_name,
                                 const std::optional<Gpus>& assumed_gpus) {
   const Machine machine = this_machine(assumed_gpus);
   const PlanOptions options{.assumed_gpus = machine.gpus};
-  // A first plan, of one worker, tells the model's sizes or what is wrong with it.
+  // A first plan, of one worker, shows the model's sizes or what is wrong with it.
   Config first;
   TROUPE_TRY(first, parse_config(fmt::format("model: {{path: {}}}", quoted(path)), file_name, {},
                                  Purpose::check));

@@ -10,14 +10,14 @@
 
 namespace troupe {
 
-/// A cluster YAML of comments and values for `model`, whose folder is `path`, on `machine`; lines
-/// of at most 80 columns but for long paths. `weight_bytes`: of one whole model.
+/// Returns a cluster YAML of comments and values for `model`, whose folder is `path`, on `machine`;
+/// lines of at most 80 columns, except for long paths. `weight_bytes`: of one whole model.
 std::string starting_config(const std::string& path, const ModelConfig& model,
                             std::uint64_t weight_bytes, const Machine& machine,
                             const Arrangement& arrangement);
 
-/// `launcher init`: writes the file for this machine, or the assumed one, after it has passed what
-/// `launcher check` would ask, and says so on stdout; mistakes go to stderr.
+/// `launcher init`: writes the file for this machine, or the assumed one, after it has passed the
+/// checks of `launcher check`, and says so on stdout; mistakes go to stderr.
 ExitCode run_init(const InitOptions& options);
 
 }  // namespace troupe

@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto tick = milliseconds(50);
-/// A pipe that has nothing now is looked at again after this time.
+/// How long to wait before polling an empty pipe again.
 constexpr auto input_tick = milliseconds(2);
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
@@ -51,7 +51,7 @@ class BatchJob {
         shown_(static_cast<std::size_t>(options.show_answers)),
         pending_(request_window(plan.engine)) {}
 
-  /// Runs the job, and tells programs how it ended.
+  /// Runs the job, and reports the outcome to programs.
   ExitCode run();
 
  private:
@@ -93,14 +93,14 @@ class BatchJob {
   std::string failure_;
   std::optional<JobFiles> files_;
   std::optional<JobOutput> output_;
-  std::unique_ptr<MetricsEndpoint> metrics_;  // null: not asked for
+  std::unique_ptr<MetricsEndpoint> metrics_;  // null: not requested
   std::unique_ptr<EngineSession> session_;
 
   ShownAnswers shown_;
   PendingRequests pending_;
   std::optional<RequestFeed> feed_;
   bool draining_ = false;
-  bool first_token_seen_ = false;  // replicas report theirs each
+  bool first_token_seen_ = false;  // replicas each report theirs
   std::uint64_t dropped_ = 0;
 };
 
@@ -118,7 +118,7 @@ JobStanding BatchJob::standing() const {
 bool BatchJob::may_wait() {
   update_progress();
   const StopRequest::Wish wished = wish();
-  // Before the first request there is nothing to be finished.
+  // Before the first request there is nothing to finish.
   return wished == StopRequest::Wish::none ||
          (wished == StopRequest::Wish::drain && files_ && files_->journal.has_begun());
 }
@@ -194,9 +194,9 @@ ExitCode BatchJob::run_to_its_end() {
     code = failed(begun.error());
   }
   if (session_ && code != ExitCode::interrupted) reporter_.collect(*session_);
-  // Shut down before the last word, so that whoever reads it finds no process of the job.
+  // Shut down before the last message, so that its reader finds no process of the job.
   if (session_) session_->shutdown();
-  // There is none where there never was anything to do.
+  // No report if there was nothing to do.
   if (session_ || output_->written() > 0) write_reports(code);
   if (code == ExitCode::all_answered) return finished();
   tell_errors();
@@ -209,7 +209,8 @@ ExitCode BatchJob::answer_the_rest() {
   if (!needed.ok()) return failed(needed.error());
   if (!*needed) return write_refusals();
   if (const auto ended = start_engine()) return *ended;
-  // Not before the model is there: a start that fails leaves no empty output, and an old one alone.
+  // Only once the model is loaded: a start that fails creates no empty output, and keeps an old
+  // one.
   if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
   return serve();
 }
@@ -224,7 +225,7 @@ Result<bool> BatchJob::needs_engine() {
   return needed;
 }
 
-/// No line is for the engine: the error lines are all there is to write.
+/// No line is for the engine: writes the error lines only.
 ExitCode BatchJob::write_refusals() {
   if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
   while (feed_->state() != Input::ended) {
@@ -238,7 +239,7 @@ ExitCode BatchJob::write_refusals() {
 
 std::optional<ExitCode> BatchJob::start_engine() {
   JobPlan plan = plan_;
-  // Of the job that is gone on with, if one is: its prompts are the same then.
+  // The resumed job's time, if one is resumed, so that its prompts are the same.
   plan.engine.created = files_->journal.identity().created;
   auto session = EngineSession::start(plan, files_->folder, options_.log_level);
   if (!session.ok()) return failed(session.error());
@@ -416,7 +417,7 @@ void BatchJob::tell_errors() {
   if (errors.empty()) return;
   log::info("{}", errors);
   if (options_.json_progress) {
-    progress_.print(errors);  // as an object, as every line is
+    progress_.print(errors);  // as a JSON object, as every line is
   } else {
     progress_.tell(errors);
   }

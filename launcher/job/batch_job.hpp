@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Runs a batch from its input file to its output file on an engine of its own, with progress on
-/// stderr and the last word there too. Returns when all processes of the job are gone.
+/// Runs a batch from its input file to its output file on its own engine, with progress and the
+/// final message on stderr. Returns when all processes of the job are gone.
 ExitCode run_batch_job(const JobPlan& plan, const RunOptions& options, StopSignals& signals);
 
 }  // namespace troupe

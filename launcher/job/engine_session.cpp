@@ -10,11 +10,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto tick = std::chrono::milliseconds(50);
 constexpr auto shutdown_limit = std::chrono::milliseconds(500);
-/// One death brings others (a node takes its workers along); the first cause is among those that
-/// are told within this time.
+/// One death causes others (a node takes its workers along); the first cause is among those
+/// reported within this time.
 constexpr auto cause_wait = std::chrono::milliseconds(100);
 
-/// Smaller is nearer to the cause: what was done to a process before what it did because of others.
+/// Smaller is nearer to the cause: what was done to a process comes before its reactions to others.
 int distance_from_cause(DownCause cause) {
   switch (cause) {
     case DownCause::node_lost:
@@ -71,7 +71,7 @@ Result<EngineInfo> EngineSession::wait_until_ready(const std::function<bool()>& 
   while (true) {
     auto started = engine_->started(tick);
     if (started && started->ok()) return *std::move(started);
-    // Not left to the start, which may wait for another worker's load meanwhile.
+    // Not left to the start, which may meanwhile wait for another worker's load.
     auto content = mailbox_.take(started ? cause_wait : std::chrono::milliseconds(0));
     if (!content.downs.empty()) return cause_of(std::move(content.downs), nothing);
     if (started) return std::move(*started).error();

@@ -30,11 +30,11 @@ class EngineSession {
   EngineSession& operator=(const EngineSession&) = delete;
 
   /// Waits until the engine takes requests; calls `keep_waiting` every 50 ms, and gives up
-  /// (cancelled) when it returns false. Errors: why the model cannot be loaded; peer_died with the
-  /// cause if a process is gone.
+  /// (cancelled) when it returns false. Errors: the reason why the model cannot be loaded;
+  /// peer_died with the cause if a process is gone.
   Result<EngineInfo> wait_until_ready(const std::function<bool()>& keep_waiting);
 
-  /// How far all workers together are with their weights.
+  /// The progress of all workers together in loading weights.
   LoadingState loading() { return mailbox_.loading(); }
 
   Engine& engine() { return *engine_; }
@@ -42,12 +42,12 @@ class EngineSession {
   /// Everything reported since the last call; waits at most `timeout` for something.
   Mailbox::Content take(std::chrono::milliseconds timeout) { return mailbox_.take(timeout); }
 
-  /// peer_died with the message of the death that is likeliest the cause of `downs` and of those
-  /// that are told within the next 100 ms. Reports that come meanwhile go to `on_report`.
+  /// Returns peer_died with the message of the likeliest cause among `downs` and the deaths
+  /// reported within the next 100 ms. Other reports that come meanwhile go to `on_report`.
   Error cause_of(std::vector<ActorDown> downs,
                  const std::function<void(const EngineReport&)>& on_report);
 
-  /// As Cluster: before and after this process stops itself.
+  /// See Cluster; call before and after this process stops itself.
   void suspend() { cluster_->suspend(); }
   void resume() { cluster_->resume(); }
 
@@ -62,8 +62,8 @@ class EngineSession {
   std::unique_ptr<Engine> engine_;
 };
 
-/// Requests that an engine is handed and has not answered, at most: enough for every replica to be
-/// full and to have as many waiting.
+/// The most unanswered requests in an engine: enough for every replica to be full and to have as
+/// many waiting.
 std::size_t request_window(const EngineSpec& engine);
 
 }  // namespace troupe

@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// What the sentences at the end of a job that is not finished speak of.
+/// The facts for the final message of an unfinished job.
 struct JobStanding {
   std::uint64_t done = 0;    ///< lines of the output
-  std::uint64_t before = 0;  ///< of them, from earlier runs
+  std::uint64_t before = 0;  ///< part of done, from earlier runs
   std::uint64_t total = 0;   ///< lines of the input; 0: not known
   std::string output;
   std::string folder;  ///< of the logs
@@ -23,13 +23,13 @@ struct JobStanding {
 /// "120 of 400 lines are answered in out.jsonl (80 of them before this run)".
 std::string done_sentence(const JobStanding& standing);
 
-/// What the person can do: "The same command goes on".
+/// The advice to the user: "The same command goes on".
 std::string how_to_go_on(const JobStanding& standing);
 
-/// After an error: what it was, what is done, how to go on, where the logs are.
+/// The message after an error: the error, what is done, how to go on, where the logs are.
 std::string failed_text(std::string_view why, const JobStanding& standing);
 
-/// After signals: `what` happened to the requests that ran.
+/// The message after signals: `what` happened to the running requests.
 std::string stopped_text(std::string_view what, const JobStanding& standing);
 
 }  // namespace troupe

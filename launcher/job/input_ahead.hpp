@@ -16,12 +16,12 @@ class InputAhead {
  public:
   explicit InputAhead(BatchReader reader) : reader_(std::move(reader)) {}
 
-  /// Reads on until it is known whether the input has a request that the engine is to answer; what
-  /// was read is kept for next(). False: it has none. True also for a pipe that is silent, and
-  /// behind 16 MiB of bad lines. An input that breaks has none. Errors: cancelled by `keep_going`.
+  /// Reads until it finds a request for the engine; keeps what it read for next(). False: the input
+  /// has no request. Returns true also for a silent pipe, and after 16 MiB of bad lines. A broken
+  /// input has none. Errors: cancelled by `keep_going`.
   Result<bool> has_request(const KeepGoing& keep_going);
 
-  /// As BatchReader::next.
+  /// Like BatchReader::next.
   Result<BatchReader::Item> next(std::chrono::milliseconds timeout);
 
  private:

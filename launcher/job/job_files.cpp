@@ -18,7 +18,8 @@ ResumeMode resume_mode(const Config& config, const RunOptions& options) {
   return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
 }
 
-/// The folder of the job with this output; a temporary one, which stays, for a pipe or device.
+/// Makes the folder of the job with this output; for a pipe or device a temporary one, which is
+/// kept.
 Result<std::string> make_job_folder(const std::string& output) {
   std::string folder = job_folder_of(output);
   if (folder.empty()) {
@@ -34,7 +35,7 @@ Result<std::string> make_job_folder(const std::string& output) {
               problem.message());
 }
 
-/// Logs of an earlier run would be taken for this one's.
+/// Removes old logs, which would be taken for this run's, and opens a new one.
 Result<void> begin_log(const std::string& folder, log::Level level) {
   std::error_code problem;
   for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
@@ -77,7 +78,7 @@ Result<JobFiles> JobFiles::open(const JobPlan& plan, const RunOptions& options,
 }
 
 bool JobFiles::nothing_left() const {
-  // Each line of the output is of one of the input, if both are of the same job.
+  // Each line of the output answers one of the input, if both belong to the same job.
   return resumable && journal.same_job() && journal.lines_before() == total;
 }
 

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// What the YAML and the command line say about an output that has content.
+/// Options from the YAML and the command line for an output with content.
 JournalOptions journal_options(const Config& config, const RunOptions& options);
 
 /// The files of a job that is about to run.
@@ -22,17 +22,17 @@ struct JobFiles {
   std::string folder;       ///< of logs, lock and fingerprint; exists
   std::uint64_t total = 0;  ///< lines of the input; 0: not known
   Journal journal;
-  InputAhead input;        ///< leaves out what the journal has
+  InputAhead input;        ///< skips the lines that the journal has
   bool resumable = false;  ///< input and output can be read again
 
-  /// Makes the folder, locks it, reads what is answered, and opens launcher.log in place of the
-  /// logs of an earlier run. Touches neither output nor fingerprint. `keep_waiting` is the
-  /// journal's, and asked while the input is read. Errors: those of Journal::open and
+  /// Makes the folder, locks it, reads the existing answers, and replaces the logs of an earlier
+  /// run by a new launcher.log. Touches neither output nor fingerprint. `keep_waiting` is the
+  /// journal's, and is also called while the input is read. Errors: those of Journal::open and
   /// BatchReader::open; io; cancelled.
   static Result<JobFiles> open(const JobPlan& plan, const RunOptions& options,
                                KeepGoing keep_waiting);
 
-  /// Every line of the input is in the output.
+  /// True if every line of the input is in the output.
   bool nothing_left() const;
 };
 

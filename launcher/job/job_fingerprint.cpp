@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// One hash over the marks of those of `names` that the folder has.
+/// One hash over the marks of those files in `names` that exist in the folder.
 Result<std::string> mark_of_files(const std::string& folder,
                                   const std::vector<std::string>& names) {
   std::string marks;
@@ -31,7 +31,7 @@ Result<std::string> mark_of_files(const std::string& folder,
   return fmt::format("hash {:016x}{:016x}", hash.first, hash.second);
 }
 
-/// The names of the folder's safetensors files, in order.
+/// The names of the folder's safetensors files, sorted.
 std::vector<std::string> weight_files(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code problem;
@@ -90,7 +90,7 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
       {"job.seed", fmt::format("{}", config.job.seed)},
       {"job.ordered", config.job.ordered ? "true" : "false"},
   };
-  // Without it answers of GPUs may differ anyway; CPUs have bits of their own.
+  // Otherwise answers of GPUs may differ anyway; CPUs have bits of their own.
   if (plan.engine.deterministic) {
     fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});
   }

@@ -7,10 +7,11 @@
 
 namespace troupe {
 
-/// What the answers of a plan's job depend on: the content of the input and of the model's configs,
-/// tokenizer and template, sizes and samples of its weights (sampled_mark), dtype, lengths, seed
-/// and the order of the answers. An input that can be read only once is "a pipe". The identity is a
-/// new one, of this second. Errors: io; cancelled, while the input is read.
+/// Computes the fingerprint of everything that a plan's answers depend on: the content of the input
+/// and of the model's configs, tokenizer and template, sizes and samples of its weights
+/// (sampled_mark), dtype, lengths, seed and the order of the answers. An input that can be read
+/// only once is "a pipe". The identity is new, of this second. Errors: io; cancelled, while the
+/// input is read.
 Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

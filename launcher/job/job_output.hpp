@@ -20,19 +20,19 @@ class JobOutput {
   JobOutput(Journal& journal, bool ordered)
       : journal_(&journal), ordered_(ordered), errors_(journal.errors_before()) {}
 
-  /// The line of the input that is answered or refused next; they ascend.
+  /// Announces the next input line to be answered or refused; line numbers ascend.
   void expect(std::size_t line);
-  /// Whether more lines may be expected: not while too many answers wait for those before them.
+  /// False while too many answers wait for those of earlier lines.
   bool has_room() const { return order_.has_room(); }
 
-  /// Each after its expect(). Errors: those of Journal::append.
+  /// Writes the answer to an announced line. Errors: those of Journal::append.
   Result<void> write(const RequestHeader& header, const Completion& completion);
   Result<void> write(const LineError& error);
 
-  /// Lines of the output, and its error lines, those of earlier runs included.
+  /// Lines and error lines of the output, including those of earlier runs.
   std::uint64_t lines() const { return journal_->lines_before() + written_; }
   const ErrorTally& errors() const { return errors_; }
-  /// Lines that this run has written.
+  /// Lines written by this run.
   std::uint64_t written() const { return written_; }
 
  private:

@@ -32,7 +32,7 @@ constexpr std::int64_t cpu_batched_tokens = 2048;
 constexpr std::int64_t gpu_batched_tokens = 16384;
 constexpr std::int64_t gpu_stage_batched_tokens = 8192;
 
-/// The error with the YAML key that the person can change in front.
+/// Prefixes the error with the YAML key that the user can change.
 Error about_key(std::string_view key, Error error) {
   error.message = fmt::format("{}: {}", key, error.message);
   return error;
@@ -68,7 +68,7 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
   return {};
 }
 
-/// What the workers compute on. Errors: GPUs are asked for and not there.
+/// The device that the workers use. Errors: GPUs are requested but missing.
 Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;
   if (assumed && assumed->count > 0) return DeviceKind::cuda;
@@ -76,7 +76,7 @@ Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& 
   if (assumed) {
     return fail(ErrorCode::not_found, "cluster.device is cuda, but no GPU is assumed");
   }
-  // Whether this build runs on them the workers find out.
+  // The workers find out if this build runs on them.
   if (config.cluster.device == "cuda" && gpu_part_is_here() && listed_gpus()) {
     return DeviceKind::cuda;
   }
@@ -104,16 +104,16 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh,
               mesh.world_size(), assumed ? "the assumed machine has" : "this machine has", gpus);
 }
 
-/// What the checkpoint was called where it was saved: `_name_or_path` of its config.json.
+/// The checkpoint's name when it was saved: `_name_or_path` of its config.json.
 std::optional<std::string> recorded_name(const std::string& folder) {
   const auto json = read_json_object(std::filesystem::path(folder) / "config.json");
-  if (!json.ok()) return std::nullopt;  // ModelConfig::load has told
+  if (!json.ok()) return std::nullopt;  // ModelConfig::load has reported it
   const auto name = json->find("_name_or_path");
   if (name == json->end() || !name->is_string() || *name == "") return std::nullopt;
   return name->get<std::string>();
 }
 
-/// The engine that a configuration asks for; every `auto` is decided, but for the KV blocks'.
+/// Builds the engine's spec; decides every `auto` except for the KV blocks.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
                                int cores, const std::optional<Gpus>& assumed) {
   EngineSpec engine;
@@ -188,7 +188,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   return engine;
 }
 
-/// The footprint of every rank. Ranks of the same place in their replicas hold the same.
+/// The footprint of every rank. Ranks at the same place in their replicas hold the same.
 Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                               const Checkpoint& checkpoint, const Mesh& mesh,
                                               const EngineSpec& engine) {
@@ -216,7 +216,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   return ranks;
 }
 
-/// Decides plan.kv_blocks and what does not fit.
+/// Decides plan.kv_blocks and adds the problems of what does not fit.
 void judge_memory(JobPlan& plan, const PlanOptions& options) {
   if (plan.engine.device == DeviceKind::cpu) {
     judge_host_memory(plan, options.assumed_gpus ? std::nullopt : available_memory_bytes());
@@ -230,7 +230,7 @@ void judge_memory(JobPlan& plan, const PlanOptions& options) {
   judge_gpu_memory(plan, plan.gpus.memory_bytes);
 }
 
-/// What a person should know who gave engine.swap_space.
+/// Adds warnings for users who set engine.swap_space.
 void warn_of_swap_space(JobPlan& plan) {
   const std::uint64_t asked =
       plan.engine.swap_bytes.value_or(0) * static_cast<std::uint64_t>(plan.mesh.world_size());
@@ -257,8 +257,7 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
 
-/// What a person with GPUs should know of a job that is slower on them than it need be, or not on
-/// them at all.
+/// Warns users with GPUs whose job runs slower on them than need be, or not on them at all.
 void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& options) {
   if (!options.assumed_gpus && config.cluster.device == "auto" &&
       plan.engine.device == DeviceKind::cpu && gpu_part_is_here()) {
@@ -316,7 +315,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   }
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan, options);
-  // Broken tokenizers and templates must not wait for the executor to be found.
+  // Find broken tokenizers and templates now, not when the executor starts.
   TROUPE_TRY(const auto preprocessor,
              RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
   if (const Error* problem = preprocessor.template_problem()) {

@@ -22,25 +22,25 @@ struct JobPlan {
   EngineSpec engine;
   Mesh mesh;
   std::vector<RankFootprint> ranks;  ///< what each rank of the mesh will hold
-  std::int64_t kv_blocks = 0;        ///< of a replica; fewer if memory goes before it starts
-  int cores = 1;                     ///< logical ones of this machine
-  int devices = 1;                   ///< workers that the node takes
-  Gpus gpus = {};                    ///< of a job on GPUs, as far as they were looked at
-  /// What requests may call the model: the configuration's names, and the one its files record.
+  std::int64_t kv_blocks = 0;        ///< of a replica; fewer if free memory shrinks before it
+                                     ///< starts
+  int cores = 1;                     ///< logical cores of this machine
+  int devices = 1;                   ///< workers that the node can have
+  Gpus gpus = {};                    ///< of a job on GPUs, as far as known
+  /// The model names that requests may use: those of the configuration, and the one in its files.
   std::vector<std::string> model_names;
-  std::vector<std::string> warnings;  ///< what the person should know, a sentence each
-  /// Why the job cannot start although it is valid: memory that is not there. A sentence each, with
-  /// what to change.
+  std::vector<std::string> warnings;  ///< for the user, a sentence each
+  /// Why a valid job cannot start: memory is missing. A sentence each, with what to change.
   std::vector<std::string> problems;
 };
 
-/// What a plan is made for.
+/// Options of plan_job.
 struct PlanOptions {
-  /// The GPUs of the machine that the job is meant for, and nothing of this machine counts; none:
-  /// this machine.
+  /// The GPUs of the machine that the job is meant for; then nothing of this machine counts. None:
+  /// plan for this machine.
   std::optional<Gpus> assumed_gpus = {};
-  /// Compares what workers hold with the memory of their GPUs, which takes a part of a second. It
-  /// is done anyway where engine.kv_cache_blocks is given.
+  /// Compares the workers' memory with that of their GPUs, which takes part of a second. Done
+  /// anyway if engine.kv_cache_blocks is given.
   bool compares_gpu_memory = false;
 };
 
@@ -49,10 +49,10 @@ struct PlanOptions {
 /// name file, tensor or key.
 Result<JobPlan> plan_job(Config config, const PlanOptions& options = {});
 
-/// The error of a plan that has problems: resource_exhausted, with all of them.
+/// Returns the error of a plan with problems: resource_exhausted, with all of them.
 Result<void> check_startable(const JobPlan& plan);
 
-/// What `launcher check` prints: the configuration, then the mesh_table.
+/// The output of `launcher check`: the configuration, then the mesh_table.
 std::string describe(const JobPlan& plan);
 
 }  // namespace troupe

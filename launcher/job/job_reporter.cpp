@@ -102,7 +102,7 @@ void JobReporter::ask_if_due(EngineSession& session, Clock::time_point now) {
 
 bool JobReporter::take(std::vector<Mailbox::Telemetry> telemetry) {
   for (auto& answer : telemetry) {
-    // Who is gone is told by supervision.
+    // Supervision reports lost processes.
     if (answer.told.ok()) recorder_.take(*std::move(answer.told));
   }
   return !telemetry.empty();
@@ -131,7 +131,7 @@ void JobReporter::take(const EngineReport& report, ProgressState& state) {
 }
 
 void JobReporter::collect(EngineSession& session) {
-  // A driver that is still loading answers nobody.
+  // A driver that is still loading does not answer.
   if (!ready_) return;
   const auto until = Clock::now() + collect_limit;
   const auto asked = session.engine().ask_telemetry(true).get(collect_limit);
@@ -139,7 +139,7 @@ void JobReporter::collect(EngineSession& session) {
   for (std::int32_t told = 0; told < *asked && Clock::now() < until;) {
     auto content =
         session.take(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
-    // Not those to an earlier ask, which may still come.
+    // Ignore answers to an earlier request, which may still come.
     told += static_cast<std::int32_t>(
         std::ranges::count(content.telemetry, true, &Mailbox::Telemetry::all));
     take(std::move(content.telemetry));

@@ -15,12 +15,12 @@
 
 namespace troupe {
 
-/// Where the engine's threads leave what they report, for the job's one thread to take.
+/// The queue of reports from the engine's threads to the job's one thread.
 class Mailbox {
  public:
-  /// One process's answer to one ask for its telemetry.
+  /// One process's answer to one telemetry request.
   struct Telemetry {
-    bool all = false;  ///< that was asked for, not totals only
+    bool all = false;  ///< full telemetry was requested, not totals only
     Result<ProcessTelemetry> told;
   };
   struct Content {
@@ -59,7 +59,7 @@ class Mailbox {
     loading_[state.rank] = state;
   }
 
-  /// How far all ranks together are with their weights.
+  /// The progress of all ranks together in loading weights.
   LoadingState loading() {
     std::lock_guard lock(mutex_);
     LoadingState all;
@@ -70,7 +70,7 @@ class Mailbox {
     return all;
   }
 
-  /// Everything that is there; waits at most `timeout` for something.
+  /// Takes everything that has come; waits at most `timeout` for something.
   Content take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     filled_.wait_for(lock, timeout, [this] { return !content_.empty(); });

@@ -13,7 +13,7 @@ namespace {
 /// groups.
 constexpr double gpu_overhead_bytes = 1.5 * (1 << 30);
 
-/// What the buffers of a pass take, about: rows of the residual stream, of queries, keys and values
+/// Approximate size of a pass's buffers: rows of the residual stream, of queries, keys and values
 /// and of the MLP's inner size, and a row of logits in fp32 for each sequence.
 double pass_bytes(const JobPlan& plan) {
   const ModelConfig& model = plan.model;
@@ -27,7 +27,7 @@ double pass_bytes(const JobPlan& plan) {
   return engine.max_num_batched_tokens * row * element + engine.max_num_seqs * logits;
 }
 
-/// A tensor size that divides `weights` into what fits, if there is a usual one.
+/// A usual tensor size that divides `weights` into parts that fit, if there is one.
 std::string more_gpus(const JobPlan& plan, double weights, double room) {
   const double times = std::ceil(weights / std::max(room, 1.0));
   std::int32_t size = plan.engine.tensor_parallel_size;

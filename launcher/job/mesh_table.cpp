@@ -54,7 +54,7 @@ std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array units = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  // What would round to 1024 is 1 of the next unit.
+  // A value that would round to 1024 is shown as 1 of the next unit.
   while (value >= 1023.5 && unit + 1 < units.size()) {
     value /= 1024;
     ++unit;

@@ -9,9 +9,10 @@
 
 namespace troupe {
 
-/// A line for each rank: where it runs, its place in the mesh, and what it holds: layers, experts
-/// ("0-7 1/2": the first half of each of them), bytes of weights and of `kv_blocks` KV blocks; a
-/// last line with their sums. At most 80 columns. `ranks` has the world's footprints by rank.
+/// Makes a table with a line for each rank: its node, its place in the mesh, and what it holds:
+/// layers, experts ("0-7 1/2": the first half of each of them), bytes of weights and of `kv_blocks`
+/// KV blocks; a last line has their sums. At most 80 columns. `ranks` has the world's footprints by
+/// rank.
 std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
                        std::int64_t kv_blocks);
 

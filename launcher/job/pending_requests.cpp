@@ -5,8 +5,9 @@
 namespace troupe {
 namespace {
 
-/// What is held of a request from here to the executor, however many choices it has. Its prompt's
-/// tokens are held twice, by the scheduler and by the answer; a token of text has some four bytes.
+/// The bytes held for a request from here to the executor, however many choices it has. Its
+/// prompt's tokens are held twice, by the scheduler and by the answer; a token of text has some
+/// four bytes.
 std::size_t size_in_bytes(const BatchRequest& line) {
   const Request& request = line.request;
   std::size_t bytes = sizeof(BatchRequest) + line.header.custom_id.size() +

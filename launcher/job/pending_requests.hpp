@@ -10,24 +10,25 @@
 
 namespace troupe {
 
-/// The requests that the engine was handed and has not answered, bounded in number and in bytes; it
-/// keeps what their answers need to know of them. One thread at a time.
+/// The requests in the engine that are not answered, bounded in number and in bytes, with the
+/// headers that their answers need. One thread at a time.
 class PendingRequests {
  public:
-  /// `most` requests at most.
+  /// Takes at most `most` requests.
   explicit PendingRequests(std::size_t most) : most_(most) {}
 
   bool has_room() const { return pending_.size() < most_ && bytes_ < max_bytes; }
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
-  /// Names the request (Request::id) and keeps its header. The bytes that the engine holds of it.
+  /// Assigns the request an id (Request::id) and keeps its header. Returns the bytes that the
+  /// engine holds for it.
   std::size_t add(BatchRequest& request);
-  /// The header of a request that is answered; nullopt for one that is not pending.
+  /// Removes and returns the header of an answered request; nullopt if it is not pending.
   std::optional<RequestHeader> take(std::uint64_t id);
 
  private:
-  /// Bytes of requests that are not answered, at most (and one request more).
+  /// Limit on the bytes of unanswered requests (plus one request).
   static constexpr std::size_t max_bytes = std::size_t{64} << 20;
 
   struct Pending {

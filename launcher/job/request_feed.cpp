@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Text of one hand-over to the engine, about.
+/// Approximate text of one submission to the engine.
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 constexpr auto reading_turn = std::chrono::milliseconds(20);
 

@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// Reads a job's input as far as engine and output have room, hands requests to the engine, and
-/// writes the error lines of those that cannot run. One thread at a time.
+/// Reads a job's input as far as engine and output have room, submits requests to the engine, and
+/// writes the error lines of invalid ones. One thread at a time.
 class RequestFeed {
  public:
   /// Where lines go; all must outlive the feed.
@@ -28,20 +28,20 @@ class RequestFeed {
   };
   RequestFeed(InputAhead& input, Sinks sinks) : input_(&input), sinks_(std::move(sinks)) {}
 
-  /// Reads for at most 20 ms, so that signals and answers have their turn. Errors: those of the
+  /// Reads for at most 20 ms, so that signals and answers get their turn. Errors: those of the
   /// output and of submit.
   Result<void> read();
 
   /// Why the last read() ended.
   enum class State : std::uint8_t {
-    flows,   ///< there is more
-    silent,  ///< a pipe has nothing at the moment
+    flows,   ///< there is more input
+    silent,  ///< a pipe has no data at the moment
     full,    ///< engine or output have no room
-    ended,   ///< the input is at its end, or broken
+    ended,   ///< the input has ended, or is broken
   };
   State state() const { return state_; }
-  /// Why the input cannot be read further. Of a pipe there is no second chance, so what came before
-  /// is answered first.
+  /// The error that ended the input. A pipe cannot be read again, so the lines before the error are
+  /// answered first.
   const std::optional<Error>& broken() const { return broken_; }
 
  private:
@@ -52,8 +52,8 @@ class RequestFeed {
   Sinks sinks_;
   State state_ = State::flows;
   std::optional<Error> broken_;
-  std::vector<Request> requests_;  ///< not handed over yet
-  std::size_t bytes_ = 0;          ///< of them
+  std::vector<Request> requests_;  ///< not submitted yet
+  std::size_t bytes_ = 0;          ///< of requests_
 };
 
 }  // namespace troupe

@@ -10,16 +10,16 @@
 
 namespace troupe {
 
-/// The texts of a job's first answers, which --show-answers prints at its end.
+/// The texts of a job's first answers, which --show-answers prints at the end.
 class ShownAnswers {
  public:
   /// Keeps `most` texts at most.
   explicit ShownAnswers(std::size_t most) : most_(most) {}
 
-  /// Keeps the first choice, if there is room and it has a text.
+  /// Keeps the first choice's text, if there is room and it has a text.
   void add(const RequestHeader& header, const Completion& completion);
 
-  /// A paragraph for each, with its custom_id.
+  /// Prints a paragraph for each, with its custom_id.
   void print(std::FILE* file) const;
 
  private:

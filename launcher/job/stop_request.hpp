@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// How far a job has been asked to stop: the first signal lets what runs finish, within a grace
-/// time; a second one does not. No clock of its own. One thread at a time.
+/// How far a job has been asked to stop: the first signal lets running requests finish within a
+/// grace time; a second one does not. No clock of its own. One thread at a time.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,7 +19,7 @@ class StopRequest {
 
   explicit StopRequest(std::chrono::duration<double> grace) : grace_(grace) {}
 
-  /// What is wished for `now`, when so many signals have come in all.
+  /// Returns the wish at `now`, after `signals` signals in all.
   Wish wish(int signals, Clock::time_point now) {
     if (signals >= 2) return Wish::at_once;
     if (signals == 0) return Wish::none;

@@ -20,7 +20,7 @@ Result<StopSignals> StopSignals::block() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP}) sigaddset(&signals, number);
-  // nohup has it ignored; what is blocked is kept for us all the same.
+  // nohup ignores it; a blocked signal would be kept pending all the same.
   if (!is_ignored(SIGHUP)) sigaddset(&signals, SIGHUP);
   if (pthread_sigmask(SIG_BLOCK, &signals, nullptr) != 0) return fail_errno(errno, "sigmask");
   ::signal(SIGPIPE, SIG_IGN);
@@ -44,8 +44,8 @@ int StopSignals::count() {
   return count_;
 }
 
-/// Lets the signal do what it does by default: it stops the process, unless no shell is there that
-/// could let it go on.
+/// Applies the signal's default action: stops the process, unless there is no shell that could
+/// continue it.
 void StopSignals::pause() {
   if (before_pause_) before_pause_();
   sigset_t signals;

@@ -14,7 +14,8 @@ constexpr std::string_view tensor_key = "parallel.tensor_parallel_size";
 constexpr std::string_view pipeline_key = "parallel.pipeline_parallel_size";
 constexpr std::string_view expert_key = "parallel.expert_parallel_size";
 
-/// The result with the key that the person can change in front of its error, and the model behind.
+/// The result, its error prefixed with the YAML key that the user can change and followed by the
+/// model.
 template <class T>
 Result<void> about(std::string_view key, const Config& config, const Result<T>& result) {
   if (result.ok()) return {};

@@ -7,18 +7,18 @@
 
 namespace troupe {
 
-/// What `expert_parallel_size: auto` is: the most of the ranks that share a sequence which divides
-/// both them and the experts; 1 for models without experts.
+/// The value of `expert_parallel_size: auto`: the largest number of the ranks sharing a sequence
+/// that divides both them and the experts; 1 for models without experts.
 int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model);
 
-/// The mesh that the parallel sizes of `config` make of the one node there is. Errors:
-/// invalid_argument that begins with the YAML key and says what does not divide what, or fit:
-/// heads, KV heads, the segments that sums are made of, experts, layers, devices.
+/// Makes the mesh for the parallel sizes of `config` on the single node. Errors: invalid_argument
+/// that begins with the YAML key and says what does not divide what, or does not fit: heads, KV
+/// heads, the segments of sums, experts, layers, devices.
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model);
 
-/// Refuses what GPUs do not compute with the same bits at every tensor size: other dtypes than
-/// bf16, tensor sizes above max_exact_segments, experts that are split. Errors: unsupported, with
-/// the YAML key that asks for it and the one to change.
+/// Refuses settings for which GPUs cannot give the same bits at every tensor size: other dtypes
+/// than bf16, tensor sizes above max_exact_segments, experts that are split. Errors: unsupported,
+/// with the YAML key that requires it and the one to change.
 Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model, DType dtype);
 
 }  // namespace troupe

@@ -40,7 +40,7 @@ ordered_json parts_json(const std::vector<Fingerprint::Part>& parts) {
   return json;
 }
 
-/// Adds the next `bytes` of a file to a hash, as far as there are.
+/// Adds the next `bytes` of a file to a hash, or fewer at its end.
 void add_bytes(std::ifstream& file, std::uint64_t bytes, std::string& buffer, Hasher128& hasher) {
   buffer.resize(bytes);
   file.read(buffer.data(), static_cast<std::streamsize>(bytes));
@@ -128,7 +128,7 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
                              {"answers_depend_on", parts_json(fingerprint.parts)},
                              {"weight_times", parts_json(fingerprint.weight_times)}};
   const std::string fresh = path + ".new";
-  // Paths may hold any bytes; a fingerprint is compared, not parsed for them.
+  // Paths may hold invalid UTF-8; a fingerprint is compared, its paths are not parsed.
   TROUPE_CHECK(
       write_all(fresh, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
   if (std::rename(fresh.c_str(), path.c_str()) != 0) {

@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// Keeps other jobs off a job's folder as long as it lives. The kernel lets go of it when the
-/// process ends, however that is; the file stays.
+/// Keeps other jobs out of a job's folder as long as it lives. The kernel releases it when the
+/// process ends in any way; the file stays.
 class JobLock {
  public:
-  /// Locks the file `path` and writes pid and host into it. Errors: already_exists, with the pid
-  /// and host of who has it and `what` it is about; io.
+  /// Locks the file `path` and writes pid and host into it. Errors: already_exists, with the
+  /// holder's pid and host and `what` it is about; io.
   static Result<JobLock> take(const std::string& path, const std::string& what);
 
  private:

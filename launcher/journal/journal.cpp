@@ -19,7 +19,7 @@ std::string fingerprint_file(const JournalOptions& options) {
          "/fingerprint.json";
 }
 
-/// The size of a file; 0 for what is none, or not there yet.
+/// The size of a file; 0 if it is not a regular file, or does not exist.
 std::uint64_t content_bytes(const std::string& output) {
   std::error_code problem;
   const auto size = is_rereadable(output) ? std::filesystem::file_size(output, problem) : 0;
@@ -65,7 +65,7 @@ Result<void> check_journal(const JournalOptions& options) {
   if (!is_rereadable(options.input)) {
     return refuse_content(options.output, ", and an input that is no file cannot be gone on with");
   }
-  std::error_code unreadable;  // Journal::open tells
+  std::error_code unreadable;  // Journal::open reports it
   if (!std::filesystem::exists(fingerprint_file(options), unreadable) && !unreadable) {
     return refuse_content(options.output, fmt::format(", but no {} says which job it is of",
                                                       fingerprint_file(options)));
@@ -131,7 +131,7 @@ AskedAgain Journal::asked_again() const {
 
 Result<void> Journal::drop_retried() {
   if (past_.retried == 0) return {};
-  if (content_bytes(options_.output) != size_before_) return {};  // BatchWriter::open tells
+  if (content_bytes(options_.output) != size_before_) return {};  // BatchWriter::open reports it
   TROUPE_TRY(past_.whole_bytes, drop_error_lines(options_.output, past_.whole_bytes, asked_again(),
                                                  options_.keep_waiting));
   size_before_ = past_.whole_bytes;
@@ -145,7 +145,7 @@ Result<void> Journal::begin() {
                                                           .size_before = size_before_,
                                                           .keep_waiting = options_.keep_waiting}));
   if (!is_rereadable(options_.output)) return {};
-  // After the output is emptied: with the old answers it would vouch for them.
+  // After the output is emptied: otherwise it would claim the old answers.
   return write_fingerprint(fingerprint_file(options_), fingerprint_);
 }
 

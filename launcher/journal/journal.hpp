@@ -16,76 +16,76 @@
 
 namespace troupe {
 
-/// What is to become of an output that has content.
+/// What to do with an output that has content.
 enum class ResumeMode {
-  automatic,  ///< gone on with, if its fingerprint is that of this job
-  force,      ///< gone on with in any case
-  never,      ///< refused
-  overwrite,  ///< replaced
+  automatic,  ///< resume it if its fingerprint is that of this job
+  force,      ///< resume it in any case
+  never,      ///< refuse
+  overwrite,  ///< replace it
 };
 
-/// Which error lines of earlier runs are asked again: those of the codes, all if there are none.
-/// Those that say that the engine had no room (is_transient) are asked again in any case.
+/// The codes of error lines to retry; empty: all codes. Errors that say that the engine had no room
+/// (is_transient) are retried in any case.
 using RetriedCodes = std::vector<std::string>;
 
 struct JournalOptions {
   std::string output;  ///< a file, a FIFO, or "-" for standard output
   std::string input;
-  std::string folder = {};  ///< of lock and fingerprint; empty: job_folder_of(output)
+  std::string folder = {};  ///< for lock and fingerprint; empty: job_folder_of(output)
   ResumeMode mode = ResumeMode::automatic;
   std::optional<RetriedCodes> retry_errors = {};  ///< absent: error lines count as answered
-  bool must_be_resumable = false;    ///< refused if output or input cannot be read again
-  KeepGoing keep_waiting = nullptr;  ///< as OutputOptions; asked while the output is read, too
+  bool must_be_resumable = false;    ///< refuse if output or input cannot be read again
+  KeepGoing keep_waiting = nullptr;  ///< see OutputOptions; called while the output is read, too
 };
 
-/// The folder of a job's logs, lock and fingerprint: beside its output, with ".job" behind its
-/// name. Empty for standard output and devices: such a job has nothing to go on with and gets a
-/// temporary one.
+/// The folder of a job's logs, lock and fingerprint: beside its output, with ".job" appended to its
+/// name. Empty for standard output and devices: such a job cannot be resumed and gets a temporary
+/// one.
 std::string job_folder_of(const std::string& output);
 
-/// Whether a Journal would refuse `options` for what can be seen without the model; changes
-/// nothing. Errors: those of check_output; already_exists for content that is not to be gone on
-/// with; unsupported for what must_be_resumable and is not.
+/// Checks `options` for everything a Journal would refuse that can be seen without the model;
+/// changes nothing. Errors: those of check_output; already_exists for content that is not to be
+/// resumed; unsupported if must_be_resumable is set and it is not.
 Result<void> check_journal(const JournalOptions& options);
 
-/// The output file as the record of what is done: an answer that is in it is not asked for again. A
-/// job's folder holds beside the logs `lock`, which keeps other jobs off, and `fingerprint.json`.
-/// An answer counts when its line is whole; so any end of the process leaves a job that can be gone
-/// on with. One thread at a time.
+/// The output file as the record of what is done: an answer in it is not computed again. A job's
+/// folder holds besides the logs `lock`, which keeps other jobs out, and `fingerprint.json`. An
+/// answer counts once its line is whole; so however the process ends, the job can be resumed. One
+/// thread at a time.
 class Journal {
  public:
-  /// Takes the lock and reads what is answered; changes neither output nor fingerprint. `now` is
-  /// this job's fingerprint; its identity is that of the job that is gone on with, if one is. The
-  /// job's folder exists. Errors: those of check_journal; already_exists while another job has the
-  /// lock; invalid_argument for a fingerprint that differs, with what does; corrupt_data for an
-  /// output that is none; cancelled by keep_waiting.
+  /// Takes the lock and reads the existing answers; changes neither output nor fingerprint. `now`
+  /// is this job's fingerprint; a resumed job keeps its identity. The job's folder exists. Errors:
+  /// those of check_journal; already_exists while another job has the lock; invalid_argument for a
+  /// fingerprint that differs, with the differences; corrupt_data for an output of another form;
+  /// cancelled by keep_waiting.
   static Result<Journal> open(JournalOptions options, Fingerprint now);
 
   const JobIdentity& identity() const { return fingerprint_.identity; }
   /// Lines of the output from earlier runs, and the errors among them.
   std::uint64_t lines_before() const { return past_.lines; }
   const ErrorTally& errors_before() const { return past_.errors; }
-  /// Error lines of earlier runs that are asked again; they count in none of the above.
+  /// Error lines of earlier runs that are retried; not included in the counts above.
   std::uint64_t retried() const { return past_.retried; }
-  /// What the person should know of the job that is gone on with, a sentence each.
+  /// Warnings for the user about the resumed job, a sentence each.
   const std::vector<std::string>& warnings() const { return warnings_; }
-  /// The fingerprint is the one that the earlier lines were made with.
+  /// True if the earlier lines were made with the same fingerprint.
   bool same_job() const { return same_job_; }
-  /// Gives the ids of what is answered away, for the reader of the input.
+  /// Moves out the ids of the existing answers, for the reader of the input.
   LineIds take_ids() { return std::move(past_.ids); }
 
-  /// Makes the output ready: cut to its whole lines, rid of the error lines that are asked again,
-  /// or emptied, and the fingerprint beside it. Call it once, before the first append. Errors: as
-  /// BatchWriter::open, also already_exists for an output that is not the one that was read; io.
+  /// Prepares the output: cuts it to its whole lines, removes the error lines to retry, or empties
+  /// it, and writes the fingerprint beside it. Call it once, before the first append. Errors: as
+  /// BatchWriter::open, also already_exists for an output other than the one that was read; io.
   Result<void> begin();
   bool has_begun() const { return writer_.has_value(); }
 
-  /// As BatchWriter.
+  /// See BatchWriter.
   Result<void> append(std::string_view line) { return writer_->append(line); }
   Result<void> sync_if_due(std::chrono::steady_clock::time_point now) {
     return writer_->sync_if_due(now);
   }
-  /// Also before begin(): then it does nothing.
+  /// Does nothing before begin().
   Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
 
  private:

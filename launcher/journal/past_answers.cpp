@@ -29,7 +29,7 @@ Error refuse_line(const std::string& path, std::size_t line, std::uint64_t good_
                                     good_bytes, path));
 }
 
-/// A packed file under another name would be gone on with unpacked.
+/// Refuses a packed file under another name, which would be appended to unpacked.
 Result<void> check_not_packed(const std::string& path) {
   std::array<char, compression_magic_bytes> first{};
   std::ifstream file(path, std::ios::binary);
@@ -65,8 +65,8 @@ std::optional<std::string> take_string(std::string_view& text) {
   return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
 }
 
-/// Takes what an error line says behind its custom_id. Quotes inside of strings are escaped, so the
-/// last member cannot be mistaken.
+/// Reads an error line's fields after its custom_id. Quotes inside strings are escaped, so the last
+/// member cannot be mistaken.
 bool take_error(std::string_view text, AnswerKey& key) {
   if (!skip(text, ",\"line\":")) return false;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), key.line);
@@ -132,7 +132,7 @@ Result<PastAnswers> read_past_answers(const std::string& path, const AskedAgain&
   }
   TROUPE_TRY(LineReader reader, LineReader::open(path, "output", max_answer_line_bytes,
                                                  packed ? past.whole_bytes : UINT64_MAX));
-  // Of the newest line it is known only with the next one that nothing was torn off it.
+  // Only the next line shows that the newest one is whole.
   std::optional<AnswerKey> newest;  // null: it is no answer
   std::string newest_text;
   std::size_t newest_line = 0;
@@ -171,7 +171,7 @@ Result<std::uint64_t> drop_error_lines(const std::string& path, std::uint64_t wh
   std::error_code problem;
   const fs::path target = fs::canonical(path, problem);  // a link stays one
   if (problem) return fail(ErrorCode::io, "cannot read the output {}: {}", path, problem.message());
-  // Packed alike: the extension decides.
+  // Packed the same way: the extension decides.
   const std::string kept = target.string() + ".kept" + target.extension().string();
   TROUPE_TRY(LineReader reader,
              LineReader::open(path, "output", max_answer_line_bytes, whole_bytes));

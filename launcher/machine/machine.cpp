@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-/// GPUs of compute capability 9.0 and the memory that CUDA reports of them.
+/// GPUs of compute capability 9.0, with the memory that CUDA reports for them.
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 6> hopper_gpus = {{
     {"H100", 81'079 * mib},
     {"H100-NVL", 95'320 * mib},
@@ -62,7 +62,7 @@ std::string known_gpus() {
 }  // namespace
 
 Gpus find_gpus() {
-  const auto count = count_gpus();  // an error says that the part for GPUs is not there
+  const auto count = count_gpus();  // an error says that the CUDA part is missing
   if (!count.ok() || *count <= 0) return {};
   const auto memory = gpu_memory_bytes();
   return {.count = *count, .memory_bytes = memory.ok() ? *memory : 0};

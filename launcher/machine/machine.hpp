@@ -11,28 +11,28 @@ namespace troupe {
 /// The GPUs of one machine, all of one kind.
 struct Gpus {
   int count = 0;
-  std::uint64_t memory_bytes = 0;  ///< of each, in all; 0: not known
-  bool assumed = false;            ///< somebody says so: they are not this machine's
+  std::uint64_t memory_bytes = 0;  ///< total, of each; 0: not known
+  bool assumed = false;            ///< given by the user: they are not this machine's
 };
 
-/// What decides how a model is laid out on a machine.
+/// The properties that decide a model's layout on a machine.
 struct Machine {
-  int cores = 1;                        ///< logical ones
+  int cores = 1;                        ///< logical cores
   std::uint64_t free_memory_bytes = 0;  ///< of the host; 0: not known
   Gpus gpus = {};
 };
 
-/// The machine that this process runs on; with other GPUs if some are assumed. Looks at its own,
-/// which takes a part of a second, only if not.
+/// The machine that this process runs on, with assumed GPUs if given; otherwise it queries its own,
+/// which takes part of a second.
 Machine this_machine(const std::optional<Gpus>& assumed = std::nullopt);
 
-/// The GPUs that this process can use and their memory; none if the part for GPUs is not there.
-/// Takes a part of a second.
+/// The GPUs that this process can use and their memory; none if the CUDA part is missing. Takes
+/// part of a second.
 Gpus find_gpus();
 
-/// Reads "H200:8", "80GB:4" or "none": a kind that this version runs on or the memory of each, and
-/// how many (without it, one). Errors: invalid_argument with what is known; unsupported for a kind
-/// before Hopper.
+/// Reads "H200:8", "80GB:4" or "none": a supported kind or the memory of each, and the count
+/// (default one). Errors: invalid_argument with what is known; unsupported for a kind before
+/// Hopper.
 Result<Gpus> parse_gpus(std::string_view text);
 
 }  // namespace troupe

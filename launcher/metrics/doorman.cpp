@@ -16,7 +16,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_head_bytes = 8192;
-/// A connection with an unfinished request is readable all the time; poll would not wait for it.
+/// A connection with an unfinished request is always readable, so poll would not wait for it.
 constexpr std::chrono::milliseconds look_again{20};
 
 }  // namespace
@@ -51,7 +51,7 @@ void Doorman::run() {
   }
 }
 
-/// Waits for something to do, and lets those in that have asked for something.
+/// Waits for something to do, and admits connections that have sent a request.
 void Doorman::wait() {
   const auto now = Clock::now();
   std::vector<pollfd> polled{{wake_.get(), POLLIN, 0},
@@ -102,7 +102,7 @@ void Doorman::accept_all(Clock::time_point now) {
     }
     const int fd = socket.get();
     waiting_.emplace(fd, std::move(socket));
-    look_at(fd);  // most have asked while they waited in the kernel: nobody takes their place
+    look_at(fd);  // most have sent their request while waiting in the kernel: they displace nobody
   }
   refusals_.note("no descriptors left", acceptor_.take_turned_away());
 }

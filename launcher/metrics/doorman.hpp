@@ -15,14 +15,14 @@
 
 namespace troupe {
 
-/// Accepts connections for an HTTP server that keeps unfinished requests, also of clients that are
+/// Accepts connections for an HTTP server that keeps unfinished requests, even of clients that are
 /// gone, until its timeout and then has no room for others: it hands a connection over once the
-/// head of a request is there. At most 64 connections wait, each 2 s; one more takes the place of
-/// the oldest. Accepts are paced (Acceptor), refusals summed up in the log. One
-/// thread, as long as the object lives.
+/// head of a request has come. At most 64 connections wait, each 2 s; a further one displaces the
+/// oldest. Accepts are paced (Acceptor), refusals summed up in the log. One thread, as long as the
+/// object lives.
 class Doorman {
  public:
-  /// `admit` is called on the thread with connections from which a request can be read.
+  /// Calls `admit` on the thread with connections from which a request can be read.
   static Result<std::unique_ptr<Doorman>> start(std::string name, UniqueFd listener,
                                                 std::function<void(UniqueFd connection)> admit);
   ~Doorman();
@@ -36,7 +36,7 @@ class Doorman {
       : admit_(std::move(admit)), acceptor_(std::move(listener)), refusals_(std::move(name)) {}
   void run();
   void wait();
-  /// Admits a connection whose request is there, and refuses one that is over.
+  /// Admits a connection whose request has come, and refuses one that is closed.
   void look_at(int fd);
   void accept_all(Clock::time_point now);
   void refuse(int fd, std::string_view why);
@@ -46,7 +46,7 @@ class Doorman {
   Strangers strangers_{64, std::chrono::seconds(2)};
   RefusalLog refusals_;
   std::unordered_map<int, UniqueFd> waiting_;
-  std::unordered_set<int> unfinished_;  ///< of those, which have said something
+  std::unordered_set<int> unfinished_;  ///< those that have sent part of a request
   UniqueFd wake_;
   std::atomic<bool> over_ = false;
   std::thread thread_;

@@ -10,8 +10,8 @@
 namespace troupe {
 namespace {
 
-/// Values of labels may hold any UTF-8, and one byte of anything else makes Prometheus refuse all
-/// of the text. Three characters are written with a backslash.
+/// Label values may hold any UTF-8, but a single invalid byte makes Prometheus refuse all of the
+/// text. Three characters are escaped with a backslash.
 std::string escaped(std::string_view bytes) {
   std::string text, result;
   text::append_lossy(bytes, true, text);

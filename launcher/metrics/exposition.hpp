@@ -13,7 +13,7 @@ namespace troupe {
 using MetricLabel = std::pair<std::string_view, std::string>;
 using MetricLabels = std::vector<MetricLabel>;
 
-/// How often values fell into each bucket. One thread at a time.
+/// The counts of values in each bucket. One thread at a time.
 class Histogram {
  public:
   /// `bounds`: upper bounds, inclusive and ascending; a bucket above the last one is added. They
@@ -24,7 +24,7 @@ class Histogram {
   void observe(double value);
 
   std::span<const double> bounds() const { return bounds_; }
-  /// Values of at most bounds()[i]; at i = bounds().size() all.
+  /// The count of values of at most bounds()[i]; all at i = bounds().size().
   std::uint64_t up_to(std::size_t i) const;
   double sum() const { return sum_; }
 
@@ -39,15 +39,15 @@ class Histogram {
 /// the samples of the name, together.
 class Exposition {
  public:
-  /// `labels` stand at every sample.
+  /// `labels` are added to every sample.
   explicit Exposition(MetricLabels labels) : labels_(std::move(labels)) {}
 
   void gauge(std::string_view name, std::string_view help, double value);
-  /// One sample for each value, numbered from 0 by the label `label`.
+  /// Writes a sample for each value, numbered from 0 by the label `label`.
   void gauges(std::string_view name, std::string_view help, std::string_view label,
               std::span<const double> values);
   void counter(std::string_view name, std::string_view help, double value);
-  /// One sample for each value of the label `label`.
+  /// Writes a sample for each value of the label `label`.
   void counters(std::string_view name, std::string_view help, std::string_view label,
                 std::span<const std::pair<std::string, std::uint64_t>> values);
   void histogram(std::string_view name, std::string_view help, const Histogram& histogram);

@@ -17,7 +17,7 @@ constexpr auto per_token_bounds =
     std::to_array<double>({0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
                            5.0, 7.5, 10.0, 20.0, 40.0, 80.0});
 
-/// 1, 2, 5, 10, 20, 50, ... up to `most`, as vLLM has them.
+/// 1, 2, 5, 10, 20, 50, ... up to `most`, as in vLLM.
 std::vector<double> token_bounds(std::int64_t most) {
   std::vector<double> bounds;
   for (std::int64_t power = 1;; power *= 10) {

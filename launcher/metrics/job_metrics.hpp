@@ -12,24 +12,24 @@
 
 namespace troupe {
 
-/// What a running job tells Prometheus. Names that begin with vllm: mean what vLLM means by them
+/// The Prometheus metrics of a running job. Names that begin with vllm: have vLLM's meaning
 /// (vllm/v1/metrics/loggers.py), with its labels model_name and engine and its buckets; those that
-/// begin with troupe: are ours. docs/operations.md lists them. Callable from any thread.
+/// begin with troupe: are our own. docs/operations.md lists them. Callable from any thread.
 class JobMetrics {
  public:
-  /// `max_model_len`: of the engine, where the buckets of token counts end.
+  /// `max_model_len`: of the engine; the buckets of token counts end there.
   JobMetrics(std::string model_name, std::int64_t max_model_len);
 
-  /// Takes in what the engine reports: its load, and its completions.
+  /// Adds the engine's report: its load, and its completions.
   void observe(const EngineReport& report);
 
-  /// A line of the input that never reached the engine, with the code of its error line.
+  /// Counts an input line that never reached the engine, by the code of its error line.
   void count_line_error(std::string_view code);
 
-  /// Lines with an answer or an error in the output; all lines, 0 if not known.
+  /// Sets the lines with an answer or an error in the output, and all lines, 0 if not known.
   void set_lines(std::uint64_t done, std::uint64_t total);
 
-  /// The share of the last seconds that each rank spent in the model, 0..1; empty: not known.
+  /// Sets the share of the last seconds that each rank spent in the model, 0..1; empty: not known.
   void set_rank_busy(std::vector<double> shares);
 
   /// Everything in Prometheus' text format.

@@ -11,7 +11,7 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::open(const Config& con
                                                                std::int64_t max_model_len,
                                                                const std::string& job_folder) {
   const std::string note = job_folder + "/metrics.txt";
-  // A run that was killed leaves the port of nobody behind.
+  // Remove a file from a run that was killed: its port is closed.
   std::error_code problem;
   std::filesystem::remove(note, problem);
   if (!config.metrics.port) return std::unique_ptr<MetricsEndpoint>();
@@ -23,7 +23,7 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::open(const Config& con
                            [metrics = &endpoint->metrics_] { return metrics->text(); }));
   const std::string url = endpoint->server_->url();
   log::info("metrics at {}", url);
-  // Written aside and renamed: whoever sees the file sees all of it.
+  // Written elsewhere and renamed, so that readers see the whole file.
   const std::string aside = endpoint->note_ + ".new";
   std::ofstream file(aside, std::ios::trunc);
   file << url << "\n";

@@ -11,16 +11,16 @@
 
 namespace troupe {
 
-/// The metrics of a job and the port that they are given at, as `metrics:` asks for it.
+/// The metrics of a job and the port that serves them, as configured under `metrics:`.
 class MetricsEndpoint {
  public:
-  /// Removes what an earlier run left of metrics.txt, opens the port, writes its url to the log and
-  /// to metrics.txt in the existing `job_folder`. Null if metrics.port is off. `max_model_len`: as
-  /// JobMetrics'. Errors: those of MetricsServer::start; io if the file cannot be written.
+  /// Removes an earlier run's metrics.txt, opens the port, writes its url to the log and to
+  /// metrics.txt in the existing `job_folder`. Null if metrics.port is off. `max_model_len`: see
+  /// JobMetrics. Errors: those of MetricsServer::start; io if the file cannot be written.
   static Result<std::unique_ptr<MetricsEndpoint>> open(const Config& config,
                                                        std::int64_t max_model_len,
                                                        const std::string& job_folder);
-  /// Closes the port and removes metrics.txt, which would name a port of nobody.
+  /// Closes the port and removes metrics.txt, which would name a closed port.
   ~MetricsEndpoint();
   MetricsEndpoint(const MetricsEndpoint&) = delete;
   MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;

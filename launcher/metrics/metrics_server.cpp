@@ -51,7 +51,7 @@ Result<SocketAddress> parse_address(const std::string& address, std::uint16_t po
               "metrics.address: expected a numeric address such as 127.0.0.1, found {}", address);
 }
 
-/// A listening socket; `port` becomes the one that it has.
+/// Opens a listening socket; sets `port` to its actual port.
 Result<UniqueFd> listen_on(const std::string& address, std::uint16_t& port) {
   TROUPE_TRY(SocketAddress at, parse_address(address, port));
   const auto failed = [&](int why) {
@@ -80,7 +80,7 @@ Result<UniqueFd> listen_on(const std::string& address, std::uint16_t& port) {
 
 MHD_Result respond(MHD_Connection* connection, unsigned status, const char* type,
                    std::string_view body) {
-  // The copy is libmicrohttpd's; a text outlives no call.
+  // libmicrohttpd copies the text, which does not outlive the call.
   MHD_Response* response = MHD_create_response_from_buffer(
       body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;
@@ -90,7 +90,7 @@ MHD_Result respond(MHD_Connection* connection, unsigned status, const char* type
   return queued;
 }
 
-/// MHD_AccessHandlerCallback; `closure` is the content.
+/// MHD_AccessHandlerCallback; `closure` is the content callback.
 MHD_Result answer(void* closure, MHD_Connection* connection, const char* url, const char* method,
                   const char*, const char*, std::size_t* upload_size, void**) {
   const std::string_view asked = method;
@@ -116,7 +116,7 @@ struct MetricsServer::Daemon {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  /// The daemon closes the connection, also if it cannot take it.
+  /// The daemon closes the connection, even if it cannot take it.
   void add(UniqueFd connection) const {
     SocketAddress peer;
     peer.size = sizeof peer.storage;

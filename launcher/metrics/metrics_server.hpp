@@ -9,18 +9,18 @@
 
 namespace troupe {
 
-/// Gives a text to whoever asks for /metrics by HTTP, for Prometheus to scrape. Bounded: a
-/// Doorman lets in who has asked for something, at most 256 at once and 1 s without a word; two
+/// Serves a text at /metrics by HTTP, for Prometheus to scrape. Bounded: a Doorman admits
+/// connections that have sent a request, at most 256 at once, each at most 1 s without traffic; two
 /// threads.
 class MetricsServer {
  public:
   /// Listens on the numeric IPv4 or IPv6 `address`; port 0 lets the kernel choose. `content` is
-  /// called on the server's thread for each scrape. Errors: invalid_argument for what is no
+  /// called on the server's thread for each scrape. Errors: invalid_argument for a malformed
   /// address; io if the port cannot be opened, with the reason.
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::uint16_t port,
                                                       std::function<std::string()> content);
-  /// Closes the port; `content` is not called any more when it returns.
+  /// Closes the port; `content` is not called after it returns.
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;

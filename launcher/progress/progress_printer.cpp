@@ -19,14 +19,14 @@ constexpr double redraw_seconds = 0.25;
 constexpr double log_seconds = 10;
 constexpr double json_seconds = 1;
 constexpr int default_columns = 80;
-/// How long a reader who has fallen behind is waited for.
+/// How long to wait for a reader that has fallen behind.
 constexpr int stuck_ms = 100;
-/// For what must be told he is waited for longer.
+/// The same for messages that must be shown.
 constexpr int stuck_when_told_ms = 1000;
 /// A terminal that is ready takes a piece of this size without blocking.
 constexpr std::size_t terminal_piece = 256;
 
-/// Whether a terminal of this kind (TERM) knows how to move its cursor up.
+/// True if a terminal of this kind (TERM) can move its cursor up.
 bool moves_cursor(const char* terminal) {
   return terminal != nullptr && *terminal != '\0' && std::string_view(terminal) != "dumb";
 }
@@ -115,8 +115,8 @@ void ProgressPrinter::draw() {
   }
 }
 
-/// Back to the first drawn line, and nothing left below. The cursor always rests below the live
-/// lines at column 0, so that whatever ends the program leaves a clean terminal.
+/// Moves to the first drawn line and clears everything below. The cursor always rests below the
+/// live lines at column 0, so that however the program ends the terminal is left clean.
 std::string ProgressPrinter::erase_sequence() {
   if (drawn_.empty()) return {};
   const auto width = static_cast<std::size_t>(columns());
@@ -130,7 +130,7 @@ std::string ProgressPrinter::erase_sequence() {
 std::size_t ProgressPrinter::put(std::string_view text, int patience_ms) const {
   std::size_t written = 0;
   while (written < text.size()) {
-    // A descriptor that blocks must not be written to before it has room, whoever shares it.
+    // A blocking descriptor must not be written to before it has room, whoever shares it.
     pollfd descriptor{fd_, POLLOUT, 0};
     const int ready = ::poll(&descriptor, 1, written == 0 ? patience_ms : stuck_ms);
     if (ready < 0 && errno == EINTR) continue;
@@ -146,7 +146,7 @@ std::size_t ProgressPrinter::put(std::string_view text, int patience_ms) const {
   return written;
 }
 
-/// A terminal breaks lines anywhere; what is kept in a file stays on one line.
+/// Terminals break lines anywhere; in a file each text stays on one line.
 std::string ProgressPrinter::fitted(std::string_view text) const {
   if (::isatty(fd_) == 0) return std::string(text);
   return fmt::format("{}", fmt::join(wrapped(text, static_cast<std::size_t>(columns())), "\n"));

@@ -10,17 +10,17 @@
 namespace troupe {
 
 /// Shows a ProgressView on a file descriptor (stderr, which it does not own): on a terminal a few
-/// lines redrawn at most 4 times a second, as wide as it is at that moment; elsewhere a line every
-/// 10 seconds; for programs a JSON object every second. tell(), finish() and the
-/// destructor leave the cursor at the beginning of an empty line, also when a terminal that wraps
-/// its lines anew has become narrower. Progress never stops a job: failing writes are ignored, and
-/// what a stalled reader (a full pipe, Ctrl-S) has no room for is left out. One thread at a time.
+/// lines redrawn at most 4 times a second, at its current width; elsewhere a line every 10 seconds;
+/// for programs a JSON object every second. tell(), finish() and the destructor leave the cursor at
+/// the beginning of an empty line, even if a terminal that rewraps its lines has become narrower.
+/// Progress never stops a job: failing writes are ignored, and output for which a stalled reader (a
+/// full pipe, Ctrl-S) has no room is dropped. One thread at a time.
 class ProgressPrinter {
  public:
   enum class Mode { terminal, lines, json, quiet };
 
-  /// quiet or json if so asked; else terminal if `fd` is one that can move its cursor, or lines.
-  /// `terminal` is its kind, the environment's TERM; "dumb" and null cannot.
+  /// Returns quiet or json if requested; else terminal if `fd` is one that can move its cursor,
+  /// otherwise lines. `terminal` is its kind, the environment's TERM; "dumb" and null cannot.
   static Mode mode_for(int fd, bool quiet, bool json, const char* terminal);
 
   ProgressPrinter(int fd, Mode mode);
@@ -34,20 +34,20 @@ class ProgressPrinter {
   /// Prints a line of text above the live lines (not when quiet).
   void print(std::string_view line);
 
-  /// Prints what people must know in any mode, as text: a reader who has fallen behind is waited
-  /// for a second.
+  /// Prints a message that users must see in any mode, as text; waits a second for a reader that
+  /// has fallen behind.
   void tell(std::string_view text);
 
-  /// The last word to people: the live lines give way to the summary.
+  /// The last message to users: the summary replaces the live lines.
   void finish(const ProgressState& state);
 
-  /// The last word to programs, however the job ended: `outcome` as report.json has it.
+  /// The last message to programs, however the job ended; `outcome` as in report.json.
   void end(const ProgressState& state, std::string_view outcome);
 
  private:
   void draw();
   /// Writes as much as the descriptor takes without blocking: nothing if it has no room within
-  /// `patience_ms`. How many bytes it took.
+  /// `patience_ms`. Returns the number of bytes written.
   std::size_t put(std::string_view text, int patience_ms) const;
   std::string erase_sequence();
   std::string fitted(std::string_view text) const;
@@ -55,7 +55,7 @@ class ProgressPrinter {
 
   int fd_;
   Mode mode_;
-  std::size_t piece_bytes_;  ///< what is written at once
+  std::size_t piece_bytes_;  ///< written at once
   ProgressView view_;
   double next_draw_seconds_ = 0;
   std::vector<std::size_t> drawn_;  ///< columns that each live line takes

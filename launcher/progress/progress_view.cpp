@@ -28,8 +28,7 @@ std::string plural(std::uint64_t count, std::string_view noun) {
 
 double ratio(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
-/// Joins the parts that fit in `room` columns, in order; a part that does not fit is left out, and
-/// so are those after it.
+/// Joins the parts that fit in `room` columns, in order, and stops at the first that does not fit.
 std::string fitted(const std::vector<std::string>& parts, std::size_t room) {
   constexpr std::string_view separator = "  ";
   std::string line;
@@ -49,17 +48,17 @@ std::string bar(double share, std::size_t cells) {
   return std::string(count, '#') + std::string(cells - count, '-');
 }
 
-/// Thousandths are enough for whoever plots it.
+/// Rounds to thousandths, enough for plots.
 double rounded(double value) {
   return std::isfinite(value) ? std::round(value * 1000) / 1000 : 0.0;
 }
 
-/// On one line, whatever bytes the texts hold.
+/// Prints on one line, whatever bytes the texts hold.
 std::string one_line(const ordered_json& object) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// `steady`: as wide at the beginning as at the end.
+/// `steady`: padded to a constant width.
 std::string done_of_total(const ProgressState& state, bool steady) {
   if (state.total == 0) return fmt::format("{} done", state.done);
   const auto percent = static_cast<int>(100 * std::min(state.done, state.total) / state.total);
@@ -127,7 +126,7 @@ std::optional<double> ProgressView::remaining_seconds() const {
   if (generated <= 0) return spent * left / done;  // error lines alone so far
   const double tokens_a_line =
       std::max(finished / done, ratio(under_way, static_cast<double>(state_.running)));
-  // Requests that run longer than expected have at least a token left each.
+  // Requests that run longer than expected have at least one token left each.
   const double tokens_left =
       std::max(left * tokens_a_line - under_way, static_cast<double>(state_.running));
   return spent * tokens_left / generated;
@@ -168,7 +167,7 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
     const std::string line = fmt::format("{}  {}", phase, format_duration(state_.seconds));
     return {columns_of(line) <= room ? line : std::string(beginning_of(phase, room))};
   }
-  // Where there is room, numbers keep their places while they grow.
+  // With enough columns, numbers keep their positions while they grow.
   const bool steady = columns >= steady_columns;
   const auto wide_as = [steady](int width) { return steady ? width : 0; };
   std::vector<std::string> first = {done_of_total(state_, steady)};

@@ -25,7 +25,7 @@ std::optional<JobFigures> read_figures(const std::string& path, const std::strin
   std::string theirs;
   JobIdentity of;
   JobFigures figures;
-  // The version first: the rest of another one has another form.
+  // The version comes first: other versions have another form after it.
   Decoder head(std::as_bytes(std::span(text)));
   head(theirs, of.id, of.created);
   if (theirs != version || of.id != job.id || of.created != job.created) return std::nullopt;

@@ -15,14 +15,14 @@ namespace troupe {
 
 enum class JobOutcome : std::uint8_t {
   answered,              ///< every line has its answer
-  answered_with_errors,  ///< or its error line
-  failed,                ///< broke off
-  drained,               ///< ended early by a signal, after what ran was finished
+  answered_with_errors,  ///< every line has its answer or its error line
+  failed,                ///< ended early by an error
+  drained,               ///< ended early by a signal, after running requests finished
   interrupted,           ///< stopped at once
 };
 
-/// What the runs of a job have measured together. It is kept in the job's folder, so that a job
-/// that is gone on with reports on all of it.
+/// The measurements of all runs of a job. Kept in the job's folder, so that a resumed job reports
+/// on all of them.
 struct JobFigures {
   struct Run {
     std::int64_t began_unix_s = 0;
@@ -35,18 +35,18 @@ struct JobFigures {
       archive(began_unix_s, seconds, answers, outcome);
     }
   };
-  std::vector<Run> runs;  ///< in their order
+  std::vector<Run> runs;  ///< in order
   double seconds = 0;
   double serving_seconds = 0;
   double input_wait_seconds = 0;
   std::uint64_t good_answers = 0;
   std::uint64_t prompt_tokens = 0;  ///< of answered requests
-  std::uint64_t answer_tokens = 0;  ///< of all their choices
-  EngineStats stats;                ///< the counts; nothing is running or waiting
+  std::uint64_t answer_tokens = 0;  ///< of all choices of answered requests
+  EngineStats stats;                ///< counters only; nothing is running or waiting
   DistributionSketch ttft_us;
   DistributionSketch e2e_us;
   DistributionSketch inter_token_us;
-  StepSeries steps;  ///< over the serving time of all runs, one behind the other
+  StepSeries steps;  ///< over the serving time of all runs, concatenated
 
   template <class Archive>
   void fields(Archive& archive) {
@@ -55,12 +55,12 @@ struct JobFigures {
   }
 };
 
-/// Replaces the file at `path` as a whole. Only the same `version` of the program reads it, for the
+/// Replaces the file at `path` atomically. Only the same `version` of the program reads it, for the
 /// same job. Errors: io.
 Result<void> write_figures(const std::string& path, const std::string& version,
                            const JobIdentity& job, const JobFigures& figures);
 
-/// nullopt where there is none, or one of another job, version or form.
+/// Returns nullopt if there is none, or one of another job, version or form.
 std::optional<JobFigures> read_figures(const std::string& path, const std::string& version,
                                        const JobIdentity& job);
 

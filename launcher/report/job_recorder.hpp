@@ -15,16 +15,16 @@
 
 namespace troupe {
 
-/// What an answer must keep to count as good; absent: it may take any time.
+/// Targets that an answer must meet to count as good; absent: no target.
 struct ServiceObjectives {
   std::optional<double> ttft_ms = {};
-  std::optional<double> itl_ms = {};  ///< mean of a request's
+  std::optional<double> itl_ms = {};  ///< for the mean of a request
   std::optional<double> e2e_ms = {};
 
   bool any() const { return ttft_ms || itl_ms || e2e_ms; }
 };
 
-/// What is known of a job before it runs.
+/// Facts of a job that are known before it runs.
 struct JobFacts {
   std::string name;
   std::string version;  ///< of the launcher
@@ -36,11 +36,11 @@ struct JobFacts {
   std::string architecture;
   std::string config_yaml;             ///< all keys, defaults included
   std::int64_t began_unix_s = 0;       ///< wall time
-  std::int64_t experts_per_token = 0;  ///< 0: the model has none
+  std::int64_t experts_per_token = 0;  ///< 0: a dense model
   ServiceObjectives objectives;
 };
 
-/// Gathers what a job's report tells, in bounded memory. It has no clock: times are arguments, in
+/// Collects the data of a job's report in bounded memory. It has no clock: times are arguments, in
 /// microseconds of CLOCK_MONOTONIC. One thread at a time.
 class JobRecorder {
  public:
@@ -48,40 +48,40 @@ class JobRecorder {
 
   /// The engine takes requests from now on.
   void engine_ready(std::int64_t now_us);
-  /// Whether from now on nothing can be done before more input comes, as with a pipe that is silent
-  /// while no request is live. Call it as often as convenient.
+  /// Notes whether nothing can be done from now on before more input comes, e.g. if a pipe is
+  /// silent while no request is live. Call it as often as convenient.
   void wait_for_input(bool waits, std::int64_t now_us);
-  /// Lines that earlier runs of the job have answered already, errors included, and what those runs
-  /// have measured. Call it before anything else.
+  /// Sets the lines that earlier runs of the job have answered already, errors included, and those
+  /// runs' measurements. Call it first.
   void go_on(std::uint64_t lines, std::uint64_t errors, JobFigures figures);
-  /// The error lines of the output, those of earlier runs included.
+  /// Sets the error lines of the output, those of earlier runs included.
   void set_errors(ErrorTally errors) { errors_ = std::move(errors); }
   void take(const EngineReport& report);
-  /// The latest of each process counts; spans and counts are kept from the latest that has them.
+  /// Each process's latest telemetry counts; spans and counts are kept from the latest that has
+  /// them.
   void take(ProcessTelemetry telemetry);
-  /// Where the thread that reads the input and writes the output notes its time.
+  /// Records the time of the thread that reads the input and writes the output.
   SpanRecorder& spans() { return spans_; }
   void finish(JobOutcome outcome, std::string reason, std::int64_t now_us);
 
   /// The share of the time between its last two telemetries that each rank spent computing, not
-  /// waiting for anybody, 0..1, by rank; empty as long as a rank has not told any.
+  /// waiting, 0..1, by rank; empty while any rank has not sent two.
   std::vector<double> rank_busy() const;
   /// share_outside_model of this run.
   std::optional<double> share_outside_model() const;
 
-  // What has been gathered.
+  // The collected data.
   const JobFacts& facts() const { return facts_; }
   JobOutcome outcome() const { return outcome_; }
   const std::string& reason() const { return reason_; }
-  /// What all runs have measured, this one until `now_us` included; once it is finished, until
-  /// then.
+  /// The measurements of all runs, this one's up to `now_us` or until it finished.
   JobFigures figures(std::int64_t now_us) const;
   std::uint64_t lines_before() const { return lines_before_; }
   std::uint64_t answers() const { return answers_before_ + answers_; }  ///< of all runs
   const ErrorTally& errors() const { return errors_; }
   std::uint64_t dropped() const { return dropped_; }
   double input_wait_seconds() const;  ///< of this run
-  /// Every process that has told of itself, this one's two threads included, by name.
+  /// The telemetry of every process that has sent some, and of this one's two threads, by name.
   std::vector<ProcessTelemetry> processes() const;
   std::int64_t began_us() const { return began_us_; }
 
@@ -109,22 +109,22 @@ class JobRecorder {
   std::uint64_t answers_ = 0;  ///< of this run
   ErrorTally errors_;
   EngineStats stats_;  ///< of this run
-  /// Of earlier runs; what grows with each answer and step is of this one, too.
+  /// Of earlier runs; parts that grow with each answer and step include this one's, too.
   JobFigures figures_;
   std::map<std::string, Process> processes_;
   SpanRecorder spans_;
 };
 
-/// Of the time in which requests were live, that in which no step was inside the model, 0..1, the
-/// mean of all domains; nothing before there was any.
+/// The share of the time with live requests in which no step was inside the model, 0..1, the mean
+/// of all domains; none before there was any.
 std::optional<double> share_outside_model(const EngineStats& stats);
 
-/// How one rank spent the time since it began to serve, in seconds. Exchanges of GPUs are part of
-/// the steps that they are enqueued in, so there `exchanging` and `stages` are not known.
+/// How one rank spent the time since it began to serve, in seconds. GPU exchanges are part of the
+/// steps that they are enqueued in, so there `exchanging` and `stages` are not known.
 struct RankUse {
-  double computing = 0;              ///< in steps, but for what follows
-  std::optional<double> exchanging;  ///< with the ranks of its stage, waits for them included
-  std::optional<double> stages;      ///< with other stages, as above
+  double computing = 0;              ///< in steps, except for the rest below
+  std::optional<double> exchanging;  ///< with the ranks of its stage, waits included
+  std::optional<double> stages;      ///< with other stages, waits included
   double waiting = 0;                ///< for a plan
   double rest = 0;
 };

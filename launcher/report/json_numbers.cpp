@@ -14,7 +14,7 @@ constexpr std::size_t max_bins = 48;
 }  // namespace
 
 double rounded(double value) {
-  // What is smaller than any measurement would make the scale infinite.
+  // Values smaller than any measurement would make the scale infinite.
   if (!std::isfinite(value) || std::abs(value) < 1e-100) return 0;
   const double scale = std::pow(10.0, 5 - std::floor(std::log10(std::abs(value))));
   return std::round(value * scale) / scale;

@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-/// `text` for a place between HTML's tags.
+/// Escapes `text` for use as HTML text.
 std::string html_escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -22,8 +22,8 @@ std::string html_escaped(std::string_view text) {
   return result;
 }
 
-/// JSON that may stand in a script element: nothing in it ends the element or begins a comment, and
-/// the two line ends of Unicode that JavaScript knows are escaped.
+/// Returns JSON that may be put into a script element: nothing in it ends the element or begins a
+/// comment, and the two Unicode line ends that JavaScript knows are escaped.
 std::string embeddable(const nlohmann::ordered_json& value) {
   const std::string json =
       value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
@@ -60,7 +60,7 @@ std::string html_page(const std::string& title, const PagePart& part,
 }
 
 std::string report_html(const nlohmann::ordered_json& report) {
-  // Through the dump, which replaces bytes that are no UTF-8.
+  // Passed through the dump, which replaces invalid UTF-8.
   const auto name =
       nlohmann::ordered_json::parse(embeddable(report.at("job").at("name"))).get<std::string>();
   return html_page(name + " – Troupe report", report_page, report);

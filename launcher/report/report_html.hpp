@@ -8,12 +8,12 @@
 
 namespace troupe {
 
-/// A page with `data` for its script: one file that needs nothing else. Text of the data and the
-/// title is data to it, never markup or script, whatever it holds.
+/// Returns a self-contained page with `data` for its script. Texts of the data and the title are
+/// never taken as markup or script, whatever they hold.
 std::string html_page(const std::string& title, const PagePart& part,
                       const nlohmann::ordered_json& data);
 
-/// The page for what report_json made.
+/// Returns the page for a report from report_json.
 std::string report_html(const nlohmann::ordered_json& report);
 
 }  // namespace troupe

@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-/// The part of `amount` whole things that lies before the share `share` of a stretch of time.
+/// Returns how many of `amount` whole items fall into the first `share` of an interval.
 std::uint64_t part_of(std::uint64_t amount, double share) {
   return static_cast<std::uint64_t>(std::llround(static_cast<double>(amount) * share));
 }

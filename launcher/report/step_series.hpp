@@ -8,26 +8,26 @@
 
 namespace troupe {
 
-/// What a job's steps were over time, in bounded memory: buckets of equal width, which doubles
-/// whenever there are more than `max_buckets` of them. A step counts evenly over the time from the
-/// result before it, or from its own plan if that is later, to its result; tokens are whole and
-/// their sums exact. One thread at a time.
+/// A job's steps over time, in bounded memory: buckets of equal width, which doubles whenever there
+/// are more than `max_buckets` of them. A step is spread evenly over the time from the previous
+/// result, or from its own plan if that is later, to its result; tokens are whole and their sums
+/// exact. One thread at a time.
 class StepSeries {
  public:
   static constexpr std::size_t max_buckets = 2000;
   static constexpr std::int64_t first_width_us = 10'000;
 
-  /// Time 0 of the points, on the records' clock; what was earlier counts as at 0. A series that is
-  /// gone on with gets one that lies so long before its next record as it has lasted.
+  /// Sets time 0 of the points, on the records' clock; earlier times count as 0. For a resumed
+  /// series, time 0 is as long before the next record as the series has lasted.
   void begin_at(std::int64_t begin_us) { begin_us_ = begin_us; }
 
-  /// A record of step domain `domain`; of one domain, in order.
+  /// Adds a record of step domain `domain`; records of one domain must be in order.
   void add(std::size_t domain, const StepRecord& record);
 
-  /// A stretch of time. `running`, `waiting` and `kv_use` are means over the time in which there
-  /// were steps, summed over the domains (kv_use: their mean); 0 without steps.
+  /// An interval. `running`, `waiting` and `kv_use` are means over the time with steps, summed over
+  /// the domains (kv_use: their mean); 0 without steps.
   struct Point {
-    double seconds = 0;  ///< when it begins
+    double seconds = 0;  ///< its beginning
     double width = 0;    ///< seconds
     std::uint64_t steps = 0;
     std::uint64_t prompt_tokens = 0;
@@ -38,7 +38,7 @@ class StepSeries {
     double kv_use = 0;
     double max_kv_use = 0;  ///< of one domain in one step
   };
-  /// From 0 to the last record in at most `most` points of equal width.
+  /// Returns the time from 0 to the last record as at most `most` points of equal width.
   std::vector<Point> points(std::size_t most) const;
 
   /// The largest kv_use of a step of any domain.
@@ -71,7 +71,7 @@ class StepSeries {
   };
   struct Domain {
     std::vector<Bucket> buckets;
-    std::int64_t answered_us = 0;  ///< when the last step was over, from 0 on
+    std::int64_t answered_us = 0;  ///< when the last step ended, from time 0 on
 
     template <class Archive>
     void fields(Archive& archive) {

@@ -45,7 +45,7 @@ std::string_view thread_title(const ProcessTelemetry& process) {
   return "";
 }
 
-/// In the order of their beginnings; of those that begin together the one around the others first.
+/// Sorts by beginning; of spans that begin together the enclosing one comes first.
 std::vector<Span> by_beginning(std::vector<Span> spans) {
   std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;

@@ -8,14 +8,14 @@
 
 namespace troupe {
 
-/// The kept spans of all processes as Chrome trace events (the "Trace Event Format", JSON object
-/// form), which Perfetto and chrome://tracing open: a row of its own for each process, in the order
+/// Returns the kept spans of all processes as Chrome trace events (the "Trace Event Format", JSON
+/// object form), which Perfetto and chrome://tracing open: a row for each process, in the order
 /// driver, executors, ranks; one time line, whose zero is `origin_ns` on the launcher's clock. The
-/// spans of a row are in the order of their beginnings.
-/// Where a process has overwritten its older spans, those of the others begin where it begins.
+/// spans of a row are ordered by their beginnings. If a process has overwritten its older spans,
+/// those of the others are cut to begin where it begins.
 ///
-/// `clock_offsets_ns` has what is to be added to the times of a process to have the launcher's, by
-/// the process's place in `processes`; missing ones are 0: processes of one machine share a clock.
+/// `clock_offsets_ns`, by index into `processes`, is added to a process's times to get the
+/// launcher's; missing ones are 0: processes of one machine share a clock.
 std::string trace_json(const std::vector<ProcessTelemetry>& processes, std::int64_t origin_ns,
                        const std::vector<std::int64_t>& clock_offsets_ns = {});
 

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Writes `text` beside the file at `path`, which it then replaces. Errors: io with the file's
-/// name.
+/// Writes `text` to a temporary file that then replaces the file at `path`. Errors: io with the
+/// file's name.
 Result<void> write_file(const std::string& path, std::string_view text);
 
 }  // namespace troupe

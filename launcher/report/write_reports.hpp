@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Writes report.json, report.html and trace.json into the existing folder `folder`, each in place
-/// of an older one only when it is whole. The job is finished. Errors: io with the file's name; the
+/// Writes report.json, report.html and trace.json into the existing folder `folder`, each replacing
+/// an older one only when it is whole. The job is finished. Errors: io with the file's name; the
 /// other files are written nevertheless.
 Result<void> write_reports(const JobRecorder& job, const std::string& folder);
 

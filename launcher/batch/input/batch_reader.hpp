@@ -10,21 +10,21 @@
 
 namespace troupe {
 
-/// The requests of a batch file, one after another: lines cut, parsed and checked for a custom_id
-/// that was there before (also on a line that was itself an error). One thread at a time.
+/// Reads the requests of a batch file: cuts lines, parses them, and rejects a custom_id that an
+/// earlier line had (even a line that was an error). One thread at a time.
 class BatchReader {
  public:
   struct End {};
-  struct NotYet {};          ///< a pipe had no whole line in time
-  struct AnsweredBefore {};  ///< a line that an earlier run has answered
+  struct NotYet {};          ///< no whole line came from a pipe in time
+  struct AnsweredBefore {};  ///< an earlier run has answered this line
   using Item = std::variant<End, NotYet, AnsweredBefore, LineError, BatchRequest>;
 
   /// `answered` are the lines that an earlier run has answered. Errors as LineReader::open.
   static Result<BatchReader> open(const std::string& path, ParseContext context,
                                   LineIds answered = {});
 
-  /// What the next line is; waits for a pipe at most `timeout` for each piece of it. Errors: as
-  /// ByteSource::read.
+  /// Returns the next item; waits for a pipe at most `timeout` for each piece of the line. Errors:
+  /// as ByteSource::read.
   Result<Item> next(std::chrono::milliseconds timeout = std::chrono::hours(1));
 
  private:

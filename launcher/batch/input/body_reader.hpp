@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// nullopt: all is well.
+/// nullopt: no refusal.
 using Refused = std::optional<Refusal>;
 
 template <class... Args>
@@ -22,13 +22,13 @@ Refused invalid(fmt::format_string<Args...> format, Args&&... args) {
   return Refusal{line_error::invalid_value, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-/// The same refusal, about the field `param` if it names none yet.
+/// Returns the refusal, about the field `param` if it names none yet.
 inline Refused about(std::string_view param, Refused refused) {
   if (refused && refused->param.empty()) refused->param = param;
   return refused;
 }
 
-/// What the fields of a body say before they are looked at together.
+/// The parsed fields of a body, before they are checked together.
 struct Body {
   BatchRequest& out;
   std::optional<std::int64_t> max_tokens;
@@ -44,17 +44,17 @@ Refused read_integer(std::string_view name, const nlohmann::json& value, std::in
                      std::int64_t most, std::int64_t& out);
 Refused read_boolean(std::string_view name, const nlohmann::json& value, bool& out);
 
-/// Readers of fields that say how tokens are chosen (value is not null).
+/// Readers of the sampling fields (value is not null).
 using FieldReader = Refused(std::string_view name, const nlohmann::json& value, Body& body);
 FieldReader read_temperature, read_top_p, read_min_p, read_top_k, read_seed;
 FieldReader read_repetition_penalty, read_frequency_penalty, read_presence_penalty;
 FieldReader read_logit_bias, read_allowed_token_ids, read_bad_words;
 
-/// Readers of fields that say when an answer ends and how many there are.
+/// Readers of the fields that decide when an answer ends and how many answers there are.
 FieldReader read_stop, read_stop_token_ids, read_min_tokens, read_n, read_best_of,
     read_length_penalty, read_priority, read_deadline_ms;
 
-/// The checks and settings of a request for a beam search; body.out.request.n and best_of are set.
+/// Checks and completes a beam search request; body.out.request.n and best_of are set.
 Refused settle_beam_search(const Body& body);
 
 }  // namespace troupe

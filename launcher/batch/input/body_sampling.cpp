@@ -173,7 +173,7 @@ Refused read_logit_bias(std::string_view name, const json& value, Body& body) {
       return invalid("{}: the bias of token {} must be a number, got {}", name, token,
                      describe_json(item));
     }
-    biases[token] = std::clamp(*bias, -100.0F, 100.0F);  // as vLLM
+    biases[token] = std::clamp(*bias, -100.0F, 100.0F);  // as in vLLM
   }
   for (const auto& [token, bias] : biases) body.out.request.logit_bias.push_back({token, bias});
   return std::nullopt;
@@ -222,7 +222,7 @@ Refused read_best_of(std::string_view name, const json& value, Body& body) {
 
 Refused read_length_penalty(std::string_view name, const json& value, Body& body) {
   const auto penalty = finite_float(value);
-  // Beyond it a length to this power leaves the range of numbers.
+  // Beyond 10, a length to this power overflows.
   if (!penalty || *penalty < -10 || *penalty > 10) {
     return invalid("{} must be in [-10, 10], got {}", name, describe_json(value));
   }

@@ -27,7 +27,7 @@ Error open_error(int why, std::string_view role, const std::string& path) {
 Result<ByteSource> ByteSource::open(const std::string& path, std::string_view role,
                                     std::uint64_t max_bytes) {
   const bool standard = path == standard_stream;
-  // A FIFO opens at once without a writer only if it does not block; it is polled anyway.
+  // Opening a FIFO without a writer returns at once only if non-blocking; reads are polled anyway.
   UniqueFd fd(standard ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                        : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const std::string name = standard ? "standard input" : path;

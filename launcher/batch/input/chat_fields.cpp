@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// Objects that keep their order find their keys one by one.
+/// Limit because ordered objects find their keys by linear search.
 constexpr std::size_t max_keys = 4096;
 
 Refused check_objects(std::string_view name, const json& value) {
@@ -40,7 +40,7 @@ bool is_given(const json& body, const char* name) {
   return value != body.end() && !value->is_null();
 }
 
-/// The arguments of a call as an object; OpenAI writes them as a text that holds JSON.
+/// Turns the arguments of a call into an object; OpenAI writes them as a text that holds JSON.
 Refused parse_arguments(ordered_json& call, std::size_t message, std::size_t index) {
   if (!call.contains("function")) return std::nullopt;
   ordered_json& function = call["function"];

@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-/// The byte at which brackets outside of strings are nested deeper than allowed.
+/// Returns the byte at which brackets outside of strings are nested deeper than allowed.
 std::optional<std::size_t> find_too_deep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -31,7 +31,8 @@ std::optional<std::size_t> find_too_deep(std::string_view text) {
   return std::nullopt;
 }
 
-/// The reason in nlohmann's message, without its own prefix, position and quotation of the input.
+/// Returns the reason in nlohmann's message, without its prefix, position and quotation of the
+/// input.
 std::string_view reason_of(std::string_view what) {
   if (const auto column = what.find("column "); column != what.npos) {
     if (const auto colon = what.find(": ", column); colon != what.npos)

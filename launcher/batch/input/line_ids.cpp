@@ -31,7 +31,7 @@ LineIds::Hash LineIds::error_hash(std::size_t line, const std::optional<std::str
   return unmarked_hash(custom_id ? std::string_view(*custom_id) : std::string_view(), line);
 }
 
-/// Of the hash, whatever its mark, or of the free slot where it belongs.
+/// Returns the slot of the hash, whatever its mark, or the free slot for it.
 std::size_t LineIds::place_of(const Hash& hash) const {
   __extension__ using Wide = unsigned __int128;
   std::size_t i = static_cast<std::size_t>((static_cast<Wide>(hash.first) * slots_.size()) >> 64);

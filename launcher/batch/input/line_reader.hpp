@@ -14,11 +14,11 @@
 
 namespace troupe {
 
-/// Cuts a file, unpacked if it is gzip or zstd, into lines with bounded memory (one line and 64
+/// Splits a file, unpacked if it is gzip or zstd, into lines with bounded memory (one line and 64
 /// KiB). One thread at a time.
 class LineReader {
  public:
-  /// Who reads many lines asks whether to go on (KeepGoing) after so many.
+  /// Callers that read many lines call their KeepGoing after this many.
   static constexpr std::size_t lines_between_asks = 1024;
 
   struct Line {
@@ -34,16 +34,16 @@ class LineReader {
                                  std::size_t line_limit_bytes,
                                  std::uint64_t max_bytes = UINT64_MAX);
 
-  /// The next line that is not blank (spaces and tabs only), nullopt at the end. A missing final
-  /// newline is legal; a UTF-8 byte order mark at the very beginning is skipped. Waits for a pipe
-  /// as long as it takes. Errors: as ByteSource::read.
+  /// Returns the next line that is not blank (spaces and tabs only), nullopt at the end. A missing
+  /// final newline is legal; a UTF-8 byte order mark at the very beginning is skipped. Waits for a
+  /// pipe without limit. Errors: as ByteSource::read.
   Result<std::optional<Line>> next();
 
   /// The same with a wait of at most `timeout` for each piece of a line.
   enum class State { line, end, not_yet };
   struct Taken {
     State state = State::end;
-    Line line;  ///< of State::line
+    Line line;  ///< for State::line
   };
   Result<Taken> take(std::chrono::milliseconds timeout);
 
@@ -55,17 +55,17 @@ class LineReader {
   ByteSource source_;
   std::size_t limit_ = 0;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  ///< of what is unread in buffer_
+  std::size_t begin_ = 0;  ///< start of the unread bytes in buffer_
   std::size_t end_ = 0;
-  std::size_t searched_ = 0;  ///< bytes from begin_ on that hold no newline
-  bool too_long_ = false;     ///< the line that begins at begin_ has lost its beginning
+  std::size_t searched_ = 0;  ///< bytes from begin_ on known to hold no newline
+  bool too_long_ = false;     ///< the beginning of the line at begin_ was discarded
   std::size_t number_ = 0;
   std::uint64_t consumed_ = 0;
   bool at_end_ = false;
 };
 
-/// How many lines of a regular file LineReader::next will give; 0 for what cannot be read twice (a
-/// pipe). For progress. Errors: as LineReader; cancelled.
+/// Returns how many lines of a regular file LineReader::next will return; 0 if it cannot be read
+/// twice (a pipe). For progress. Errors: as LineReader; cancelled.
 Result<std::uint64_t> count_lines(const std::string& path, const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

@@ -105,7 +105,7 @@ constexpr unsigned chat = 1;
 constexpr unsigned completions = 2;
 constexpr unsigned both = chat | completions;
 
-/// A field this version reads, or whose value has no effect on an answer here.
+/// A field that this version reads, or whose value has no effect on an answer here.
 struct Field {
   std::string_view name;
   unsigned endpoints;
@@ -162,8 +162,8 @@ constexpr auto fields = std::to_array<Field>({
     {"parallel_tool_calls", both, ignore},
 });
 
-/// A field that OpenAI or vLLM know and this version does not run, with the values that ask for
-/// nothing (JSON, separated by spaces; none: only null).
+/// A field that OpenAI or vLLM know but this version does not support, with the values that have no
+/// effect (JSON, separated by spaces; none: only null).
 struct LaterField {
   std::string_view name;
   unsigned endpoints;
@@ -265,7 +265,7 @@ Refused read_model(const json& body, const ParseContext& context, std::string& m
                              describe_json(*given), fmt::join(served, ", "))};
 }
 
-/// The checks and settings that need several fields.
+/// Checks and settings that need several fields.
 Refused settle(Body& body, Endpoint endpoint) {
   Request& request = body.out.request;
   RequestHeader& header = body.out.header;

@@ -10,15 +10,15 @@
 
 namespace troupe {
 
-/// Why a line is refused: one of line_error's codes and the message for the person.
+/// Why a line is refused: one of line_error's codes and a message for the user.
 struct Refusal {
   std::string_view code;
   std::string message;
-  std::string param = {};  ///< the field that it is about; empty: none alone
+  std::string param = {};  ///< the field concerned; empty: no single one
 };
 
 /// Reads a body for the endpoint in `out.header` into `out`; everything but custom_id, line and
-/// seed. nullopt when all is well.
+/// seed. Returns nullopt on success.
 std::optional<Refusal> read_body(const nlohmann::json& body, const ParseContext& context,
                                  BatchRequest& out);
 

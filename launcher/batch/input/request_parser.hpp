@@ -12,10 +12,10 @@
 
 namespace troupe {
 
-/// The two URLs a line may ask for.
+/// The two URLs that a line may request.
 enum class Endpoint : std::uint8_t { chat_completions, completions };
 
-/// What an answer needs to know of its line; kept until the Completion is there.
+/// What the answer needs from its line; kept until the Completion comes.
 struct RequestHeader {
   std::size_t line = 0;  ///< in the input file, counted from 1
   std::string custom_id;
@@ -27,19 +27,19 @@ struct RequestHeader {
   bool return_token_ids = false;
 };
 
-/// A line that can run. `request.id` is left 0 for the caller; `request.seed` is resolved.
+/// A valid line. The caller sets `request.id`, left 0; `request.seed` is resolved.
 struct BatchRequest {
   RequestHeader header;
   Request request;
 };
 
-/// A line that cannot: becomes an error line of the output.
+/// An invalid line: becomes an error line of the output.
 struct LineError {
   std::size_t line = 0;
   std::string code;     ///< one of the codes below, for programs
-  std::string message;  ///< for a person: names the field, what it holds and what is allowed
+  std::string message;  ///< for a person: names the field, its value and what is allowed
   std::optional<std::string> custom_id;
-  std::string param = {};  ///< the field of envelope or body that it is about; empty: none alone
+  std::string param = {};  ///< the field of envelope or body concerned; empty: no single one
 };
 
 /// The values of LineError::code.
@@ -55,16 +55,17 @@ inline constexpr std::string_view model_not_found = "model_not_found";
 inline constexpr std::string_view invalid_value = "invalid_value";      ///< type or range
 inline constexpr std::string_view missing_field = "missing_field";      ///< messages, prompt, body
 inline constexpr std::string_view unknown_field = "unknown_field";      ///< of the body
-inline constexpr std::string_view unsupported = "not_in_this_version";  ///< known, not yet run
+inline constexpr std::string_view unsupported = "not_in_this_version";  ///< known, but not
+                                                                        ///< supported yet
 }  // namespace line_error
 
 /// Lines longer than this many bytes, newline not counted, are errors.
 inline constexpr std::size_t max_line_bytes = std::size_t{16} << 20;
 
-/// What a line is judged against.
+/// The settings that a line is checked against.
 struct ParseContext {
-  /// At least one, the first of them not "*", which stands for any. A request may put an owner in
-  /// front: "meta-llama/Llama-3-8B" names "Llama-3-8B".
+  /// At least one, the first of them not "*", which stands for any. A request may prefix an owner:
+  /// "meta-llama/Llama-3-8B" names "Llama-3-8B".
   std::vector<std::string> served_model_names;
   std::uint64_t job_seed = 0;
 };
@@ -74,9 +75,9 @@ struct ParseContext {
 /// The envelope is {custom_id, method: "POST", url, body}; other keys beside these are ignored. In
 /// the body null means "not given". docs/operations.md lists the fields and their ranges. user,
 /// metadata, store, service_tier, safety_identifier, prompt_cache_key and parallel_tool_calls have
-/// no effect on an answer here and are accepted. Fields that OpenAI or vLLM know and this version
-/// does not run are accepted with a value that changes nothing (stream: false) and else an error;
-/// all other fields are errors.
+/// no effect on an answer here and are accepted. Fields that OpenAI or vLLM know but this version
+/// does not support are accepted with a value that has no effect (stream: false), otherwise an
+/// error; all other fields are errors.
 ///
 /// A chat becomes PromptKind::messages: `request.prompt` is a JSON array of {role, content[, name]}
 /// with content as one string (text parts joined by newlines). Without max_tokens a completion gets
@@ -85,7 +86,7 @@ struct ParseContext {
 std::variant<BatchRequest, LineError> parse_line(std::string_view line, std::size_t line_number,
                                                  const ParseContext& context);
 
-/// The seed of a request that names none: a fixed function of job seed and custom_id.
+/// The seed of a request without one: a fixed function of job seed and custom_id.
 std::uint64_t derive_seed(std::uint64_t job_seed, std::string_view custom_id);
 
 }  // namespace troupe

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The text of a message's content: a string, or parts of type text, joined by newlines.
+/// Reads the text of a message's content: a string, or parts of type text, joined by newlines.
 Refused read_content(const json& content, std::size_t index, std::string& text) {
   if (content.is_string()) {
     text = content.get_ref<const std::string&>();

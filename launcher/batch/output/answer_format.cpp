@@ -32,7 +32,7 @@ void append_token_ids(std::string& out, std::string_view key,
   out += ']';
 }
 
-/// What a completion has in each choice and a chat once in its body.
+/// Appends the fields that a completion has in each choice and a chat once in its body.
 void append_prompt_parts(std::string& out, const RequestHeader& header,
                          const Completion& completion) {
   if (header.prompt_logprobs) {
@@ -75,7 +75,7 @@ void append_choice(std::string& out, const RequestHeader& header, const Completi
   out += '}';
 }
 
-/// The field that an error of the engine is about; empty: none alone.
+/// The field that an error of the engine concerns; empty: no single one.
 std::string_view param_of(const RequestHeader& header, std::string_view code) {
   if (code != "context_length_exceeded" && code != "invalid_prompt") return {};
   return header.endpoint == Endpoint::chat_completions ? "messages" : "prompt";

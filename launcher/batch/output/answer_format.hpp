@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// What all answers of a job share.
+/// Identity shared by all answers of a job.
 struct JobIdentity {
   std::uint64_t id = 0;      ///< part of every answer's id; from make_job_id
   std::int64_t created = 0;  ///< the job's start, seconds since 1970
 };
 
-/// No line of an output is longer, so that each can be read again when a job is gone on with.
+/// The longest line of an output, so that each can be read again when a job is resumed.
 inline constexpr std::size_t max_answer_line_bytes = std::size_t{1} << 30;
 
 /// A job's id: a fixed function of its name and input path.

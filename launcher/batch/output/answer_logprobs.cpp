@@ -22,8 +22,8 @@ struct ScoredToken {
   std::span<const std::string> top_bytes;  ///< as long as scores->top_ids
 };
 
-/// Deals the bytes of tokens and their alternatives out to the scores, after `unscored` tokens
-/// without scores. What is missing is empty.
+/// Distributes the bytes of tokens and their alternatives over the scores, after `unscored` tokens
+/// without scores. Missing entries are empty.
 std::vector<ScoredToken> scored_tokens(std::span<const TokenLogprobs> scores,
                                        std::span<const std::int32_t> ids,
                                        std::span<const std::string> bytes, std::size_t unscored) {
@@ -78,7 +78,7 @@ std::string text_of(std::string_view bytes) {
   return text;
 }
 
-/// The token in a completion's lists, which have no bytes beside it: a part of a character is
+/// The token in a completion's lists, which have no separate bytes: a part of a character is
 /// spelled "bytes:\xe4\xb8", as OpenAI does.
 std::string name_of(std::string_view bytes) {
   if (text::is_valid_utf8(bytes)) return std::string(bytes);
@@ -105,7 +105,7 @@ void append_entry(std::string& out, std::string_view name, float logprob) {
 }
 
 /// {chosen: logprob, alternatives...}. Keys must differ: of tokens with the same bytes, e.g. a
-/// letter and its byte token, all but the first have vLLM's "token_id:N".
+/// letter and its byte token, all but the first are written as vLLM's "token_id:N".
 void append_top_object(std::string& out, const ScoredToken& token) {
   out += '{';
   append_entry(out, name_of(token.bytes), token.scores->logprob);
@@ -144,7 +144,7 @@ void append_list(std::string& out, std::string_view key, const std::vector<Score
   out += ']';
 }
 
-/// Where the tokens begin in the choice's text, which the prompt's goes before with `echo`.
+/// Appends where the tokens begin in the choice's text, which with `echo` follows the prompt's.
 void append_offsets(std::string& out, const Completion& completion, const Choice& choice, bool echo,
                     std::size_t tokens) {
   std::vector<std::size_t> offsets;

@@ -12,12 +12,12 @@ namespace troupe {
 void append_chat_logprobs(std::string& out, const Choice& choice);
 
 /// Appends a completion choice's logprobs: {tokens, token_logprobs, top_logprobs, text_offset}, as
-/// format_answer tells it. With `echo` the prompt's tokens come first.
+/// described at format_answer. With `echo` the prompt's tokens come first.
 void append_completion_logprobs(std::string& out, const Completion& completion,
                                 const Choice& choice, bool echo);
 
-/// Appends the scores of the prompt as vLLM gives them: a list with null for the first token, then
-/// for each an object {id: {logprob, rank, decoded_token}} of the token itself and the best ones.
+/// Appends the scores of the prompt in vLLM's form: a list with null for the first token, then for
+/// each an object {id: {logprob, rank, decoded_token}} of the token itself and the best ones.
 void append_prompt_logprobs(std::string& out, const Completion& completion);
 
 }  // namespace troupe

@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto sync_interval = std::chrono::seconds(1);
 constexpr auto look_interval = std::chrono::milliseconds(50);
-/// Text of one packed member, about.
+/// Approximate text in one packed member.
 constexpr std::size_t member_bytes = std::size_t{4} << 20;
 
 Error write_error(int why, const std::string& path) {
@@ -96,7 +96,7 @@ Result<BatchWriter> BatchWriter::open(const std::string& path, OutputOptions opt
   const bool standard = path == standard_stream;
   UniqueFd fd(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                        : ::open(path.c_str(), flags, 0644));
-  while (!fd && errno == ENXIO) {  // a FIFO that nobody reads yet
+  while (!fd && errno == ENXIO) {  // a FIFO without a reader yet
     if (options.keep_waiting && !options.keep_waiting()) {
       return fail(ErrorCode::cancelled, "nobody reads the output {}", path);
     }
@@ -130,7 +130,7 @@ Result<void> BatchWriter::begin_file(const std::string& folder) {
   }
   sync_folder(folder);
   if (size <= options_.keep_bytes) return {};
-  // Synced before the fingerprint of a new job vouches for what is in the file.
+  // Synced before the fingerprint of a new job claims the file's content.
   if (::ftruncate(fd_.get(), static_cast<off_t>(options_.keep_bytes)) != 0 ||
       ::fsync(fd_.get()) != 0) {
     return open_error(errno, path_);
@@ -167,7 +167,7 @@ Result<void> BatchWriter::write(std::string_view bytes) {
     std::size_t count = bytes.size() - written;
     if (!is_regular_) {
       TROUPE_CHECK(wait_for_room());
-      count = std::min<std::size_t>(count, PIPE_BUF);  // so much fits if anything does
+      count = std::min<std::size_t>(count, PIPE_BUF);  // this much fits if anything does
     }
     const ssize_t done = ::write(fd_.get(), bytes.data() + written, count);
     if (done >= 0) {
@@ -191,7 +191,7 @@ Result<void> BatchWriter::wait_for_room() {
   for (;;) {
     pollfd descriptor{fd_.get(), POLLOUT, 0};
     const int ready = ::poll(&descriptor, 1, static_cast<int>(look_interval.count()));
-    if (ready > 0) return {};  // or broken: the write tells how
+    if (ready > 0) return {};  // or broken: the write reports how
     if (ready < 0 && errno != EINTR) return write_error(errno, path_);
     if (options_.keep_waiting && !options_.keep_waiting()) {
       return fail(ErrorCode::cancelled, "nobody reads the output {}", path_);

@@ -16,39 +16,40 @@ namespace troupe {
 struct OutputOptions {
   std::string input_path;        ///< refused as output; empty: not compared
   std::uint64_t keep_bytes = 0;  ///< of a file with content; the rest is cut off
-  /// The file's size when what to keep was decided, 0 if there was none: with another one by now it
-  /// is left alone. nullopt: whatever it has is cut.
+  /// The file's size when keep_bytes was decided, 0 if there was none: a file of another size is
+  /// left alone. nullopt: a file of any size is cut.
   std::optional<std::uint64_t> size_before = std::nullopt;
-  /// Asked about every 50 ms while a pipe has no room or no reader; false gives up. Null: waits.
+  /// Called about every 50 ms while a pipe has no room or no reader; false gives up. Null: waits.
   KeepGoing keep_waiting = nullptr;
 };
 
-/// Whether a BatchWriter could open `path` now; changes nothing. Errors: not_found (its folder),
-/// permission_denied, invalid_argument (a folder, or the input itself), each saying what to do.
+/// Checks that a BatchWriter could open `path` now; changes nothing. Errors: not_found (its
+/// folder), permission_denied, invalid_argument (a folder, or the input itself), each saying what
+/// to do.
 Result<void> check_output(const std::string& path, const OutputOptions& options);
 
-/// The output: whole lines only. In a file each line is appended by one write(2) and synced within
-/// a second. A file whose name ends in .gz or .zst gets the lines of about a second as one member
-/// (compression.hpp), by one write. "-" is standard output. One thread at a time.
+/// The output, in whole lines only. In a file each line is appended by one write(2) and synced
+/// within a second. A file whose name ends in .gz or .zst gets the lines of about a second as one
+/// member (compression.hpp), by one write. "-" is standard output. One thread at a time.
 class BatchWriter {
  public:
   /// Errors: those of check_output; already_exists while another process writes the file, or if one
-  /// has since size_before; io; cancelled by keep_waiting (a FIFO has no reader).
+  /// has written it since size_before; io; cancelled by keep_waiting (a FIFO has no reader).
   static Result<BatchWriter> open(const std::string& path, OutputOptions options);
 
   BatchWriter(BatchWriter&&) noexcept = default;
   BatchWriter& operator=(BatchWriter&&) noexcept = default;
 
   /// Appends `line` and a newline. `line` holds no newline. Errors: io, resource_exhausted (disk
-  /// full or quota); not_found for a file that was deleted meanwhile, which is seen when it is
-  /// synced; cancelled by keep_waiting. What went into a file only partly has been cut off again.
+  /// full or quota); not_found for a file that was deleted meanwhile, noticed when it is synced;
+  /// cancelled by keep_waiting. A partial write to a file is cut off again.
   Result<void> append(std::string_view line);
 
-  /// Writes what is to be packed and syncs, if lines were appended and the last time is a second
-  /// ago. Call it while idle too. Errors: as append.
+  /// Writes lines that wait to be packed and syncs, if lines were appended and the last sync is a
+  /// second ago. Call it while idle too. Errors: as append.
   Result<void> sync_if_due(std::chrono::steady_clock::time_point now);
 
-  /// Writes and syncs what is left. The destructor does not. Errors: as append.
+  /// Writes and syncs the remaining lines. The destructor does not. Errors: as append.
   Result<void> finish();
 
  private:
@@ -63,14 +64,14 @@ class BatchWriter {
   bool is_regular_ = true;
   OutputOptions options_;
   Compression compression_ = Compression::none;
-  bool has_name_ = false;  ///< the file system tells how many names the file has, and it had one
+  bool has_name_ = false;  ///< true if the file had a name and the file system counts names
   bool unsynced_ = false;
   std::chrono::steady_clock::time_point last_sync_;
   std::string pending_;  ///< the line being written, or lines to be packed
   std::string packed_;
 };
 
-/// Sees to it that the names in `folder` outlive a power cut, on file systems that can.
+/// Makes new names in `folder` survive a power cut, on file systems that can.
 void sync_folder(const std::string& folder);
 
 }  // namespace troupe

@@ -4,14 +4,14 @@
 
 namespace troupe {
 
-/// What OpenAI's servers would answer to a request that fails with one of our error codes.
+/// The response of OpenAI's servers to a request that fails with one of our error codes.
 struct ErrorKind {
   int status_code = 400;
   std::string_view type = "invalid_request_error";
 };
 ErrorKind error_kind(std::string_view code);
 
-/// Whether the same request may well be answered another time: the engine had no room for it.
+/// True if the same request may succeed another time: the engine had no room for it.
 bool is_transient(std::string_view code);
 
 }  // namespace troupe

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t longest_message = 300;
 
-/// At most longest_message bytes of it, cut between characters.
+/// Returns at most longest_message bytes of it, cut between characters.
 std::string shortened(std::string_view message) {
   if (message.size() <= longest_message) return std::string(message);
   std::size_t end = longest_message;

@@ -9,24 +9,24 @@ namespace troupe {
 
 /// A line of the output.
 struct OutputLine {
-  std::size_t line = 0;  ///< of the input, that it answers
+  std::size_t line = 0;  ///< number of the input line that it answers
   std::string text;
-  std::string error_code = {};  ///< empty: it is an answer
+  std::string error_code = {};  ///< empty: an answer
   std::string error = {};
 };
 
-/// Brings the lines of an output into the order of the input: a line that comes early is kept until
-/// those before it have come. One thread at a time.
+/// Orders the lines of an output as in the input: an early line is kept until those before it have
+/// come. One thread at a time.
 class LineOrder {
  public:
-  /// The line of the input that stands next in the output; numbers ascend.
+  /// Announces the input line that comes next in the output; numbers ascend.
   void expect(std::size_t line);
-  /// What is to be written for an expected line, once.
+  /// Sets the text for an announced line, once.
   void put(OutputLine line);
-  /// The next one whose turn it is; nullopt while that has not come.
+  /// Returns the next line in order; nullopt while it has not come.
   std::optional<OutputLine> take();
 
-  /// Whether more lines may be expected without keeping too much.
+  /// True if more lines may be announced without keeping too much.
   bool has_room() const { return kept_bytes_ < max_kept_bytes && slots_.size() < max_slots; }
 
  private:

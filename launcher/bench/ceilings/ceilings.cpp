@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 // Twelve independent chains hide the latency of a multiply-add. The empty asm keeps them in
-// registers, and noinline keeps the compiler from seeing that nobody wants the sums.
+// registers, and noinline keeps the compiler from seeing that the sums are unused.
 __attribute__((noinline, target("avx512f"))) void multiply_add_512() {
   __m512 sums[chains];
   for (auto& sum : sums) sum = _mm512_set1_ps(1.0F);
@@ -68,7 +68,7 @@ double measure_reading(int threads, double seconds) {
       std::min(bytes_per_thread, max_bytes / static_cast<std::size_t>(threads));
   std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(threads));
   return rate_of(threads, seconds, [&memory, bytes](int thread) {
-    // A page lies in the memory of the node whose core first writes to it: each thread fills its
+    // A page is placed on the NUMA node of the core that first writes to it: each thread fills its
     // own.
     auto& own = memory[static_cast<std::size_t>(thread)];
     if (own.empty()) own.assign(bytes / sizeof(std::uint64_t), 1);
@@ -84,7 +84,7 @@ double rate_of(int threads, double seconds, const std::function<double(int threa
   std::latch all_ready(threads);
   const auto measure = [&](int thread) {
     double done = 0;
-    (void)round(thread);  // pages and frequencies settle
+    (void)round(thread);  // lets pages and frequencies settle
     all_ready.arrive_and_wait();
     const auto begin = Clock::now();
     do {

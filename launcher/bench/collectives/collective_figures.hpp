@@ -12,11 +12,11 @@ namespace troupe {
 struct CollectiveFigure {
   std::string call = {};       ///< "sum", "gather", "scatter", "exchange", "message"
   std::int64_t bytes = 0;      ///< of the whole tensor
-  double seconds = 0;          ///< of a call, one behind the other
-  double library_seconds = 0;  ///< of NCCL's own, where there is one; else 0
+  double seconds = 0;          ///< per call, in a sequence of calls
+  double library_seconds = 0;  ///< of NCCL's own call, if there is one; else 0
 };
 
-/// The ranks that call each other, and how fast they are.
+/// The ranks of a group and their speed.
 struct GroupFigures {
   std::string group = {};  ///< "tensor", "experts", "stages"
   int ranks = 1;
@@ -25,15 +25,15 @@ struct GroupFigures {
 
 struct CollectivesFigures {
   std::string device = {}, dtype = {};
-  std::string ceiling = {};  ///< what the ceiling was measured with
+  std::string ceiling = {};  ///< how the ceiling was measured
   double ceiling_bytes_per_second = 0;
   std::vector<GroupFigures> groups = {};
 };
 
-/// What a ring of `ranks` would have to carry on each link for such a call, of its bytes.
+/// The share of its bytes that such a call sends over each link of a ring of `ranks`.
 double ring_share(const std::string& call, int ranks);
 
-/// For a person; at most 79 columns.
+/// A table for people; at most 79 columns.
 std::string to_table(const CollectivesFigures& figures);
 nlohmann::ordered_json to_json(const CollectivesFigures& figures);
 

@@ -12,7 +12,7 @@
 namespace troupe {
 namespace {
 
-/// The groups of rank 0, with what models do in them.
+/// The groups of rank 0, with the calls that models make in them.
 std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOptions& options) {
   const EngineSpec& engine = plan.engine;
   const DType dtype =
@@ -42,7 +42,7 @@ std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOpt
   return groups;
 }
 
-/// A copy from memory to memory, in bytes that arrive a second.
+/// A copy within memory, in bytes copied per second.
 double copy_bytes_per_second() {
   constexpr std::size_t bytes = std::size_t{64} << 20;
   const std::vector<char> from(bytes, 1);

@@ -24,7 +24,7 @@ constexpr std::int64_t max_recorded_bytes = std::int64_t{4} << 20;
 constexpr int calls_in_recording = 20;
 constexpr std::int64_t large_message_bytes = std::int64_t{256} << 20;
 
-/// A rank, in its own thread. What it computes with goes before what brings the ranks together.
+/// A rank in its own thread. The device is a member before what connects the ranks.
 struct Rank {
   std::unique_ptr<Collectives> host;
   std::unique_ptr<Ops> ops;
@@ -34,7 +34,7 @@ struct Rank {
   Collectives& group() const { return on_device ? *on_device : *host; }
 };
 
-/// What a call does on one rank, on the first `bytes` of its memory.
+/// The calls of one rank, on the first `bytes` of its memory.
 class Calls {
  public:
   Calls(const Rank& rank, DType dtype, std::int64_t bytes)
@@ -61,7 +61,7 @@ class Calls {
                             {rows_[own] * group_.size(), std::int64_t{1}});
       return group_.all_to_all(in, rows_, received, taken);
     }
-    // Messages go round from the first to the second rank and so on.
+    // Each rank sends a message to the next one, in a ring.
     const int before = group_.rank() - 1, after = group_.rank() + 1;
     if (before >= 0) TROUPE_CHECK(group_.receive(out, before));
     return after < group_.size() ? group_.send(in, after) : Result<void>();
@@ -87,7 +87,7 @@ class Calls {
   std::vector<std::int64_t> rows_;  // words of each rank's share
 };
 
-/// Seconds of a call, the same number on all ranks.
+/// Returns the seconds of a call, the same number on all ranks.
 Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const Call& call) {
   std::unique_ptr<CapturedGraph> graph;
   const auto once = [&]() -> Result<void> {
@@ -116,7 +116,7 @@ Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const 
     TROUPE_CHECK(rank.ops->synchronize());
   }
   TROUPE_TRY(const double first, time(1));
-  // The first rank says how often, and how long it took.
+  // The first rank decides how often, and measures.
   auto rounds = static_cast<std::int64_t>(std::clamp(seconds / std::max(first, 1e-7), 1.0, 1e5));
   TROUPE_CHECK(rank.host->broadcast(Tensor(&rounds, DType::i64, {1}), 0));
   TROUPE_TRY(double took, time(static_cast<int>(rounds)));
@@ -126,7 +126,7 @@ Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const 
 
 Result<GroupFigures> measure(Rank& rank, const GroupTimes& times) {
   const std::int64_t most = std::ranges::max(times.bytes);
-  // Every rank's share of an exchange may be a word longer than the mean.
+  // A rank's share of an exchange may be a word longer than the mean.
   const Shape room{most + times.ranks * std::int64_t{sizeof(std::int64_t)}};
   TROUPE_TRY(rank.in, rank.ops->allocate(DType::u8, room));
   TROUPE_TRY(rank.out, rank.ops->allocate(DType::u8, room));
@@ -147,7 +147,7 @@ Result<GroupFigures> measure(Rank& rank, const GroupTimes& times) {
   return figures;
 }
 
-/// What the ranks' threads come together by.
+/// How the ranks' threads connect.
 class Meeting {
  public:
   static Result<std::unique_ptr<Meeting>> create(const GroupTimes& times) {
@@ -207,7 +207,7 @@ Result<GroupFigures> time_group(const GroupTimes& times) {
     } else {
       figures = joined.error();
     }
-    all_done.arrive_and_wait();  // nobody's memory goes while another still reads or writes it
+    all_done.arrive_and_wait();  // no memory is freed while another rank still reads or writes it
     return figures;
   };
   {
@@ -216,7 +216,7 @@ Result<GroupFigures> time_group(const GroupTimes& times) {
       threads.emplace_back([&, rank] { results[static_cast<std::size_t>(rank)] = run(rank); });
     }
   }
-  // Whose error is not that another one gave up says why.
+  // An error other than "another rank gave up" tells the cause.
   const Result<GroupFigures>* worst = nullptr;
   for (const auto& result : results) {
     if (result.ok()) continue;

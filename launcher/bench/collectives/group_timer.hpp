@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// What is timed of a group, and how.
+/// What to time in a group, and how.
 struct GroupTimes {
   std::string group;               ///< its name in the figures
   int ranks = 2;                   ///< on GPUs rank r has GPU r
-  std::vector<std::string> calls;  ///< as CollectiveFigure::call
+  std::vector<std::string> calls;  ///< see CollectiveFigure::call
   DeviceKind device = DeviceKind::cpu;
   DType dtype = DType::f32;  ///< of the partial sums
   std::string collectives;   ///< between hosts' memories: "shm" or "gloo"
@@ -22,11 +22,11 @@ struct GroupTimes {
   double seconds = 0.05;
 };
 
-/// Times a group, a thread for each rank. On GPUs short calls are recorded, as passes are. Errors:
-/// those of the device and of the collectives.
+/// Times a group with a thread for each rank. On GPUs short calls are captured in graphs, as passes
+/// are. Errors: those of the device and of the collectives.
 Result<GroupFigures> time_group(const GroupTimes& times);
 
-/// A large message from one rank to another of two such ranks, in bytes a second.
+/// Returns the bytes per second of a large message between two such ranks.
 Result<double> message_bytes_per_second(GroupTimes times);
 
 }  // namespace troupe

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// How long a request and its answer are, without their texts.
+/// The lengths of a request and its answer, without their texts.
 struct RequestLengths {
   std::int32_t prompt_tokens = 1;
   std::int32_t max_tokens = 1;
@@ -18,8 +18,8 @@ struct RequestLengths {
   friend bool operator==(const RequestLengths&, const RequestLengths&) = default;
 };
 
-/// The first `most` lines "prompt_tokens,max_tokens" of a .csv file, each number from 1 to 2^24. A
-/// first line with these words, and empty lines, are passed over. Errors: not_found if the file
+/// Reads the first `most` lines "prompt_tokens,max_tokens" of a .csv file, each number from 1 to
+/// 2^24. A first line with these words, and empty lines, are skipped. Errors: not_found if the file
 /// cannot be read; invalid_argument with file and line for any other line, with the file if there
 /// are no requests.
 Result<std::vector<RequestLengths>> read_lengths_csv(const std::string& path, std::size_t most);

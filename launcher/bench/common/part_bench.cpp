@@ -21,7 +21,7 @@ ExitCode show_figures(const std::string& table, const nlohmann::ordered_json& fi
   std::fputs(table.c_str(), stdout);
   if (options.json_path.empty()) return ExitCode::all_answered;
   std::ofstream file(options.json_path, std::ios::trunc);
-  // Paths may hold bytes that are no text.
+  // Paths may hold invalid UTF-8.
   file << figures.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
   file.close();
   if (file) return ExitCode::all_answered;

@@ -9,18 +9,18 @@
 #include "launcher/job/job_plan.hpp"
 #include "runtime/base/result.hpp"
 
-// What the benches of one part of the engine do alike: `launcher bench ops`, `collectives` and
+// Shared by the benches of one part of the engine: `launcher bench ops`, `collectives` and
 // `weights`.
 
 namespace troupe {
 
-/// Says `error` on stderr; returns `code`.
+/// Prints `error` on stderr; returns `code`.
 ExitCode tell(const Error& error, ExitCode code);
 
-/// The job that --config and --set are of. Errors: those of load_config and plan_job.
+/// Plans the job of --config and --set. Errors: those of load_config and plan_job.
 Result<JobPlan> plan_part_bench(const PartBenchOptions& options);
 
-/// Prints `table`, and writes `figures` to the file of --json if there is one. Says what fails.
+/// Prints `table`, and writes `figures` to the file of --json if there is one. Reports failures.
 ExitCode show_figures(const std::string& table, const nlohmann::ordered_json& figures,
                       const PartBenchOptions& options);
 

@@ -1,4 +1,4 @@
-// Attention and what writes its cache.
+// Attention, and the operations that write its cache.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -14,14 +14,15 @@
 namespace troupe {
 namespace {
 
-/// Sequences of a pass, their tables of pages anywhere in the cache, and where they write.
+/// Sequences of a pass, with block tables spread over the cache, and the slots that they write.
 struct Sequences {
   std::vector<SequenceSpan> spans;
   std::vector<std::int32_t> numbers;  ///< of the spans
   std::vector<std::int32_t> table, positions, slots;
 };
 
-/// `rows` sequences of `context` tokens, of each the last; or prompts of up to `context` tokens.
+/// `rows` sequences of `context` tokens with one new token each; or prompts of up to `context`
+/// tokens.
 Sequences make_sequences(std::int64_t rows, std::int64_t context, std::int32_t block_size,
                          bool decode) {
   Sequences all;
@@ -130,7 +131,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
         },
         capturable));
   }
-  double seen = 0, cached = 0;  // keys that queries meet, and keys that are read
+  double seen = 0, cached = 0;  // keys that queries attend to, and keys that are read
   for (const SequenceSpan& span : sequences.spans) {
     const std::int64_t end = span.first_position + span.rows;
     const std::int64_t window = shape.window == 0 ? end : shape.window;

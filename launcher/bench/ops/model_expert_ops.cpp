@@ -1,4 +1,4 @@
-// Routing and experts. Tokens choose different experts, each as likely as another.
+// Routing and experts. Tokens choose different experts, all equally likely.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-/// Of passes with at most so many rows experts are measured as one operation.
+/// In passes with at most this many rows, experts are measured as one operation.
 constexpr std::int64_t max_few_rows = 8;
 
 HostTensor chosen_experts(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
@@ -119,7 +119,7 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
                                     static_cast<double>(k)};
     };
     if (rows <= max_few_rows) {
-      // As one: a device may have a way of its own.
+      // Measured as one: a device may have a fused path for it.
       OpFigure both = figure("experts", *gate_up);
       both.bytes += met * static_cast<double>(down->bytes());
       both.operations *= 1.5;

@@ -14,7 +14,8 @@
 namespace troupe {
 namespace {
 
-constexpr double gpu_cache_bytes = 192e6;  // more than any GPU's, so that operands are far
+constexpr double gpu_cache_bytes = 192e6;  // more than any GPU's cache, so that operands come from
+                                           // memory
 constexpr double cpu_cache_bytes = 64e6;
 constexpr std::size_t max_turns = 512;
 constexpr std::int64_t copied_rows = 1 << 16, copied_width = 4096;  // bf16: 1 GiB read and written
@@ -212,7 +213,7 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
   for (auto& copy : copies) {
     TROUPE_TRY(copy, ops_.prepare(weight, matrix.segments));
   }
-  // Only rows that are sampled reach the head: a sequence's last.
+  // Only rows that are sampled reach the head: each sequence's last.
   const auto rows_of = [&](std::int64_t rows) {
     if (matrix.op != "head" || rows <= figures.max_decode_rows) return rows;
     return (rows + figures.context - 1) / figures.context;

@@ -16,8 +16,8 @@ struct ModelOpsOptions {
   std::int32_t block_size = 16;
   DType dtype = DType::f32;  ///< of weights and KV
   bool on_gpu = false;
-  bool deterministic = false;  ///< as EngineSpec: row-parallel matrices are computed in segments
-  int threads = 1;             ///< of a CPU
+  bool deterministic = false;  ///< see EngineSpec: row-parallel matrices are computed in segments
+  int threads = 1;             ///< on a CPU
   double seconds = 0.05;
 };
 
@@ -30,12 +30,12 @@ class ModelOps {
   Result<void> measure(OpsFigures& figures);
 
  private:
-  /// A matrix of the model: how often a pass multiplies with it.
+  /// A matrix of the model, with the number of its GEMMs in a pass.
   struct Matrix {
     std::string op;
     std::int64_t n = 0, k = 0, count = 0;
     DType out = DType::f32;
-    int segments = 1;  ///< of k
+    int segments = 1;  ///< along k
   };
 
   Result<void> measure_ceilings(Ceilings& ceilings);
@@ -44,7 +44,7 @@ class ModelOps {
   Result<void> measure_attention(OpsFigures& figures);
   Result<void> measure_attention(OpsFigures& figures, const AttentionShape& shape,
                                  std::int64_t layers, std::int64_t rows);
-  /// What latent attention computes head by head.
+  /// Measures the per-head operations of latent attention.
   Result<void> measure_latent_heads(OpsFigures& figures);
   Result<void> measure_routing(OpsFigures& figures);
   Result<void> measure_experts(OpsFigures& figures);
@@ -57,7 +57,7 @@ class ModelOps {
   double bytes_of(const Shape& shape, DType dtype) const {
     return static_cast<double>(shape.elements()) * static_cast<double>(size_of(dtype));
   }
-  /// How many operands of `bytes` take turns.
+  /// Returns how many operands of `bytes` are used in turn.
   std::size_t turns(double bytes) const;
   Result<void> add(OpsFigures& figures, OpFigure figure,
                    const std::function<void(std::size_t turn)>& enqueue, bool capturable = true);
@@ -67,7 +67,8 @@ class ModelOps {
   ModelOpsOptions options_;
   OpTimer timer_;
   DType activation_;
-  DType summed_;                   ///< of what blocks add to the residual stream, as in Workspace
+  DType summed_;                   ///< dtype of what blocks add to the residual stream, as in
+                                   ///< Workspace
   std::int64_t heads_, kv_heads_;  // of one rank
 };
 

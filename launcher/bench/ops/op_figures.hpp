@@ -15,12 +15,12 @@ struct OpFigure {
   std::string op = {};     ///< "qkv", "attention", ...
   std::string shape = {};  ///< of one row, e.g. "4096 -> 6144"
   std::int64_t rows = 0;   ///< tokens of the pass
-  std::int64_t count = 0;  ///< how often a pass of the model does it
-  double seconds = 0;      ///< of one
-  double bytes = 0;        ///< that must come from or go to memory, at least
-  double operations = 0;   ///< multiply-adds of matrices, two each
+  std::int64_t count = 0;  ///< how often a pass of the model runs it
+  double seconds = 0;      ///< for one run
+  double bytes = 0;        ///< minimum traffic from and to memory
+  double operations = 0;   ///< of matrix multiply-adds, two each
 
-  /// The least time at these ceilings.
+  /// The shortest possible time at these ceilings.
   double min_seconds(const Ceilings& ceilings) const;
 };
 
@@ -34,17 +34,17 @@ struct OpsFigures {
   std::vector<OpFigure> ops = {};
 };
 
-/// A pass of `rows` tokens through one worker, operation after operation.
+/// A pass of `rows` tokens through one worker, one operation after the other.
 struct PassFigures {
   std::int64_t rows = 0;
-  double roofline_seconds = 0;  ///< the sum of least times
-  double seconds = 0;           ///< the sum of measured ones
+  double roofline_seconds = 0;  ///< the sum of the shortest possible times
+  double seconds = 0;           ///< the sum of measured times
   double bytes = 0, operations = 0;
 };
 PassFigures pass_of(const OpsFigures& figures, std::int64_t rows);
 
-/// For a person: a line for each operation and number of rows, and one for each pass; at most 79
-/// columns.
+/// A table for people: a line for each operation and number of rows, and one for each pass; at most
+/// 79 columns.
 std::string to_table(const OpsFigures& figures);
 nlohmann::ordered_json to_json(const OpsFigures& figures);
 

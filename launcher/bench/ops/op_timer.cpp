@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t runs = 5;
-constexpr std::size_t trial = 3;   // operations whose time decides how many a run has
+constexpr std::size_t trial = 3;   // operations timed to decide how many a run has
 constexpr std::size_t most = 400;  // operations of a run
 
 }  // namespace
@@ -28,7 +28,7 @@ Result<double> OpTimer::time(const std::function<void(std::size_t turn)>& enqueu
   const auto several = [&](std::size_t count) {
     for (std::size_t turn = 0; turn < count; ++turn) enqueue(turn);
   };
-  TROUPE_CHECK(seconds_of([&] { several(2); }));  // kernels are loaded and algorithms chosen
+  TROUPE_CHECK(seconds_of([&] { several(2); }));  // loads kernels and tunes
   TROUPE_TRY(const double tried, seconds_of([&] { several(trial); }));
   const double wanted = seconds_ / runs / (tried / trial);
   const auto count = static_cast<std::size_t>(std::clamp(wanted, 1.0, double{most}));

@@ -36,7 +36,7 @@ Result<std::vector<SimulatedRequest>> trace_of(const ScheduleOptions& options) {
   return trace;
 }
 
-/// Three digits at least: 0.123, 12.3, 1234.
+/// At least three digits: 0.123, 12.3, 1234.
 std::string short_number(double value) {
   if (value < 9.9995) return fmt::format("{:.3f}", value);
   return value < 999.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
@@ -60,7 +60,7 @@ Json json_of(const ScheduleTotals& totals) {
           {"swaps", totals.swaps}};
 }
 
-/// A line if there were any.
+/// A line about swaps, empty if there were none.
 std::string swaps_of(const ScheduleComparison& comparison) {
   std::string text;
   for (const ScheduleComparison::Row& row : comparison.rows) {
@@ -155,7 +155,7 @@ std::string json_of(const ScheduleOptions& options, const ScheduleComparison& co
     Json& policy = policies.emplace_back(Json{{"policy", row.policy}});
     policy.update(json_of(row.totals));
   }
-  // Paths may hold bytes that are no text.
+  // Paths may hold invalid UTF-8.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

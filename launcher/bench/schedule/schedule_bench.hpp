@@ -18,7 +18,7 @@ struct ScheduleComparison {
     std::string policy;
     ScheduleTotals totals;
   };
-  std::vector<Row> rows;  ///< in the order asked for
+  std::vector<Row> rows;  ///< in the order requested
   std::size_t requests = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t output_tokens = 0;
@@ -29,10 +29,10 @@ struct ScheduleComparison {
 /// `read_lengths_csv`, `random_trace`, `set_targets` and `simulate_schedule`.
 Result<ScheduleComparison> compare_policies(const ScheduleOptions& options);
 
-/// For a person: what the trace is and a line a policy, at most 79 columns wide.
+/// A table for people: a description of the trace and a line per policy, at most 79 columns wide.
 std::string table_of(const ScheduleComparison& comparison);
 
-/// A JSON object with the trace, the bounds, the costs and all totals; times in milliseconds.
+/// A JSON object with the trace, the limits, the costs and all totals; times in milliseconds.
 std::string json_of(const ScheduleOptions& options, const ScheduleComparison& comparison);
 
 /// `launcher bench schedule`: prints the table on stdout, errors on stderr.

@@ -23,7 +23,7 @@ double attention_parameters(const ModelConfig& model) {
          rank * (unrotated + values) + values * hidden;
 }
 
-/// An answer as what is computed for it; its choices are of one length.
+/// An answer in terms of computed positions; its choices have one length.
 struct Positions {
   explicit Positions(const Outcome& outcome)
       : prompt(static_cast<double>(outcome.prompt_tokens)),
@@ -34,7 +34,7 @@ struct Positions {
 
   double prompt = 0;
   double choices = 0;
-  double fed_back = 0;  ///< generated tokens of a choice that are computed: all but the last
+  double fed_back = 0;  ///< generated tokens of a choice that become inputs: all but the last
 };
 
 }  // namespace
@@ -59,7 +59,7 @@ ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_by
     choice_share_ = static_cast<double>(moe.top_k) / static_cast<double>(moe.experts);
   }
   head_parameters_ = hidden * static_cast<double>(model.vocab_size);
-  // A query with each key, and each weight with a value.
+  // A query times each key, and each weight times a value.
   const auto value_dim = model.latent ? model.latent->value_dim : model.head_dim;
   pair_operations_ = 2 * static_cast<double>(model.heads * (model.head_dim + value_dim));
   kv_numbers_ = static_cast<double>(model.latent ? model.latent->rank + model.latent->rotated_dim
@@ -92,7 +92,7 @@ double ModelWork::operations(std::span<const Outcome> outcomes,
     const Positions of(outcome);
     generated += static_cast<double>(outcome.output_tokens);
     fed_back += of.choices * of.fed_back;
-    // What is found in the cache are beginnings, whose tokens see little.
+    // Cached prefixes come first, so their tokens see few others.
     pairs += computed_share < 1 ? seen((1 - computed_share) * of.prompt, of.prompt)
                                 : computed_share * seen(0, of.prompt);
     pairs += of.choices * seen(of.prompt, of.prompt + of.fed_back);
@@ -112,7 +112,7 @@ double ModelWork::bytes(std::span<const Outcome> outcomes, const StepTally& step
   for (const Outcome& outcome : outcomes) {
     if (!outcome.error.empty()) continue;
     const Positions of(outcome);
-    // Its own keys and values are not read again; what it sees else is.
+    // A token's own KV is not read again; the rest that it sees is.
     read_again += of.choices * (seen(of.prompt, of.prompt + of.fed_back) - layers_ * of.fed_back);
   }
   return weights * weight_bytes_ + read_again * kv_numbers_ * kv_bytes_;

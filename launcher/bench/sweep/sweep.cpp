@@ -13,8 +13,8 @@ struct Times {
   std::vector<double> first_token_ms, per_token_ms, whole_ms;
 };
 
-/// Takes the times of an answer in; whether they are within the limits. Those of several choices
-/// have no time between tokens.
+/// Adds the times of an answer; returns true if they are within the limits. Answers of several
+/// choices have no inter-token time.
 bool take(const Outcome& outcome, const SweepOptions& limits, Times& times) {
   const double first = milliseconds(outcome.submitted, outcome.first_token);
   const double whole = milliseconds(outcome.submitted, outcome.finished);

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// The plots of a sweep as one HTML page that needs nothing else. `heading`: what was measured, as
-/// bench_heading tells it.
+/// Returns the plots of a sweep as one self-contained HTML page. `heading`: what was measured, from
+/// bench_heading.
 std::string sweep_page(const SweepFigures& figures, const std::string& heading);
 
 }  // namespace troupe

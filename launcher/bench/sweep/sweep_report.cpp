@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Three digits that matter, so that columns stay narrow whatever the figure.
+/// Three significant digits, so that columns stay narrow for any figure.
 std::string figure(double value) {
   if (value >= 99.95) return fmt::format("{:.0f}", value);
   if (value >= 9.995) return fmt::format("{:.1f}", value);

@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// "4" or "2.5/s": a load as tables and plots name it.
+/// "4" or "2.5/s": the name of a load in tables and plots.
 std::string load_name(const SweepOptions& options, double load);
 
-/// A table for a person, at most 79 columns: a line a load for what was done, and one for how long
-/// it took.
+/// A table for people, at most 79 columns: for each load a line with the work done and one with the
+/// times.
 std::string to_table(const SweepFigures& figures);
 
 /// The same for programs; an infinite rate is the text "inf".

@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto tick = std::chrono::milliseconds(50);
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 
-/// A measurement under way.
+/// A running measurement.
 class Run {
  public:
   Run(EngineSession& session, std::vector<Request> requests, Pace pace)
@@ -42,7 +42,7 @@ class Run {
     return pace_.arrivals.empty() || pace_.arrivals[submitted_] <= now;
   }
 
-  /// Until the next arrival, or the next look at the signals.
+  /// Time until the next arrival, or the next check for signals.
   std::chrono::milliseconds time_to_wait() const {
     const bool by_time = !pace_.arrivals.empty() && submitted_ < requests_.size();
     if (!by_time || submitted_ - answered_ >= pace_.at_once) return tick;
@@ -87,7 +87,7 @@ class Run {
       for (const Choice& choice : completion.choices) {
         outcome.output_tokens += static_cast<std::int64_t>(choice.token_ids.size());
       }
-      // As if tokens were handed on one by one: what follows the last one follows each.
+      // As if tokens were delivered one by one: the time after the last one is added to each.
       const std::uint64_t between = completion.last_token_us - completion.first_token_us;
       outcome.first_token = now - static_cast<double>(between) * 1e-6;
     }

@@ -12,7 +12,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t columns = 79;
 
-/// `bytes` in one line; a long one keeps its end, where a path says most.
+/// `bytes` on one line; a long one is cut at the front, because the end of a path says most.
 std::string fitted(const std::string& label, const std::string& bytes) {
   const std::size_t room = columns - label.size();
   const std::string text = on_one_line(bytes);

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What figures were measured with.
+/// The conditions of a measurement.
 struct BenchSubject {
   std::string kind;      ///< throughput, latency or startup
   std::string workload;  ///< Workload::description

@@ -18,8 +18,8 @@ struct ThroughputFigures {
   std::int64_t output_tokens = 0;
   double seconds = 0;  ///< from the first submission to the last answer
   std::uint64_t steps = 0;
-  std::uint64_t preemptions = 0;  ///< of sequences that were computed again
-  std::uint64_t swaps = 0;        ///< of sequences to host memory
+  std::uint64_t preemptions = 0;  ///< sequences that were recomputed
+  std::uint64_t swaps = 0;        ///< sequences swapped to host memory
 
   double per_second(std::int64_t count) const {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0;

@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// The steps of a measurement by how much they computed, in bounded memory. A value.
+/// The steps of a measurement by the number of tokens they computed, in bounded memory. A value.
 struct StepTally {
-  std::map<std::uint64_t, std::uint64_t> by_tokens;  ///< steps that computed so many tokens, > 0
-  std::uint64_t sampling = 0;                        ///< of these, that generated any
+  std::map<std::uint64_t, std::uint64_t> by_tokens;  ///< number of steps by tokens computed, > 0
+  std::uint64_t sampling = 0;                        ///< number of these that generated any
 
-  /// Records of several steps count as so many equal ones.
+  /// A record of several steps counts as that many equal ones.
   void add(const StepRecord& record);
 };
 

@@ -31,11 +31,11 @@ Result<void> check_length(std::string_view where, const Lengths& lengths,
               where, lengths.prompt, lengths.output, bounds.max_model_len);
 }
 
-/// Numbers whose sequence is the same with every standard library.
+/// Random numbers whose sequence is the same with every standard library.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
-  /// One of [least, most]; the bias of the remainder is below 2^-40 for ranges of tokens.
+  /// Uniform in [least, most]; the bias of the remainder is below 2^-40 for ranges of tokens.
   std::int64_t within(std::int64_t least, std::int64_t most) {
     const auto choices = static_cast<std::uint64_t>(most - least + 1);
     return least + static_cast<std::int64_t>(engine_() % choices);
@@ -45,7 +45,7 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// A seed for request `index`, another one for every pair.
+/// A seed for request `index`, different for every pair.
 std::uint64_t request_seed(std::uint64_t seed, std::size_t index) {
   return seed * 0x9e3779b97f4a7c15ULL + index;
 }

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// What requests must keep to.
+/// Limits on requests.
 struct WorkloadBounds {
   std::int64_t vocab_size = 0;
   std::int64_t max_model_len = 0;  ///< tokens of prompt and answer together
@@ -23,14 +23,14 @@ struct Workload {
   std::vector<Request> requests;
 };
 
-/// A request of `prompt_tokens` token ids which depend on `seed` alone, greedy, whose answer has
-/// exactly `output_tokens`.
+/// Makes a greedy request of `prompt_tokens` token ids that depend on `seed` alone, whose answer
+/// has exactly `output_tokens`.
 Request random_request(std::int64_t prompt_tokens, std::int64_t output_tokens, std::uint64_t seed,
                        std::int64_t vocab_size);
 
-/// The requests that `options` ask for: random ones, random ones with the lengths of a .csv file,
-/// or those of a batch file as `config` answers them. Errors name the option, or file and line: a
-/// file that cannot be read, a line that is no request, one that is longer than the context.
+/// Makes the requests that `options` select: random ones, random ones with the lengths of a .csv
+/// file, or those of a batch file as `config` would answer them. Errors name the option, or file
+/// and line: an unreadable file, an invalid line, one that is longer than the context.
 Result<Workload> make_workload(const BenchOptions& options, const Config& config,
                                const WorkloadBounds& bounds);
 

@@ -101,7 +101,7 @@ Result<double> measure_reading(std::span<const std::filesystem::path> paths, int
 Result<void> drop_from_cache(std::span<const std::filesystem::path> paths) {
   for (const auto& path : paths) {
     TROUPE_TRY(const OpenFile file, OpenFile::open(path));
-    // Pages that are not on the disk yet would stay.
+    // Pages not yet on the disk would stay in the cache.
     if (::fsync(file.get()) != 0) return fail_errno(errno, fmt::format("fsync {}", path.string()));
     if (const int error = ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED); error != 0) {
       return fail_errno(error, fmt::format("posix_fadvise {}", path.string()));

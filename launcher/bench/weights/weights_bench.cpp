@@ -21,7 +21,8 @@ constexpr std::uint64_t shard_bytes = std::uint64_t{4} << 30;
 
 struct Loading {
   double seconds = 0;       ///< of load_model
-  double read_seconds = 0;  ///< of it, from the first weight on; 0 where the device does not say
+  double read_seconds = 0;  ///< part of seconds, from the first weight on; 0 if the device does not
+                            ///< report it
   std::uint64_t direct_bytes = 0;
 };
 
@@ -30,14 +31,14 @@ struct WeightsFigures {
   std::string device = {};
   std::uint64_t bytes = 0;  ///< of the weights on the device
   std::size_t files = 0;
-  int threads = 0;       ///< of the plain reading
+  int threads = 0;       ///< for plain reading
   double copy_rate = 0;  ///< bytes per second
   double reading_rate = 0;
   bool cold = false;
   std::vector<Loading> loadings = {};
 };
 
-/// A checkpoint of the model's shapes in `folder`, which is made.
+/// Creates `folder` with a checkpoint of the model's shapes.
 Result<void> make_checkpoint(const JobPlan& plan, const std::filesystem::path& folder) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
@@ -89,7 +90,7 @@ Result<WeightsFigures> measure(const WeightsBenchOptions& options, const JobPlan
                                        .dtype = plan.engine.dtype,
                                        .threads = plan.engine.threads_per_worker}));
   TROUPE_TRY(figures.copy_rate, measure_copy(*ops));
-  // What is in memory is read once before, so that it is in the page cache.
+  // For the warm case, files are read once before, so that they are in the page cache.
   if (options.cold) {
     TROUPE_CHECK(drop_from_cache(files));
   } else {
