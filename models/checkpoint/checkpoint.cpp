@@ -64,7 +64,7 @@ Result<void> Checkpoint::open_shards(const std::filesystem::path& index) {
   std::map<std::string, std::size_t> opened;
   for (const auto& [tensor, shard] : map->items()) {
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
-    // A shard is a file beside its index; a path that leads elsewhere is not one.
+    // A shard must be a file in the index's folder; a path elsewhere is refused.
     if (name.empty() || std::filesystem::path(name).filename() != name) {
       return fail(ErrorCode::corrupt_data, "{}: tensor {}: expected the name of a file beside it",
                   index.string(), tensor);

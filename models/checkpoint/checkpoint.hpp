@@ -15,20 +15,20 @@
 
 namespace troupe {
 
-/// Where weights come from.
+/// The source of the weights.
 enum class LoadFormat : std::uint8_t {
   safetensors,
-  dummy,  ///< from nowhere: DummyWeights
+  dummy,  ///< no files: DummyWeights
 };
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that
-/// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages
-/// and a rank reads only what it asks for. Where they would not stay in the page cache, being more
-/// than half of the memory that is available, they may be read past it. Movable; const functions
-/// may be called from any thread.
+/// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages and
+/// a rank reads only what it asks for. Files larger than half of the available memory would not
+/// stay in the page cache and may be read past it. Movable; const functions may be called from any
+/// thread.
 class Checkpoint {
  public:
-  /// open(folder), or dummy(dtype). Errors: theirs.
+  /// Calls open(folder) or dummy(dtype). Errors: theirs.
   static Result<Checkpoint> open(const std::filesystem::path& folder, LoadFormat format,
                                  DType dtype);
 
@@ -36,18 +36,18 @@ class Checkpoint {
   /// shard is missing; corrupt_data for an index that lists a tensor its shard does not have.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
-  /// A checkpoint without files: weight() has DummyWeights for every name and shape, stored as
-  /// `dtype`; it lists no names and contains none. Errors: those of DummyWeights::create.
+  /// Makes a checkpoint without files: weight() returns DummyWeights for every name and shape,
+  /// stored as `dtype`; it lists no names and contains none. Errors: those of DummyWeights::create.
   static Result<Checkpoint> dummy(DType dtype);
 
-  /// A read-only view of `name` that lives as long as the checkpoint. Errors: not_found naming the
-  /// file (the index of a sharded checkpoint) and tensor; unsupported.
+  /// Returns a read-only view of `name` that lives as long as the checkpoint. Errors: not_found
+  /// naming the file (the index of a sharded checkpoint) and tensor; unsupported.
   Result<Tensor> tensor(std::string_view name) const;
 
-  /// As tensor; corrupt_data with file, tensor, expected and found shape unless it has `shape` and
-  /// is f32, bf16 or f16.
+  /// Like tensor, but returns corrupt_data with file, tensor, expected and found shape unless it
+  /// has `shape` and is f32, bf16 or f16.
   Result<Tensor> weight(std::string_view name, const Shape& shape) const;
-  /// As weight, with the place in the file if there is one.
+  /// Like weight, with the tensor's place in the file if there is one.
   Result<StoredTensor> stored_weight(std::string_view name, const Shape& shape) const;
 
   bool contains(std::string_view name) const { return place_.contains(name); }
@@ -60,11 +60,11 @@ class Checkpoint {
   Result<void> open_shards(const std::filesystem::path& index);
 
   std::filesystem::path folder_;
-  std::filesystem::path listing_;  ///< the file to name where a tensor is missing
+  std::filesystem::path listing_;  ///< the file that errors name if a tensor is missing
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
   bool exceeds_cache_ = false;
-  std::optional<DummyWeights> dummy_;  ///< in place of files
+  std::optional<DummyWeights> dummy_;  ///< used instead of files
 };
 
 }  // namespace troupe

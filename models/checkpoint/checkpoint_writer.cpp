@@ -68,7 +68,7 @@ Result<void> write_file(const std::filesystem::path& path, std::span<const Named
   return fail(written.error().code, "{}: {}", path.string(), written.error().message);
 }
 
-/// Neighbours, about `shard_bytes` of them at a time.
+/// Splits tensors into runs of about `shard_bytes`.
 std::vector<std::span<const NamedTensor>> shards_of(std::span<const NamedTensor> tensors,
                                                     std::uint64_t shard_bytes) {
   std::vector<std::span<const NamedTensor>> shards;

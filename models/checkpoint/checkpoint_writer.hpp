@@ -16,9 +16,9 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-/// Writes safetensors files of about `shard_bytes` each into the existing `folder`, several at a
-/// time, and model.safetensors.index.json, which lists them, at the end. Files that are there
-/// already are replaced. Errors: io with the path.
+/// Writes safetensors files of about `shard_bytes` each into the existing `folder`, several
+/// concurrently, and finally model.safetensors.index.json, which lists them. Existing files are
+/// replaced. Errors: io with the path.
 Result<void> write_checkpoint(const std::filesystem::path& folder,
                               std::span<const NamedTensor> tensors, std::uint64_t shard_bytes);
 

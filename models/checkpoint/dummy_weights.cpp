@@ -15,10 +15,10 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-// A page more than a power of two: else rows of a power of two would repeat in step with it.
+// A page more than a power of two: otherwise rows of power-of-two length would all start alike.
 constexpr std::size_t pattern_bytes = (std::size_t{16} << 20) + page_bytes;
 constexpr std::size_t max_tensor_bytes = std::size_t{16} << 30;
-// A tensor begins anywhere in the first repetition.
+// A tensor may begin anywhere in the first repetition.
 constexpr std::size_t repetitions = max_tensor_bytes / pattern_bytes + 2;
 constexpr std::size_t mapped_bytes = repetitions * pattern_bytes;
 constexpr std::int64_t max_norm_elements = 1 << 20;
@@ -68,7 +68,7 @@ Result<std::byte*> map_pattern(int file) {
   if (region == MAP_FAILED) return fail_errno(errno, "cannot reserve addresses for dummy weights");
   auto* memory = static_cast<std::byte*>(region);
   for (std::size_t i = 0; i < repetitions; ++i) {
-    // The first to be written, the others to be read.
+    // The first mapping is for writing, the others are for reading.
     const int protection = i == 0 ? PROT_READ | PROT_WRITE : PROT_READ;
     void* place = memory + i * pattern_bytes;
     if (::mmap(place, pattern_bytes, protection, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// A file mapped read-only, and open; unmapped and closed when destroyed. Movable, the bytes stay
-/// where they are. If another process cuts the file short while it is mapped, reading the lost part
-/// ends this process (SIGBUS): checkpoints are not to be changed under a running job.
+/// A file mapped read-only, and open; unmapped and closed on destruction. Movable; the bytes stay
+/// in place. If another process truncates the file while it is mapped, reading the lost part ends
+/// this process (SIGBUS): do not change checkpoints under a running job.
 class MappedFile {
  public:
   /// Errors: not_found, or io with errno's text; both name the path.
@@ -21,9 +21,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Of the open file, for reading without the mapping.
+  /// Descriptor of the open file, for reading without the mapping.
   int descriptor() const { return descriptor_; }
-  /// The same past the page cache (O_DIRECT); -1 where the file system does not offer it.
+  /// The same past the page cache (O_DIRECT); -1 if the file system does not support it.
   int direct_descriptor() const { return direct_descriptor_; }
   const std::filesystem::path& path() const { return path_; }
 

@@ -47,7 +47,7 @@ Error corrupt(const std::string& where, fmt::format_string<Args...> format, Args
               fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// A name as it may stand in a message: garbage headers have garbage names.
+/// Shortens and cleans a name for a message: garbage headers have garbage names.
 std::string printable(std::string_view name) {
   constexpr std::size_t limit = 120;
   std::string text(name.substr(0, limit));
@@ -212,7 +212,7 @@ Result<StoredTensor> SafetensorsFile::stored(std::string_view name) const {
     return fail(ErrorCode::unsupported, "{}: tensor {} is {} [{}], which this version cannot use",
                 path().string(), name, entry.dtype_name, fmt::join(entry.extents, ", "));
   }
-  // A view does not carry constness; the pages are mapped read-only, so writing would trap.
+  // A view is not const; the pages are mapped read-only, so writing would trap.
   auto* data = const_cast<std::byte*>(file_.bytes().data() + entry.begin);
   return StoredTensor{.view = Tensor(data, *type->dtype, Shape(entry.extents)),
                       .file = file_.descriptor(),

@@ -17,22 +17,22 @@ namespace troupe {
 
 /// One file in the safetensors format: 8 bytes of header length (little endian), a JSON object
 /// {name: {dtype, shape, data_offsets}}, then the tensors' bytes without gaps. Opening checks all
-/// of that and reads no tensor; views point into the mapping and live as long as the object (also
-/// when it is moved).
+/// of that and reads no tensor; views point into the mapping and live as long as the object, even
+/// if it is moved.
 class SafetensorsFile {
  public:
-  /// Errors name the file, and the tensor where it is one: not_found, io, and corrupt_data for a
-  /// header that is longer than the file or no JSON, for duplicate names, unknown dtypes, offsets
-  /// outside the file or not of the size of dtype x shape, tensors that overlap and bytes that
+  /// Errors name the file, and the tensor if one is concerned: not_found, io, and corrupt_data for
+  /// a header that is longer than the file or no JSON, for duplicate names, unknown dtypes, offsets
+  /// outside the file or not of the size of dtype x shape, overlapping tensors and bytes that
   /// belong to none.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
-  /// A view of `name`, for reading. Its address is a multiple of the element size only if the
-  /// writer padded the header, as all current ones do; copy_rows copes with either. Errors:
-  /// not_found; unsupported for a dtype or rank that Tensor does not have.
+  /// Returns a read-only view of `name`. Its address is a multiple of the element size only if the
+  /// writer padded the header, as all current ones do; copy_rows handles both. Errors: not_found;
+  /// unsupported for a dtype or rank that Tensor does not have.
   Result<Tensor> tensor(std::string_view name) const;
 
-  /// As tensor, with the place in the file.
+  /// Like tensor, with its place in the file.
   Result<StoredTensor> stored(std::string_view name) const;
 
   bool contains(std::string_view name) const { return entries_.contains(name); }
@@ -40,7 +40,7 @@ class SafetensorsFile {
   std::uint64_t bytes() const { return file_.bytes().size(); }  ///< of the whole file
   const std::filesystem::path& path() const { return file_.path(); }
 
-  /// What the header says of a tensor.
+  /// A tensor's entry in the header.
   struct Entry {
     std::string dtype_name;  ///< as in the file: "BF16", ...
     std::size_t element_size = 0;

@@ -8,8 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// The value as it stands in the file, cut to a length that fits a message. Of arrays and objects
-/// the type only: writing them out recurses as deep as they nest.
+/// The value as in the file, cut to a length that fits a message. For arrays and objects only the
+/// type: writing them out recurses as deep as they nest.
 std::string excerpt(const nlohmann::json& value) {
   constexpr std::size_t limit = 60;
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";

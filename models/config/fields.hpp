@@ -13,9 +13,8 @@
 
 namespace troupe {
 
-/// Reads typed fields of a JSON object and says where the object is from when one is wrong. A key
-/// may have several spellings; the first present one counts, and null counts as absent. The object
-/// must outlive it.
+/// Reads typed fields of a JSON object; errors name the object's source. A key may have several
+/// spellings; the first present one counts, and null counts as absent. The object must outlive it.
 class Fields {
  public:
   Fields(const nlohmann::json& object, std::string where)
@@ -38,11 +37,11 @@ class Fields {
   Result<std::vector<std::int64_t>> integers(Spellings keys, std::int64_t least,
                                              std::int64_t most) const;
 
-  /// The value under the first present spelling, or null.
+  /// Returns the value under the first present spelling, or null.
   const nlohmann::json* find(Spellings keys) const;
-  /// Whether the key is there, be it null.
+  /// True if the key is present, even with null.
   bool mentions(std::string_view key) const { return object_.contains(key); }
-  /// An error of code unsupported that says what this version supports.
+  /// Makes an error of code unsupported that says what this version supports.
   Error unsupported(std::string_view key, std::string_view found, std::string_view supported) const;
   const std::string& where() const { return where_; }
 

@@ -60,7 +60,7 @@ Result<DType> read_dtype(const Fields& fields) {
   return fields.unsupported("dtype", name, "bfloat16, float16, float32");
 }
 
-/// Refuses what the layers do not compute, so that no model runs and answers wrongly.
+/// Refuses features that the layers do not compute, so that no model runs and answers wrongly.
 Result<void> refuse_unsupported(const Fields& fields) {
   TROUPE_TRY(const std::string activation, fields.string_or({"hidden_act"}, "silu"));
   if (activation != "silu") return fields.unsupported("hidden_act", activation, "silu");
@@ -73,7 +73,7 @@ Result<void> refuse_unsupported(const Fields& fields) {
 Result<void> read_biases(const Fields& fields, ModelConfig& config) {
   TROUPE_TRY(const bool stated, fields.boolean_or({"attention_bias"}, false));
   switch (config.architecture) {
-    case Architecture::llama: {  // the only one whose MLP looks at mlp_bias in transformers
+    case Architecture::llama: {  // the only one whose MLP has mlp_bias in transformers
       TROUPE_TRY(config.mlp_bias, fields.boolean_or({"mlp_bias"}, false));
       config.qkv_bias = config.output_bias = stated;
       break;
@@ -95,7 +95,7 @@ Result<void> read_biases(const Fields& fields, ModelConfig& config) {
   return {};
 }
 
-/// transformers' default where the key is absent.
+/// transformers' default for an absent key.
 std::int64_t default_head_dim(const ModelConfig& config) {
   const bool is_qwen3 =
       config.architecture == Architecture::qwen3 || config.architecture == Architecture::qwen3_moe;

@@ -13,10 +13,10 @@
 
 namespace troupe {
 
-/// The families of models this version runs.
+/// The model families that this version supports.
 enum class Architecture { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3 };
 
-/// The name config.json gives it in `architectures`, e.g. "Qwen3ForCausalLM".
+/// The architecture's name in config.json, e.g. "Qwen3ForCausalLM".
 std::string_view to_string(Architecture architecture);
 
 /// Positions divided by `factor` (Chen et al. 2023, position interpolation; rope_type "linear").
@@ -28,29 +28,29 @@ struct LinearRopeScaling {
 /// A larger base for positions beyond the original length (dynamic NTK scaling; rope_type
 /// "dynamic"). Position p takes the base of a sequence of max(p + 1, original_positions) tokens:
 /// within the original length nothing changes, and beyond it this is what transformers computes
-/// token by token with a KV cache, however a prompt is cut.
+/// token by token with a KV cache, however a prompt is split.
 struct DynamicRopeScaling {
   double factor = 1.0;
   double original_positions = 0.0;
   bool operator==(const DynamicRopeScaling&) const = default;
 };
 
-/// Short wavelengths kept, long ones `factor` times as long, at every position (Peng et al. 2023,
-/// YaRN; rope_type "yarn"). Dimensions that turn at least `fast_turns` times in the original length
-/// are kept, those below `slow_turns` stretched, between them interpolated.
+/// Keeps short wavelengths and stretches long ones by `factor`, at every position (Peng et al.
+/// 2023, YaRN; rope_type "yarn"). Dimensions that turn at least `fast_turns` times in the original
+/// length are kept, those below `slow_turns` stretched, between them interpolated.
 struct YarnRopeScaling {
   double factor = 1.0;
   double original_positions = 0.0;
   double fast_turns = 32.0;
   double slow_turns = 1.0;
   bool whole_dimensions = true;   ///< the interpolated range is widened to whole dimensions
-  double table_factor = 1.0;      ///< of cosines and sines
-  double attention_factor = 1.0;  ///< of the softmax scale, in latent attention only
+  double table_factor = 1.0;      ///< factor of cosines and sines
+  double attention_factor = 1.0;  ///< factor of the softmax scale, in latent attention only
   bool operator==(const YarnRopeScaling&) const = default;
 };
 
 /// Llama 3's stretching of long wavelengths (Grattafiori et al. 2024; rope_type "llama3"): those
-/// longer than original_positions / low_factor are `factor` times as long, those shorter than
+/// longer than original_positions / low_factor are stretched by `factor`, those shorter than
 /// original_positions / high_factor stay, between them the frequencies are interpolated.
 struct Llama3RopeScaling {
   double factor = 8.0;
@@ -71,8 +71,8 @@ struct RopeConfig {
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values are
-/// projections of one latent vector per token, which is what the cache holds beside one rotated key
-/// that all heads share. ModelConfig::kv_heads is then 1, and head_dim that of queries and keys:
+/// projections of one latent vector per token. The cache holds this vector and one rotated key that
+/// all heads share. ModelConfig::kv_heads is then 1, and head_dim that of queries and keys:
 /// unrotated_dim + rotated_dim.
 struct LatentConfig {
   std::int64_t query_rank = 0;  ///< of the query's own low-rank projection; 0: none
@@ -80,7 +80,7 @@ struct LatentConfig {
   std::int64_t unrotated_dim = 0;
   std::int64_t rotated_dim = 0;
   std::int64_t value_dim = 0;    ///< of each head
-  bool interleaved_rope = true;  ///< weights hold the two halves of a rotation side by side
+  bool interleaved_rope = true;  ///< weights store the two halves of a rotation interleaved
   bool operator==(const LatentConfig&) const = default;
 };
 
@@ -102,12 +102,12 @@ struct MoeConfig {
   /// two best scores have the largest sum (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;
-  double weight_scale = 1.0;                  ///< of the chosen experts' weights
-  std::int64_t shared_intermediate_size = 0;  ///< of an MLP that every token takes too; 0: none
+  double weight_scale = 1.0;                  ///< factor of the chosen experts' weights
+  std::int64_t shared_intermediate_size = 0;  ///< of an MLP that every token also takes; 0: none
   bool operator==(const MoeConfig&) const = default;
 };
 
-/// What a Hugging Face config.json says of a decoder, in one spelling. A value.
+/// A Hugging Face config.json of a decoder, in one spelling. A value.
 struct ModelConfig {
   Architecture architecture = Architecture::qwen3;
   std::int64_t hidden_size = 0;
@@ -122,12 +122,12 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 0;
   float rms_norm_eps = 1e-6F;
   bool tie_word_embeddings = false;
-  DType dtype = DType::bf16;  ///< of the checkpoint, as config.json states it
+  DType dtype = DType::bf16;  ///< of the checkpoint, as stated in config.json
   RopeConfig rope;
   bool qkv_bias = false;              ///< the query, key and value projections have biases
-  bool output_bias = false;           ///< so has attention's output projection
+  bool output_bias = false;           ///< attention's output projection has a bias
   bool mlp_bias = false;              ///< all three projections of dense MLPs have biases
-  std::vector<std::int64_t> windows;  ///< of each layer, as window_of; empty: all 0
+  std::vector<std::int64_t> windows;  ///< of each layer, see window_of; empty: all 0
   std::optional<LatentConfig> latent;
   std::optional<MoeConfig> moe;
   std::vector<std::int32_t> eos_token_ids;  ///< of config.json; generation_config.json has more
@@ -139,19 +139,20 @@ struct ModelConfig {
   /// lists the known ones) and for features that this version does not compute.
   static Result<ModelConfig> load(const std::filesystem::path& folder);
 
-  /// Whether layer `layer` (from 0) has experts in place of a dense MLP.
+  /// True if layer `layer` (from 0) has experts instead of a dense MLP.
   bool is_sparse(std::int64_t layer) const;
 
-  /// How many positions layer `layer` attends to, the token's own included; 0: all before it.
+  /// The number of positions that layer `layer` attends to, the token's own included; 0: all before
+  /// it.
   std::int64_t window_of(std::int64_t layer) const;
 
-  /// Elements of a query or key head that are rotated.
+  /// The number of rotated elements of a query or key head.
   std::int64_t rotated_dim() const { return latent ? latent->rotated_dim : head_dim; }
 
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// What generation_config.json says to do where a request says nothing (as vLLM's
+/// Defaults from generation_config.json for fields that a request leaves out (as vLLM's
 /// `generation_config: auto`; do_sample is ignored). Absent keys are empty.
 struct GenerationDefaults {
   std::vector<std::int32_t> eos_token_ids;
@@ -160,14 +161,14 @@ struct GenerationDefaults {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
-  std::optional<std::int64_t> max_new_tokens;  ///< for requests that name no max_tokens
+  std::optional<std::int64_t> max_new_tokens;  ///< for requests without max_tokens
 
   /// Reads `folder`/generation_config.json; all empty if there is no such file. Errors as
   /// ModelConfig::load.
   static Result<GenerationDefaults> load(const std::filesystem::path& folder);
 };
 
-/// The ids that end an answer: those of both files, ascending, each once.
+/// The ids that end an answer: the union of both files' ids, ascending.
 std::vector<std::int32_t> eos_token_ids(const ModelConfig& config,
                                         const GenerationDefaults& defaults);
 

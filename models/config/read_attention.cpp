@@ -6,9 +6,9 @@ namespace troupe {
 
 namespace {
 
-constexpr std::int64_t default_window = 4096;  // transformers' where the key is absent
+constexpr std::int64_t default_window = 4096;  // transformers' default for an absent key
 
-/// The file's window, 0 if it says that there is none.
+/// The file's window, 0 if the file says that there is none.
 Result<std::int64_t> stated_window(const Fields& fields, const ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::mistral:
@@ -31,7 +31,7 @@ Result<std::int64_t> stated_window(const Fields& fields, const ModelConfig& conf
   return 0;
 }
 
-/// Whether each layer has a window, where config.json lists their types.
+/// Reads which layers have a window from config.json's list of layer types.
 Result<std::vector<bool>> read_layer_types(const Fields& fields, const nlohmann::json& types,
                                            std::int64_t layers) {
   if (!types.is_array() || static_cast<std::int64_t>(types.size()) != layers) {
@@ -49,7 +49,7 @@ Result<std::vector<bool>> read_layer_types(const Fields& fields, const nlohmann:
   return windowed;
 }
 
-/// As read_layer_types, where the list is absent.
+/// Derives which layers have a window if the list is absent.
 Result<std::vector<bool>> implied_layer_types(const Fields& fields, const ModelConfig& config) {
   std::vector<bool> windowed(static_cast<std::size_t>(config.layers), true);
   if (config.architecture != Architecture::qwen2 && config.architecture != Architecture::qwen3) {
@@ -77,7 +77,7 @@ Result<std::vector<std::int64_t>> read_windows(const Fields& fields, const Model
                 "{}: layer_types has sliding_attention, but no sliding_window is in use",
                 fields.where());
   }
-  // One as long as the longest sequence hides nothing.
+  // A window as long as the longest sequence hides nothing.
   if (!any || window == 0 || window >= config.max_position_embeddings) {
     return std::vector<std::int64_t>();
   }

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-// The parts of a config.json that ModelConfig::load puts together. Errors as ModelConfig::load.
+// The parts of a config.json from which ModelConfig::load builds its result. Errors: see there.
 
 /// Bounds above any model known, and far below what could overflow a product of two in 64 bits.
 inline constexpr std::int64_t max_width = 1 << 20;
@@ -19,14 +19,14 @@ inline constexpr std::int64_t max_positions = 1 << 28;
 /// file's max_position_embeddings.
 Result<RopeConfig> read_rope(const Fields& fields, std::int64_t stated_positions);
 
-/// The longest sequence that a model of `stated_positions` takes with `rope`.
+/// The longest sequence with `rope` for a model of `stated_positions`.
 std::int64_t longest_sequence(const RopeConfig& rope, std::int64_t stated_positions);
 
 /// Reads the experts of an architecture that has them; the architecture, layers and
 /// intermediate_size of `config` are set.
 Result<MoeConfig> read_moe(const Fields& fields, const ModelConfig& config);
 
-/// ModelConfig::windows of the architecture; its layers and max_position_embeddings are set.
+/// Returns ModelConfig::windows; layers and max_position_embeddings of `config` are set.
 Result<std::vector<std::int64_t>> read_windows(const Fields& fields, const ModelConfig& config);
 
 /// Sets `latent`, kv_heads and head_dim.

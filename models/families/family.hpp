@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What makes models of one kind differ from others: what their checkpoints call the weights, and
-/// what a layer is composed of.
+/// The properties in which model families differ: their checkpoints' weight names, and the
+/// composition of a layer.
 struct Family {
   std::span<const WeightRule> weights;
   Result<DecoderLayer> (*build_layer)(const LayerContext& context, std::int64_t layer);
@@ -17,7 +17,7 @@ struct Family {
 
 const Family& family_of(Architecture architecture);
 
-/// Whether the family's checkpoints have such a weight.
+/// True if the family's checkpoints have such a weight.
 bool has_weight(const Family& family, Parameter parameter);
 
 }  // namespace troupe

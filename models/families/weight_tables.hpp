@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-// Rules that families have in common, to be joined to a family's table.
+// Weight rules common to several families, to be joined to a family's table.
 
-/// What every decoder has.
+/// Weights of every decoder.
 inline constexpr std::array decoder_weights = {
     WeightRule{Parameter::embedding, "model.embed_tokens.weight", ShardRule::vocabulary},
     WeightRule{Parameter::attention_norm, "model.layers.{layer}.input_layernorm.weight",
@@ -23,7 +23,7 @@ inline constexpr std::array decoder_weights = {
     WeightRule{Parameter::head, "lm_head.weight", ShardRule::vocabulary},
 };
 
-/// Grouped-query attention's projections and, where the config says so, their biases.
+/// Grouped-query attention's projections and, if configured, their biases.
 inline constexpr std::array grouped_query_weights = {
     WeightRule{Parameter::query, "model.layers.{layer}.self_attn.q_proj.weight", ShardRule::heads},
     WeightRule{Parameter::key, "model.layers.{layer}.self_attn.k_proj.weight", ShardRule::kv_heads},
@@ -46,7 +46,7 @@ inline constexpr std::array dense_mlp_weights = {
     WeightRule{Parameter::down, "model.layers.{layer}.mlp.down_proj.weight", ShardRule::row},
 };
 
-/// The biases of a dense MLP, where the config says so.
+/// The biases of a dense MLP, if configured.
 inline constexpr std::array dense_mlp_biases = {
     WeightRule{Parameter::gate_bias, "model.layers.{layer}.mlp.gate_proj.bias", ShardRule::column},
     WeightRule{Parameter::up_bias, "model.layers.{layer}.mlp.up_proj.bias", ShardRule::column},
@@ -54,7 +54,7 @@ inline constexpr std::array dense_mlp_biases = {
                ShardRule::replicated},
 };
 
-/// The experts of sparse layers, as Qwen and DeepSeek call them.
+/// The experts of sparse layers, with Qwen's and DeepSeek's names.
 inline constexpr std::array expert_weights = {
     WeightRule{Parameter::router, "model.layers.{layer}.mlp.gate.weight", ShardRule::replicated},
     WeightRule{Parameter::expert_gate, "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
@@ -65,7 +65,7 @@ inline constexpr std::array expert_weights = {
                ShardRule::row},
 };
 
-/// One table of all rules, in order.
+/// Joins tables into one, in order.
 template <std::size_t... sizes>
 constexpr auto join_tables(const std::array<WeightRule, sizes>&... tables) {
   std::array<WeightRule, (sizes + ...)> joined{};

@@ -23,8 +23,8 @@ LineColumn locate(std::string_view text, std::size_t byte) {
   return {lines + 1, before.size() - line_start + 1};
 }
 
-/// What is left of nlohmann's message without its prefix, its position and its quotation of the
-/// input, which may be as long as the file.
+/// Returns nlohmann's message without its prefix, its position and its quotation of the input,
+/// which may be as long as the file.
 std::string_view reason(std::string_view message) {
   const std::size_t position = message.find(": ");
   if (position != std::string_view::npos) message.remove_prefix(position + 2);

@@ -14,11 +14,11 @@ class DecoderLayer {
                                      std::unique_ptr<AttentionBlock> attention,
                                      std::unique_ptr<FeedForward> feed_forward);
 
-  /// `hidden` holds this rank's own tokens of the pass. A pass without tokens is one of other
-  /// replicas, whose tokens this rank's experts may get. Errors: those of Collectives.
+  /// `hidden` holds this rank's own tokens of the pass. A pass without tokens serves other
+  /// replicas, whose tokens may reach this rank's experts. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, const AttentionMetadata& pass, const Tensor& rope,
                        const KvLayer& cache) const;
-  /// As FeedForward's.
+  /// See FeedForward::rows_per_expert.
   Tensor rows_per_expert() const { return feed_forward_->rows_per_expert(); }
   std::size_t bytes() const;
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Which parameters of a layer an MLP is made of.
+/// The parameters of a layer that make up an MLP.
 struct MlpParameters {
   Parameter gate = Parameter::gate;
   Parameter up = Parameter::up;
@@ -13,8 +13,8 @@ struct MlpParameters {
   bool with_biases = false;  ///< Parameter::gate_bias, up_bias and down_bias
 };
 
-/// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one product,
-/// down row-parallel in S segments. Each product may have a bias.
+/// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one GEMM,
+/// down row-parallel in S segments. Each GEMM may have a bias.
 class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,

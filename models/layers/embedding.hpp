@@ -4,15 +4,16 @@
 
 namespace troupe {
 
-/// The token embedding, its rows split over the tensor ranks: every id is found on one rank, the
-/// others contribute zeros.
+/// The token embedding, its rows split over the tensor ranks: one rank finds an id, the others
+/// contribute zeros.
 class Embedding {
  public:
   static Result<Embedding> create(const LayerContext& context);
 
-  /// The rows of `ids` [tokens] i32 that are this rank's own tokens: out [own tokens, hidden].
+  /// Looks up the rows of `ids` [tokens] i32 that are this rank's own tokens: out [own tokens,
+  /// hidden].
   Result<PendingSum> forward(const Tensor& ids, const Tensor& out) const;
-  /// [ceil(vocab / ranks), hidden], for a head that is tied to it.
+  /// [ceil(vocab / ranks), hidden], for a tied head.
   const Tensor& table() const { return table_.view(); }
   std::size_t bytes() const { return table_->bytes(); }
 

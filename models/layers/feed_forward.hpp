@@ -13,14 +13,13 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  /// Whether forward() reads all rows of x or those of TensorGroup::token_slice alone: then the
-  /// others need not be there.
+  /// True if forward() reads all rows of x; false if only those of TensorGroup::token_slice, and
+  /// then the others need not be filled in.
   virtual bool reads_all_tokens() const = 0;
 
   /// x [tokens, hidden] activation, the same on all tensor ranks; out [own rows, hidden] f32
-  /// (TensorGroup::own_row_count), not written if the sum that it returns is pending. Without
-  /// tokens it takes part in what other replicas do with these weights, and does nothing else.
-  /// Errors: those of Collectives.
+  /// (TensorGroup::own_row_count), not written if the returned sum is pending. Without tokens it
+  /// only takes part in other replicas' use of these weights. Errors: those of Collectives.
   virtual Result<PendingSum> forward(const Tensor& x, const Tensor& out) const = 0;
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
   /// without experts.

@@ -49,7 +49,7 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   const std::int64_t count = rows[0];
   const bool is_pending = hidden.sum.is_pending();
   if (tokens_.divides(tokens) || (is_pending && count == tokens)) {
-    // Other ranks hold some of the rows, or all are wanted.
+    // Other ranks hold some of the rows, or all are needed.
     const Tensor all = tokens_.normed_rows(space_.normed, tokens);
     TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
     TROUPE_CHECK(tokens_.await_rows());

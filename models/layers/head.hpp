@@ -9,10 +9,10 @@
 namespace troupe {
 
 /// The final norm and the projection to logits, of chosen rows only. The vocabulary is split over
-/// the tensor ranks; every rank ends up with all of it, of all rows or of its share of them.
+/// the tensor ranks; every rank gets all of it, for all rows or for its share of them.
 class Head {
  public:
-  /// A head that is tied to the embedding takes `tied`'s table where the device can; `tied` is the
+  /// A head tied to the embedding shares the table of `tied` if the device can; `tied` is the
   /// embedding if this rank has it, and outlives the head.
   static Result<Head> create(const LayerContext& context, const Embedding* tied);
 
@@ -38,7 +38,7 @@ class Head {
   DeviceTensor norm_;               // [hidden] f32
   std::unique_ptr<Linear> weight_;  // [ceil(vocab / ranks), hidden]
   bool owns_weight_ = true;
-  std::vector<std::int64_t> rows_per_rank_;  // of the gather; equal on all ranks
+  std::vector<std::int64_t> rows_per_rank_;  // rows of the gather; equal on all ranks
 };
 
 }  // namespace troupe

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// What every layer of a model is made of. `weights` is needed while a layer is being built; the
-/// rest must outlive it.
+/// The objects that every layer of a model is built from. `weights` is needed while a layer is
+/// being built; the rest must outlive it.
 struct LayerContext {
   const ModelConfig& config;
   const ModelLimits& limits;

@@ -9,17 +9,17 @@ namespace troupe {
 
 namespace {
 
-/// What a rank does for experts in one pass.
+/// A rank's expert work in one pass.
 struct ExpertWork {
-  std::int64_t tokens = 0;    ///< that it routes
-  std::int64_t experts = 0;   ///< that it holds, whole or in part
-  std::int64_t rows = 0;      ///< that come to them
-  int parts = 1;              ///< that each expert is split into
-  std::int64_t results = 0;   ///< rows of what they make that are kept at a time
+  std::int64_t tokens = 0;    ///< routed by this rank
+  std::int64_t experts = 0;   ///< held by it, whole or in part
+  std::int64_t rows = 0;      ///< received for them
+  int parts = 1;              ///< parts of each expert
+  std::int64_t results = 0;   ///< rows of expert output kept at a time
   DType result = DType::f32;  ///< of these
 };
 
-/// `result` is the dtype of what they make, where no other thing says it.
+/// `result` is the dtype of expert output, unless something else determines it.
 ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGroup& group,
                        DType result) {
   const ExpertShare& share = group.share();
@@ -103,7 +103,7 @@ Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, 
   return {};
 }
 
-/// Elements that a pass's gated MLPs need at most, for one of gate and up.
+/// The most elements that a pass's gated MLPs need for one of gate and up.
 std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int tensor_size,
                             const ExpertWork& work) {
   std::int64_t most = 0;

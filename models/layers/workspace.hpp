@@ -12,14 +12,14 @@
 
 namespace troupe {
 
-/// The buffers of an exchange of tokens. S and R are the layout's max_sent_rows and
-/// max_received_rows, P the assignments of its max_tokens.
+/// The buffers of an expert exchange. S and R are the layout's max_sent_rows and max_received_rows,
+/// P the assignments of its max_tokens.
 struct ExchangeBuffers {
   HostTensor ids;                    // [max_tokens, k] i32
   DeviceTensor sent_tokens;          // [S] i32
   DeviceTensor sent;                 // [S, hidden] activation
   DeviceTensor received;             // [R, hidden] activation
-  DeviceTensor results;              // [R, hidden] f32: what this rank's experts make of them
+  DeviceTensor results;              // [R, hidden] f32: this rank's experts' outputs for them
   DeviceTensor returned;             // [S, hidden] f32
   DeviceTensor summed;               // [P, hidden] f32; empty unless experts are split
   DeviceTensor rows_of_assignments;  // [P] i32
@@ -46,8 +46,8 @@ struct Workspace {
                                   ShardOf shard, const ExpertGroup& experts, Ops& ops);
 
   DeviceTensor residual;  // [T, hidden] activation: the residual stream
-  /// What the last block adds to the residual stream. [T, hidden] activation, or f32 where sums are
-  /// exact.
+  /// Output of the last block, to be added to the residual stream. [T, hidden] activation, or f32
+  /// with exact sums.
   DeviceTensor update;
   DeviceTensor normed;         // [T, hidden] activation: input of a block
   DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
@@ -62,17 +62,17 @@ struct Workspace {
   DeviceTensor local_logits;   // [R, vocab] f32; empty on one rank
   DeviceTensor all_logits;     // [ranks * R, vocab] f32; empty on one rank
 
-  // Empty in models without experts; k is top_k. X is the tokens that this rank routes: T, or what
-  // it may exchange. Experts and the rows for them are this rank's: X * k, or as many as may come.
+  // Empty in dense models; k is top_k. X is the tokens that this rank routes: T, or what it may
+  // exchange. Experts and their rows are this rank's: X * k, or as many as may arrive.
   DeviceTensor router_logits;   // [X, all experts] f32
   DeviceTensor expert_ids;      // [X, k] i32
   DeviceTensor expert_weights;  // [X, k] f32
   DeviceTensor expert_offsets;  // [experts + 1] i32
   DeviceTensor expert_source;   // [rows] i32
-  /// Experts' output: [rows, hidden] activation, or f32 where sums are exact; where rows of
-  /// assignments are exchanged [X * k, hidden] f32.
+  /// Experts' output: [rows, hidden] activation, or f32 with exact sums; [X * k, hidden] f32 if
+  /// rows of assignments are exchanged.
   DeviceTensor expert_rows;
-  DeviceTensor shared_rows;  // [T, hidden] as update: output of the MLP that all tokens take
+  DeviceTensor shared_rows;  // [T, hidden] as update: output of the shared MLP
   ExchangeBuffers exchange;  // empty unless rows of assignments are exchanged
 };
 

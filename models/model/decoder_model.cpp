@@ -22,7 +22,7 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
     model->limits_.max_positions = config.max_position_embeddings;
   }
   if (auto built = model->build(checkpoint, parallel, shard, on_loaded); !built.ok()) {
-    (void)ops.finish_loading(nullptr);  // what is read goes, and so does where it is read to
+    (void)ops.finish_loading(nullptr);  // drops what was read, and the buffers it was read to
     return std::move(built).error();
   }
   return std::unique_ptr<Model>(std::move(model));
@@ -37,7 +37,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
   const DType partial = limits_.sum_dtype(ops_.activation_dtype());
-  // Of sums that are rounded anyway a token has one row.
+  // If sums are rounded anyway, a token has one row.
   const bool sums_pairs = config_.moe && !experts_.exchanges() && partial == DType::f32;
   const std::int64_t rows_per_token = sums_pairs ? config_.moe->top_k : 1;
   TROUPE_TRY(auto tensor,
@@ -82,7 +82,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
 }
 
 bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
-  // Whose sums all become norms, without anything between. Experts would be read once a part.
+  // Models in which every sum is followed directly by a norm. Experts would be read once per part.
   return !config_.moe && !config_.latent && !config_.output_bias && !config_.mlp_bias &&
          !limits_.exact_sums && parallel.mesh.shape().pipeline == 1;
 }
@@ -118,7 +118,7 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
 }
 
 bool DecoderModel::supports_graph() const {
-  // The host exchange of assignments waits for the device to say who gets how many.
+  // The host exchange of assignments waits for the device's row counts.
   return experts_.host_exchange() == nullptr && ops_.supports_graph(attention_, limits_.kv_dtype);
 }
 
@@ -238,7 +238,9 @@ Result<std::unique_ptr<KvSwap>> DecoderModel::make_swap(std::int64_t host_blocks
 ExpertLoad DecoderModel::expert_load() const {
   ExpertLoad load;
   const ExpertShare& share = experts_.share();
-  if (!config_.moe || share.part.rank != 0) return load;  // another rank has parts of the same rows
+  if (!config_.moe || share.part.rank != 0)
+    return load;  // another rank has parts of the same rows
+                  // and reports them
   load.first_layer = first_layer_;
   load.layers = static_cast<std::int64_t>(layers_.size());
   load.first_expert = share.experts.begin;

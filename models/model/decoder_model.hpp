@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// A decoder of any family: embedding, layers, head; of a pipeline, one stage of it. What crosses
-/// from stage to stage is the residual stream, with the last layer's update added to it.
+/// A decoder of any family: embedding, layers, head; in a pipeline, one stage of it. Stages pass on
+/// the residual stream, with the last layer's update added to it.
 class DecoderModel final : public Model {
  public:
   static Result<std::unique_ptr<Model>> load(const ModelConfig& config,
@@ -48,7 +48,7 @@ class DecoderModel final : public Model {
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
-  /// Where rows are exchanged, how many there are of all ranks, to a power of two; else 0.
+  /// The rows of all ranks together, rounded to a power of two, if rows are exchanged; else 0.
   std::int64_t expected_rows(const ForwardBatch& batch) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
@@ -56,7 +56,7 @@ class DecoderModel final : public Model {
   ModelConfig config_;
   ModelLimits limits_;
   Ops& ops_;
-  AttentionShape attention_;  // of all layers, but for their windows
+  AttentionShape attention_;  // of all layers, except for their windows
   Workspace space_;
   std::optional<TensorGroup> tensor_;
   ExpertGroup experts_;
@@ -75,8 +75,8 @@ class DecoderModel final : public Model {
   std::optional<Head> head_;                                      // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  /// Passes by their tokens and expected_rows; null after the first one, which runs as any pass
-  /// does: what a device chooses or allocates at first use is then there.
+  /// Captured passes by their tokens and expected_rows; null after the first such pass, which runs
+  /// uncaptured, so that what a device tunes or allocates on first use is ready.
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<CapturedGraph>> graphs_;
 };
 

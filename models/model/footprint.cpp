@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// The first of the parameters that layers hold as one matrix, one below the other.
+/// The first of the parameters that layers stack into one matrix.
 Parameter stack_of(Parameter parameter) {
   switch (parameter) {
     case Parameter::key:
@@ -31,14 +31,14 @@ Parameter stack_of(Parameter parameter) {
   }
 }
 
-/// Adds up what the weights of one rank take, stack by stack.
+/// Adds up the bytes of one rank's weights, stack by stack.
 class WeightBytes {
  public:
   WeightBytes(const ModelConfig& config, const Checkpoint& checkpoint,
               const FootprintOptions& options, ShardOf shard)
       : config_(config), checkpoint_(checkpoint), options_(options), shard_(shard) {}
 
-  /// A vector, or rows of the matrix that is held under stack_of.
+  /// Adds a vector, or rows of the matrix that is stored under stack_of.
   Result<void> add(const WeightUse& use, ShardOf shard) {
     const WeightRule& rule = *use.rule;
     const std::string name = checkpoint_name(rule, use.layer, use.expert);
@@ -62,7 +62,7 @@ class WeightBytes {
     return {};
   }
 
-  /// This rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`.
+  /// Adds this rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`.
   Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows) {
     TROUPE_TRY(const Tensor weight,
                checkpoint_.weight(checkpoint_name(rule, 0, 0), shape_of(rule.parameter, config_)));
@@ -84,14 +84,14 @@ class WeightBytes {
     bool all_bf16 = true;  ///< in the checkpoint
   };
 
-  /// Whether latent attention holds the parts of a head's rows in matrices of their own.
+  /// True if latent attention stores the parts of a head's rows in separate matrices.
   static bool is_cut_by_head(Parameter parameter) {
     return parameter == Parameter::query || parameter == Parameter::query_up ||
            parameter == Parameter::latent_up;
   }
 
-  /// As LatentAttention prepares them: queries' rows as two matrices, keys and values of each head
-  /// as two.
+  /// Adds what LatentAttention prepares: queries' rows as two matrices, keys and values of each
+  /// head as two.
   void add_cut_by_head(Parameter parameter, std::int64_t rows, const Tensor& weight) {
     const LatentConfig& latent = *config_.latent;
     const std::int64_t heads = rows / head_layout(parameter, config_).head_dim;
@@ -128,7 +128,7 @@ class WeightBytes {
 
 bool holds(const Slice& slice, std::int64_t i) { return i >= slice.begin && i < slice.end(); }
 
-/// Which layers and experts a rank holds; bytes are left zero.
+/// The layers and experts of a rank; bytes are left zero.
 Result<RankFootprint> place_of(const ModelConfig& config, const Mesh& mesh, int rank, bool on_gpu) {
   RankFootprint place;
   TROUPE_TRY(const auto stages, stage_layers(config, mesh.shape().pipeline, on_gpu));

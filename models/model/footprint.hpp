@@ -12,29 +12,30 @@
 
 namespace troupe {
 
-/// What decides a rank's bytes besides the model and its place. The defaults are those of
+/// The parameters of a rank's footprint besides the model and its place. The defaults are those of
 /// ModelLimits.
 struct FootprintOptions {
-  DType compute = DType::f32;    ///< as ModelLimits
-  DType kv_dtype = DType::f32;   ///< as ModelLimits
+  DType compute = DType::f32;    ///< see ModelLimits
+  DType kv_dtype = DType::f32;   ///< see ModelLimits
   std::int32_t block_size = 16;  ///< tokens of a KV block
-  std::int64_t panel_rows = 1;   ///< a matrix's rows are held in multiples of it (cpu_panel_rows)
+  std::int64_t panel_rows = 1;   ///< a matrix's rows are padded to a multiple of it
+                                 ///< (cpu_panel_rows)
   bool on_gpu = false;           ///< stages are balanced for GPUs
   bool shares_tables = false;    ///< a tied head has no copy of its own (Ops::share_table)
 };
 
-/// What a rank holds of a model.
+/// A rank's share of a model, and its bytes.
 struct RankFootprint {
   Slice layers = {};   ///< of its stage
-  Slice experts = {};  ///< of each of its layers that has experts; none in dense models
+  Slice experts = {};  ///< of each of its sparse layers; none in dense models
   int expert_part = 0;
   int expert_parts = 1;                ///< above 1, it holds part expert_part of each
-  std::size_t weight_bytes = 0;        ///< as Model::weight_bytes
-  std::size_t kv_bytes_per_block = 0;  ///< as Model::kv_bytes_per_block
+  std::size_t weight_bytes = 0;        ///< see Model::weight_bytes
+  std::size_t kv_bytes_per_block = 0;  ///< see Model::kv_bytes_per_block
 };
 
-/// What rank `rank` of `mesh` will hold once it has loaded, from the checkpoint's headers alone.
-/// Errors: sizes that do not divide, and those of Checkpoint; check_model tells more.
+/// Returns what rank `rank` of `mesh` will hold once it has loaded, from the checkpoint's headers
+/// alone. Errors: sizes that do not divide, and those of Checkpoint; check_model is more thorough.
 Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint& checkpoint,
                                      const Mesh& mesh, int rank, const FootprintOptions& options);
 

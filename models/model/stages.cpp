@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t typical_context = 512;
 
-/// Of steps that sample, on a GPU: a sequence's context, and sequences that share the weights.
+/// Assumed context of a sequence in a GPU's decode steps, and sequences that share the weights.
 constexpr std::int64_t read_context = 1536;
 constexpr std::int64_t sharing_rows = 128;
 /// Multiply-adds of bf16 in the time in which an H200 reads an element: 325 T/s to 2.05 T/s.
@@ -51,7 +51,7 @@ std::int64_t projection_weights(const ModelConfig& config) {
   return config.hidden_size * config.head_dim * 2 * (config.heads + config.kv_heads);
 }
 
-/// Of all experts, which a batch's tokens reach together.
+/// MLP weights of all experts, which a batch's tokens together reach.
 std::int64_t mlp_weights(const ModelConfig& config, std::int64_t layer) {
   if (!config.is_sparse(layer)) return mlp_cost(config, layer);
   const MoeConfig& moe = *config.moe;
@@ -59,7 +59,7 @@ std::int64_t mlp_weights(const ModelConfig& config, std::int64_t layer) {
          (moe.experts + 3 * moe.experts * moe.intermediate_size + 3 * moe.shared_intermediate_size);
 }
 
-/// Elements of keys and values that a position leaves in a layer.
+/// Elements of KV per position and layer.
 std::int64_t cached_width(const ModelConfig& config) {
   if (config.latent) return config.latent->rank + config.latent->rotated_dim;
   return 2 * config.kv_heads * config.head_dim;

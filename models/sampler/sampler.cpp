@@ -16,7 +16,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t block = 64;  ///< logits under one entry of block_max
-constexpr std::size_t lanes = 16;  ///< independent accumulators: what lets reductions vectorise
+constexpr std::size_t lanes = 16;  ///< independent accumulators, which let reductions vectorise
 constexpr float greedy_below = 1e-5F;
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
@@ -41,20 +41,21 @@ inline float exp_negative(float x) {
   p = p * r + 1.0F;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(shifted) << 23;  // n in the exponent
   const std::uint32_t value = std::bit_cast<std::uint32_t>(p) + bits;
-  // All ones below -87, where the above is void. In integers: of comparisons g++ 12 makes branches,
-  // and then no vector code.
+  // All ones below -87, where the result above is void. Integer operations: g++ 12 turns float
+  // comparisons into branches, which prevents vectorisation.
   const std::int32_t magnitude = std::bit_cast<std::int32_t>(x) & 0x7fffffff;
   const std::int32_t room = std::bit_cast<std::int32_t>(87.0F) - magnitude;
   const auto too_low = static_cast<std::uint32_t>(room >> 31);
   return std::bit_cast<float>(value & ~too_low);
 }
 
-/// Weights are added as whole numbers of 2^-44, the nearest: their sums are exact, so that every
-/// order of addition, of any device, gives the same. A vocabulary of 2^20 tokens has room.
+/// Weights are added as integer multiples of 2^-44, rounded to nearest: their sums are exact, so
+/// that every order of addition on any device gives the same. A vocabulary of 2^20 tokens does not
+/// overflow.
 using Sum = std::uint64_t;
 constexpr double sum_unit = 0x1p-44;
 
-/// `weight` in [0, 1] as a whole number: an ulp of doubles from 256 on is 2^-44.
+/// `weight` in [0, 1] as an integer: an ulp of doubles from 256 on is 2^-44.
 inline Sum whole(float weight) {
   constexpr double shift = 256.0;
   return std::bit_cast<Sum>(static_cast<double>(weight) + shift) - std::bit_cast<Sum>(shift);
@@ -65,7 +66,7 @@ struct Scan {
   bool finite = true;
 };
 
-/// One pass over the logits: the largest of each block, the largest of all, and whether all are
+/// One pass over the logits: finds the largest of each block, the largest of all, and if all are
 /// finite.
 Scan scan(std::span<const float> logits, std::vector<float>& block_max) {
   constexpr std::uint32_t exponent = 0x7f800000;
@@ -107,7 +108,7 @@ Scan scan(std::span<const float> logits, std::vector<float>& block_max) {
   return found;
 }
 
-/// The sum of e^((x - max) * scale) over all logits; `weights` takes the terms if given.
+/// The sum of e^((x - max) * scale) over all logits; stores the terms in `weights` if given.
 Sum exp_sum(std::span<const float> logits, float max, float scale, float* weights) {
   std::array<Sum, lanes> sums{};
   const std::size_t vectors = logits.size() / lanes * lanes;
@@ -127,8 +128,8 @@ Sum exp_sum(std::span<const float> logits, float max, float scale, float* weight
   return sum;
 }
 
-/// Puts the logits >= `threshold` into values and ids, in the order of ids. Blocks whose largest is
-/// below it are skipped unread.
+/// Collects the logits >= `threshold` in values and ids, in the order of ids. Blocks whose largest
+/// is below it are skipped unread.
 void collect(std::span<const float> logits, float threshold, SamplerScratch& scratch) {
   std::size_t blocks = 0;
   for (const float largest : scratch.block_max) blocks += largest >= threshold ? 1 : 0;
@@ -173,10 +174,10 @@ void filter(SamplerScratch& scratch, Keep keep) {
   if (scratch.weights.size() > kept) scratch.weights.resize(kept);
 }
 
-/// Keeps the k best of the candidates and whatever equals the k-th.
+/// Keeps the k best of the candidates and all that equal the k-th.
 void keep_best(std::size_t k, SamplerScratch& scratch) {
   if (scratch.values.size() <= k) return;
-  // The weights' buffer is free here: they are computed for what is left.
+  // The weights' buffer is free here: weights are computed later for the remaining candidates.
   scratch.weights.assign(scratch.values.begin(), scratch.values.end());
   const auto nth = scratch.weights.begin() + static_cast<std::ptrdiff_t>(k - 1);
   std::nth_element(scratch.weights.begin(), nth, scratch.weights.end(), std::greater<>());
@@ -185,9 +186,9 @@ void keep_best(std::size_t k, SamplerScratch& scratch) {
   filter(scratch, [&](std::size_t i) { return scratch.values[i] >= least; });
 }
 
-/// Of the candidates in `selection`, the least likely that stays when those before them have the
-/// sum `before`: the last at which the sum of the likelier ones is below `limit`. Each round halves
-/// the candidates and sums one half.
+/// Finds the least likely candidate in `selection` that top_p keeps, if the candidates before them
+/// sum to `before`: the last at which the sum of the likelier ones is below `limit`. Each round
+/// halves the candidates and sums one half.
 std::size_t find_crossing(Sum before, Sum limit, SamplerScratch& scratch) {
   const auto& weights = scratch.weights;
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
@@ -212,9 +213,9 @@ std::size_t find_crossing(Sum before, Sum limit, SamplerScratch& scratch) {
   return static_cast<std::size_t>(*first);
 }
 
-/// Keeps the candidates that are more likely than those which top_p drops. A histogram over the
-/// weights' leading bits (sixteen buckets an octave) finds the bucket of the last that stays; only
-/// that one is looked at closely.
+/// Keeps the candidates that top_p does not drop. A histogram over the weights' leading bits
+/// (sixteen buckets per octave) finds the bucket of the last one kept; only that bucket is searched
+/// closely.
 void keep_nucleus(double top_p, SamplerScratch& scratch) {
   const auto bucket_of = [](float weight) { return std::bit_cast<std::uint32_t>(weight) >> 19; };
   auto& buckets = scratch.bucket_sums;
@@ -222,11 +223,11 @@ void keep_nucleus(double top_p, SamplerScratch& scratch) {
   for (const float weight : scratch.weights) buckets[bucket_of(weight)] += whole(weight);
   const Sum total = std::accumulate(buckets.begin(), buckets.end(), Sum{0});
 
-  // Whole numbers are below a product when they are below the next whole number.
+  // An integer is below a product when it is below the next integer.
   const Sum limit =
       std::max(static_cast<Sum>(std::ceil(top_p * static_cast<double>(total))), Sum{1});
   Sum before = 0;
-  std::size_t crossing_bucket = buckets.size() - 1;  // of the best token, whose weight is 1
+  std::size_t crossing_bucket = buckets.size() - 1;  // bucket of the best token, whose weight is 1
   for (std::size_t i = crossing_bucket; i-- > 0;) {
     if (buckets[i] == 0) continue;
     const Sum sum = before + buckets[crossing_bucket];
@@ -255,9 +256,10 @@ std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint3
   return std::uint64_t{bits[0]} << 32 | bits[1];
 }
 
-/// The index at which the running sum of the weights exceeds their sum times `random` / 2^64.
+/// Returns the index at which the running sum of the weights exceeds their sum times `random` /
+/// 2^64.
 std::size_t draw(std::span<const float> weights, std::uint64_t random) {
-  // Sums over blocks first: the walk then touches one block.
+  // Sums over blocks first, so that the walk reads only one block.
   const auto sum_of = [&](std::size_t first) {
     std::array<Sum, lanes> sums{};
     const std::size_t end = std::min(weights.size(), first + block);
@@ -311,12 +313,12 @@ SampledToken choose(std::span<const float> logits, float max, const SamplingPara
     return {static_cast<std::int32_t>(draw(scratch.weights, random)), false};
   }
 
-  float threshold = std::numeric_limits<float>::lowest();  // what is masked is no candidate
+  float threshold = std::numeric_limits<float>::lowest();  // masked tokens are no candidates
   if (cut_top_k) {
     threshold = std::max(threshold, bound_of_best(static_cast<std::size_t>(params.top_k), scratch));
   }
   if (cut_min_p) {
-    // A little low, so that the math library's rounding decides nothing: the weights do, below.
+    // Slightly low, so that the math library's rounding decides nothing: the weights below do.
     const float log_min_p = std::log(params.min_p) - 1e-3F;
     threshold = std::max(threshold, max + params.temperature * log_min_p - 1e-3F);
   }
@@ -352,7 +354,7 @@ SampledToken sample(std::span<const float> logits, const SamplingParams& params,
   if (!scan(logits, scratch.block_max).finite) return {-1, true};
   const std::span<const float> edited = scratch.editor.edit(logits, params, history);
   const float max = scan(edited, scratch.block_max).max;
-  if (!std::isfinite(max)) return {-1, true};  // all is masked, or a penalty made it overflow
+  if (!std::isfinite(max)) return {-1, true};  // all are masked, or a penalty overflowed
   return choose(edited, max, params, position, params.choice, scratch);
 }
 

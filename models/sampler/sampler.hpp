@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Buffers that sampling reuses from call to call; grown to the vocabulary, then no call allocates.
-/// Carries nothing from one call to the next. One per thread.
+/// Buffers that sampling reuses between calls; grown to the vocabulary, then no call allocates. No
+/// results carry over between calls. One per thread.
 struct SamplerScratch {
   std::vector<float> block_max;   ///< [vocab / 64, rounded up]
   std::vector<float> values;      ///< [vocab] candidates' logits
@@ -27,30 +27,30 @@ struct SampledToken {
   bool failed = false;
 };
 
-/// Chooses the successor of a sequence from `logits` [vocab] f32 on the host (1 to 2^20 of them).
+/// Samples the next token of a sequence from `logits` [vocab] f32 on the host (1 to 2^20 of them).
 ///
 /// Order of vLLM V1: first the edits that LogitsEditor lists, then temperature, min_p, top_k,
 /// top_p. min_p keeps tokens whose probability is at least min_p times the largest; top_k keeps the
-/// k best of these (and what equals the k-th); top_p, over what is left renormalised, drops from
-/// the least likely upwards every token whose ascending cumulative probability is <= 1 - top_p (of
+/// k best of these (and all that equal the k-th). top_p renormalises the rest and drops, starting
+/// with the least likely, every token whose ascending cumulative probability is <= 1 - top_p (of
 /// equally likely ones the higher id first); the best always stays. A temperature below 1e-5 is
 /// greedy: the largest logit, the lowest id of equals.
 ///
 /// The random number is Philox4x32-10 at counter (position, choice), key seed: a pure function of
-/// the arguments, whoever shares the batch. The position is that of the new token, counted from the
-/// first of the prompt; `params.choice` numbers the answers asked for to one prompt. A weight,
-/// e^((logit - max) / temperature), is built of fp32 additions and multiplications in a fixed
-/// order, without the math library; sums of weights are whole numbers. So the same logits give the
-/// same id on every machine and device.
+/// the arguments, independent of the batch. The position is that of the new token, counted from the
+/// first of the prompt; `params.choice` numbers the answers to one prompt. A weight, e^((logit -
+/// max) / temperature), is built of fp32 additions and multiplications in a fixed order, without
+/// the math library; sums of weights are integers. So the same logits give the same id on every
+/// machine and device.
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     const TokenHistory& history, SamplerScratch& scratch);
 
-/// The same without edits, whatever `params` say of them; `choice` in place of theirs.
+/// The same without the edits of `params`; `choice` replaces theirs.
 SampledToken sample(std::span<const float> logits, const SamplingParams& params,
                     std::uint64_t position, std::uint32_t choice, SamplerScratch& scratch);
 
 /// The natural-log probability of a `logit` under a softmax whose largest logit is `max`, where
-/// weights at temperature 1 have the `sum`, in units of 2^-44: as token_logprobs finds it.
+/// weights at temperature 1 add up to `sum`, in units of 2^-44, like token_logprobs.
 float log_probability(float logit, float max, std::uint64_t sum);
 
 /// The natural-log probability of `token` (0 <= token < vocab) under softmax(logits), raw: before

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// What is added to a token's logit.
+/// A value added to a token's logit.
 struct TokenBias {
   std::int32_t token = 0;
   float bias = 0.0F;
@@ -19,20 +19,20 @@ struct TokenBias {
 };
 
 /// How a sequence's next token is chosen. Defaults are vLLM's; a model's generation_config.json and
-/// then the request itself override them.
+/// then the request override them.
 struct SamplingParams {
   float temperature = 1.0F;  ///< >= 0; 0 is greedy
   std::int32_t top_k = 0;    ///< 0 (or -1 in requests): all
   float top_p = 1.0F;        ///< (0, 1]
-  float min_p = 0.0F;        ///< [0, 1], of the largest probability
+  float min_p = 0.0F;        ///< [0, 1], relative to the largest probability
   std::uint64_t seed = 0;  ///< always set: the request's own, or derived from job seed + custom_id
   std::int32_t max_tokens = 16;
   bool ignore_eos = false;
   std::vector<std::int32_t> stop_token_ids;  ///< eos ids (unless ignore_eos) and the request's own
   std::int32_t logprobs = -1;         ///< -1: none; n: the chosen token's and the n best (0..)
   std::int32_t prompt_logprobs = -1;  ///< as logprobs, for prompt tokens 1.. (echo)
-  std::uint32_t choice = 0;     ///< which of the answers to one prompt; part of the random counter
-  std::int32_t min_tokens = 0;  ///< no stop token before so many are generated
+  std::uint32_t choice = 0;     ///< number of the answer to the prompt; part of the random counter
+  std::int32_t min_tokens = 0;  ///< no stop token before this many are generated
   float repetition_penalty = 1.0F;                        ///< > 0; 1: none
   float frequency_penalty = 0.0F;                         ///< [-2, 2]
   float presence_penalty = 0.0F;                          ///< [-2, 2]

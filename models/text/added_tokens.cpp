@@ -8,7 +8,7 @@
 namespace troupe::text {
 namespace {
 
-/// The position of the character that ends before `position` > 0.
+/// Returns the position of the character that ends before `position` > 0.
 std::size_t previous_character(std::string_view text, std::size_t position) {
   do {
     --position;

@@ -15,9 +15,9 @@ namespace troupe::text {
 class AddedTokens {
  public:
   struct Token {
-    std::string content;  // as it is searched for; an empty one is never found
+    std::string content;  // the searched spelling; an empty one is never found
     std::int32_t id = 0;
-    bool single_word = false;  // only where no word character is beside it
+    bool single_word = false;  // matches only if no word character is adjacent
     bool takes_left_spaces = false;
     bool takes_right_spaces = false;
   };

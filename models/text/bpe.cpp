@@ -12,7 +12,7 @@
 namespace troupe::text {
 namespace {
 
-// Up to here a search for the lowest rank is quicker than a heap.
+// Below this length, searching for the lowest rank is faster than a heap.
 constexpr std::size_t longest_short_word = 64;
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
@@ -192,7 +192,7 @@ void Bpe::merge_long(Scratch& scratch) const {
     const std::int32_t next = symbol(i).next;
     return next < 0 ? Merge{} : merges_.find(symbol(i).id, symbol(next).id);
   };
-  // An entry is rank << 32 | position; it is out of date if the pair there has another rank now.
+  // An entry is rank << 32 | position; it is outdated if the pair there has another rank now.
   const auto entry = [](Merge merge, std::int32_t i) {
     return std::uint64_t{merge.rank} << 32 | static_cast<std::uint32_t>(i);
   };

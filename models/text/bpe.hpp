@@ -24,7 +24,7 @@ struct StringHash {
 
 using Vocabulary = std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>>;
 
-/// Ids are places in tables, which a file must not make larger than memory is.
+/// Ids index tables, so a file must not make these larger than memory.
 inline constexpr std::int64_t largest_token_id = (1 << 22) - 1;
 
 /// The rank of a merge and the token it makes.
@@ -53,9 +53,9 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// The "model" of a tokenizer.json of type BPE: a word becomes its characters (or bytes), of which
-/// the adjacent pair whose merge has the lowest rank, the leftmost if equal, is merged until none
-/// is left.
+/// The "model" of a tokenizer.json of type BPE: splits a word into its characters (or bytes) and
+/// repeatedly merges the adjacent pair whose merge has the lowest rank, the leftmost if equal,
+/// until none is left.
 class Bpe {
  public:
   /// Buffers that encode_word keeps between words; one per thread and text.
@@ -74,8 +74,8 @@ class Bpe {
   /// corrupt_data. May throw nlohmann::json::exception on values of other types.
   static Result<Bpe> parse(const nlohmann::json& model, bool byte_level);
 
-  /// Appends the tokens of `word`, well-formed UTF-8, to `ids`. What the vocabulary cannot spell
-  /// becomes the unknown token, or nothing if there is none. Takes n log n at worst.
+  /// Appends the tokens of `word`, well-formed UTF-8, to `ids`. Parts that the vocabulary cannot
+  /// spell become the unknown token, or nothing if there is none. Takes n log n at worst.
   void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -93,8 +93,8 @@ class Bpe {
   bool fuses_unknown_ = false;
   bool has_byte_fallback_ = false;
   std::optional<std::int32_t> unknown_;
-  std::array<std::int32_t, 256> byte_ids_;  // of each byte's token, -1: none
-  std::optional<Vocabulary> whole_words_;   // with ignore_merges: by the text they spell
+  std::array<std::int32_t, 256> byte_ids_;  // id of each byte's token, -1: none
+  std::optional<Vocabulary> whole_words_;   // with ignore_merges: keyed by the text they spell
 };
 
 }  // namespace troupe::text

@@ -28,7 +28,7 @@ Result<Decoder> Decoder::parse(const nlohmann::json& decoder) {
   if (type == "ByteLevel") return out;
   if (type != "Sequence") return fail(ErrorCode::unsupported, "decoder {}", type);
 
-  // The steps are joined into one per-token rule, which is the same only in the usual order.
+  // The steps are combined into one per-token rule, which is equivalent only in the usual order.
   out.kind_ = Kind::byte_fallback;
   int stage = 0;
   for (const auto& step : decoder.at("decoders")) {

@@ -10,7 +10,7 @@
 
 namespace troupe::text {
 
-/// How tokens become text: the decoder of a tokenizer.json, applied to each token beforehand.
+/// How tokens become text: the decoder of a tokenizer.json, applied to each token in advance.
 class Decoder {
  public:
   enum class Kind {
@@ -18,7 +18,7 @@ class Decoder {
     byte_fallback,  ///< runs of <0xHH> tokens are text if well-formed, else one U+FFFD a byte
   };
 
-  /// One token ready to be joined to others.
+  /// One decoded token, ready to be joined.
   struct Piece {
     std::string bytes;        // empty for an id without a token
     bool is_byte = false;     // a <0xHH> token under byte_fallback
@@ -31,17 +31,17 @@ class Decoder {
   /// types.
   static Result<Decoder> parse(const nlohmann::json& decoder);
 
-  /// Enters the token spelled `token` under `id` >= 0, growing the table as needed. Errors:
+  /// Adds the token spelled `token` under `id` >= 0, growing the table as needed. Errors:
   /// corrupt_data if the decoder's steps make its text larger than largest_grown_text.
   Result<> add_token(std::int32_t id, const std::string& token, bool is_special);
 
   Kind kind() const { return kind_; }
 
-  /// How many `strip_character`s at most are taken from the beginning of the text.
+  /// The most `strip_character`s removed from the beginning of the text.
   std::size_t strip_start() const { return strip_start_; }
   char strip_character() const { return strip_character_; }
 
-  /// The piece of `id`; an empty one for an id outside the vocabulary.
+  /// Returns the piece of `id`; an empty one for an id outside the vocabulary.
   const Piece& piece(std::int32_t id) const;
 
   std::size_t size() const { return pieces_.size(); }

@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-/// The text of a whole run of byte tokens, which is one or the other, never partly both.
+/// The text of a whole run of byte tokens, which is all text or all U+FFFD.
 std::string text_of_byte_run(const std::string& bytes) {
   if (text::is_valid_utf8(bytes)) return bytes;
   std::string out;
@@ -32,7 +32,7 @@ bool Detokenizer::is_hidden(const text::Decoder::Piece& piece) const {
 
 void Detokenizer::follow(std::span<const std::int32_t> before) {
   constexpr std::size_t longest_character = 4;
-  // Nothing before `from` has a say in what comes next.
+  // Nothing before `from` affects later text.
   std::size_t from = before.size(), bytes = 0;
   for (bool is_settled = false; from > 0 && !is_settled;) {
     const text::Decoder::Piece& piece = decoder_->piece(before[--from]);
@@ -44,7 +44,7 @@ void Detokenizer::follow(std::span<const std::int32_t> before) {
                                              decoder_->strip_character()) != std::string::npos;
   }
   for (const std::int32_t id : before.subspan(from)) push(id);
-  // Held-back bytes that are characters already belong to the text before.
+  // Held-back bytes that form characters already belong to the earlier text.
   std::string done;
   pending_.erase(0, text::append_lossy(pending_, false, done));
   strip_beginning(done);
@@ -83,8 +83,10 @@ std::string Detokenizer::flush() {
 std::vector<std::int32_t> Detokenizer::places_of(std::span<const std::int32_t> ids) const {
   std::vector<std::int32_t> places(ids.size());
   const bool is_byte_level = decoder_->kind() == text::Decoder::Kind::byte_level;
-  std::string bytes = pending_;                             // whose characters are not counted yet
-  std::vector<std::pair<std::size_t, std::size_t>> tokens;  // that begin in them: index and byte
+  std::string bytes = pending_;                             // bytes whose characters are not
+                                                            // counted yet
+  std::vector<std::pair<std::size_t, std::size_t>> tokens;  // tokens that begin in them: index and
+                                                            // byte
   std::size_t to_strip = leading_to_strip_;
   std::int32_t characters = 0;
   const auto count = [&](bool each_byte) {

@@ -10,38 +10,37 @@
 
 namespace troupe {
 
-/// Turns ids that come one by one into text that comes piece by piece.
+/// Converts ids that arrive one by one into text that is returned piece by piece.
 ///
-/// The pieces of all push() calls and of flush(), joined, are the tokenizer's decode() of all ids,
-/// or what they add to decode() of the ids before them.
-/// A piece is final and well-formed UTF-8: a character is held back until its last byte is there.
-/// A byte-fallback tokenizer decides on a run of byte tokens as a whole, so text made of such
-/// tokens is held back until the run ends. Not thread-safe; a copy continues on its own.
+/// The pieces of all push() calls and of flush(), joined, equal the tokenizer's decode() of all
+/// ids, or what they add to decode() of the ids before them. A piece is final and well-formed
+/// UTF-8: a character is held back until its last byte is there. A byte-fallback tokenizer decides
+/// on a run of byte tokens as a whole, so text from such tokens is held back until the run ends.
+/// Not thread-safe; a copy continues on its own.
 class Detokenizer {
  public:
   /// `tokenizer` must outlive this object; it may be moved meanwhile. The text follows that of
-  /// `before`, e.g. of a prompt, which is not given again: a space that only the beginning of a
-  /// text loses stays, and a character whose first bytes are there is completed. Only the end of
-  /// `before` is read.
+  /// `before`, e.g. of a prompt, which is not returned again: a space that is stripped only at the
+  /// beginning of a text stays, and a character whose first bytes are in `before` is completed.
+  /// Only the end of `before` is read.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
               std::span<const std::int32_t> before = {});
 
   /// Takes one more id; returns the text that is final now, often "".
   std::string push(std::int32_t id);
 
-  /// Ends the text: returns what was held back. The object is as new afterwards, with no text
-  /// before.
+  /// Ends the text: returns what was held back. The object is then as new, with an empty `before`.
   std::string flush();
 
-  /// Where the first byte of each of `ids`, which come next and then end the text, is in the text
-  /// that they give: a place in code points from here. Tokens of one character have the place of
-  /// that, and a token that gives no text has the place of what follows.
+  /// Returns where the first byte of each of `ids` is in the text that they produce if they come
+  /// next and then end the text: a position in code points from here. Tokens that share a character
+  /// have its position, and a token that produces no text has the position of the next one.
   std::vector<std::int32_t> places_of(std::span<const std::int32_t> ids) const;
 
  private:
   bool is_hidden(const text::Decoder::Piece& piece) const;
   void follow(std::span<const std::int32_t> before);
-  /// Takes from `out`, which is next in the text, the characters still to be stripped.
+  /// Removes from `out`, which comes next in the text, the characters still to be stripped.
   void strip_beginning(std::string& out);
 
   const text::Decoder* decoder_;

@@ -12,7 +12,7 @@
 
 namespace troupe::text {
 
-/// What is done to text before it is cut into words: the "normalizer" of a tokenizer.json.
+/// The transformation of text before it is split into words: the "normalizer" of a tokenizer.json.
 class Normalizer {
  public:
   /// Reads null, NFC, NFD, NFKC, NFKD, Prepend, Replace (of a string), or a Sequence of them.
@@ -20,15 +20,15 @@ class Normalizer {
   /// nlohmann::json::exception on values of other types.
   static Result<Normalizer> parse(const nlohmann::json& normalizer);
 
-  /// `text`, which is well-formed UTF-8, after all steps. Errors: resource_exhausted if it grows
-  /// beyond largest_grown_text.
+  /// Returns `text`, which is well-formed UTF-8, after all steps. Errors: resource_exhausted if it
+  /// grows beyond largest_grown_text.
   Result<std::string> apply(std::string_view text) const;
 
   bool is_identity() const { return steps_.empty(); }
 
  private:
   struct Prepend {
-    std::string prefix;  // put before any text but an empty one
+    std::string prefix;  // prepended to any non-empty text
   };
   struct Replace {
     std::string from, to;

@@ -102,7 +102,7 @@ Result<PreTokenizer::Step> PreTokenizer::read_metaspace(const nlohmann::json& me
   if (count_code_points(step.space_sign) != 1)
     return fail(ErrorCode::corrupt_data,
                 "pre_tokenizer Metaspace with a replacement that is not one character");
-  // Files from before prepend_scheme say add_prefix_space.
+  // Files older than prepend_scheme have add_prefix_space.
   const auto scheme = metaspace.value(
       "prepend_scheme", metaspace.value("add_prefix_space", true) ? "always" : "never");
   step.adds_sign_always = scheme == "always";
@@ -110,7 +110,7 @@ Result<PreTokenizer::Step> PreTokenizer::read_metaspace(const nlohmann::json& me
   if (!step.adds_sign_always && !step.adds_sign_first && scheme != "never")
     return fail(ErrorCode::unsupported, "pre_tokenizer Metaspace with prepend_scheme {}", scheme);
   if (metaspace.value("split", true)) {
-    // A word is a sign and all up to the next one.
+    // A word is a sign and everything up to the next one.
     const std::string sign = escape_literal(step.space_sign);
     TROUPE_TRY(step.regex, Regex::compile(fmt::format("(?s){}?(?:(?!{}).)+|{}", sign, sign, sign)));
   }
@@ -156,7 +156,7 @@ Result<> PreTokenizer::split_from(std::size_t index, std::string_view text, bool
 
 Result<> PreTokenizer::cut(const Step& step, std::string_view text,
                            const std::function<void(std::string_view)>& on_part) {
-  // Adjacent parts wait in `joined` until what follows them is known.
+  // Adjacent parts wait in `joined` until the part after them is known.
   std::string_view joined;
   bool ends_in_match = false;
   const auto begin_with = [&](std::string_view part) {

@@ -13,7 +13,7 @@
 
 namespace troupe::text {
 
-/// Cuts normalised text into words, which merges never cross: the "pre_tokenizer" of a
+/// Splits normalised text into words, which merges never cross: the "pre_tokenizer" of a
 /// tokenizer.json.
 class PreTokenizer {
  public:
@@ -30,26 +30,26 @@ class PreTokenizer {
   Result<> split(std::string_view text, bool is_first,
                  const std::function<void(std::string_view)>& on_word) const;
 
-  /// True if a word's bytes, not its characters, are what the model's tokens spell.
+  /// True if the model's tokens spell a word's bytes, not its characters.
   bool is_byte_level() const { return is_byte_level_; }
 
  private:
-  /// What becomes of a match and of the text between two, as the tokenizers library names it.
+  /// What happens to matches and to the text between them, named as in the tokenizers library.
   enum class Behavior {
     removed,               // matches are left out
-    isolated,              // each is a word, and so is the text between
-    merged_with_previous,  // a match belongs to the text before it; of adjacent ones the first does
-    merged_with_next,      // a match belongs to the text behind it; of adjacent ones the last does
+    isolated,              // each match is a word, and so is the text between
+    merged_with_previous,  // a match joins the text before it; of adjacent ones the first does
+    merged_with_next,      // a match joins the text after it; of adjacent ones the last does
     contiguous,            // adjacent matches are one word
   };
 
   struct Step {
     std::optional<Regex> regex;  // none: the text stays whole
     Behavior behavior = Behavior::isolated;
-    bool inverted = false;           // what is between counts as the matches
-    bool adds_prefix_space = false;  // to a text that begins with none
-    std::string space_sign = {};     // Metaspace: what spaces become; empty: they stay
-    bool adds_sign_first = false;    // to the first text, if it begins with none,
+    bool inverted = false;           // the text between counts as the matches
+    bool adds_prefix_space = false;  // prepended to a text that begins with no space
+    std::string space_sign = {};     // Metaspace: replaces spaces; empty: spaces stay
+    bool adds_sign_first = false;    // prepended to the first text, if it does not begin with one,
     bool adds_sign_always = false;   // or to each
   };
 

@@ -9,7 +9,7 @@
 namespace troupe::text {
 namespace {
 
-// Unicode White_Space, and all the rest. PCRE2's own \s has U+180E besides.
+// Unicode White_Space, and its complement. PCRE2's own \s also has U+180E.
 constexpr std::string_view space_set =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view non_space_set =
@@ -24,10 +24,10 @@ std::string pcre2_message(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-constexpr std::uint32_t most_match_kib = 256 << 10;  // what the interpreter keeps of ways back
+constexpr std::uint32_t most_match_kib = 256 << 10;  // memory for the interpreter's backtracking
 
-/// The steps that a match in `bytes` of text may take, so that a pattern that tries exponentially
-/// many ways is given up. Each alternative of a published pattern takes a few steps a byte.
+/// The most steps that a match in `bytes` of text may take, so that exponential backtracking is cut
+/// off. Each alternative of a published pattern takes a few steps a byte.
 std::uint32_t most_match_steps(std::size_t bytes) {
   constexpr std::size_t steps_a_byte = 32, at_least = 1'000'000;
   return static_cast<std::uint32_t>(
@@ -93,7 +93,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   int error = 0;
   PCRE2_SIZE place = 0;
   Regex regex;
-  // \C would match a byte, and so cut characters in pieces.
+  // \C would match a byte, and so split characters.
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
@@ -101,7 +101,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
     return fail(ErrorCode::unsupported, "regex {}: {} at {}", translated, pcre2_message(error),
                 place);
   regex.code_.reset(code);
-  // Where this fails (a kernel that forbids writable code), matching works without, only slower.
+  // If this fails (a kernel that forbids writable code), matching works without it, only slower.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   return regex;
 }
@@ -138,7 +138,7 @@ Result<> Regex::split(std::string_view text,
     emitted = range[1];
     from = range[1];
     if (range[0] == range[1]) {
-      // An empty match: go on behind the next character.
+      // An empty match: continue after the next character.
       ++from;
       while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) ++from;
     }

@@ -9,13 +9,13 @@
 
 namespace troupe::text {
 
-/// A regular expression in the dialect of tokenizer files (Oniguruma), run by PCRE2's compiler to
-/// machine code. `\s`, `\w` and `\h`, which the two define differently, are rewritten as sets.
+/// A regular expression in the dialect of tokenizer files (Oniguruma), compiled by PCRE2 to machine
+/// code. `\s`, `\w` and `\h`, which the two define differently, are rewritten as sets.
 ///
 /// Matching is const and may run on many threads at once.
 class Regex {
  public:
-  /// Errors: unsupported, for what PCRE2 does not take, with its message and the place.
+  /// Errors: unsupported, with PCRE2's message and the position.
   static Result<Regex> compile(std::string_view pattern);
 
   /// Calls `on_part(part, is_match)` for the matches in `text`, which is well-formed UTF-8, and for
@@ -31,7 +31,7 @@ class Regex {
   std::unique_ptr<void, Free> code_;
 };
 
-/// `pattern` with the classes that PCRE2 reads otherwise than Oniguruma written out.
+/// Rewrites the character classes in `pattern` that PCRE2 reads differently from Oniguruma.
 Result<std::string> translate_classes(std::string_view pattern);
 
 }  // namespace troupe::text

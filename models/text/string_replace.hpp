@@ -5,8 +5,8 @@
 
 namespace troupe::text {
 
-/// `text` with every `from`, left to right and not overlapping, replaced by `to`. An empty `from`
-/// is found nowhere.
+/// Returns `text` with every `from`, left to right and not overlapping, replaced by `to`. An empty
+/// `from` is never found.
 inline std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
   std::size_t copied = 0;

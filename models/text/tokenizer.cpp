@@ -23,7 +23,7 @@ struct Frame {
   std::vector<std::int32_t> before, after;
 };
 
-/// A frame takes a place in every prompt; published ones have at most two tokens.
+/// Limit on a frame, which is part of every prompt; published ones have at most two tokens.
 constexpr std::size_t most_frame_tokens = 256;
 
 Result<> read_post_processor(const nlohmann::json& processor, Frame& frame) {
@@ -125,7 +125,7 @@ std::optional<std::int32_t> Tokenizer::Parts::id_of(std::string_view token) cons
 
 Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added,
                                              const text::TokenizerConfig& config) {
-  // By id, so that what the config says of a token replaces what tokenizer.json says.
+  // Keyed by id, so that the config's entry for a token replaces tokenizer.json's.
   std::map<std::int32_t, text::AddedTokenEntry> tokens;
   const auto set = [&](std::int64_t id, text::AddedTokenEntry entry) -> Result<> {
     if (id < 0 || id > text::largest_token_id)
@@ -155,7 +155,7 @@ Result<> Tokenizer::Parts::read_added_tokens(const nlohmann::json& added,
     if (entry.normalized) {
       TROUPE_TRY(entry.content, normalizer.apply(entry.content));
     }
-    // The library gives a normalized token back as it is searched for, not as the file spells it.
+    // The library decodes a normalized token to its searched spelling, not to the file's.
     TROUPE_CHECK(decoder.add_token(id, entry.content, entry.special));
     (entry.normalized ? normalized_tokens : raw_tokens)
         .add({entry.content, id, entry.single_word, entry.lstrip, entry.rstrip});

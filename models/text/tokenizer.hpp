@@ -20,18 +20,18 @@ class Decoder;
 /// Text to token ids and back, as the Hugging Face tokenizers library does it from the same file.
 ///
 /// Reads tokenizer.json with a BPE model, byte-level (GPT-2, Llama 3, Qwen) or in SentencePiece's
-/// manner (Llama 2, Mistral). A component outside this set is refused at load, so that no text is
-/// ever tokenised in another way than the model was trained with. Byte-pair encoding: Sennrich et
-/// al. 2016, "Neural Machine Translation of Rare Words with Subword Units", section 3.2.
+/// manner (Llama 2, Mistral). Components outside this set are refused at load, so that no text is
+/// ever tokenised differently than in the model's training. Byte-pair encoding: Sennrich et al.
+/// 2016, "Neural Machine Translation of Rare Words with Subword Units", section 3.2.
 ///
 /// Known difference: Unicode tables are those of PCRE2 and utf8proc (Unicode 13 and 14), so a
-/// character assigned later may be split otherwise.
+/// character assigned later may be split differently.
 ///
 /// Every const method may be called from any thread.
 class Tokenizer {
  public:
   /// Reads `path`: a tokenizer.json alone, or a checkpoint's folder with one, whose
-  /// tokenizer_config.json then counts too (see text::TokenizerConfig). Errors: not_found;
+  /// tokenizer_config.json then applies too (see text::TokenizerConfig). Errors: not_found;
   /// corrupt_data (not JSON, a merge of unknown tokens, ...); unsupported with the name of the
   /// component.
   static Result<Tokenizer> load(const std::filesystem::path& path);
@@ -40,23 +40,24 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// The ids of `utf8`; added tokens written in the text become their ids. With
+  /// Returns the ids of `utf8`; added tokens written in the text become their ids. With
   /// `add_special_tokens` the post-processor's tokens (e.g. BOS) are put around them. Time grows as
   /// n log n at worst. Errors: invalid_argument if `utf8` is not well-formed UTF-8;
-  /// resource_exhausted if normalising or splitting it takes more than a text of its size may.
+  /// resource_exhausted if normalising or splitting it exceeds the limits for a text of its size.
   Result<std::vector<std::int32_t>> encode(std::string_view utf8, bool add_special_tokens) const;
 
-  /// The text of `ids`; bytes that make no character become U+FFFD, ids outside the vocabulary
-  /// nothing. With `skip_special_tokens` special added tokens are left out. With `before`, what
-  /// `ids` add to the text of these (see Detokenizer).
+  /// Returns the text of `ids`; bytes that form no character become U+FFFD, ids outside the
+  /// vocabulary are skipped. With `skip_special_tokens` special added tokens are left out. With
+  /// `before`, returns what `ids` add to its text (see Detokenizer).
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens,
                      std::span<const std::int32_t> before = {}) const;
 
-  /// The bytes that `id` stands for in a text: of a byte token one, maybe no whole character; of a
-  /// token at the beginning of a word its space too. Empty for an id outside the vocabulary.
+  /// Returns the bytes that `id` stands for in a text: for a byte token one byte, possibly part of
+  /// a character; for a token at the beginning of a word also its space. Empty for an id outside
+  /// the vocabulary.
   std::string_view bytes_of(std::int32_t id) const;
 
-  /// How many tokens encode() puts before a text with `add_special_tokens`.
+  /// The number of tokens that encode() puts before a text with `add_special_tokens`.
   std::size_t tokens_before_text() const;
 
   /// True if `id` is an added token marked special.
@@ -71,7 +72,8 @@ class Tokenizer {
   /// The id of tokenizer_config.json's eos_token; none without one.
   std::optional<std::int32_t> eos_id() const;
 
-  /// What `decode` and Detokenizer are made of; lives as long as this tokenizer, moves included.
+  /// The decoder that `decode` and Detokenizer use; lives as long as this tokenizer, moves
+  /// included.
   const text::Decoder& decoder() const;
 
  private:

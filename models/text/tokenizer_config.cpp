@@ -21,8 +21,8 @@ struct TokenizerClass {
   std::string_view name;
   std::array<std::string_view, roles.size()> defaults;  ///< of the special tokens; empty: none
   bool replaces_frame = false;
-  bool adds_bos = false;      ///< where add_bos_token is absent
-  bool is_converted = false;  ///< from tokenizer.model where add_prefix_space is given
+  bool adds_bos = false;      ///< if add_bos_token is absent
+  bool is_converted = false;  ///< from tokenizer.model if add_prefix_space is given
 };
 
 constexpr TokenizerClass tokenizer_classes[] = {
@@ -45,7 +45,7 @@ constexpr std::pair<std::string_view, std::string_view> classes_of_models[] = {
     {"qwen3_moe", "Qwen2Tokenizer"},
 };
 
-/// The object in `path`; none if there is no such file.
+/// Reads the object in `path`; none if there is no such file.
 Result<std::optional<json>> read_if_there(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::optional<json>();
@@ -75,7 +75,7 @@ Result<TokenizerClass> class_of(const json& config, const std::filesystem::path&
   return found != std::end(tokenizer_classes) ? *found : plain_class;
 }
 
-/// A flag that may be null, which is false as in Python.
+/// Reads a flag that may be null, which is false as in Python.
 Result<std::optional<bool>> read_flag(const json& config, const char* key,
                                       const std::string& where) {
   const auto found = config.find(key);
@@ -86,7 +86,7 @@ Result<std::optional<bool>> read_flag(const json& config, const char* key,
   return std::optional(found->is_boolean() && found->get<bool>());
 }
 
-/// A special token: a text, or an object like those of added_tokens_decoder.
+/// Reads a special token: a text, or an object like those of added_tokens_decoder.
 std::optional<AddedTokenEntry> special_entry(const json& value) {
   AddedTokenEntry entry;
   if (value.is_object() && value.contains("content")) {
@@ -128,7 +128,7 @@ void read_added_tokens(const json& decoder, std::vector<AddedTokenEntry>& tokens
   for (auto& [id, entry] : by_id) tokens.push_back(std::move(entry));
 }
 
-/// What transformers' LlamaConverter makes of SentencePiece's conventions.
+/// The components that transformers' LlamaConverter makes for SentencePiece's conventions.
 json converted_components(bool is_legacy, bool adds_prefix) {
   constexpr const char* sign = "\u2581";
   json components;
@@ -155,7 +155,7 @@ json converted_components(bool is_legacy, bool adds_prefix) {
   return components;
 }
 
-/// How the class treats add_prefix_space.
+/// Applies the class's handling of add_prefix_space.
 Result<void> read_prefix_space(const json& config, const TokenizerClass& tokenizer_class,
                                const std::filesystem::path& folder, const std::string& where,
                                TokenizerConfig& out) {
@@ -185,7 +185,7 @@ Result<TokenizerConfig> read_config(json config, const std::filesystem::path& fo
   if (config.contains("added_tokens_decoder")) {
     read_added_tokens(config["added_tokens_decoder"], out.added_tokens);
   } else {
-    // Files from before added_tokens_decoder keep their special tokens beside.
+    // Files older than added_tokens_decoder keep their special tokens separately.
     TROUPE_TRY(const auto map, read_if_there(folder / "special_tokens_map.json"));
     if (map) config.update(*map);
   }

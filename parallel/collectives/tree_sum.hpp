@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// The one order in which partial sums are added, in fp32, wherever they come from:
-/// sum(p0 .. pn-1) = sum(p0 .. ph-1) + sum(ph .. pn-1),  h = the largest power of two < n,
+///   sum(p0 .. pn-1) = sum(p0 .. ph-1) + sum(ph .. pn-1),  h = the largest power of two < n,
 /// so ((p0 + p1) + (p2 + p3)) for four and (p0 + p1) + p2 for three. If n = 2^a terms are spread
 /// over 2^b ranks, each of which sums a contiguous 2^(a-b) of them in this order, then adding the
 /// ranks' sums in this order gives the same bits as one rank adding all terms. Every element is

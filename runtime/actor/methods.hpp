@@ -73,7 +73,7 @@ struct Methods {
 /// up. A class without it has a constructor without further parameters.
 ///
 /// A class whose construction can fail has instead
-/// static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
+///   static Result<std::unique_ptr<A>> create(ActorContext& context, int start);
 /// (the context again optional); its parameter types are deduced.
 /// The spawn fails with the error or exception of create or of a constructor.
 template <class... Args>

@@ -5,16 +5,16 @@
 
 namespace troupe {
 
-/// How a family's attention differs from the plainest.
+/// Options in which families' attention differs.
 struct AttentionOptions {
   bool query_key_norm = false;  ///< RMSNorm of every query and key head before rotation
 };
 
 /// Grouped-query self-attention (Ainslie et al. 2023), in layers with a window over the last
-/// positions only (Beltagy et al. 2020, Longformer, section 3.1). Query heads are split over the
-/// tensor ranks and KV heads with them (one KV head is held by several ranks where there are
-/// fewer); the output projection is row-parallel in S segments. Biases are added once to each
-/// element, that of the output after the sum over ranks.
+/// positions only (Beltagy et al. 2020, Longformer, section 3.1). Query heads and their KV heads
+/// are split over the tensor ranks (several ranks hold one KV head if there are fewer heads than
+/// ranks); the output projection is row-parallel in S segments. Biases are added once to each
+/// element, the output's after the sum over ranks.
 class Attention final : public AttentionBlock {
  public:
   static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,

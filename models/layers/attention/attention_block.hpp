@@ -15,9 +15,9 @@ class AttentionBlock {
   virtual ~AttentionBlock() = default;
 
   /// Writes this pass's part of the cache to `cache`, and the block's output for the rows that this
-  /// rank holds (TensorGroup::own_row_count) to `out`, unless the sum that it returns is pending.
-  /// x [tokens, hidden] activation, rope as rope_table, out [own rows, hidden] f32. Errors: those
-  /// of Collectives.
+  /// rank holds (TensorGroup::own_row_count) to `out`, unless the returned sum is pending. x
+  /// [tokens, hidden] activation, rope as rope_table, out [own rows, hidden] f32. Errors: those of
+  /// Collectives.
   virtual Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass,
                                      const Tensor& rope, const KvLayer& cache,
                                      const Tensor& out) const = 0;

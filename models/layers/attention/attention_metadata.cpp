@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-/// What rows `rows` have of the sequences of a pass, by rows of their own.
+/// Cuts the sequences of a pass to the rows `rows`, numbered from there.
 std::vector<SequenceSpan> cut(std::span<const SequenceSpan> sequences, Slice rows) {
   std::vector<SequenceSpan> found;
   for (const SequenceSpan& whole : sequences) {

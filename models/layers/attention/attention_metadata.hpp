@@ -8,21 +8,21 @@
 
 namespace troupe {
 
-/// A pass as attention sees it: whole, or cut by rows as TensorGroup cuts it, each part a batch of
-/// its own. A part's rows see what the parts before it have written to the cache, so parts are
-/// attended to in their order. Valid as long as the AttentionBatch that it is made of.
+/// A pass as attention sees it: whole, or cut into chunks of rows like TensorGroup cuts it, each
+/// chunk a batch of its own. A chunk's rows see what earlier chunks have written to the cache, so
+/// chunks are processed in order. Valid as long as the AttentionBatch that it is made from.
 class AttentionMetadata {
  public:
-  /// `parts` cover the rows of `whole` one after another; one is all.
+  /// `parts` cover the rows of `whole` one after another; a single one covers all.
   AttentionMetadata(const AttentionBatch& whole, std::span<const Slice> parts);
   AttentionMetadata(AttentionMetadata&&) = default;
 
   const AttentionBatch& whole() const { return whole_; }
-  /// What is planned and attended to: the parts, or the whole.
+  /// The batches to plan and attend to: the chunks, or the whole.
   std::span<const AttentionBatch> batches() const {
     return parts_.empty() ? std::span(&whole_, 1) : std::span(parts_);
   }
-  /// The one of these rows, which are a part's or, where it is not cut, all.
+  /// The batch of these rows, which are a chunk's, or all if the pass is not cut.
   const AttentionBatch& of(Slice rows) const;
 
  private:

@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// What a rank computes of layer `layer`'s attention: its query heads and the KV heads they read.
-/// The layers of a model differ in their window only, so their caches are alike. Errors: sizes that
-/// do not divide.
+/// A rank's share of layer `layer`'s attention: its query heads and the KV heads they read. The
+/// layers of a model differ only in their window, so their caches have one layout. Errors: sizes
+/// that do not divide.
 Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t layer,
                                        ShardOf shard);
 

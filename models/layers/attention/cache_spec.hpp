@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What the KV cache of a layer must hold of a sequence. Layers of equal specs form a group: they
+/// What a layer's KV cache holds of a sequence. Layers with equal specs form a cache group: they
 /// share one block table.
 struct CacheSpec {
   enum class Kind {

@@ -13,7 +13,7 @@ void append(std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& mo
   rows.insert(rows.end(), more.begin(), more.end());
 }
 
-/// A [tokens, heads * width] tensor with a row per head, as grouped_linear takes it.
+/// Views [tokens, heads * width] with a row per head, as grouped_linear takes it.
 Tensor by_head(const Tensor& x, std::int64_t heads) {
   return x.reshaped({x[0] * heads, x[1] / heads});
 }
@@ -73,7 +73,7 @@ Result<void> LatentAttention::load_latent(const LayerContext& context, std::int6
   return {};
 }
 
-// Leaves the query's latent and rotated parts in the workspace.
+// Computes the query's latent and rotated parts in the workspace.
 void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) const {
   const std::int64_t tokens = x[0];
   Tensor source = x;

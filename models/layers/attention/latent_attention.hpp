@@ -6,13 +6,12 @@
 namespace troupe {
 
 /// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1) in its absorbed form:
-/// every head's query is projected into the latent space, so that attention reads the latent
-/// vectors of the cache as they are, and what it sums there is projected to the head's values. The
-/// cache holds one latent vector and one rotated key per token, which all heads share and every
-/// tensor rank has; heads are split over the ranks, the projections down to the latent ranks are
-/// replicated.
+/// every head's query is projected into the latent space, so that attention reads the cache's
+/// latent vectors directly, and its sums there are projected to the head's values. The cache holds
+/// one latent vector and one rotated key per token, shared by all heads and held by every tensor
+/// rank; heads are split over the ranks, the projections down to the latent ranks are replicated.
 ///
-/// The inner norms use an epsilon of 1e-6 whatever rms_norm_eps says, as transformers does.
+/// The inner norms use an epsilon of 1e-6 whatever rms_norm_eps says, as in transformers.
 class LatentAttention final : public AttentionBlock {
  public:
   static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,

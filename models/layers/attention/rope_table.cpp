@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// theta^(2i / dim) for each of the dim / 2 angles: the positions that a radian takes.
+/// theta^(2i / dim) for each of the dim / 2 angles: the number of positions per radian.
 std::vector<float> plain_periods(double theta, std::int64_t dim) {
   std::vector<float> periods;
   for (std::int64_t i = 0; i < dim / 2; ++i) {
@@ -67,7 +67,7 @@ std::vector<float> yarn_frequencies(double theta, std::int64_t dim,
   return frequencies;
 }
 
-/// The base of a sequence of `tokens`, more than the original length.
+/// The base for a sequence of `tokens`, which is longer than the original length.
 double dynamic_theta(double theta, double tokens, std::int64_t dim,
                      const DynamicRopeScaling& scaling) {
   const auto width = static_cast<double>(dim);
@@ -76,7 +76,7 @@ double dynamic_theta(double theta, double tokens, std::int64_t dim,
   return theta * std::pow(growth, width / (width - 2.0));
 }
 
-/// The frequencies of all positions, for dynamic scaling of those within the original length.
+/// The frequencies at all positions; for dynamic scaling, at those within the original length.
 std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim) {
   if (const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling)) {
     return yarn_frequencies(rope.theta, dim, *yarn);

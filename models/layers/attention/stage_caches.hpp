@@ -9,17 +9,17 @@
 
 namespace troupe {
 
-/// Where a layer's keys and values are: it is the `tensor`-th layer of its group on its stage.
+/// Where a layer's KV is: the layer is the `tensor`-th of its group on its stage.
 struct StageCache {
-  std::size_t group = 0;   ///< index in cache_groups: whose block tables it reads
-  std::size_t tensor = 0;  ///< which of the rank's cache tensors
+  std::size_t group = 0;   ///< index in cache_groups; selects the block tables
+  std::size_t tensor = 0;  ///< index of the rank's cache tensor
   bool operator==(const StageCache&) const = default;
 };
 
-/// Of each of `layers`, those of one stage.
+/// Returns the caches of `layers`, which belong to one stage.
 std::vector<StageCache> stage_caches(const ModelConfig& config, Slice layers);
 
-/// How many cache tensors they need.
+/// The number of cache tensors that they need.
 std::int64_t cache_tensors(const std::vector<StageCache>& caches);
 
 }  // namespace troupe

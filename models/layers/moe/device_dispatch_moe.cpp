@@ -34,7 +34,7 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   return PendingSum();
 }
 
-/// What this rank's experts make of the rows that came to it: [capacity * top_k, hidden].
+/// This rank's experts' outputs for the rows received: [capacity * top_k, hidden].
 Tensor DeviceDispatchMoe::compute() const {
   const std::int64_t top_k = router_->top_k(), inner = down_->in_features();
   const std::int64_t assignments = exchange_.capacity() * top_k;

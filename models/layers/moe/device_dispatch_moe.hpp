@@ -7,10 +7,10 @@
 namespace troupe {
 
 /// A mixture of experts whose ranks exchange rows on the devices alone (DeviceExpertExchange): a
-/// pass waits for nothing on the host, and can be recorded. The tensor ranks divide the tokens;
-/// each routes its own. What a rank's experts make of a token is added there, in the order of
-/// choice, and travels as one rounded row; the owner adds those of the ranks. So the sums differ
-/// from TensorParallelMoe's by that rounding.
+/// pass does not wait for the host, and can be captured. The tensor ranks divide the tokens; each
+/// routes its own. The outputs of a rank's experts for a token are added there, in the order of
+/// choice, and sent as one rounded row; the owner adds the ranks' rows. So the sums differ from
+/// TensorParallelMoe's by that rounding.
 class DeviceDispatchMoe final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,

@@ -5,12 +5,12 @@
 namespace troupe {
 namespace {
 
-/// Whether sums are rounded anyway, between experts and between ranks.
+/// True if sums are rounded anyway, between experts and between ranks.
 bool rounds_sums(const ModelLimits& limits, const Ops& ops) {
   return ops.activation_dtype() != DType::f32 && !limits.exact_sums;
 }
 
-/// Whether the tensor group's ranks hold all experts between them.
+/// True if the tensor group's ranks together hold all experts.
 bool tensor_ranks_have_all(const Mesh& mesh) {
   return mesh.replicas_per_domain() == 1 && mesh.shape().context == 1;
 }

@@ -13,14 +13,13 @@
 
 namespace troupe {
 
-/// How a model's tokens come to its experts, which are on several ranks:
-/// - All tensor ranks have all rows anyway, and hold all experts between them: each computes what
-///   its experts add, and the sum over the ranks is that of any block (TensorParallelMoe). This is
-///   so with expert_parallel_size 1, and up to the tensor size where sums are rounded anyway.
-/// - Rows are exchanged by the devices' kernels, where those reach each other's memory and sums are
+/// How a model's tokens reach its experts, which are on several ranks:
+/// - All tensor ranks have all rows anyway, and together hold all experts: each computes its
+///   experts' outputs, and the sum over the ranks is that of any block (TensorParallelMoe). Used
+///   with expert_parallel_size 1, and up to the tensor size if sums are rounded anyway.
+/// - The devices' kernels exchange rows, if they can access each other's memory and sums are
 ///   rounded anyway (DeviceDispatchMoe, bf16).
-/// - A row for each (token, expert) assignment is exchanged by collectives, planned on the host,
-/// and
+/// - Collectives exchange a row for each (token, expert) assignment, planned on the host and
 ///   added in one order at every size (HostDispatchMoe).
 class ExpertGroup {
  public:
@@ -29,7 +28,7 @@ class ExpertGroup {
   static Result<ExpertGroup> create(const ModelConfig& config, const ModelLimits& limits,
                                     const ParallelContext& parallel, Ops& ops);
 
-  /// This rank's experts, and which part of each.
+  /// This rank's experts, and its part of each.
   const ExpertShare& share() const { return share_; }
   DeviceExpertExchange* device_exchange() const { return device_exchange_.get(); }  ///< or null
   ExpertExchange* host_exchange() {

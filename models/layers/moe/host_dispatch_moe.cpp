@@ -32,7 +32,7 @@ Result<PendingSum> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) 
   return PendingSum();
 }
 
-// Chooses experts for the rows of x, and agrees with the other ranks on who gets what.
+// Chooses experts for the rows of x, and exchanges the row counts with the other ranks.
 Result<void> HostDispatchMoe::route(const Tensor& x) const {
   const std::int64_t tokens = x[0];
   const Tensor ids = space_.expert_ids->rows(0, tokens);
@@ -41,7 +41,7 @@ Result<void> HostDispatchMoe::route(const Tensor& x) const {
     router_->choose(x, ids, space_.expert_weights->rows(0, tokens));
     ops_.download(ids, host_ids);
   }
-  // Also: the host buffers that the last layer's uploads read are free again.
+  // This also frees the host buffers that the last layer's uploads read.
   TROUPE_CHECK(ops_.synchronize());
   return exchange_.plan(host_ids);
 }
@@ -68,7 +68,7 @@ void HostDispatchMoe::compute(const Tensor& received, const Tensor& results) con
   ops_.grouped_linear(*down_, activated, batch, 1, false, true, results);
 }
 
-// Sums and combines what the experts made of this rank's tokens: out [its tokens, hidden].
+// Sums and combines the experts' outputs for this rank's tokens: out [its tokens, hidden].
 Result<void> HostDispatchMoe::bring_back(const Tensor& results, const Tensor& out) const {
   const std::int64_t tokens = out[0];
   const std::int64_t assignments = tokens * router_->top_k();

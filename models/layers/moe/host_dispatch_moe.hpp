@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-/// A mixture of experts as TensorParallelMoe computes it, with whole experts dealt out to ranks
-/// (expert parallelism, Lepikhin et al. 2021, GShard). The tensor ranks divide the tokens; each
-/// routes its own, sends them to their experts' ranks (ExpertExchange) and gets f32 rows back.
-/// Where ranks are left over to split each expert's inner size, the rows of the parts are added in
-/// tree order; then a token's top_k rows in the order of choice. So the bits are those of
+/// A mixture of experts with the results of TensorParallelMoe, but whole experts distributed over
+/// ranks (expert parallelism, Lepikhin et al. 2021, GShard). The tensor ranks divide the tokens;
+/// each routes its own, sends them to their experts' ranks (ExpertExchange) and gets f32 rows back.
+/// If more ranks than needed split each expert's inner size, the parts' rows are added in tree
+/// order; then a token's top_k rows in the order of choice. So the bits are those of
 /// TensorParallelMoe.
 class HostDispatchMoe final : public FeedForward {
  public:

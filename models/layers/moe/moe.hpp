@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// A layer's mixture of experts as ExpertGroup says: DeviceDispatchMoe, HostDispatchMoe or
-/// TensorParallelMoe; with SharedExpertMoe around it where the model has an MLP for every token.
+/// Makes a layer's mixture of experts as chosen by ExpertGroup: DeviceDispatchMoe, HostDispatchMoe
+/// or TensorParallelMoe; wrapped in SharedExpertMoe if the model has an MLP for every token.
 Result<std::unique_ptr<FeedForward>> make_moe(const LayerContext& context, std::int64_t layer);
 
 }  // namespace troupe

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// Chooses a token's experts (Shazeer et al. 2017; with groups and a bias for balance alone,
-/// DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2). Replicated on all ranks.
+/// Chooses a token's experts (Shazeer et al. 2017; with groups and a bias that only balances the
+/// choice, DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2). Replicated on all ranks.
 class Router {
  public:
   static Result<std::unique_ptr<Router>> create(const LayerContext& context, std::int64_t layer);
@@ -15,7 +15,7 @@ class Router {
   /// For the rows of x [tokens, hidden]: ids [tokens, top_k] i32, weights [tokens, top_k] f32, best
   /// first.
   void choose(const Tensor& x, const Tensor& ids, const Tensor& weights) const;
-  /// As Ops::route_tokens, for the rows of x.
+  /// Like Ops::route_tokens, for the rows of x.
   void choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
               const Tensor& counts) const;
   std::size_t bytes() const { return weight_->bytes() + bias_->bytes(); }

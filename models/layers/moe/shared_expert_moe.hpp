@@ -9,7 +9,7 @@ namespace troupe {
 /// (Dai et al. 2024, DeepSeekMoE, section 3.2).
 class SharedExpertMoe final : public FeedForward {
  public:
-  /// `routed`: the layer's other experts.
+  /// `routed`: the layer's routed experts.
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
                                                      std::int64_t layer,
                                                      std::unique_ptr<FeedForward> routed);

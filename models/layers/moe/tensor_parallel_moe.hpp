@@ -7,13 +7,13 @@
 namespace troupe {
 
 /// A mixture of experts: a router chooses top_k of them per token, whose outputs are added with the
-/// router's weights. The tensor ranks hold all experts between them: a part of each, or each a
-/// share of them; the router is replicated.
+/// router's weights. The tensor ranks together hold all experts: each a part of every expert, or
+/// each a share of them; the router is replicated.
 ///
-/// Where sums are exact (TensorGroup) each rank has a part of every expert, and a token's top_k
-/// rows are summed over ranks before they are combined in the order of choice, so that each
-/// expert's sum is the same tree at every tensor size. Elsewhere each rank combines what it has
-/// first, and a token has one row to be summed.
+/// With exact sums (TensorGroup) each rank has a part of every expert, and a token's top_k rows are
+/// summed over ranks before they are combined in the order of choice, so that each expert's sum is
+/// the same tree at every tensor size. Otherwise each rank combines its rows first, and one row per
+/// token is summed.
 class TensorParallelMoe final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,

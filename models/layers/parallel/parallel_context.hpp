@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// A rank's collectives in one of its groups: for tensors in host memory, and for those that Ops
-/// computes on. They are one where the device's memory is the host's, and null on one rank.
+/// computes on. Both are the same object if the device uses host memory, and null on one rank.
 struct RankGroup {
   RankGroup() = default;
   RankGroup(Collectives* both) : host(both), device(both) {}  // NOLINT: implicit
@@ -16,7 +16,7 @@ struct RankGroup {
   Collectives* device = nullptr;
 };
 
-/// Where a rank stands among those it computes with. All ranks load the same checkpoint with the
+/// A rank's place among the ranks it computes with. All ranks load the same checkpoint with the
 /// same limits; those of a replica run the same passes in the same order. The collectives outlive
 /// what is made with them.
 struct ParallelContext {

@@ -6,10 +6,10 @@
 
 namespace troupe {
 
-/// A block's partial sums on this rank, which the next norm adds over the ranks; or nothing, where
-/// the block's output is complete already. TensorGroup::defer_all_reduce makes it, and
-/// TensorGroup::add_and_norm, complete or all_reduce_rms_norm uses it up. To destroy one drops a
-/// sum that nobody wants.
+/// A block's partial sums on this rank, to be added over the ranks by the next norm; or nothing, if
+/// the block's output is already complete. TensorGroup::defer_all_reduce makes it, and
+/// TensorGroup::add_and_norm, complete or all_reduce_rms_norm consumes it. Destroying one discards
+/// the sum.
 class [[nodiscard]] PendingSum {
  public:
   PendingSum() = default;
@@ -31,7 +31,7 @@ class [[nodiscard]] PendingSum {
   PendingSum(const Tensor& partial, bool begins) : partial_(partial), begins_(begins) {}
 
   Tensor partial_;
-  bool begins_ = false;  ///< the residual stream begins with the sum
+  bool begins_ = false;  ///< the sum is the first term of the residual stream
 };
 
 }  // namespace troupe

@@ -45,7 +45,7 @@ bool TensorGroup::divides(std::int64_t tokens) const {
 }
 
 bool TensorGroup::leaves(std::int64_t tokens) const {
-  // Undivided, a large sum is faster by itself.
+  // With an undivided stream, a large sum is faster by itself.
   return leaves_sums_ &&
          (divides(tokens) || !collectives_->prefers_sharded_residual(partial_bytes(tokens)));
 }

@@ -11,7 +11,7 @@ void replace_number(std::string& name, std::string_view place, std::int64_t numb
   if (at != std::string::npos) name.replace(at, place.size(), fmt::to_string(number));
 }
 
-/// Whether layer `layer` has a parameter of which the family's table has a rule.
+/// True if layer `layer` has a parameter for which the family's table has a rule.
 bool is_used(Parameter parameter, std::int64_t layer, const ModelConfig& config) {
   const bool sparse = config.is_sparse(layer);
   switch (parameter) {

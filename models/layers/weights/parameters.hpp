@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// The roles that the weights of a decoder play, whatever a family's checkpoints call them.
-/// Matrices are [output features, input features].
+/// The roles of a decoder's weights, whatever their names in checkpoints. Matrices are [output
+/// features, input features].
 enum class Parameter {
   embedding,       ///< [vocab, hidden]
   attention_norm,  ///< [hidden], before attention
@@ -39,13 +39,13 @@ enum class Parameter {
   expert_gate,     ///< [moe intermediate, hidden], one per expert
   expert_up,       ///< [moe intermediate, hidden]
   expert_down,     ///< [hidden, moe intermediate]
-  shared_gate,     ///< [shared intermediate, hidden], of the MLP that every token takes
+  shared_gate,     ///< [shared intermediate, hidden], of the MLP that every token also takes
   shared_up,       ///< [shared intermediate, hidden]
   shared_down,     ///< [hidden, shared intermediate]
   final_norm,      ///< [hidden]
   head,            ///< [vocab, hidden]
 
-  // Of latent attention (LatentConfig), whose output is [hidden, heads * value_dim].
+  // For latent attention (LatentConfig), whose output is [hidden, heads * value_dim].
   query_down,       ///< [query_rank, hidden]
   query_down_norm,  ///< [query_rank]
   query_up,         ///< [heads * head_dim, query_rank]
@@ -54,36 +54,36 @@ enum class Parameter {
   latent_up,        ///< [heads * (unrotated_dim + value_dim), rank]: of each head keys, then values
 };
 
-/// Of the model, not of a layer: the embedding, the final norm and the head.
+/// True for a parameter of the model, not of a layer: the embedding, the final norm and the head.
 bool is_global(Parameter parameter);
-/// Of one expert.
+/// True for a parameter of one expert.
 bool is_expert(Parameter parameter);
 
-/// The heads that the rules over heads cut a parameter by; their head_dim is what a head has of it.
+/// The heads by which the rules over heads cut a parameter; head_dim is one head's extent of it.
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config);
 
 /// The shape of a parameter in the checkpoint of a model.
 Shape shape_of(Parameter parameter, const ModelConfig& config);
 
-/// One line of a family's table: what a parameter is called in checkpoints ({layer} and {expert}
-/// stand for numbers from 0) and how it is spread over the tensor ranks.
+/// One line of a family's table: a parameter's name in checkpoints ({layer} and {expert} stand for
+/// numbers from 0) and how it is split over the tensor ranks.
 struct WeightRule {
   Parameter parameter;
   std::string_view name;
   ShardRule shard;
 };
 
-/// `rule.name` with its numbers.
+/// `rule.name` with its numbers filled in.
 std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert);
 
-/// A weight that a model has: a rule with its numbers (0 where the name has none).
+/// A weight of a model: a rule with its numbers (0 where the name has none).
 struct WeightUse {
   const WeightRule* rule = nullptr;
   std::int64_t layer = 0;
   std::int64_t expert = 0;
 };
 
-/// Every weight of the model by the rules of its family: without the head where it is tied to the
+/// Every weight of the model by the rules of its family: without the head if it is tied to the
 /// embedding, with dense or expert weights as each layer has them. Points into `rules`.
 std::vector<WeightUse> weights_in_use(const ModelConfig& config, std::span<const WeightRule> rules);
 

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// What the segments of a row-parallel matrix must divide: whole heads, or its own K.
+/// The extent that a row-parallel matrix's segments must divide: the heads, or its own K.
 std::int64_t segment_extent(const WeightRule& rule, const ModelConfig& config) {
   return rule.shard == ShardRule::heads_in ? config.heads : shape_of(rule.parameter, config)[1];
 }
@@ -30,7 +30,7 @@ Result<StoredPart> find_part(const Checkpoint& checkpoint, const WeightRule& rul
   return StoredPart{weight, slice.rows, slice.cols};
 }
 
-/// Refuses a weight that `ranks` ranks cannot share.
+/// Refuses a weight that cannot be split over `ranks` ranks.
 Result<void> check_use(const WeightUse& use, const ModelConfig& config,
                        const Checkpoint& checkpoint, int ranks) {
   const WeightRule& rule = *use.rule;
@@ -42,7 +42,7 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
   return {};
 }
 
-/// The parts one below the other.
+/// Stacks the parts one below the other.
 StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
   StoredMatrix stacked{.columns = parts.front().cols.count,
                        .dtype = parts.front().matrix.view.dtype()};
@@ -86,7 +86,7 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   const std::int64_t extent = segment_extent(found, config_);
   const int ranks = shard_of(parameter).size;
   const std::string name = checkpoint_name(found, layer, 0);
-  // Experts that are split are summed otherwise than whole ones.
+  // Split experts are summed in another way than whole ones.
   if (!exact_sums_ || is_expert(parameter)) return segments_per_rank(name, extent, ranks);
   return segments_per_rank(name, extent, ranks, max_exact_segments);
 }

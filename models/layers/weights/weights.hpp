@@ -17,16 +17,16 @@
 
 namespace troupe {
 
-/// The weights of one rank: reads this rank's part of each parameter from the checkpoint and hands
-/// it to Ops in the form a layer needs. What it is made of must outlive it, the checkpoint until
-/// Ops::finish_loading().
+/// The weights of one rank: reads this rank's part of each parameter from the checkpoint and passes
+/// it to Ops in the form a layer needs. Its constructor's arguments must outlive it, the checkpoint
+/// until Ops::finish_loading().
 ///
 /// Errors of all reads: those of Checkpoint::weight and shard_weight (they name file and tensor),
-/// and what Ops says when device memory runs out.
+/// and those of Ops when device memory runs out.
 class Weights {
  public:
-  /// The weights of `rank`, for which check_weights must have passed. `limits` say in what
-  /// precision they are wanted: bf16 rounds all matrices to bf16; f32 keeps them as stored.
+  /// The weights of `rank`, for which check_weights must have passed. `limits` give the precision:
+  /// bf16 rounds all matrices to bf16; f32 keeps them as stored.
   Weights(const ModelConfig& config, const Checkpoint& checkpoint,
           std::span<const WeightRule> rules, const Mesh& mesh, int rank, const ModelLimits& limits,
           Ops& ops)
@@ -41,13 +41,13 @@ class Weights {
 
   using Stack = std::initializer_list<Parameter>;
 
-  /// This rank's rows of the matrices in `stack`, one below the other, as one product. A
+  /// Returns this rank's rows of the matrices in `stack`, one below the other, as one matrix. A
   /// row-parallel matrix is prepared in its rank's share of the S segments.
   Result<std::unique_ptr<Linear>> linear(Stack stack, std::int64_t layer) const;
-  /// As linear, for the experts of a layer that this rank holds, or its part of them.
+  /// Like linear, for the experts of a layer that this rank holds, or its part of them.
   Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
-  /// This rank's part of a matrix, in host memory: for layers that rearrange it before they hand it
-  /// to Ops. As stored, or bf16 where `compute` rounds.
+  /// Returns this rank's part of a matrix in host memory, for layers that rearrange it before they
+  /// pass it to Ops. As stored, or bf16 if `compute` rounds.
   Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const;
   /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
   Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
@@ -63,7 +63,7 @@ class Weights {
 
  private:
   const WeightRule& rule(Parameter parameter) const;
-  /// What of a parameter's rows or columns this rank has.
+  /// This rank's share of a parameter's rows or columns.
   ShardOf shard_of(Parameter parameter) const {
     return is_expert(parameter) ? experts_.part : shard_;
   }
@@ -80,8 +80,8 @@ class Weights {
   Ops& ops_;
 };
 
-/// Refuses what cannot be loaded on the ranks of `mesh`, reading headers only: missing tensors,
-/// other shapes or dtypes than the config says, sizes that do not divide (what by what).
+/// Refuses weights that cannot be loaded on the ranks of `mesh`, reading headers only: missing
+/// tensors, other shapes or dtypes than the config says, sizes that do not divide (what by what).
 Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,
                            std::span<const WeightRule> rules, const Mesh& mesh);
 

@@ -10,8 +10,8 @@
 
 namespace troupe::jinja {
 
-// What the language brings along. All throw Failure on what they cannot work on; an unknown name is
-// `unsupported`.
+// The built-ins of the language. All throw Failure on operands they do not support; an unknown name
+// is `unsupported`.
 
 /// `operand | name(arguments)`.
 Value apply_filter(Interpreter& interpreter, std::string_view name, const Value& operand,
@@ -23,10 +23,10 @@ bool apply_test(Interpreter& interpreter, std::string_view name, const Value& op
                 const Arguments& arguments);
 bool is_test(std::string_view name);
 
-/// True if `object.name` is one of Python's methods, known here or not.
+/// True if `object.name` is one of Python's methods, supported here or not.
 bool has_method(const Value& object, std::string_view name);
 
-/// True if it is one that changes `object`, which Jinja's sandbox hides.
+/// True if the method changes `object`; Jinja's sandbox hides those.
 bool would_change(const Value& object, std::string_view name);
 
 /// `object.name(arguments)`.

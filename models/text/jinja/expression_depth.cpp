@@ -5,7 +5,7 @@
 namespace troupe::jinja {
 namespace {
 
-/// How deep the deepest of the expressions is that a node holds.
+/// Finds the depth of the deepest expression in a node.
 struct DepthBelow {
   int depth = 0;
 

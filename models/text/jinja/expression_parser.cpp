@@ -222,7 +222,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
     case Kind::integer:
       return make(token.line, Literal{Value(integer_of(token))});
     case Kind::number:
-      // Beyond what a double holds it gives infinity or 0, as Python does.
+      // Values outside a double's range give infinity or 0, as in Python.
       return make(token.line, Literal{Value(std::strtod(token.text.c_str(), nullptr))});
     case Kind::symbol:
       if (token.text == "(") return parse_list(")", token.line);

@@ -10,7 +10,7 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenCursor& cursor) : cursor_(cursor) {}
 
-  /// `a if b else c` and all below.
+  /// Parses `a if b else c` and everything that binds tighter.
   ExpressionPtr parse();
 
   /// Without the conditional, for `for x in y if z`.
@@ -19,10 +19,10 @@ class ExpressionParser {
   /// One expression, or a tuple if commas follow.
   ExpressionPtr parse_tuple(bool with_conditional);
 
-  /// The filters of a block, e.g. `upper | trim`, whose innermost operand is null.
+  /// Parses the filters of a block, e.g. `upper | trim`, whose innermost operand is null.
   ExpressionPtr parse_block_filter();
 
-  /// The names `caller`, `varargs` and `kwargs` of macros that were read so far.
+  /// Records which of `caller`, `varargs` and `kwargs` a macro has mentioned so far.
   struct MacroNames {
     bool caller = false, varargs = false, kwargs = false;
   };

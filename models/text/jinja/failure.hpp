@@ -9,15 +9,15 @@
 
 namespace troupe::jinja {
 
-/// What stops the reading or the running of a template. Thrown inside this folder only, because a
-/// tree walk with a Result at every node would hide the language; Template turns it into an Error.
+/// An error in parsing or running a template. Thrown inside this folder only, because a tree walk
+/// with a Result at every node would hide the language; Template turns it into an Error.
 struct Failure {
   ErrorCode code;
   std::string message;
-  int line = 0;  // of the template; 0: where the interpreter is
+  int line = 0;  // in the template; 0: the interpreter's current line
 };
 
-/// A failure of the values a template works on: `throw invalid("cannot add {}", type)`.
+/// A failure because of a template's values: `throw invalid("cannot add {}", type)`.
 template <class... Args>
 Failure invalid(fmt::format_string<Args...> format, Args&&... args) {
   return {ErrorCode::invalid_argument, fmt::format(format, std::forward<Args>(args)...)};

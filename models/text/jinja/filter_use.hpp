@@ -20,7 +20,7 @@ struct FilterUse {
 
   std::string text() const { return interpreter.text_of(operand); }
   std::vector<Value> items() const { return interpreter.items_of(operand); }
-  /// `changed` as escaped as the operand is.
+  /// Returns `changed`, escaped if the operand is.
   Value as_operand(std::string changed) const {
     return operand.is_markup() ? Value::markup(std::move(changed)) : Value(std::move(changed));
   }

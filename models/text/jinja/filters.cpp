@@ -1,4 +1,4 @@
-// The tables of filters, and those for values of any type and for numbers.
+// The tables of filters, and the filters for values of any type and for numbers.
 #include <algorithm>
 #include <cmath>
 

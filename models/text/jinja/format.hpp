@@ -8,8 +8,8 @@
 
 namespace troupe::jinja {
 
-// Python's two ways to format strings. They throw Failure on what the format and the values do not
-// allow, `unsupported` for the few forms that are not known here.
+// Python's two ways to format strings. They throw Failure where format and values do not fit, and
+// `unsupported` for the few forms that are not supported here.
 
 /// `format % values`, printf-style; `values` is a tuple, a dict or a single value.
 Value format_printf(Interpreter& interpreter, const Value& format, const Value& values);

@@ -10,7 +10,7 @@
 namespace troupe::jinja {
 namespace {
 
-constexpr std::int64_t max_precision = 10'000;  // digits behind the point
+constexpr std::int64_t max_precision = 10'000;  // digits after the point
 
 /// A cursor over the text of a format specification.
 struct SpecReader {
@@ -215,7 +215,7 @@ std::string format_value(const Value& value, const FormatSpec& spec) {
       spec.grouping || (spec.align == '=' && spec.fill != U'0'))
     throw invalid("a string cannot be formatted like a number");
   FormatSpec padding = spec;
-  if (spec.align == '=') padding.align = '<';  // zeros alone: behind the string
+  if (spec.align == '=') padding.align = '<';  // padding with zeros alone: after the string
   return format_text(*value.text(), padding, '<');
 }
 

@@ -9,8 +9,8 @@
 
 namespace troupe::jinja {
 
-/// How one value is formatted: what stands behind the colon of "{:*^+12,.2f}", and what "%-5.1f"
-/// means in these terms.
+/// How one value is formatted: the part after the colon of "{:*^+12,.2f}", and the equivalent of
+/// "%-5.1f".
 struct FormatSpec {
   char32_t fill = U' ';
   char align = '\0';  ///< '<', '>', '^', '=' (between sign and digits), or the type's own
@@ -25,11 +25,11 @@ struct FormatSpec {
   static FormatSpec parse(std::string_view text);
 };
 
-/// format(value, spec) of Python. Throws for types other than strings and numbers if there is
-/// anything to do.
+/// Python's format(value, spec). Throws for types other than strings and numbers unless spec is
+/// empty.
 std::string format_value(const Value& value, const FormatSpec& spec);
 
-/// A number in `spec`'s type, with sign, width and all.
+/// A number formatted by `spec`, including sign and width.
 std::string format_number(const Value& value, const FormatSpec& spec);
 
 /// `text` cut to the precision and filled to the width.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
 
-/// The one argument of dict() and namespace() and the named ones.
+/// The positional argument of dict() or namespace() merged with the named ones.
 Dict dict_of(const Arguments& arguments, std::string_view name) {
   Dict result;
   if (arguments.positional.size() > 1) throw invalid("{}() takes one argument", name);
@@ -61,7 +61,7 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
   return Value::sequence(Sequence::Kind::range, std::move(items), std::move(shown));
 }
 
-/// joiner(separator): nothing at its first call, then the separator.
+/// joiner(separator): returns nothing on its first call, then the separator.
 Value joiner(Interpreter&, const Arguments& arguments) {
   const Bound bound("joiner", "sep=", arguments);
   const Value separator = bound[0] ? *bound[0] : Value(", ");
@@ -78,8 +78,8 @@ Value raise_exception(Interpreter&, const Arguments& arguments) {
   throw invalid("{}", bound[0]->to_string());
 }
 
-/// `format` without what Python's datetime fills in itself: fractions of a second, and a time zone,
-/// of which datetime.now() has none.
+/// Removes from `format` the fields that Python's datetime fills in itself: fractions of a second,
+/// and a time zone, which datetime.now() does not have.
 std::string without_python_fields(std::string_view format) {
   std::string out;
   for (std::size_t at = 0; at < format.size(); ++at) {
@@ -101,7 +101,7 @@ Value strftime_now(Interpreter& interpreter, const Arguments& arguments) {
   const std::time_t now = interpreter.now();
   std::tm utc{};
   gmtime_r(&now, &utc);
-  // A character before the format tells an empty result from one that does not fit.
+  // A leading character distinguishes an empty result from one that does not fit.
   char buffer[512];
   const std::string format = "x" + without_python_fields(*bound[0]->text());
   const std::size_t size = std::strftime(buffer, sizeof(buffer), format.c_str(), &utc);

@@ -14,7 +14,8 @@ namespace {
 constexpr std::size_t max_work = 4'000'000;
 constexpr std::size_t max_memory_bytes = std::size_t{384} << 20;
 constexpr std::size_t bytes_of_item = 64;
-constexpr std::size_t bytes_of_character = 128;  // as a text of its own, an item of a list
+constexpr std::size_t bytes_of_character = 128;  // cost of one character as a string of its own in
+                                                 // a list
 constexpr std::size_t bytes_of_scope = 256;
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 namespace troupe::jinja {
 
-/// Names and their values; what is not here is looked up in `parent`.
+/// Names and their values; names not found here are looked up in `parent`.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<std::string, Value>> values;
@@ -27,35 +27,35 @@ struct Scope {
 /// template and no message can hang or crash the process. Throws Failure; `line` then says where.
 class Interpreter {
  public:
-  /// `now`: what strftime_now tells, in seconds since 1970, UTC.
+  /// `now`: the time that strftime_now returns, in seconds since 1970, UTC.
   Interpreter(std::vector<std::pair<std::string, Value>> globals, std::int64_t now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  /// The text that `block` writes.
+  /// Runs `block` and returns its output.
   std::string run(const Block& block);
 
-  /// The line of the template that is being run.
+  /// The template line being run.
   int line() const { return line_; }
 
   // For built-in filters, tests, methods and functions:
 
-  /// Accounts for `units` of work; an evaluation is one. Throws if the template has had its share.
+  /// Charges `units` of work; an evaluation is one. Throws if the template exceeds its limit.
   void charge(std::size_t units);
-  /// Accounts for memory that values take, whether or not they are freed again. Throws likewise.
+  /// Charges memory that values take, whether or not it is freed again. Throws like charge().
   void charge_memory(std::size_t bytes);
-  /// Accounts for a text of so many bytes that is read or made.
+  /// Charges reading or making a text of this many bytes.
   void charge_text(std::size_t bytes) { charge(bytes / 64); }
-  /// Accounts for a walk over all of `value`, e.g. to print or to compare it.
+  /// Charges a walk over all of `value`, e.g. to print or to compare it.
   void charge_walk(const Value& value) { charge(value.extent().weight); }
-  /// Accounts for a list of `count` values before it is made.
+  /// Charges a list of `count` values before it is made.
   void charge_items(std::size_t count);
 
-  /// Accounts for `value`, which was just made, without what it holds.
+  /// Charges `value`, which was just made, without its contents.
   void charge_made(const Value& value);
 
-  /// value.to_string() and value.iterate(), paid for.
+  /// value.to_string() and value.iterate(), charged.
   std::string text_of(const Value& value);
   std::vector<Value> items_of(const Value& value);
 
@@ -63,7 +63,7 @@ class Interpreter {
   /// `object.name` and `object[key]`; undefined if there is none.
   Value attribute(const Value& object, std::string_view name);
   Value subscript(const Value& object, const Value& key);
-  /// `object.name` without its keys: Python's getattr().
+  /// `object.name` ignoring its keys: Python's getattr().
   std::optional<Value> own_attribute(const Value& object, std::string_view name);
   std::shared_ptr<Namespace> make_namespace();
   std::int64_t now() const { return now_; }
@@ -116,10 +116,10 @@ class Interpreter {
   Value filtered(const ExpressionPtr& filter, std::string text);
 
   std::shared_ptr<Scope> scope_;
-  // Macros and namespaces can refer to each other in circles, which are cut at the end.
+  // Macros and namespaces can form reference cycles, which are broken at the end.
   std::vector<std::shared_ptr<Scope>> captured_scopes_;
   std::vector<std::shared_ptr<Namespace>> namespaces_;
-  std::optional<Value> block_text_;  // what the innermost filter of a block works on
+  std::optional<Value> block_text_;  // the operand of a block's innermost filter
   std::int64_t now_;
   std::size_t work_ = 0;
   std::size_t memory_ = 0;

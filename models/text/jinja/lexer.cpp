@@ -18,7 +18,7 @@ bool is_name_start(char c) {
 }
 bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
 
-/// Line ends as \n; without the one at the end of the template.
+/// Converts line ends to \n and removes the one at the end of the template.
 std::string normalize_lines(std::string_view source) {
   std::string out;
   for (std::size_t i = 0; i < source.size(); ++i) {
@@ -96,7 +96,7 @@ class Lexer {
     }
   }
 
-  /// The text from here to the tag at `tag`, less what whitespace control takes from its end.
+  /// The text from here to the tag at `tag`, less the whitespace that its control sign strips.
   std::string text_before(std::size_t tag, bool is_stripped_on_its_line, char sign) const {
     std::string text = source_.substr(at_, tag - at_);
     if (sign == '-') {
@@ -114,7 +114,7 @@ class Lexer {
     if (!text.empty()) add(Token::Kind::text, std::move(text));
   }
 
-  /// Reads `end` with its sign, if it is here, and the whitespace that it takes.
+  /// Reads `end` with its sign, if present, and the whitespace that it strips.
   bool end_tag(std::string_view end, bool trims_newline) {
     const char sign = at_ < source_.size() ? source_[at_] : '\0';
     const bool is_signed = (sign == '-' || (sign == '+' && trims_newline)) &&
@@ -130,7 +130,7 @@ class Lexer {
     return true;
   }
 
-  /// The position behind `word` if that is what comes after spaces at `from`, else npos.
+  /// Returns the position after `word` if it follows spaces at `from`, else npos.
   std::size_t behind_word(std::size_t from, std::string_view word) const {
     while (from < source_.size() && is_space(source_[from])) ++from;
     if (source_.compare(from, word.size(), word) != 0) return source_.npos;
@@ -257,14 +257,14 @@ class Lexer {
     tokens_.push_back({Token::Kind::string, std::move(value), line});
   }
 
-  /// Appends what the escape sequence stands for whose letter is at `i`; returns its last position.
+  /// Appends the value of the escape sequence whose letter is at `i`; returns its last position.
   std::size_t read_escape(std::size_t i, std::string& value) const {
     constexpr std::string_view letters = "nrtbfav0\\'\"", meanings("\n\r\t\b\f\a\v\0\\'\"", 11);
     const char letter = source_[i];
     if (const auto found = letters.find(letter); found != letters.npos) {
       value += meanings[found];
     } else if (letter == '\n') {
-      // An escaped line end is no part of the string.
+      // An escaped line end is not part of the string.
     } else if (letter == 'x' || letter == 'u' || letter == 'U') {
       const std::size_t length = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
       unsigned code_point = 0;
@@ -286,7 +286,7 @@ class Lexer {
   std::string source_;
   std::size_t at_ = 0;
   int line_ = 1;
-  bool is_line_start_ = true;  // the last tag ended with a line end
+  bool is_line_start_ = true;  // true if the last tag ended with a line end
   std::vector<Token> tokens_;
 };
 

@@ -8,7 +8,7 @@ namespace troupe::jinja {
 
 struct Token {
   enum class Kind {
-    text,         ///< what is outside all tags, after whitespace control
+    text,         ///< text outside all tags, after whitespace control
     print_begin,  ///< {{
     print_end,    ///< }}
     block_begin,  ///< {%
@@ -18,15 +18,15 @@ struct Token {
     integer,  ///< `text` is its digits
     number,   ///< a floating-point literal
     symbol,   ///< an operator or bracket
-    end,      ///< of the template
+    end,      ///< end of the template
   };
   Kind kind;
   std::string text;
   int line;
 };
 
-/// Cuts a template into tokens with Jinja's options trim_blocks and lstrip_blocks on. Throws
-/// Failure (corrupt_data) at what begins no token or does not end.
+/// Splits a template into tokens with Jinja's options trim_blocks and lstrip_blocks on. Throws
+/// Failure (corrupt_data) at an invalid or unterminated token.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace troupe::jinja

@@ -1,4 +1,4 @@
-// Loops of the interpreter and what they show of themselves.
+// The interpreter's loops and their `loop` objects.
 #include "models/text/jinja/loop.hpp"
 
 #include "models/text/jinja/failure.hpp"

@@ -10,17 +10,17 @@
 
 namespace troupe::jinja {
 
-/// What a template sees as `loop`. Its fields are computed when they are asked for.
+/// The template's `loop` object. Its fields are computed on access.
 struct Loop {
   const For* statement = nullptr;
-  std::shared_ptr<Scope> outer;  ///< in which the loop stands
+  std::shared_ptr<Scope> outer;  ///< the scope that contains the loop
   std::vector<Value> items;
-  int level = 0;  ///< how often a recursive loop has called itself
-  int depth = 1;  ///< of nested values
+  int level = 0;  ///< recursion level of a recursive loop
+  int depth = 1;  ///< nesting of values
   std::size_t at = 0;
-  std::optional<std::vector<Value>> last_seen;  ///< by loop.changed()
+  std::optional<std::vector<Value>> last_seen;  ///< the last arguments of loop.changed()
 
-  /// Null if `loop` has no such attribute.
+  /// Returns null if `loop` has no such attribute.
   std::optional<Value> field(const std::shared_ptr<Loop>& self, std::string_view name) const;
 };
 

@@ -1,4 +1,4 @@
-// Macros of the interpreter, and the blocks that are given to them.
+// The interpreter's macros, and the blocks passed to them.
 #include "models/text/jinja/failure.hpp"
 #include "models/text/jinja/interpreter.hpp"
 
@@ -9,7 +9,7 @@ Value Interpreter::make_macro(std::shared_ptr<const Macro> macro) {
   charge_memory(bytes_kept);
   captured_scopes_.push_back(scope_);
   const std::string name = macro->name;
-  // The scope outlives the call: it is kept above, and a macro is called by this interpreter only.
+  // The scope outlives the call: it is kept above, and only this interpreter calls a macro.
   return Value::Form(std::make_shared<const Function>(
       Function{name, true, 1,
                [macro = std::move(macro), scope = std::weak_ptr<Scope>(scope_)](
@@ -30,7 +30,7 @@ Interpreter::Flow Interpreter::execute(const CallBlock& block, std::string& out)
   return Flow::onward;
 }
 
-/// Sets the parameters of `macro` in the present scope, which is its own.
+/// Sets the parameters of `macro` in the current scope, which is the macro's own.
 void Interpreter::bind_parameters(const Macro& macro, const Arguments& arguments) {
   const auto& given = arguments.positional;
   auto named = arguments.named;

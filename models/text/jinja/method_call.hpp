@@ -20,7 +20,7 @@ struct MethodCall {
   Bound bound;  ///< empty for methods that take any arguments
 
   const std::string& self() const { return *object.text(); }
-  /// The string that is argument `i`. Throws if it is none.
+  /// Returns argument `i`, a string. Throws if it is not one.
   const std::string& text(std::size_t i) const {
     if (!bound[i] || !bound[i]->text())
       throw invalid("{}() needs a string as argument {}", name, i + 1);
@@ -33,7 +33,7 @@ struct MethodRow {
   std::string_view name;
   std::string_view parameters;  ///< as Bound takes them; "*": any
   Value (*apply)(const MethodCall&);
-  bool mixes_texts = false;  ///< puts arguments into the text, which Markup would escape
+  bool mixes_texts = false;  ///< inserts arguments into the text, which Markup would escape
 };
 
 std::span<const MethodRow> text_methods();

@@ -31,7 +31,7 @@ Value dict_view(const MethodCall& call) {
   return Value::sequence(kind, std::move(items));
 }
 
-Value same(const MethodCall& call) { return call.object; }  // nothing can change it
+Value same(const MethodCall& call) { return call.object; }  // values are immutable
 
 Value list_index(const MethodCall& call) {
   const auto& items = call.object.sequence()->items;
@@ -65,11 +65,11 @@ constexpr MethodRow sequence_rows[] = {
     {"index", "/value start= stop=", list_index},
 };
 
-// Python's methods that change their object; templates may not.
+// Python's mutating methods, which templates may not call.
 constexpr std::string_view changes_of_lists[] = {"append", "clear",  "extend",  "insert",
                                                  "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view changes_of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update"};
-// Methods that are not known here.
+// Methods that are not supported here.
 constexpr std::string_view other_text_methods[] = {"casefold", "encode", "isidentifier",
                                                    "maketrans", "translate"};
 
@@ -90,7 +90,7 @@ const MethodRow* find_method(const Value& object, std::string_view name) {
   return is_missing ? nullptr : &*found;
 }
 
-/// What a method of Markup gives is Markup again.
+/// The result of a method of Markup is Markup again.
 Value as_markup(const Value& value) {
   if (value.text()) return Value::markup(*value.text());
   if (!value.sequence()) return value;

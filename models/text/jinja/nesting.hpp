@@ -4,7 +4,7 @@
 
 namespace troupe::jinja {
 
-/// Counts how deep calls are nested while it lives, and throws Failure before the stack runs out.
+/// Counts the nesting of calls while it lives, and throws Failure before the stack runs out.
 class Nesting {
  public:
   static constexpr int deepest = 400;

@@ -116,7 +116,7 @@ Value repeated(const Sequence& sequence, Int times) {
   return sequence.is_tuple() ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 
-/// `factor` copies of a string, list or tuple; none if it is something else.
+/// Returns `factor` copies of a string, list or tuple; none for other values.
 std::optional<Value> multiply_sequence(const Value& value, const Value& factor) {
   if (!factor.is_integer()) return std::nullopt;
   if (value.text()) {

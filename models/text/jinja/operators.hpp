@@ -5,7 +5,7 @@
 
 namespace troupe::jinja {
 
-// Python's operators on values. They throw Failure on operands that do not fit.
+// Python's operators on values. They throw Failure on operands of wrong types.
 
 Value apply(BinaryOperator op, const Value& left, const Value& right);
 Value negate(const Value& value);
@@ -14,7 +14,7 @@ bool compare(Comparison comparison, const Value& left, const Value& right);
 /// `value[start:stop:step]`; an absent bound is none.
 Value slice(const Value& value, const Value& start, const Value& stop, const Value& step);
 
-/// Throws "'x' is undefined" if that is what `value` is.
+/// Throws "'x' is undefined" if `value` is undefined.
 void require_defined(const Value& value);
 
 }  // namespace troupe::jinja

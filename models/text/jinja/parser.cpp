@@ -35,8 +35,8 @@ class Parser {
     int& depth;
   };
 
-  /// Statements up to a tag called one of `ends` (its name is the next token then), or, without
-  /// any, to the end of the template.
+  /// Parses statements up to a tag named by one of `ends` (its name is the next token then), or, if
+  /// `ends` is empty, to the end of the template.
   Block parse_until(std::initializer_list<std::string_view> ends) {
     const Nesting nesting(*this);
     Block block;
@@ -60,7 +60,7 @@ class Parser {
     }
   }
 
-  /// Takes the name of the closing tag, which parse_until left, and its end.
+  /// Consumes the name of the closing tag, at which parse_until stopped, and its end.
   void close_tag(std::string_view name) {
     cursor_.expect_name(name);
     cursor_.expect(Kind::block_end);
@@ -207,7 +207,7 @@ class Parser {
 
   using Parameters = std::vector<std::pair<std::string, ExpressionPtr>>;
 
-  /// What stands behind the opening parenthesis.
+  /// Parses the parameters after the opening parenthesis.
   Parameters parse_parameters() {
     Parameters parameters;
     while (!cursor_.sees_symbol(")")) {

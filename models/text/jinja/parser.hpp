@@ -7,8 +7,8 @@
 
 namespace troupe::jinja {
 
-/// The tree of a template. Throws Failure with the line: corrupt_data for what is no template,
-/// unsupported for tags that chat templates do not use (include, extends, ...).
+/// Returns the syntax tree of a template. Throws Failure with the line: corrupt_data for invalid
+/// syntax, unsupported for tags that chat templates do not use (include, extends, ...).
 Block parse(std::vector<Token> tokens);
 
 }  // namespace troupe::jinja

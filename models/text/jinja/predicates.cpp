@@ -1,4 +1,4 @@
-// The tests of the language: what may stand behind `is`.
+// The tests of the language, used after `is`.
 #include "models/text/jinja/builtins.hpp"
 #include "models/text/jinja/failure.hpp"
 #include "models/text/jinja/operators.hpp"
@@ -53,7 +53,7 @@ constexpr std::pair<std::string_view, Comparison> comparisons[] = {
     {">=", Comparison::greater_equal}, {"in", Comparison::in},
 };
 
-/// `a is b` of Python, in so far as it does not depend on where CPython puts small values.
+/// Python's `a is b`, as far as it does not depend on CPython's caching of small values.
 bool is_same(const Value& a, const Value& b) {
   if (a.is_markup() != b.is_markup() || a.type_name() != b.type_name()) return false;
   if (a.sequence()) return a.sequence() == b.sequence();

@@ -137,7 +137,7 @@ struct JsonWriter {
   }
 };
 
-/// The items as repr() shows them, with commas between.
+/// The items in repr() form, separated by commas.
 std::string listed(const std::vector<Value>& items, int depth) {
   std::string out;
   for (const Value& item : items) {
@@ -221,7 +221,7 @@ std::string Value::repr(int depth) const {
   if (name_space()) return fmt::format("<Namespace {}>", shown_dict(name_space()->fields, depth));
   if (loop()) return fmt::format("<LoopContext {}/{}>", loop()->at + 1, loop()->items.size());
   if (function() && function()->is_macro) return fmt::format("<Macro '{}'>", function()->name);
-  // Python prints an address.
+  // Python prints an address here.
   throw Failure{ErrorCode::unsupported, fmt::format("printing a {}", type_name())};
 }
 

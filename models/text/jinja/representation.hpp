@@ -8,14 +8,14 @@
 
 namespace troupe::jinja {
 
-// Values as text, as Python writes them.
+// Values as text, in Python's form.
 
 /// repr() of a float.
 std::string float_text(double value);
 
-/// How json.dumps writes.
+/// Formatting options of json.dumps.
 struct JsonStyle {
-  std::optional<std::string> indent;  ///< of one level; none: all on one line
+  std::optional<std::string> indent;  ///< for one level; none: all on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;

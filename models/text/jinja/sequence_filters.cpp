@@ -9,7 +9,7 @@
 namespace troupe::jinja {
 namespace {
 
-/// What the dotted `path` of attributes, or an index, leads to from `item`.
+/// Follows the dotted `path` of attributes, or an index, from `item`.
 Value follow(const FilterUse& use, Value item, const Value& path) {
   use.interpreter.charge(1);
   if (!path.text()) return use.interpreter.subscript(item, path);
@@ -32,8 +32,8 @@ Value in_lower_case(const Value& value) {
   return value.text() ? Value(text::to_lower(*value.text())) : value;
 }
 
-/// What items are compared by: an attribute (or the item, if `path` is null), in lower case unless
-/// `with_case`.
+/// The key by which items are compared: an attribute (or the item, if `path` is null), in lower
+/// case unless `with_case`.
 Value key_of(const FilterUse& use, const Value& item, const Value* path, bool with_case) {
   Value key = path && !path->is_none() ? follow(use, item, *path) : item;
   return with_case ? key : in_lower_case(key);
@@ -60,7 +60,8 @@ Value items_of(std::vector<Keyed> keyed) {
   return Value::list(std::move(out));
 }
 
-/// An iterator over what `fill(items)` appends. If it fails, so does who asks for what comes next.
+/// Makes an iterator over the items that `fill(items)` appends. If it fails, taking the next item
+/// throws.
 template <class Fill>
 Value iterator_over(Fill&& fill) {
   std::vector<Value> items;
@@ -125,7 +126,7 @@ Value items(const FilterUse& use) {
   });
 }
 
-/// map(attribute=...): what `path` leads to from every item.
+/// map(attribute=...): follows `path` from every item.
 void map_attribute(const FilterUse& use, std::vector<Value>& out) {
   const Bound bound("map", "attribute default=", use.arguments);
   const Value* fallback = bound[1];
@@ -159,7 +160,7 @@ Value map(const FilterUse& use) {
   });
 }
 
-/// select, reject, selectattr and rejectattr: the items of which a test holds (or does not).
+/// select, reject, selectattr and rejectattr: the items for which a test holds (or does not).
 void pick(const FilterUse& use, bool by_attribute, bool keep_if, std::vector<Value>& out) {
   if (!use.operand.is_true()) return;
   Arguments rest = use.arguments;
@@ -203,9 +204,9 @@ Value unique(const FilterUse& use) {
   });
 }
 
-/// The key of `item` by the attributes in `paths`, with commas between.
+/// The key of `item` by the attributes in `paths`, separated by commas.
 Value sort_key(const FilterUse& use, const Value& item, const Value* paths, bool with_case) {
-  // A list even of one key, since Python orders lists by the first items that are not equal.
+  // A list even for one key, since Python orders lists by the first items that differ.
   if (!paths || !paths->text()) return Value::list({key_of(use, item, paths, with_case)});
   std::vector<Value> keys;
   std::string_view rest = *paths->text();

@@ -90,15 +90,15 @@ struct Expression {
       std::variant<Literal, Name, ListLiteral, DictLiteral, Unary, Binary, Concatenation, Logical,
                    Compare, Conditional, Attribute, Subscript, Slice, Call, Filter, Test>;
   int line;
-  int depth;  // of the tree below, bounded by the parser: walks over it recurse
+  int depth;  // of the tree below; bounded by the parser, because walks over it recurse
   Form form;
 };
 
 struct Statement;
 using Block = std::vector<Statement>;
 
-/// What `set`, `with` and `for` assign to: a name, an attribute of the namespace `name`, or, if
-/// `unpacks`, the targets of the items of a value.
+/// The target of an assignment by `set`, `with` and `for`: a name, an attribute of the namespace
+/// `name`, or, if `unpacks`, the targets for the items of a value.
 struct Target {
   std::string name;
   std::string attribute;
@@ -115,7 +115,7 @@ struct OutputValue {
 struct Set {
   Target target;
   ExpressionPtr value;   // null: the output of `body`
-  ExpressionPtr filter;  // of the output of `body`, or null
+  ExpressionPtr filter;  // for the output of `body`, or null
   Block body;
 };
 struct If {
@@ -131,9 +131,9 @@ struct For {
 };
 struct Macro {
   std::string name;
-  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with their defaults or null
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with their defaults, or null
   Block body;
-  // Which names without a definition of its own the body mentions, and so is called with.
+  // Names that the body mentions but does not define; the macro is then called with them.
   bool takes_caller = false, takes_varargs = false, takes_kwargs = false;
 };
 struct CallBlock {
@@ -146,7 +146,7 @@ struct FilterBlock {
 };
 struct With {
   std::vector<std::pair<Target, ExpressionPtr>> variables;
-  Block body;  // also of `generation`, which has no variables
+  Block body;  // also for `generation`, which has no variables
 };
 enum class Jump { leave_loop, next_iteration };
 

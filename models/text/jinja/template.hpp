@@ -21,11 +21,11 @@ namespace troupe::jinja {
 /// render() may be called from any thread.
 class Template {
  public:
-  /// `name` is what messages call the template, e.g. its path. Errors: corrupt_data, unsupported.
+  /// `name` is the template's name in messages, e.g. its path. Errors: corrupt_data, unsupported.
   static Result<Template> parse(std::string_view source, std::string name);
 
-  /// The text of the template with `variables` (an object). `now`, in seconds since 1970, is what
-  /// strftime_now tells in UTC. Errors: invalid_argument if the values do not fit or the template
+  /// Renders the template with `variables` (an object). `now`, in seconds since 1970, is the UTC
+  /// time for strftime_now. Errors: invalid_argument if the values do not fit or the template
   /// raises an exception; unsupported; resource_exhausted if it takes too many steps or makes too
   /// long a text. Messages begin "name:line: ".
   Result<std::string> render(const nlohmann::ordered_json& variables, std::int64_t now) const;

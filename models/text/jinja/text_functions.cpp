@@ -22,7 +22,7 @@ int digit_of(char c) {
   return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
 }
 
-/// The digits without underscores between them; none if one stands anywhere else.
+/// Removes underscores between digits; none if one is anywhere else.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -112,7 +112,7 @@ std::string padded(std::string_view text, std::int64_t width, char32_t fill, cha
   const auto size = static_cast<std::int64_t>(text::count_code_points(text));
   if (width <= size) return std::string(text);
   const std::int64_t missing = width - size;
-  // What is left over goes to the left of a text of even length: CPython's rule.
+  // An odd remainder goes to the left of a text of even length: CPython's rule.
   const std::int64_t before = align == '<'   ? 0
                               : align == '>' ? missing
                                              : missing / 2 + (missing & width & 1);
@@ -170,7 +170,7 @@ std::optional<double> parse_float(std::string_view given) {
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (end != digits.data() + digits.size()) return std::nullopt;
-  // Beyond what a double holds it is infinity or 0.
+  // A value outside a double's range becomes infinity or 0.
   if (error == std::errc::result_out_of_range)
     return std::strtod(std::string(digits).c_str(), nullptr);
   if (error != std::errc{}) return std::nullopt;

@@ -10,7 +10,7 @@
 
 namespace troupe::jinja {
 
-// What filters and Python's methods do to strings alike.
+// String operations shared by filters and Python's methods.
 
 /// `text` without the characters of `characters` (whitespace if null or none) at its ends.
 std::string strip(std::string_view text, const Value* characters, bool left, bool right);
@@ -28,7 +28,7 @@ std::string padded(std::string_view text, std::int64_t width, char32_t fill, cha
 /// str.isupper() or str.islower(): there is a letter of that case and none of the other.
 bool has_case(std::string_view text, bool upper);
 
-/// int(text, base): none if it is no integer. Throws for more than 64 bits.
+/// int(text, base): none if it is not an integer. Throws for more than 64 bits.
 std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t base);
 
 /// float(text).

@@ -138,11 +138,12 @@ Value partition(const MethodCall& call, bool from_right) {
   return Value::tuple({text.substr(0, at), by, text.substr(at + by.size())});
 }
 
-/// Where the characters `start` to `stop` of the arguments `first` and `first` + 1 lie in a text.
+/// The positions in a text of the characters `start` to `stop`, given by arguments `first` and
+/// `first` + 1.
 struct Span {
   std::string_view text;
   std::int64_t characters_before;
-  bool is_within;  ///< start is not behind the end
+  bool is_within;  ///< start is not after the end
 
   Span(const MethodCall& call, std::size_t first) {
     const std::string& self = call.self();
@@ -167,7 +168,7 @@ struct Span {
   }
 };
 
-/// startswith and endswith, of one string or any of several.
+/// startswith and endswith, with one string or any of several.
 Value has_affix(const MethodCall& call, bool at_start) {
   const Value& affix = *call.bound[0];
   const bool is_tuple = affix.sequence() && affix.sequence()->is_tuple();
@@ -182,7 +183,7 @@ Value has_affix(const MethodCall& call, bool at_start) {
   return false;
 }
 
-/// find, rfind, index and rindex, which differ in what they do if there is nothing to find.
+/// find, rfind, index and rindex, which differ in their result if nothing is found.
 Value find(const MethodCall& call, bool from_right, bool must_be_there) {
   const std::string& needle = call.text(0);
   const Span span(call, 1);
@@ -298,7 +299,7 @@ Value is_numeric(const MethodCall& call) {
   return all_are<text::is_numeric>(call);
 }
 
-/// A text is empty or printable: unlike the other tests, this one holds for "".
+/// True for an empty or printable text: unlike the other tests, this one holds for "".
 Value is_printable(const MethodCall& call) {
   return call.self().empty() || all_are<text::is_printable>(call).is_true();
 }
@@ -306,7 +307,8 @@ Value is_printable(const MethodCall& call) {
 Value is_lower(const MethodCall& call) { return has_case(call.self(), false); }
 Value is_upper(const MethodCall& call) { return has_case(call.self(), true); }
 
-/// str.istitle(): upper case follows characters without case only, lower case only those with it.
+/// str.istitle(): upper case only after characters without case, lower case only after those with
+/// it.
 Value is_title(const MethodCall& call) {
   bool follows_case = false, has_any = false;
   for (const char32_t c : text::to_code_points(call.self())) {

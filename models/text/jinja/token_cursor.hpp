@@ -10,7 +10,7 @@
 
 namespace troupe::jinja {
 
-/// A place in a list of tokens that ends with Kind::end, and the steps a parser takes from there.
+/// A position in a list of tokens that ends with Kind::end, and a parser's steps from there.
 class TokenCursor {
  public:
   explicit TokenCursor(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}

@@ -20,13 +20,13 @@ class Interpreter;
 class Value;
 struct Loop;
 
-/// How much there is to a value: a walk over all of it visits `weight` values, and pieces of text
-/// of 64 bytes, on `depth` levels. A value that stands in two places counts twice.
+/// The size of a value: a walk over all of it visits `weight` values, and pieces of text of 64
+/// bytes, on `depth` levels. A value contained twice counts twice.
 struct Extent {
   int depth = 1;
   std::size_t weight = 1;
 
-  /// Adds a value that is held. Throws beyond max_value_depth; the weight stays at its maximum.
+  /// Adds a contained value. Throws beyond max_value_depth; the weight saturates at its maximum.
   void add(const Value& value);
 };
 
@@ -36,12 +36,12 @@ struct Undefined {
 struct None {};
 using Text = std::shared_ptr<const std::string>;
 
-/// Text that is not to be escaped for HTML again (Markup of Python's markupsafe).
+/// Text that must not be escaped for HTML again (Markup of Python's markupsafe).
 struct Markup {
   Text text;
 };
 
-/// What can be counted and iterated over again and again.
+/// A value that can be counted and iterated over repeatedly.
 struct Sequence {
   enum class Kind {
     list,
@@ -63,26 +63,26 @@ struct Sequence {
   bool is_view() const { return kind >= Kind::dict_keys; }
 };
 
-/// What can be iterated over once: the result of map, select and their like, of reverse. Python
-/// computes the items when they are asked for, so nobody hears of a failure before.
+/// A value that can be iterated over once: the result of map, select and the like, or of reverse.
+/// Python computes the items on demand, so a failure appears only then.
 struct Iterator {
   std::vector<Value> items;
   std::size_t next = 0;
   Extent extent;
-  std::optional<Failure> failure = {};  ///< of whoever asks for more than the items
+  std::optional<Failure> failure = {};  ///< thrown when more than the items is taken
 
-  /// The next item; null at the end. Throws `failure` there.
+  /// Returns the next item; at the end null, or throws `failure`.
   const Value* take();
 };
 
-/// Keys in the order in which they were entered; found by a linear search.
+/// Keys in insertion order; found by a linear search.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  Extent extent;  ///< of a Value's
+  Extent extent;  ///< of the Value that holds it
 
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  /// Throws if `key` is of a type that cannot be one.
+  /// Throws if `key` has a type that cannot be a key.
   void set(const Value& key, Value value);
 };
 
@@ -101,13 +101,13 @@ struct Arguments {
 struct Function {
   std::string name;
   bool is_macro;
-  int depth;  ///< of the values that it keeps
+  int depth;  ///< of the values that it holds
   std::function<Value(Interpreter&, const Arguments&)> call;
 };
 
-/// A value of the template language with Python's behaviour: lists and dicts are shared and never
-/// change. Values are nested at most max_value_depth deep, so that walks over them (and their
-/// destruction) need little stack. Functions that meet values they cannot work on throw Failure.
+/// A value of the template language with Python's behaviour: lists and dicts are shared and
+/// immutable. Values are nested at most max_value_depth deep, so that walks over them (and their
+/// destruction) need little stack. Functions throw Failure on values they do not support.
 class Value {
  public:
   using Form = std::variant<Undefined, None, bool, std::int64_t, double, Text, Markup,
@@ -133,7 +133,7 @@ class Value {
   /// `kept`: a value that `call` holds.
   static Value function(std::string name, decltype(Function::call) call, const Value& kept = {});
 
-  /// The value of `json`, keys in their order.
+  /// Converts `json`, keeping the order of keys.
   static Value from_json(const nlohmann::ordered_json& json);
 
   template <class T>
@@ -164,17 +164,17 @@ class Value {
   std::string repr(int depth = 0) const;
 
   bool is_iterable() const;
-  /// The values that a loop over this one meets: items, keys, or characters. An iterator is at its
-  /// end then.
+  /// Returns the values of a loop over this one: items, keys, or characters. An iterator is then
+  /// exhausted.
   std::vector<Value> iterate() const;
-  /// How many values iterate() gives.
+  /// The number of values that iterate() returns.
   std::size_t count() const;
 
   bool equals(const Value& other) const;
   bool less_than(const Value& other) const;
   /// `needle in this`.
   bool contains(const Value& needle) const;
-  /// Throws unless this may be the key of a dict.
+  /// Throws unless this can be the key of a dict.
   void require_hashable() const;
 
  private:
@@ -183,19 +183,19 @@ class Value {
 
 inline constexpr int max_value_depth = 200;
 
-/// Throws if `depth` is beyond that.
+/// Throws if `depth` exceeds max_value_depth.
 void check_value_depth(int depth);
 
-/// No string of a template may become longer.
+/// The maximum size of a string in a template.
 inline constexpr std::size_t max_text_bytes = std::size_t{64} << 20;
 
-/// Throws if `bytes` is more than that.
+/// Throws if `bytes` exceeds max_text_bytes.
 void check_text_size(std::size_t bytes);
 
-/// No list that is made by a template may become longer.
+/// The maximum length of a list made by a template.
 inline constexpr std::size_t max_items = 1'000'000;
 
-/// Throws if `count` is more than that.
+/// Throws if `count` exceeds max_items.
 void check_item_count(std::size_t count);
 
 }  // namespace troupe::jinja

@@ -161,7 +161,7 @@ utf8proc_category_t category(char32_t c) {
 
 bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
-/// A mark or a sign inside of a word, which the rule of the final sigma looks past.
+/// True for a mark or a sign inside a word, which the rule of the final sigma skips.
 bool is_case_ignorable(char32_t c) {
   switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:
@@ -217,7 +217,7 @@ void append_lower(std::u32string_view text, std::size_t at, std::u32string& out)
   }
 }
 
-/// `append(characters, at, out)` for every character of `text`.
+/// Calls `append(characters, at, out)` for every character of `text`.
 template <class Append>
 std::string map_characters(std::string_view text, Append append) {
   const std::u32string characters = to_code_points(text);

@@ -6,7 +6,7 @@
 namespace troupe::text {
 
 // Unicode's full case mapping (SpecialCasing.txt without its language-dependent rows), in which one
-// character can become several, and the classes of characters behind Python's str.isalpha() and its
+// character can become several, and the character classes behind Python's str.isalpha() and its
 // kin. Texts are well-formed UTF-8.
 
 /// "ß" becomes "SS".
@@ -18,10 +18,10 @@ std::string to_lower(std::string_view text);
 /// The first character in title case, the rest in lower case: Python's str.capitalize().
 std::string capitalize(std::string_view text);
 
-/// Words, which begin after a character without case, capitalised: Python's str.title().
+/// Capitalises words, which begin after a character without case: Python's str.title().
 std::string to_title(std::string_view text);
 
-/// Upper case for lower and the reverse: Python's str.swapcase().
+/// Swaps upper and lower case: Python's str.swapcase().
 std::string swap_case(std::string_view text);
 
 bool is_upper(char32_t code_point);  ///< Uppercase
@@ -33,7 +33,7 @@ bool is_digit(char32_t code_point);    ///< is_decimal, superscripts, circled di
 bool is_numeric(char32_t code_point);  ///< is_digit, fractions, Roman numerals; not CJK numerals
 bool is_alnum(char32_t code_point);    ///< is_alpha or is_numeric
 
-/// What Python's repr() shows as it is.
+/// True if Python's repr() prints it unescaped.
 bool is_printable(char32_t code_point);
 
 }  // namespace troupe::text

@@ -105,8 +105,8 @@ bool is_word_character(char32_t c) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      // Join_Control, and the only Other_Alphabetic characters that are no marks: circled,
-      // squared and negative letters.
+      // Join_Control, and the only Other_Alphabetic characters that are not marks: circled, squared
+      // and negative letters.
       return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
              (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
              (c >= 0x1F170 && c <= 0x1F189);

@@ -9,7 +9,7 @@ namespace troupe::text {
 /// Unicode White_Space: 25 code points, among them U+0085, but not U+001C-1F, U+200B or U+FEFF.
 bool is_white_space(char32_t code_point);
 
-/// What Python's str.isspace says: White_Space and U+001C-1F.
+/// True for Python's str.isspace: White_Space and U+001C-1F.
 bool is_python_space(char32_t code_point);
 
 /// Alphabetic, a mark, decimal digit, connector or joiner: the `\w` of Rust's regex library (UTS
@@ -19,14 +19,15 @@ bool is_word_character(char32_t code_point);
 /// A control character, or one that ends a line or a paragraph (Cc, Zl, Zp).
 bool is_control(char32_t code_point);
 
-/// The columns that it takes on a terminal: 0 (marks, formats), 1 or 2 (wide ones).
+/// Its columns on a terminal: 0 (marks, formats), 1 or 2 (wide ones).
 std::size_t columns_of(char32_t code_point);
 
 /// Unicode normalisation forms (UAX #15) with utf8proc's tables.
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
-/// `text`, which is well-formed UTF-8, in normal form `form`. Linear (times log) in its length
-/// whatever it holds; text without a code point above U+02FF is copied where the form allows it.
+/// Returns `text`, which is well-formed UTF-8, in normal form `form`. Linear (times log) in its
+/// length for any content; text without a code point above U+02FF is copied where the form allows
+/// it.
 std::string normalize(std::string_view text, NormalForm form);
 
 }  // namespace troupe::text

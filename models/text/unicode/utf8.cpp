@@ -7,7 +7,8 @@
 namespace troupe::text {
 namespace {
 
-/// What a lead byte promises: the number of continuation bytes and the range of the first of them.
+/// The properties of a lead byte: the number of continuation bytes and the range of the first of
+/// them.
 struct Lead {
   int continuations;  // 0: not a lead byte of a longer sequence
   unsigned char low, high;
@@ -26,8 +27,8 @@ Lead lead_of(unsigned char byte) {
 
 enum class Form { well_formed, ill_formed, cut };
 
-/// The form of the longest well-formed beginning of a sequence at the start of non-ASCII `bytes`;
-/// `length` becomes the number of bytes in it, at least 1.
+/// Returns the form of the longest well-formed prefix of a sequence at the start of non-ASCII
+/// `bytes`; sets `length` to its number of bytes, at least 1.
 Form scan_sequence(std::string_view bytes, std::size_t& length) {
   const Lead lead = lead_of(static_cast<unsigned char>(bytes[0]));
   length = 1;
