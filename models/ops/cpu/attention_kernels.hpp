@@ -4,8 +4,8 @@
 // For one pair of query row and head ("row" below) the arithmetic is: scores are one chain of FMAs
 // over head_dim, of q * scale * log2(e); per chunk the maximum, alpha = 2^(old - new maximum), the
 // sums of 2^(score - maximum) by position modulo 16, and for each element of the output one chain
-// of FMAs over the positions, started from its value times alpha. Nothing of it depends on which
-// rows share the tile: a row skips the positions that it does not see, and chunks of none.
+// of FMAs over the positions, started from its value times alpha. None of it depends on which rows
+// share the tile: a row skips the positions that it does not see, and chunks without any.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline constexpr int value_rows = 2, value_vectors = 2;
 #endif
 inline constexpr int groups_per_chunk = attention_chunk / 16;
 
-/// The parts of a job's scratch, all by row.
+/// The parts of a job's scratch, each with one entry per row.
 struct AttentionTile {
   float* q;        // [rows, head_dim], scaled
   float* sum;      // [rows, value_dim]
@@ -32,32 +32,32 @@ struct AttentionTile {
   float* total;    // [rows, 16]
   float* maximum;  // [rows]
   float* alpha;    // [rows]
-  float* values;   // [64, value_dim] as stored: one chunk's values where the cache has only keys
+  float* values;   // [64, value_dim] as stored: one chunk's values if the cache has only keys
 };
 
-// AttentionShape::value_dim, which is no function of this instruction set.
+// AttentionShape::value_dim, reimplemented for this instruction set.
 TROUPE_INLINE std::int64_t value_dim_of(const AttentionShape& shape) {
   return shape.latent > 0 ? shape.latent : shape.head_dim;
 }
 
-/// The positions of a chunk that a row sees: [begin, end), counted from the chunk's first.
+/// The positions of a chunk that a row sees: [begin, end), relative to the chunk's first.
 struct Seen {
   std::int64_t begin, end;
 };
 
-/// Where the 16-position groups of one chunk lie.
+/// Addresses of the 16-position groups of one chunk.
 template <class Stored>
 struct Chunk {
   const Stored* keys[groups_per_chunk];    // [head_dim, block_size] from the group's first position
   const Stored* values[groups_per_chunk];  // [16, head_dim]
 };
 
-/// Asks for the line at `address` to be brought into the second-level cache.
+/// Prefetches the line at `address` into the second-level cache.
 TROUPE_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }
 
-/// With `prefetches`, what is read next of each group is asked for as the keys go by: `upcoming`,
-/// [16, head_dim]. A block is a page of a few KiB somewhere, where the processor's own prefetching
-/// begins anew.
+/// Computes scores. With `prefetches`, the data read next of each group is prefetched while the
+/// keys are read: `upcoming`, [16, head_dim]. A block is a page of a few KiB at any address, where
+/// the hardware prefetcher starts anew.
 template <class Stored, int rows, int vectors, bool prefetches>
 void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys,
                 const Stored* const* upcoming, std::int64_t block_size, float* scores) {
@@ -87,8 +87,8 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
 }
 
 /// sum = sum * alpha + scores . values over positions [begin, end) of the chunk. `upcoming` as in
-/// score_tile: keys, [head_dim, block_size]. With `partial` there is one vector, of which only the
-/// first `lanes` belong to the head.
+/// score_tile: keys, [head_dim, block_size]. With `partial` there is one vector, and only its first
+/// `lanes` belong to the head.
 template <class Stored, int rows, int vectors, bool prefetches, bool partial = false>
 void value_tile(const float* scores, const float* alpha, const Stored* const* values,
                 const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
@@ -107,7 +107,8 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
   for (std::int64_t j = begin; j < end;) {
     const std::int64_t stop = (j / 16 + 1) * 16 < end ? (j / 16 + 1) * 16 : end;
     const Stored* value = values[j / 16] + (j % 16) * value_dim;
-    const Stored* next = nullptr;  // one element of the keys of 16 positions, for 16 of a value
+    const Stored* next = nullptr;  // one element of the keys of 16 positions, per 16 elements of a
+                                   // value
     if constexpr (prefetches) next = upcoming[j / 16] + (j % 16) * (value_dim / 16) * block_size;
     for (; j < stop; ++j, value += value_dim) {
       F16 b[vectors];
@@ -196,14 +197,14 @@ void value_rows_of(int count, const float* scores, const float* alpha, const Sto
                                            end, out + d, value_dim - d);
 }
 
-/// x, where there are windows with `other` in its first n lanes.
+/// With windows, x with `other` in its first n lanes; otherwise x.
 template <bool windowed>
 TROUPE_INLINE F16 without_first(F16 x, std::int64_t n, F16 other) {
   if constexpr (windowed) return keep_first(other, n, x);
   return x;
 }
 
-/// Turns the scores that a row sees into terms of the softmax, the others of their groups of 16
+/// Turns the scores that a row sees into softmax terms, and the others in their groups of 16
 /// positions into zeros. Without windows all rows see a chunk from its first position, which is
 /// known at compile time.
 template <bool windowed>
@@ -242,7 +243,7 @@ void transpose_values(const Stored* keys, std::int64_t block_size, std::int64_t 
   }
 }
 
-/// The place of a KV head's page in keys or values, in elements.
+/// The offset of a KV head's page in keys or values, in elements.
 TROUPE_INLINE std::int64_t page_of(const AttentionJob& job, std::int64_t position) {
   const std::int64_t kv_heads = job.shape.kv_heads;
   const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
@@ -256,7 +257,7 @@ const Stored* keys_at(const AttentionJob& job, std::int64_t position) {
   return static_cast<const Stored*>(job.keys) + page_of(job, position) + position % job.block_size;
 }
 
-/// The groups of 16 positions [begin, end) of the chunk from position `first`.
+/// Locates the groups of 16 positions [begin, end) of the chunk at position `first`.
 template <class Stored>
 Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t first,
                            int begin, int end) {
@@ -276,15 +277,15 @@ Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, s
   return chunk;
 }
 
-/// Where the first chunk begins that a row of the job sees.
+/// The begin of the first chunk that any row of the job sees.
 inline std::int64_t first_chunk_of(const AttentionJob& job) {
   const std::int64_t oldest = job.first_position - job.shape.window + 1;
   if (job.shape.window == 0 || oldest < 0) return 0;
   return oldest / attention_chunk * attention_chunk;
 }
 
-/// Sets `keys` to the groups that are read after the chunk from position `first`, of this job or
-/// the following one, and says how many there are.
+/// Sets `keys` to the groups that are read after the chunk at position `first`, in this job or the
+/// following one, and returns their number.
 template <class Stored>
 int keys_after(const AttentionJob& job, std::int64_t first, const Stored** keys) {
   const AttentionJob* next = &job;
@@ -303,7 +304,7 @@ int keys_after(const AttentionJob& job, std::int64_t first, const Stored** keys)
   return groups;
 }
 
-/// Adds the values that rows [row, row + count) see, `seen` being the first one's.
+/// Adds the values that rows [row, row + count) see; `seen` is the first row's.
 template <bool windowed, class Stored, class SeenBy>
 void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<Stored>& chunk,
                 std::int64_t row, int count, const Stored* const* upcoming, const SeenBy& seen_by) {
@@ -317,7 +318,7 @@ void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<
   };
   const Seen common = seen_by(row);
   if (windowed &&
-      seen_by(row + count - 1).begin != common.begin) {  // the window moves on within the chunk
+      seen_by(row + count - 1).begin != common.begin) {  // the window moves within the chunk
     for (std::int64_t r = row; r < row + count; ++r) {
       add.template operator()<false>(r, 1, tile.alpha + r, seen_by(r).begin, seen_by(r).end);
     }
@@ -334,8 +335,8 @@ void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<
   }
 }
 
-/// Adds positions [first, first + 64) to all rows that see any of them; there is one. `per_row`
-/// rows of the tile share a position.
+/// Adds positions [first, first + 64) to all rows that see any of them; at least one does.
+/// `per_row` rows of the tile share a position.
 template <class Stored, bool windowed>
 void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t rows,
                std::int64_t per_row, std::int64_t first) {
@@ -353,7 +354,7 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   const int first_group = static_cast<int>(seen_by(begin).begin / 16);
   const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
   const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
-  // Many rows are busy long enough with each chunk for the processor's own prefetching.
+  // With many rows a chunk takes long enough for the hardware prefetcher.
   const bool prefetches = end - begin <= score_rows && job.shape.latent == 0;
   const auto score = [&]<bool with_values>(std::int64_t r, int count) {
     score_rows_of<Stored, with_values>(
@@ -371,7 +372,8 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   for (std::int64_t r = begin; r < end; ++r) softmax_row<windowed>(tile, r, seen_by(r));
   const Stored* upcoming[groups_per_chunk] = {};
   const int upcoming_groups = prefetches ? keys_after<Stored>(job, first, upcoming) : 0;
-  for (int g = groups; g < upcoming_groups; ++g) {  // which no value goes by
+  for (int g = groups; g < upcoming_groups; ++g) {  // keys that are not prefetched along with
+                                                    // values
     for (std::int64_t d = 0; d < dim; ++d) prefetch(upcoming[g] + d * job.block_size);
   }
   for (int g = upcoming_groups; g < groups; ++g) upcoming[g] = chunk.keys[g];
@@ -400,7 +402,8 @@ void attend(const AttentionJob& job) {
   const std::int64_t per_row = job.heads;
   const std::int64_t rows = job.rows * per_row;
   const AttentionTile tile = lay_out(job.scratch, dim);
-  const auto place = [&](std::int64_t row) {  // of this pair's head among the heads of q and out
+  const auto place = [&](std::int64_t row) {  // index of this pair's head among the heads of q and
+                                              // out
     return (row / per_row) * job.shape.heads + job.first_head + row % per_row;
   };
   const F16 scale = broadcast(job.shape.scale * 1.44269504F);

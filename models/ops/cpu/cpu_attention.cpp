@@ -83,8 +83,8 @@ void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, 
 
 namespace {
 
-/// How many of the `group` heads that read one KV head share a tile: as many as fit and divide
-/// them.
+/// How many of the `group` heads that read one KV head share a tile: the most that fit and divide
+/// `group`.
 std::int64_t heads_of_tile(std::int64_t group) {
   std::int64_t heads = std::min(group, attention_tile_rows);
   while (group % heads != 0) --heads;
@@ -109,8 +109,8 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
   };
   std::atomic<std::int64_t> next{0};
   // Tiles are handed out one by one in a fixed numbering (sequence, heads, tile from the last,
-  // which is the longest); each member walks the spans along with its rising numbers. It takes one
-  // ahead, whose first keys are fetched while it works.
+  // which is the longest); each member walks the spans along with its rising numbers. It fetches
+  // one tile ahead, to prefetch that one's first keys while it works.
   const auto work = [&](int member) {
     std::int64_t first = 0;  // number of the current span's first tile
     std::size_t s = 0;

@@ -9,8 +9,8 @@
 namespace troupe {
 namespace {
 
-/// Sorts the assignments of ids in equal parts, of which the first received_counts[p] rows of part
-/// p count.
+/// Sorts the assignments of ids, which are in equal parts; only the first received_counts[p] rows
+/// of part p count.
 void sort_assignments(const Tensor& ids, std::span<const std::int32_t> received_counts,
                       std::int64_t first_expert, const ExpertBatch& batch) {
   const std::int64_t experts = batch.offsets.elements() - 1;

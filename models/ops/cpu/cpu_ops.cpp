@@ -69,8 +69,8 @@ void CpuOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   job.x = x.as<float>();
   job.out = out.as<float>();
   job.row_end = rows;
-  // A product streams its weights (about 10 bytes a nanosecond) or is bound by its FMAs (about 100
-  // a nanosecond).
+  // A GEMM is bound by its weights (about 10 bytes a nanosecond) or by its FMAs (about 100 a
+  // nanosecond).
   const std::int64_t work =
       std::max(static_cast<std::int64_t>(packed.bytes()), rows * packed.n() * packed.k() / 10);
   const int members = pool_.size();
@@ -79,10 +79,10 @@ void CpuOps::linear(const Linear& weight, const Tensor& x, const Tensor& out) {
     kernels_.gemm(job);
     return;
   }
-  // Many rows are split, so that each is copied into tiles once; else columns, unless there are too
-  // few panels to share them out evenly. Parts are handed out one by one, so that a member that is
-  // late, because others use its core, costs one part and not half of the work; a part has at least
-  // four panels to be worth copying rows for.
+  // Many rows are split, so that each is copied into tiles once; otherwise columns, unless there
+  // are too few panels to share evenly. Parts are handed out one by one, so that a member delayed
+  // by other users of its core costs one part and not half of the work; a part has at least four
+  // panels to be worth copying rows for.
   const std::int64_t max_panels = (panels + members - 1) / members;
   const bool uneven = max_panels * members * 8 > panels * 9;
   const bool by_rows = rows >= (uneven ? 16 : 128) * members;

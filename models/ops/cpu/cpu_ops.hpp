@@ -7,32 +7,32 @@
 
 namespace troupe {
 
-/// Which instruction set the kernels use. All give the same bits; `best` asks the CPU.
+/// The kernels' instruction set. All give the same bits; `best` asks the CPU.
 enum class CpuIsa { best, avx2, avx512 };
 
 struct CpuOpsOptions {
   int threads = 1;           ///< the calling thread included; >= 1
   DType dtype = DType::f32;  ///< the model's dtype, f32 or bf16
   CpuIsa isa = CpuIsa::best;
-  bool cores_are_shared = false;  ///< there are more threads of workers than cores
+  bool cores_are_shared = false;  ///< workers have more threads than there are cores
 };
 
-/// Whether this CPU can run kernels of `isa`.
+/// True if this CPU can run kernels of `isa`.
 bool cpu_supports(CpuIsa isa);
 
-/// `prepare` and `prepare_grouped` hold the rows of a matrix in panels of as many, so a matrix
+/// `prepare` and `prepare_grouped` store the rows of a matrix in panels of this many, so a matrix
 /// takes the memory of the next multiple.
 inline constexpr std::int64_t cpu_panel_rows = 32;
 
-/// Ops on the CPU. Operations run at once, on the calling thread and `threads - 1` threads of its
-/// own, which sleep between operations; an Ops is used by one thread at a time.
+/// Ops on the CPU. Operations run synchronously, on the calling thread and `threads - 1` threads of
+/// its own, which sleep between operations; an Ops is used by one thread at a time.
 ///
 /// Weights given as bf16 stay bf16; f32 and f16 ones become f32 for dtype f32 and are rounded to
-/// bf16 for dtype bf16. Products and activations are f32. allocate_kv takes heads of any size, and
-/// a block_size that is a multiple of 16; sizes that are multiples of 16 are the fast ones.
+/// bf16 for dtype bf16. Results of GEMMs and activations are f32. allocate_kv takes heads of any
+/// size, and a block_size that is a multiple of 16; head sizes that are multiples of 16 are fast.
 ///
-/// invalid_argument for a thread count below 1 or another dtype; unsupported if the CPU lacks the
-/// instruction set asked for (or AVX2, which everything here needs).
+/// Errors: invalid_argument for a thread count below 1 or another dtype; unsupported if the CPU
+/// lacks the requested instruction set (or AVX2, which is always needed).
 Result<std::unique_ptr<Ops>> make_cpu_ops(const CpuOpsOptions& options);
 
 }  // namespace troupe

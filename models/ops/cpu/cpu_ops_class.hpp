@@ -14,12 +14,12 @@
 
 namespace troupe {
 
-// Waking the team costs a few microseconds; less work than this stays on the caller. Measured in
-// bytes touched, at roughly 10 bytes a nanosecond.
+// Waking the team costs a few microseconds; smaller work stays on the caller. Measured in bytes
+// touched, at roughly 10 bytes a nanosecond.
 inline constexpr std::int64_t parallel_bytes = 64 * 1024;
 
-/// make_cpu_ops says what it does. Products and rows are in cpu_ops.cpp, attention in
-/// cpu_attention.cpp, experts in cpu_experts.cpp.
+/// See make_cpu_ops. GEMMs and row operations are in cpu_ops.cpp, attention in cpu_attention.cpp,
+/// experts in cpu_experts.cpp.
 class CpuOps : public Ops {
  public:
   CpuOps(const CpuOpsOptions& options, const Kernels& kernels)
@@ -29,7 +29,8 @@ class CpuOps : public Ops {
   }
 
   DType activation_dtype() const override { return DType::f32; }
-  // 256 rows of a few thousand floats are some megabytes: what a second-level cache or two hold.
+  // 256 rows of a few thousand floats are some megabytes, the size of one or two second-level
+  // caches.
   std::int64_t rows_at_once() const override { return 256; }
 
   Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override {
@@ -122,7 +123,7 @@ class CpuOps : public Ops {
   }
   float* scratch(int member) const { return scratch_[member]->as<float>(); }
 
-  /// body(begin, end, member) over parts of [0, rows), on the team if `bytes` is worth it.
+  /// Runs body(begin, end, member) over parts of [0, rows), on the team if `bytes` is large enough.
   template <class Body>
   void for_rows(std::int64_t rows, std::int64_t bytes, Body&& body) {
     if (rows < 2 || bytes < parallel_bytes || pool_.size() == 1) {
@@ -138,7 +139,7 @@ class CpuOps : public Ops {
   DType dtype_;
   const Kernels& kernels_;
   ThreadPool pool_;
-  std::vector<HostTensor> scratch_;  // one a member
+  std::vector<HostTensor> scratch_;  // one per member
 };
 
 inline std::int64_t row_bytes(const Tensor& tensor) {

@@ -11,7 +11,7 @@ std::size_t bytes_of_block(const Tensor& pages) {
   return pages.bytes() / static_cast<std::size_t>(pages[0]);
 }
 
-/// Copies at once.
+/// Copies synchronously.
 class CpuKvSwap final : public KvSwap {
  public:
   CpuKvSwap(std::vector<Tensor> caches, DeviceTensor host)

@@ -1,10 +1,10 @@
-// The product of packed panels with rows, for one instruction set (vec.hpp).
+// GEMM of packed panels with rows, for one instruction set (vec.hpp).
 //
 // Rows are taken in tiles of up to max_tile_rows. A tile is first copied into chunks
 // [max_chunk_k][rows][chunk_stride] whose stride is a constant: addresses become one register plus
-// constants, gathered rows cost nothing more, and rows that lie a power of two apart do not fight
-// for the same cache sets. The micro-kernel then keeps tile rows x columns in registers over a
-// whole segment of k, so each element is one chain of FMAs.
+// constants, gathered rows cost nothing more, and rows a power of two apart do not compete for the
+// same cache sets. The micro-kernel then keeps tile rows x columns in registers over a whole
+// segment of k, so each element is one chain of FMAs.
 #pragma once
 
 #include "models/ops/cpu/kernels.hpp"
@@ -14,8 +14,8 @@ namespace troupe::TROUPE_ISA {
 
 #ifdef __AVX512F__
 inline constexpr int max_tile_rows = 14;  // 14 x 32: 28 of 32 registers are accumulators
-// Widening bf16 hides behind the FMAs: 105 GFLOP/s at N = K = 2048, M = 512 on Zen 4, and 94
-// through a panel widened once, which takes the room of the rows in the second-level cache.
+// Widening bf16 hides behind the FMAs: 105 GFLOP/s at N = K = 2048, M = 512 on Zen 4, and 94 with a
+// panel widened once, which displaces the rows in the second-level cache.
 inline constexpr bool widens_panels = false;
 #else
 inline constexpr int max_tile_rows = 6;  // 6 x 16: 12 of 16
@@ -42,7 +42,7 @@ inline std::int64_t chunks_per_segment(std::int64_t segment_k) {
   return (segment_k + max_chunk_k - 1) / max_chunk_k;
 }
 
-/// One row of weights, `vectors` x 16 columns starting in half `half` of the first panel.
+/// Loads one row of weights, `vectors` x 16 columns starting in half `half` of the first panel.
 template <int vectors, int half>
 TROUPE_INLINE void load_weights(const float* p, std::int64_t stride, F16* out) {
   if constexpr (vectors == 1) {
@@ -69,7 +69,7 @@ TROUPE_INLINE void load_weights(const std::uint16_t* p, std::int64_t stride, F16
 
 template <class Weight, int rows, int vectors, int half>
 void multiply_tile(const Tile& tile) {
-  F16 waiting[max_tree_levels][rows][vectors];  // finished left siblings of the tree over segments
+  F16 waiting[max_tree_levels][rows][vectors];  // finished left siblings in the tree over segments
   F16 sum[rows][vectors];
   const float* x = tile.rows;
   const auto* w = static_cast<const Weight*>(tile.panel);
@@ -127,8 +127,8 @@ void multiply_tile(const Tile& tile) {
 
 using TileKernel = void (*)(const Tile&);
 
-/// Panels that one call of the kernel for `rows` rows covers: few rows need several panels side by
-/// side to have enough independent chains of FMAs.
+/// Panels that one kernel call covers for `rows` rows: few rows need several panels side by side
+/// for enough independent chains of FMAs.
 constexpr int panels_per_call(int rows) {
 #ifdef __AVX512F__
   return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
@@ -137,7 +137,7 @@ constexpr int panels_per_call(int rows) {
 #endif
 }
 
-/// One panel.
+/// Multiplies one panel.
 template <class Weight, int rows>
 void multiply_panel(const Tile& tile) {
 #ifdef __AVX512F__
@@ -152,7 +152,7 @@ void multiply_panel(const Tile& tile) {
 #endif
 }
 
-/// panels_per_call(rows) panels.
+/// Multiplies panels_per_call(rows) panels.
 template <class Weight, int rows>
 void multiply_panels(const Tile& tile) {
   if constexpr (panels_per_call(rows) == 1) {
@@ -162,7 +162,7 @@ void multiply_panels(const Tile& tile) {
   }
 }
 
-/// Kernels by rows, 1 to max_tile_rows.
+/// The kernels for each number of rows, 1 to max_tile_rows.
 struct TileKernels {
   TileKernel one[max_tile_rows + 1];
   TileKernel several[max_tile_rows + 1];
@@ -211,7 +211,8 @@ inline void widen_panel(const std::uint16_t* panel, std::int64_t k, float* out) 
   }
 }
 
-/// Rows [first_row, first_row + rows) as `tiles` tiles, whose sizes differ by at most one.
+/// Multiplies rows [first_row, first_row + rows) as `tiles` tiles, whose sizes differ by at most
+/// one.
 inline void multiply_rows(const GemmJob& job, std::int64_t first_row, std::int64_t rows,
                           std::int64_t tiles, std::int64_t tile_floats, float* wide_panel) {
   const bool narrow = job.dtype == DType::bf16;

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-// A widened panel, then at least three tiles of 14 rows in chunks of 272 floats; more while half a
-// megabyte, which stays in a core's second-level cache, is not full.
+// A widened panel, then at least three tiles of 14 rows in chunks of 272 floats; more until half a
+// megabyte, which stays in a core's second-level cache, is full.
 std::int64_t gemm_scratch_floats(std::int64_t k, int segments) {
   const std::int64_t segment_k = k / segments;
   const std::int64_t tile = segments * ((segment_k + 255) / 256) * 14 * 272;

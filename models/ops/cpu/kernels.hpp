@@ -6,16 +6,16 @@
 
 namespace troupe {
 
-// Kernels run on one thread each and know nothing of the others; cpu_ops.cpp splits the work. Each
-// is written once (gemm_kernels.hpp, attention_kernels.hpp, row_kernels.hpp) and compiled per
+// Kernels run on one thread each and do not synchronise; cpu_ops.cpp splits the work. Each is
+// written once (gemm_kernels.hpp, attention_kernels.hpp, row_kernels.hpp) and compiled per
 // instruction set in the files <what>_avx2.cpp and <what>_avx512.cpp; `kernels_for` chooses.
 
 /// Columns (out features) of one packed panel.
 inline constexpr std::int64_t panel_columns = 32;
 
-/// Rows [row_begin, row_end) times panels [panel_begin, panel_end) of a packed matrix [n, k].
-/// A panel holds 32 columns as [k][32], zero-padded: f32 in order; bf16 with columns c and c + 16
-/// beside each other, so that one load and two integer operations give both halves.
+/// Multiplies rows [row_begin, row_end) by panels [panel_begin, panel_end) of a packed matrix [n,
+/// k]. A panel holds 32 columns as [k][32], zero-padded: f32 in order; bf16 with columns c and c +
+/// 16 adjacent, so that one load and two integer operations give both halves.
 struct GemmJob {
   const void* panels = nullptr;
   DType dtype = DType::f32;
@@ -33,9 +33,9 @@ struct GemmJob {
 };
 std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
 
-/// Rows of some heads of one sequence: `rows` query rows from `q`, at positions first_position...
-/// Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads, block_size,
-/// head_dim]; with shape.latent there are only keys.
+/// Attention of some heads of one sequence: `rows` query rows from `q`, at positions
+/// first_position... Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads,
+/// block_size, head_dim]; with shape.latent there are only keys.
 struct AttentionJob {
   const float* q = nullptr;  ///< row 0, head 0
   float* out = nullptr;      ///< as q
@@ -46,11 +46,11 @@ struct AttentionJob {
   DType dtype = DType::f32;
   const std::int32_t* blocks = nullptr;  ///< the sequence's block table
   std::int64_t block_size = 16;
-  std::int64_t first_head = 0;  ///< of the query heads [first_head, first_head + heads)
-  std::int64_t heads = 1;       ///< which all read the same KV head
+  std::int64_t first_head = 0;  ///< query heads [first_head, first_head + heads)
+  std::int64_t heads = 1;       ///< all read the same KV head
   AttentionShape shape;
   float* scratch = nullptr;  ///< attention_scratch_floats(head_dim) floats, 64-byte aligned
-  const AttentionJob* following = nullptr;  ///< what this thread does next, if known: to prefetch
+  const AttentionJob* following = nullptr;  ///< this thread's next job, if known: to prefetch
 };
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
 inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
@@ -59,7 +59,7 @@ constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
          attention_chunk * head_dim;
 }
 
-/// As Ops::norm_rope_store, for tokens [begin, end).
+/// Ops::norm_rope_store for tokens [begin, end).
 struct NormRopeStoreJob {
   const float* qkv = nullptr;
   const float* q_norm = nullptr;  ///< null: no norm
@@ -78,7 +78,7 @@ struct NormRopeStoreJob {
   std::int64_t begin = 0, end = 0;
 };
 
-/// As Ops::latent_rope_store, for tokens [begin, end).
+/// Ops::latent_rope_store for tokens [begin, end).
 struct LatentRopeStoreJob {
   const float* latent_q = nullptr;
   const float* rotated_q = nullptr;
@@ -97,7 +97,7 @@ struct LatentRopeStoreJob {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Operations on single rows, named and defined as those of Ops.
+/// Operations on single rows, with the names and definitions of those in Ops.
 struct RowKernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t rows,
                    std::int64_t width, float* out);
@@ -114,7 +114,7 @@ struct RowKernels {
   void (*norm_rope_store)(const NormRopeStoreJob& job);
   void (*latent_rope_store)(const LatentRopeStoreJob& job);
 };
-/// Scores, what they are chosen by, and groups.
+/// Floats for scores, choice values, and groups.
 constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * experts; }
 
 struct Kernels {

@@ -6,9 +6,9 @@
 namespace troupe {
 namespace {
 
-static_assert(cpu_panel_rows == panel_columns);  // a weight's rows are a product's columns
+static_assert(cpu_panel_rows == panel_columns);  // a weight's rows are a GEMM's columns
 
-/// Where column `column` of a panel's row lies in it.
+/// The index of column `column` within a panel's row.
 std::int64_t place_in_panel(std::int64_t column, DType dtype) {
   if (dtype == DType::f32) return column;
   return column < 16 ? 2 * column : 2 * (column - 16) + 1;

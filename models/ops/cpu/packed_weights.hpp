@@ -7,14 +7,14 @@
 
 namespace troupe {
 
-/// The dtype that a weight of dtype `given` is stored in for a model of dtype `model`: bf16 stays
-/// bf16, all else takes the model's.
+/// The dtype in which a weight of dtype `given` is stored for a model of dtype `model`: bf16 stays
+/// bf16, all others take the model's.
 DType stored_dtype(DType given, DType model);
 
 /// One or more matrices [n, k] in panels (kernels.hpp), matrix after matrix. Immutable.
 class PackedWeights {
  public:
-  /// invalid_argument unless all weights are [n, k] of one shape and f32, bf16 or f16, and
+  /// Errors: invalid_argument unless all weights are [n, k] of one shape and f32, bf16 or f16, and
   /// `segments` is a power of two (at most 64) that divides k.
   static Result<PackedWeights> pack(std::span<const Tensor> weights, int segments, DType model);
 
@@ -25,7 +25,7 @@ class PackedWeights {
   DType dtype() const { return panels_->dtype(); }
   std::int64_t panels_per_matrix() const { return (n_ + panel_columns - 1) / panel_columns; }
   std::size_t bytes() const { return panels_->bytes(); }
-  /// A job with the weights' part filled in, all panels of one matrix.
+  /// Returns a job with the weights' part filled in, all panels of one matrix.
   GemmJob job(std::int64_t matrix) const;
 
  private:

@@ -66,7 +66,7 @@ inline void add_bias(float* x, const float* bias, std::int64_t rows, std::int64_
 
 inline void silu_mul(const float* gate_up, std::int64_t rows, std::int64_t inner, float* out) {
   const F16 one = broadcast(1.0F);
-  const F16 lowest = broadcast(-88.0F);  // silu there is -5e-37, beyond it exp is clamped
+  const F16 lowest = broadcast(-88.0F);  // silu there is -5e-37; below it exp is clamped
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* gate = gate_up + 2 * r * inner;
     const float* up = gate + inner;
@@ -85,7 +85,7 @@ inline void silu_mul(const float* gate_up, std::int64_t rows, std::int64_t inner
   }
 }
 
-/// exp(logits - max), whose sum is returned; lanes of a last partial vector count as zero.
+/// Computes exp(logits - max) and returns the sum; lanes of a last partial vector count as zero.
 inline float softmax_terms(const float* logits, std::int64_t experts, float* terms) {
   const F16 lowest = broadcast(-__builtin_inff());
   F16 largest = lowest;
@@ -111,11 +111,11 @@ inline void sigmoids(const float* logits, std::int64_t experts, float* scores) {
   }
 }
 
-// Below every value to choose by, which is above twice the lowest.
+// Below every choice value, all of which are above twice the lowest float.
 inline constexpr float taken = -__builtin_inff();
 inline constexpr float lowest_choice = -1.0e38F;
 
-/// The index of the largest value (ties: the lower), which becomes `taken`.
+/// Returns the index of the largest value (ties: the lower), and sets that value to `taken`.
 inline std::int64_t take_largest(float* values, std::int64_t count) {
   std::int64_t best = 0;
   for (std::int64_t i = 1; i < count; ++i) {
@@ -125,7 +125,7 @@ inline std::int64_t take_largest(float* values, std::int64_t count) {
   return best;
 }
 
-/// Takes the experts of all but the best groups out of the choice.
+/// Removes the experts of all but the best groups from the choice.
 inline void keep_best_groups(const RouterOptions& options, std::int64_t experts, float* choice,
                              float* sums) {
   const std::int64_t size = experts / options.groups;
@@ -161,7 +161,7 @@ inline void route(const float* logits, const float* bias, std::int64_t tokens, s
     }
     for (std::int64_t e = 0; e < experts; ++e) {
       const float value = bias == nullptr ? scores[e] : scores[e] + bias[e];
-      choice[e] = value > lowest_choice ? value : lowest_choice;  // a NaN, too
+      choice[e] = value > lowest_choice ? value : lowest_choice;  // for a NaN, too
     }
     if (options.groups > 1) keep_best_groups(options, experts, choice, scratch + 2 * experts);
     float chosen = 0.0F;
@@ -171,7 +171,7 @@ inline void route(const float* logits, const float* bias, std::int64_t tokens, s
       weights[t * top_k + c] = scores[best];
       chosen += scores[best];
     }
-    // Sigmoids may all be zero; what is added is lost in any other sum.
+    // All sigmoids may be zero; in any other sum the addend is lost.
     const float divisor = options.normalize ? chosen + 1e-20F : 1.0F;
     for (std::int64_t c = 0; c < top_k; ++c) {
       weights[t * top_k + c] = weights[t * top_k + c] / divisor * options.scale;
@@ -195,7 +195,7 @@ inline void combine(const float* x, const float* weights, std::int64_t tokens, s
   }
 }
 
-/// Adds +0.0, which makes -0.0 a +0.0.
+/// Adds +0.0, which turns -0.0 into +0.0.
 inline void widen_row(const void* row, DType dtype, std::int64_t width, float* out) {
   if (dtype == DType::f32) {
     const auto* x = static_cast<const float*>(row);

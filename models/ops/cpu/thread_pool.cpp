@@ -39,9 +39,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// The sleeper announces itself before it looks at the word for the last time (inside the futex
-// call), the waker changes the word before it looks for sleepers: with sequentially consistent
-// operations one of the two sees the other.
+// The sleeper announces itself before its last check of the word (inside the futex call), the waker
+// changes the word before it checks for sleepers: with sequentially consistent operations one of
+// the two sees the other.
 void ThreadPool::wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t value,
                                   std::atomic<std::uint32_t>& sleepers) const {
   using Clock = std::chrono::steady_clock;

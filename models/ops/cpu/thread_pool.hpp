@@ -10,12 +10,12 @@ namespace troupe {
 
 /// A fixed team of threads for short parallel sections: the caller is member 0, `threads - 1` own
 /// threads are the others. Between sections the own threads spin for a while and then sleep on a
-/// futex; so does the caller at the end of a section. Where cores are shared with other teams they
-/// spin briefly, and not at all when the team alone is larger than the machine: to spin takes time
-/// from those it waits for. run() is called by one thread at a time.
+/// futex; so does the caller at the end of a section. If other teams share the cores they spin
+/// briefly, and not at all if the team alone is larger than the machine: spinning takes time from
+/// the threads it waits for. run() is called by one thread at a time.
 class ThreadPool {
  public:
-  /// Longer than what lies between two sections of a pass (waking a sleeper takes tens of
+  /// Longer than the gap between two sections of a pass (waking a sleeper takes tens of
   /// microseconds: a model of 8 layers decoded one sequence at half the speed with 2 us).
   static constexpr std::int64_t spin_ns = 60'000;
   static constexpr std::int64_t spin_on_shared_cores_ns = 2'000;
@@ -49,7 +49,7 @@ class ThreadPool {
                         std::atomic<std::uint32_t>& sleepers) const;
 
   std::int64_t spin_ns_ = 0;
-  Section section_ = nullptr;  // written before epoch_ moves on, read after
+  Section section_ = nullptr;  // written before epoch_ advances, read after
   void* context_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> epoch_{0};
   alignas(64) std::atomic<std::uint32_t> pending_{0};
@@ -59,8 +59,7 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-/// The part of [0, total) that belongs to `member` of `members`: contiguous, sizes differ by at
-/// most one.
+/// The part of [0, total) for `member` of `members`: contiguous, sizes differ by at most one.
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;

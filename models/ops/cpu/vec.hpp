@@ -1,4 +1,4 @@
-// Sixteen floats as one value: a zmm register where the including file is compiled for AVX-512, two
+// Sixteen floats as one value: a zmm register if the including file is compiled for AVX-512, two
 // ymm registers otherwise. Kernels are written once on it and give the same bits on both, because
 // every operation is lane by lane and reductions have one fixed tree.
 //
@@ -36,7 +36,7 @@ TROUPE_INLINE void store(float* p, F16 x) { _mm512_storeu_ps(p, x.v); }
 TROUPE_INLINE __mmask16 first_lanes(std::int64_t n) {
   return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1);
 }
-/// The first n lanes; the others are zero and not read.
+/// Loads the first n lanes; the others are zero and not read.
 TROUPE_INLINE F16 load(const float* p, std::int64_t n) {
   return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
 }
@@ -54,28 +54,28 @@ TROUPE_INLINE F16 min(F16 a, F16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 TROUPE_INLINE F16 round(F16 x) {
   return {_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-/// x * 2^n for n integral with a normal result.
+/// x * 2^n for integral n with a normal result.
 TROUPE_INLINE F16 scale_by_power(F16 x, F16 n) {
   const __m512i shift = _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23);
   return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), shift))};
 }
-/// Lanes where a < b are zero, others x.
+/// Zeroes the lanes of x where a < b.
 TROUPE_INLINE F16 zero_where_less(F16 a, F16 b, F16 x) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ), x.v)};
 }
-/// Lanes n.. are `other`.
+/// Sets lanes n.. to `other`.
 TROUPE_INLINE F16 keep_first(F16 x, std::int64_t n, F16 other) {
   return {_mm512_mask_blend_ps(first_lanes(n), other.v, x.v)};
 }
 TROUPE_INLINE __m256 low_half(F16 x) { return _mm512_castps512_ps256(x.v); }
 TROUPE_INLINE __m256 high_half(F16 x) { return _mm512_extractf32x8_ps(x.v, 1); }
-/// Sixteen bf16 in a row.
+/// Loads sixteen consecutive bf16.
 TROUPE_INLINE F16 load(const std::uint16_t* p) {
   const __m512i wide =
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
-/// Sixteen pairs of bf16; a has the even ones, b the odd ones.
+/// Loads sixteen pairs of bf16; a gets the even ones, b the odd ones.
 TROUPE_INLINE void load_pairs(const std::uint16_t* p, F16& a, F16& b) {
   const __m512i both = _mm512_loadu_si512(p);
   a.v = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
@@ -168,13 +168,13 @@ TROUPE_INLINE void load_pairs(const std::uint16_t* p, F16& a, F16& b) {
 
 #endif
 
-/// The first n lanes from bf16; the others are zero and not read.
+/// Loads the first n lanes from bf16; the others are zero and not read.
 TROUPE_INLINE F16 load(const std::uint16_t* p, std::int64_t n) {
   std::uint16_t lanes[16] = {};
   for (std::int64_t i = 0; i < 16 && i < n; ++i) lanes[i] = p[i];
   return load(lanes);
 }
-/// The first n lanes, which is all of them for n >= 16, at the price of a whole load then.
+/// Loads the first n lanes; all of them for n >= 16, then at the cost of a whole load.
 template <class Stored>
 TROUPE_INLINE F16 load_up_to(const Stored* p, std::int64_t n) {
   return n >= 16 ? load(p) : load(p, n);
@@ -187,7 +187,7 @@ TROUPE_INLINE void store_up_to(float* p, F16 x, std::int64_t n) {
   }
 }
 
-/// Sum of the lanes as the tree (i, i + 8), then (i, i + 4), (i, i + 2), (i, i + 1).
+/// Sums the lanes as the tree (i, i + 8), then (i, i + 4), (i, i + 2), (i, i + 1).
 TROUPE_INLINE float reduce_add(F16 x) {
   const __m256 eight = _mm256_add_ps(low_half(x), high_half(x));
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -201,7 +201,7 @@ TROUPE_INLINE float reduce_max(F16 x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-/// Round to nearest, ties to even; NaN stays NaN. As to_bfloat16.
+/// Rounds to nearest, ties to even; NaN stays NaN. Same as to_bfloat16.
 TROUPE_INLINE std::uint16_t round_to_bf16(float value) {
   std::uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof bits);
@@ -225,7 +225,7 @@ TROUPE_INLINE F16 exp2_parts(F16 n, F16 f) {
 /// 2^x for x <= 127; 0 below -126.
 TROUPE_INLINE F16 exp2(F16 x) {
   const F16 lowest = broadcast(-126.0F);
-  const F16 clamped = max(lowest, x);  // a NaN in x comes through
+  const F16 clamped = max(lowest, x);  // a NaN in x is kept
   const F16 n = round(clamped);
   return zero_where_less(x, lowest, exp2_parts(n, clamped - n));
 }

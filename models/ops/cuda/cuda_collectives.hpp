@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// The collectives between GPUs of a rank whose `ops` is one of make_cuda_ops: NcclCollectives on
-/// its stream. join_ranks of models/ops/device says more.
+/// Makes the collectives between GPUs of a rank whose `ops` is from make_cuda_ops: NcclCollectives
+/// on its stream. See join_ranks in models/ops/device.
 Result<std::unique_ptr<Collectives>> join_cuda_ranks(Ops& ops, Collectives& host,
                                                      const std::string& name);
 

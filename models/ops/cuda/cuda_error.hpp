@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// An error that says which `operation`, "the upload of a plan", failed: resource_exhausted where
-/// memory was not there, else internal.
+/// Returns an error that names the failed `operation`, e.g. "the upload of a plan":
+/// resource_exhausted if out of memory, else internal.
 Result<void> cuda_done(cudaError_t error, std::string_view operation);
 
 }  // namespace troupe

@@ -26,7 +26,7 @@ struct CudaGraph final : CapturedGraph {
 }  // namespace
 
 bool cuda_device_runs_this_build(int device) {
-  // By its number: to ask for a kernel would start the device, which takes a part of a second.
+  // Queried by number: querying a kernel would initialise the device, which takes part of a second.
   int major = 0, minor = 0;
   return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
          cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
@@ -146,7 +146,7 @@ Result<DeviceTensor> CudaOps::allocate_unset(DType dtype, const Shape& shape) {
   }
   if (error != cudaSuccess) {
     std::size_t free = 0, total = 0;
-    cudaGetLastError();  // it is told here, not by the next operation
+    cudaGetLastError();  // the error is reported here, not by the next operation
     cudaMemGetInfo(&free, &total);
     return fail(
         ErrorCode::resource_exhausted,
@@ -185,7 +185,7 @@ bool CudaOps::supports_graph(const AttentionShape& shape, DType stored) const {
 Result<std::unique_ptr<CapturedGraph>> CudaOps::capture(
     const std::function<Result<void>()>& enqueue) {
   if (error_) return *error_;
-  // Relaxed: what a first launch allocates for itself is no part of the stream.
+  // Relaxed mode: what a first launch allocates for itself is not part of the capture.
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
   if (error_) return *error_;
   const Result<void> enqueued = enqueue();

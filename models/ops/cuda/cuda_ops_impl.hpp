@@ -19,7 +19,7 @@
 
 namespace troupe {
 
-/// A weight as it came, [n, k] row-major in the Ops' dtype.
+/// A weight in its original layout, [n, k] row-major in the Ops' dtype.
 class CudaLinear final : public Linear {
  public:
   explicit CudaLinear(DeviceTensor weight, int segments = 1)
@@ -29,14 +29,14 @@ class CudaLinear final : public Linear {
   std::int64_t in_features() const override { return weight_->shape()[1]; }
   std::size_t bytes() const override { return weight_->bytes(); }
   const Tensor& weight() const { return weight_.view(); }
-  int segments() const { return segments_; }  ///< of k: deterministic products add their sums
+  int segments() const { return segments_; }  ///< of k: deterministic GEMMs add their sums
 
  private:
   DeviceTensor weight_;
   int segments_;
 };
 
-/// Weights as they came, [experts, n, k] row-major.
+/// Weights in their original layout, [experts, n, k] row-major.
 class CudaGroupedLinear final : public GroupedLinear {
  public:
   explicit CudaGroupedLinear(DeviceTensor weights) : weights_(std::move(weights)) {}
@@ -51,9 +51,9 @@ class CudaGroupedLinear final : public GroupedLinear {
   DeviceTensor weights_;
 };
 
-/// make_cuda_ops says what it does. Memory and dense products are in cuda_ops.cpp, events and
-/// graphs in stream_marks.cpp, single rows in elementwise.cu; the other operations are in the
-/// folder of their kind, in the files whose names begin with cuda_, and in sampling/logprobs.cu and
+/// See make_cuda_ops. Memory and dense GEMMs are in cuda_ops.cpp, events and graphs in
+/// stream_marks.cpp, single rows in elementwise.cu; the other operations are in the folder of their
+/// kind, in the files whose names begin with cuda_, and in sampling/logprobs.cu and
 /// memory/kv_swap.cu.
 class CudaOps final : public Ops {
  public:
@@ -148,12 +148,12 @@ class CudaOps final : public Ops {
   void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
              const Tensor& scores) override;
 
-  /// The stream, with this thread's device set to it.
+  /// Returns the stream and makes its device this thread's.
   cudaStream_t stream();
   int device() const { return device_; }
-  /// What waits for the stream: also for other ranks, where operations of theirs are on it.
+  /// Waits for the stream, and for other ranks if their operations are on it.
   const std::shared_ptr<StreamWatch>& watch() const { return watch_; }
-  /// Notes the first failing operation.
+  /// Keeps the first failed operation.
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
 
@@ -161,15 +161,15 @@ class CudaOps final : public Ops {
   explicit CudaOps(const CudaOpsOptions& options)
       : device_(options.device), dtype_(options.dtype), deterministic_(options.deterministic) {}
 
-  /// Makes what computes products and attention.
+  /// Creates the GEMM and attention components.
   Result<void> make_parts(const CudaOpsOptions& options);
-  /// Device memory with whatever is in it.
+  /// Allocates uninitialised device memory.
   Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
-  /// Begins to bring `weight` to `device` [rows, columns].
+  /// Begins to upload `weight` to `device` [rows, columns].
   void begin_load(const StoredMatrix& weight, const Tensor& device);
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);
-  /// Those that attention may take, the fastest for its shape first.
+  /// The attention kernels to try, fastest for the shape first.
   enum class AttentionKernel { invariant, decode, flashinfer_mla, flashinfer, any_shape };
   AttentionKernel attention_kernel(const AttentionShape& shape, DType stored, DType activation,
                                    const AttentionBatch& batch) const;
@@ -185,11 +185,12 @@ class CudaOps final : public Ops {
   std::unique_ptr<DenseGemm> dense_gemm_;              ///< unless deterministic
   std::unique_ptr<FlashAttention> flash_attention_;    ///< for bf16
   std::unique_ptr<FlashInferMla> latent_attention_;    ///< for bf16
-  std::unique_ptr<DecodeAttention> decode_attention_;  ///< likewise, where rows are one a sequence
-  std::unique_ptr<InvariantGemm> invariant_gemm_;      ///< if deterministic, in place of those
-  std::unique_ptr<InvariantAttention> invariant_attention_;  ///< likewise
+  std::unique_ptr<DecodeAttention> decode_attention_;  ///< for bf16, with one row per sequence
+  std::unique_ptr<InvariantGemm> invariant_gemm_;      ///< if deterministic, instead of the above
+  std::unique_ptr<InvariantAttention> invariant_attention_;  ///< if deterministic, instead of the
+                                                             ///< above
   DeviceTensor sampled_rows_;                                ///< SampledRows of a pass, as bytes
-  DeviceTensor row_summaries_;                               ///< of their logits: a SummaryMemory
+  DeviceTensor row_summaries_;                               ///< for their logits: a SummaryMemory
   int multiprocessors_ = 0;
   StreamMarks marks_;
   std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()

@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-/// The number of "90a", with what stands behind it.
+/// The number in "90a", and the letter after it.
 struct Capability {
   int major = 0;
   int minor = 0;
@@ -35,7 +35,7 @@ bool is_part_of_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-/// Whether `wanted` holds for one of the codes behind "code=".
+/// True if `wanted` holds for one of the codes after "code=".
 bool any_of_codes(std::string_view code, const std::function<bool(std::string_view)>& wanted) {
   const std::size_t codes = code.find("code=");
   if (codes == std::string_view::npos) return false;

@@ -1,4 +1,4 @@
-// Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever is stored.
+// Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever the dtype.
 #include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -17,7 +17,7 @@ __global__ void embed_rows(const T* table, std::int64_t vocab, const std::int32_
   const bool local = row >= 0 && row < vocab;
   Out* to = out + blockIdx.x * width;
   for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    store(to + i, local ? load(table + row * width + i) + 0.0F : 0.0F);  // makes -0 a +0
+    store(to + i, local ? load(table + row * width + i) + 0.0F : 0.0F);  // turns -0 into +0
   }
 }
 
@@ -40,7 +40,7 @@ __global__ void norm_rows(T* residual, const X* x, const float* weight, float ep
 
 constexpr std::int64_t max_unit_width = 1024 * unit;
 
-/// embed_rows, a unit a thread. Grid: rows, and parts of their width.
+/// embed_rows, one unit per thread. Grid: rows, and parts of their width.
 template <class T, class Out>
 __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32_t* ids,
                             std::int64_t vocab_begin, int width, Out* out) {
@@ -51,11 +51,11 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
   float values[unit] = {};
   if (row >= 0 && row < vocab) load_unit(table + row * width + column, values);
 #pragma unroll
-  for (float& value : values) value += 0.0F;  // makes -0 a +0
+  for (float& value : values) value += 0.0F;  // turns -0 into +0
   store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
 }
 
-/// norm_rows for rows that a block holds in its registers, a unit a thread.
+/// norm_rows for rows that fit a block's registers, one unit per thread.
 template <class T, class X, bool adds>
 __global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
                            T* out) {
@@ -105,7 +105,7 @@ __global__ void silu_mul_units(const T* gate_up, int inner, T* out) {
   store_unit(out + std::int64_t{blockIdx.x} * inner + column, gates);
 }
 
-/// Whether a tensor's rows of `width` are made of units that lie where they may be read at once.
+/// True if a tensor's rows of `width` consist of aligned units.
 bool has_units(const Tensor& tensor, std::int64_t width) {
   return width % unit == 0 && reinterpret_cast<std::uintptr_t>(tensor.data()) % 16 == 0;
 }

@@ -52,7 +52,7 @@ Result<DeviceTensor> CudaOps::allocate_host(DType dtype, const Shape& shape) {
   void* memory = nullptr;
   const cudaError_t error = cudaMallocHost(&memory, std::max<std::size_t>(bytes, 1));
   if (error != cudaSuccess) {
-    cudaGetLastError();  // it is told here, not by the next operation
+    cudaGetLastError();  // the error is reported here, not by the next operation
     return fail(ErrorCode::resource_exhausted,
                 "device {}: no {} bytes of page-locked memory for a tensor {} of {} ({})", device_,
                 bytes, shape.to_string(), to_string(dtype), cudaGetErrorString(error));

@@ -9,16 +9,16 @@
 
 namespace troupe {
 
-/// Raised with every change of CudaLibrary, Ops or what they are made of.
+/// Raised with every change of CudaLibrary, Ops or the types they use.
 inline constexpr int cuda_interface = 10;
 
-/// What libtroupe_cuda.so offers to a program of the same `interface`.
+/// The functions that libtroupe_cuda.so offers to a program with the same `interface`.
 struct CudaLibrary {
   int interface = cuda_interface;
   int (*count_devices)() = nullptr;                      ///< 0 if CUDA cannot be started
-  std::uint64_t (*device_memory)(int device) = nullptr;  ///< all of it; 0 if CUDA does not say
+  std::uint64_t (*device_memory)(int device) = nullptr;  ///< in total; 0 if CUDA does not report it
   Result<std::unique_ptr<Ops>> (*make_ops)(const CudaOpsOptions& options) = nullptr;
-  /// `ops` is one of make_ops.
+  /// `ops` is from make_ops.
   Result<std::unique_ptr<Collectives>> (*join_ranks)(Ops& ops, Collectives& host,
                                                      const std::string& name) = nullptr;
 };

@@ -1,10 +1,10 @@
-// Blocks of a cluster, which read each other's shared memory. Other GPUs than Hopper and later have
-// clusters of one block.
+// Blocks of a cluster, which read each other's shared memory. GPUs before Hopper have clusters of
+// one block.
 #pragma once
 
 namespace troupe::cuda {
 
-/// By all threads: what they wrote is seen by who waits for the cluster.
+/// Called by all threads: makes their writes visible to threads that wait for the cluster.
 __device__ __forceinline__ void arrive_in_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -23,7 +23,7 @@ __device__ __forceinline__ void meet_in_cluster() {
   wait_for_cluster();
 }
 
-/// Which block of its cluster this is.
+/// The index of this block in its cluster.
 __device__ __forceinline__ int block_of_cluster() {
 #if __CUDA_ARCH__ >= 900
   int block;
@@ -34,7 +34,8 @@ __device__ __forceinline__ int block_of_cluster() {
 #endif
 }
 
-/// A place in shared memory, as it is in another block of the cluster, which must have begun.
+/// The address that `own`, in shared memory, has in another block of the cluster, which must have
+/// begun.
 template <class T>
 __device__ __forceinline__ T* in_block(T* own, int block) {
 #if __CUDA_ARCH__ >= 900

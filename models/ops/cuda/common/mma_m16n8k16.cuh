@@ -1,4 +1,4 @@
-// Products of few rows: weights go from memory to the tensor cores' registers.
+// Tensor core GEMMs of few rows: weights go directly from memory to registers.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace troupe::cuda {
 
-/// d += a . b of 16 rows and 8 columns over 16 of k (mma m16n8k16). Lane l has of a the rows l / 4
-/// and l / 4 + 8 at four of k, two in `low` and two in `high`; of b column l / 4 at the same four;
-/// in d[2 h + i] row l / 4 + 8 h, column 2 (l % 4) + i. Which four of k they are is up to the
-/// caller, the same for a and b.
+/// d += a . b of 16 rows and 8 columns over 16 of k (mma m16n8k16). Lane l holds rows l / 4 and l /
+/// 4 + 8 of a at four of k, two in `low` and two in `high`; of b column l / 4 at the same four; in
+/// d[2 h + i] row l / 4 + 8 h, column 2 (l % 4) + i. The caller chooses which four of k these are,
+/// the same for a and b.
 __device__ __forceinline__ void mma(float (&d)[4], std::uint32_t top_low, std::uint32_t bottom_low,
                                     std::uint32_t top_high, std::uint32_t bottom_high,
                                     std::uint32_t low, std::uint32_t high) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void mma(float (&d)[4], std::uint32_t top_low, std::u
       : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
 }
 
-/// 16 bytes that are read once.
+/// Loads 16 bytes that are not read again.
 __device__ __forceinline__ uint4 load_once(const bf16* from) {
   uint4 value;
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -30,7 +30,7 @@ __device__ __forceinline__ uint4 load_once(const bf16* from) {
   return value;
 }
 
-/// Brings `bytes`, a multiple of 16 at such an address, to the second-level cache.
+/// Prefetches `bytes`, a multiple of 16 at such an address, to the second-level cache.
 __device__ __forceinline__ void prefetch(const void* from, std::int64_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
@@ -39,9 +39,9 @@ __device__ __forceinline__ void prefetch(const void* from, std::int64_t bytes) {
 #endif
 }
 
-constexpr int chunk = 32;  // of k, for two instructions
+constexpr int chunk = 32;  // columns of k, for two instructions
 
-/// A thread's parts of the 16 rows of a matrix, `chunks` chunks of k.
+/// A thread's parts of 16 rows of a matrix, `chunks` chunks of k.
 template <int chunks>
 struct FewWeights {
   uint4 top[chunks], bottom[chunks];
@@ -54,7 +54,7 @@ struct FewWeights {
       bottom[i] = there ? load_once(lower + at + i * chunk) : uint4{};
     }
   }
-  /// `row` of x, or null.
+  /// Multiplies with `row` of x, or with zeros if it is null.
   __device__ __forceinline__ void multiply(const bf16* row, int at, int k, float (&sums)[4]) const {
     uint4 x[chunks];
 #pragma unroll

@@ -13,8 +13,9 @@
 
 namespace troupe {
 
-/// Device memory that the host fills anew for each pass. The host has it twice, page-locked, so
-/// that a plan can be made while the one before it is still being copied. One thread at a time.
+/// Device memory that the host refills for each pass. The host side is double-buffered and
+/// page-locked, so that a plan can be made while the previous one is still being copied. One thread
+/// at a time.
 class PlanMemory {
  public:
   /// Errors: resource_exhausted.
@@ -23,9 +24,10 @@ class PlanMemory {
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
 
-  /// What to fill and then upload; waits until its last upload is done. Errors: internal.
+  /// Returns the memory to fill and then upload; waits until its last upload is done. Errors:
+  /// internal.
   Result<std::byte*> next();
-  /// Enqueues the upload of the first `bytes` of what next() gave last. Errors: internal.
+  /// Enqueues the upload of the first `bytes` of the last next(). Errors: internal.
   Result<void> upload(std::size_t bytes, cudaStream_t stream);
   std::size_t bytes() const { return bytes_; }
   std::byte* device() const { return device_; }
@@ -44,12 +46,13 @@ class PlanMemory {
   std::size_t turn_ = 0;
 };
 
-/// Plans by the block tables that they are for, of which a pass has one or two, and by its part.
+/// Plans keyed by their block tables, of which a pass has one or two, and by part of the pass.
 template <class Plan>
 class PlansByTables {
  public:
-  /// The plan for `batch`, made by Plan::create() at first. Where tables came and went so often
-  /// that there are many, waits for `stream` and forgets them all. Errors: those of create().
+  /// Returns the plan for `batch`, created on first use by Plan::create(). If tables changed so
+  /// often that there are many plans, waits for `stream` and discards them all. Errors: those of
+  /// create().
   Result<Plan*> of(const AttentionBatch& batch, cudaStream_t stream) {
     const Key key = key_of(batch);
     if (plans_.size() >= max_plans && !plans_.contains(key)) {
@@ -64,14 +67,14 @@ class PlansByTables {
     }
     return plan.get();
   }
-  /// Null if there is none.
+  /// Returns null if there is none.
   const Plan* find(const AttentionBatch& batch) const {
     const auto found = plans_.find(key_of(batch));
     return found == plans_.end() ? nullptr : found->second.get();
   }
 
  private:
-  /// More than a pass and a draft model's have.
+  /// More than a pass and a draft model's pass have.
   static constexpr std::size_t max_plans = 32;
 
   using Key = std::pair<const void*, int>;

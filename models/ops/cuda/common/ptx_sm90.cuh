@@ -1,5 +1,5 @@
-// Hopper's own instructions, as PTX ISA 8 has them: copies to shared memory in the background,
-// and products of a group of four warps.
+// Hopper's own instructions (PTX ISA 8): asynchronous copies to shared memory, and matrix
+// multiplication by a group of four warps.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,30 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* memory) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
 }
 
-/// Copies 16 bytes to shared memory in the background; zeros, without reading, if not `there`.
+/// Copies 16 bytes to shared memory asynchronously; zeros, without reading, unless `there`.
 __device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool there) {
   const int bytes = there ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(bytes)
                : "memory");
 }
-/// What was copied since the last call is a group.
+/// Makes the copies since the last call a group.
 __device__ __forceinline__ void close_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most `groups` of this thread's groups of copies are under way.
+/// Waits until at most `groups` of this thread's copy groups are under way.
 template <int groups>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
-/// Stores four matrices of 8 x 8 elements of 16 bits, of which each lane has two neighbours in row
-/// lane / 4: lane 8 m + r says where row r of matrix m goes. By a warp.
+/// Stores four matrices of 8 x 8 elements of 16 bits, of which each lane holds two adjacent
+/// elements in row lane / 4: lane 8 m + r gives the address of row r of matrix m. Called by a warp.
 __device__ __forceinline__ void store_matrices(std::uint32_t to, const std::uint32_t (&pairs)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
                : "memory");
 }
-/// 16 bytes of shared memory.
+/// Loads 16 bytes of shared memory.
 __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
   uint4 unit;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -44,22 +44,22 @@ __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
                : "memory");
   return unit;
 }
-/// What this thread wrote to shared memory, or has waited for until others had, is seen by products
-/// that it starts from now on, or others after a barrier.
+/// Makes shared memory that this thread wrote, or waited for others to write, visible to wgmma that
+/// it issues from now on, or others after a barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /// Makes eight bytes of shared memory a barrier: it opens each time `arrivals` threads have
-/// arrived, in whichever way, and copy_bulk and copy_box have brought as many bytes as those of
-/// them that called expect_bytes said. One thread calls this.
+/// arrived, in any way, and copy_bulk and copy_box have brought as many bytes as the expect_bytes
+/// calls among them announced. One thread calls this.
 __device__ __forceinline__ void open_barrier(std::uint32_t barrier, int arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// As arrive, at another block's barrier: the one at this place in `block` of the cluster.
+/// Like arrive, at another block's barrier: the one at this offset in `block` of the cluster.
 __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint32_t block) {
   asm volatile(
       "{\n.reg .b32 there;\n"
@@ -68,20 +68,20 @@ __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint
       "r"(block)
       : "memory");
 }
-/// Arrives when what this thread has asked copy_async for so far has come.
+/// Arrives when this thread's copy_async calls so far are complete.
 __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/// After open_barrier: copies may count on them.
+/// After open_barrier: makes barriers visible to copies.
 __device__ __forceinline__ void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/// Arrives, and has the barrier wait for so many bytes besides.
+/// Arrives, and makes the barrier also wait for this many bytes.
 __device__ __forceinline__ void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-/// Copies a multiple of 16 bytes, both sides at multiples of 16.
+/// Copies a multiple of 16 bytes, both addresses multiples of 16.
 __device__ __forceinline__ void copy_bulk(std::uint32_t to, const void* from, std::uint32_t bytes,
                                           std::uint32_t barrier) {
   asm volatile(
@@ -99,8 +99,8 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier)
       : "memory");
 }
-/// As copy_box, to the same place in each block of the cluster that `blocks` has a bit for, and to
-/// the barrier at this place there.
+/// Like copy_box, to the same offset in each block of the cluster whose bit is set in `blocks`, and
+/// with the barrier at this offset there.
 __device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap* map, int c0,
                                                    int c1, int c2, int c3, int c4,
                                                    std::uint32_t barrier, std::uint16_t blocks) {
@@ -110,13 +110,14 @@ __device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUten
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "h"(blocks)
       : "memory");
 }
-/// Leaves all but so many of each thread's registers to other groups of the block; by a group of
-/// four warps.
+/// Releases all but this many of each thread's registers to other groups of the block; called by a
+/// group of four warps.
 template <int registers>
 __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
-/// Takes so many of those that others have left, when they have; by a group of four warps.
+/// Acquires this many of the registers released by others, once they are; called by a group of four
+/// warps.
 template <int registers>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
@@ -131,9 +132,9 @@ __device__ __forceinline__ void wait_for_bytes(std::uint32_t barrier, std::uint3
       : "memory");
 }
 
-/// Describes a tile in shared memory to `wgmma`: rows of 64 bf16, the 16-byte units of row
-/// r exchanged by unit ^ (r % 8), so that no two rows of eight meet in one bank. `address` is that
-/// of the tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns on.
+/// Describes a tile in shared memory to `wgmma`: rows of 64 bf16, the 16-byte units of row r
+/// swizzled by unit ^ (r % 8), so that no two of eight rows share a bank. `address` is that of the
+/// tile's first row, a multiple of 1,024, plus 32 bytes for each 16 columns.
 __device__ __forceinline__ std::uint64_t tile_descriptor(std::uint32_t address) {
   constexpr std::uint64_t eight_rows = 1024 >> 4, swizzle_128_bytes = 1;
   return ((address & 0x3ffffU) >> 4) | (std::uint64_t{1} << 16) | (eight_rows << 32) |
@@ -146,12 +147,12 @@ __device__ __forceinline__ void open_products() {
 __device__ __forceinline__ void close_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits until at most `groups` of this warp's groups of products are under way.
+/// Waits until at most `groups` of this warp's wgmma groups are under way.
 template <int groups>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
 }
-/// The compiler moves no access to `sums` over this.
+/// Keeps the compiler from moving accesses to `sums` across this.
 template <int count>
 __device__ __forceinline__ void pin(float (&sums)[count]) {
 #pragma unroll
@@ -171,8 +172,8 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
   ", adds, 1, 1, 0, 0;\n}\n"
 
 /// d = left . right^T, plus d if `adds`, for 16 columns of k: left 64 rows, right 2 * count rows
-/// (wgmma m64nNk16). Of warp w of the group, lane l has in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h,
-/// column 8 j + 2 (l % 4) + i. Runs in the background between open_products and a wait.
+/// (wgmma m64nNk16). In warp w of the group, lane l holds in d[4 j + 2 h + i] row 16 w + l / 4 + 8
+/// h, column 8 j + 2 (l % 4) + i. Asynchronous between open_products and a wait.
 __device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
                                       float (&d)[8]) {
   asm volatile(TROUPE_MULTIPLY("m64n16k16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10")

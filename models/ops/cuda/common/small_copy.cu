@@ -11,9 +11,9 @@ namespace {
 constexpr std::size_t max_bytes = 512 << 10;
 constexpr int threads = 256;
 
-/// A thread per unit of 16 bytes; one more copies the bytes behind them. What is `there` is not
-/// written by the kernels before. Does not let the next kernel start: some read plans and tables
-/// before they wait.
+/// A thread per unit of 16 bytes; one more copies the remaining bytes. `there`: earlier kernels do
+/// not write the source. Does not let the next kernel start early: some kernels read plans and
+/// tables before they wait.
 __global__ void __launch_bounds__(threads)
     copy_units(uint4* to, const uint4* from, unsigned bytes, bool there) {
   const unsigned unit = blockIdx.x * threads + threadIdx.x, units = bytes / sizeof(uint4);
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(threads)
 bool is_page_locked(const void* host) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, host) != cudaSuccess) {
-    cudaGetLastError();  // the copy tells what is wrong
+    cudaGetLastError();  // the copy reports the error
     return false;
   }
   return attributes.type == cudaMemoryTypeHost;

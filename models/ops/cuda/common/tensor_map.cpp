@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned driver_version = 12000;
 
-/// Null if the driver has none.
+/// Null if the driver has no such function.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   static const auto found = [] {
     void* function = nullptr;

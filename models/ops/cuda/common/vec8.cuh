@@ -1,4 +1,4 @@
-// Eight neighbours of a row, which a thread reads and writes at once: 16 bytes of bf16.
+// Eight adjacent elements of a row, which a thread reads and writes at once: 16 bytes of bf16.
 #pragma once
 
 #include "parallel/device/cuda/device_math.cuh"

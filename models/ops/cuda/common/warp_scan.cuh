@@ -4,8 +4,8 @@
 
 namespace troupe::cuda {
 
-/// The exclusive sum of totals of(0) .. of(count - 1), the last of which is of all; to offsets
-/// [count + 1], of which of(i) may read the i-th. By one warp.
+/// Writes the exclusive prefix sums of of(0) .. of(count - 1) to offsets [count + 1]; the last is
+/// the total. of(i) may read offsets[i]. Called by one warp.
 template <class Total>
 __device__ void sum_up(Total&& of, int count, std::int32_t* offsets) {
   const int lane = threadIdx.x % 32;

@@ -3,7 +3,7 @@
 namespace troupe {
 namespace {
 
-// Rows of a tensor that is part of another begin anywhere; matrix units want no more than this.
+// Rows of a slice of another tensor may begin anywhere; tensor cores need no more than this.
 constexpr std::uint32_t alignment = 16;
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace troupe {
 
-/// Up to `most` algorithms that cuBLASLt advises for a kind of product, the one it deems fastest
-/// first. Partial sums of a k that is split are added in fp32; with `whole_k` it is not split.
+/// Returns up to `most` algorithms that cuBLASLt's heuristic suggests for a kind of GEMM, fastest
+/// first by its estimate. Partial sums over a split k are added in fp32; with `whole_k` k is not
+/// split.
 std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t handle, const GemmKind& kind,
                                                      std::size_t workspace_bytes, int most,
                                                      bool whole_k = false);
 
-/// Takes cuBLASLt's first advice, which is asked for once a kind.
+/// Takes the heuristic's first suggestion, queried once per kind.
 class CublasltHeuristic final : public GemmAlgorithms {
  public:
   CublasltHeuristic(cublasLtHandle_t handle, std::size_t workspace_bytes)

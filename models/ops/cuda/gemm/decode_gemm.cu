@@ -1,5 +1,5 @@
-// Products of the rows of a decode batch on Hopper's tensor cores (wgmma): one warp has the copy
-// engine bring tiles of weights and rows to shared memory, groups of four warps multiply them.
+// GEMMs of a decode batch's rows on Hopper's tensor cores (wgmma): one warp makes the copy engine
+// bring tiles of weights and rows to shared memory, groups of four warps multiply them.
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
@@ -17,15 +17,15 @@ namespace {
 constexpr int max_rows = 128;
 constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
-constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
+constexpr int tile_k = 64;      // 128 bytes, the swizzle's row length
 constexpr int row_bytes = 128;  // of a tile in shared memory
 constexpr int alignment = 1024;
 constexpr int max_stages = 8;
-constexpr int max_shared = 226 * 1024;  // of a block, besides the barriers
+constexpr int max_shared = 226 * 1024;  // per block, besides the barriers
 constexpr int multiprocessors = 132;    // of H100 and H200
 constexpr int max_parts = 4;
 
-/// `groups` groups multiply 64 rows of the weight each with `rows` rows of x.
+/// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x.
 template <int groups_, int rows_>
 struct Tiling {
   static constexpr int groups = groups_, rows = rows_;
@@ -33,7 +33,7 @@ struct Tiling {
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
   static constexpr int stages = std::min(max_stages, (max_shared - alignment) / stage_bytes);
-  static constexpr int sums = rows / 2;  // that a thread has
+  static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
 };
@@ -49,8 +49,8 @@ struct Gemm {
 
 __device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf(-gate)); }
 
-/// Writes the sums of a thread for the rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the
-/// weight, eight apart, the upper of which is row `at` of its tile plus lane / 4.
+/// Writes a thread's sums for rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the weight,
+/// eight apart; the upper is row `at` of its tile plus lane / 4.
 __device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, float4 sums) {
   const int lane = threadIdx.x % 32;
   const int row = 8 * quad + lane % 4 * 2;
@@ -86,11 +86,12 @@ __device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, f
   }
 }
 
-/// Has the copy engine bring this block's part of k, `steps` steps from `first` on. By one thread.
+/// Makes the copy engine bring this block's part of k, `steps` steps from `first`. Called by one
+/// thread.
 template <class T>
 __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t stages_at,
                            std::uint32_t full, std::uint32_t empty) {
-  // Rows of the weight come by eights, gated ones from both halves in turn.
+  // Rows of the weight come in groups of eight; gated ones alternate between both halves.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
   const int tile = gemm.output == Output::gated ? eights / 2 : eights;
   const auto copy_weights = [&](int step, int stage) {
@@ -114,7 +115,7 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   }
 }
 
-/// This group's sums over the block's part of k.
+/// Computes this group's sums over the block's part of k.
 template <class T>
 __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
                                std::uint32_t empty, float (&sums)[T::sums]) {
@@ -133,7 +134,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
 #pragma unroll
     for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
     close_products();
-    // The products of the step before have ended, so its stage may be written to.
+    // The previous step's wgmma have ended, so its stage may be overwritten.
     wait_for_products<1>();
     if (step > 0 && threadIdx.x % 32 == 0) arrive(empty + 8 * before);
     before = stage;
@@ -146,7 +147,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
   pin(sums);
 }
 
-/// Grid: parts of k, a cluster of them for each tile of the weight's rows.
+/// Grid: parts of k, one cluster of them for each tile of the weight's rows.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     decode_gemm_kernel(const __grid_constant__ Gemm gemm) {
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       copy_tiles<T>(gemm, first, steps, stages_at, shared_address(full), shared_address(empty));
     }
     __syncwarp();
-    // Not before its copies are asked for: blocks of the next kernel would crowd on multiprocessors
+    // Not before its copies are issued: blocks of the next kernel would crowd on multiprocessors
     // that have none of this one.
     let_next_kernel_start();
     if (parts == 1) return;
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     for (int quad = 0; quad < T::quads; ++quad) store_quad(gemm, quad, at, quad_of(quad));
     return;
   }
-  // The stages' memory takes the sums, once no group reads it: [quads][consumers].
+  // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
   auto* const own = reinterpret_cast<float4*>(shared + (stages_at - begin));
   asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
 #pragma unroll
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     }
     store_quad(gemm, quad, at, sum);
   }
-  meet_in_cluster();  // none ends while others read its sums
+  meet_in_cluster();  // no block ends while others read its sums
 #endif
 }
 
@@ -269,7 +270,7 @@ bool decode_gemm_fits(const DecodeGemm& gemm) {
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
   // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
   // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
-  // wait for each other's places.
+  // wait for free slots.
   const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
   if (large_tiles > multiprocessors * 3 / 4) return {3, 1};
   const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
@@ -282,7 +283,7 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
 bool decode_gemm_suits(const DecodeGemm& gemm) {
   if (!decode_gemm_fits(gemm)) return false;
   const DecodeGemmTiling tiling = best_tiling(gemm);
-  // Tiles of two waves, such as a head's, are for libraries; two blocks of few rows fit on a
+  // Tiles of two waves, e.g. a head's, are left to libraries; two blocks of few rows fit on a
   // multiprocessor.
   const unsigned tiles = blocks_of(gemm.n, tiling.groups * group_rows);
   if (tiles > multiprocessors) return tiling.groups == 1 && gemm.rows <= 32;

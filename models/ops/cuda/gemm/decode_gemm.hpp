@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Products of the rows of a decode batch, bf16, accumulated in fp32: few enough that the weights'
-/// bytes bound them, or nearly. All pointers are device memory, aligned to 16 bytes.
+/// A GEMM of a decode batch's rows, bf16, accumulated in fp32: few enough rows that reading the
+/// weights bounds it, or nearly. All pointers are device memory, aligned to 16 bytes.
 struct DecodeGemm {
   const void* weight = nullptr;   ///< [n, k] bf16
   const void* x = nullptr;        ///< [rows, k] bf16
@@ -19,7 +19,7 @@ struct DecodeGemm {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// How a product is cut: `groups` times 64 rows of the weight a block (1 or 3), k between `parts`
+/// How a GEMM is cut: `groups` times 64 rows of the weight per block (1 or 3), k split over `parts`
 /// blocks of a cluster (1 to 4), whose sums are added in order.
 struct DecodeGemmTiling {
   int groups = 1, parts = 1;
@@ -27,18 +27,18 @@ struct DecodeGemmTiling {
   bool operator==(const DecodeGemmTiling&) const = default;
 };
 
-/// Whether launch_decode_gemm computes it: at most 128 rows, n and k multiples of 8 (gated: n of
+/// True if launch_decode_gemm supports it: at most 128 rows, n and k multiples of 8 (gated: n of
 /// 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
-/// The tiling that is likely fastest; a function of n and k alone.
+/// The tiling expected to be fastest; a function of n and k alone.
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 
-/// Whether launch_decode_gemm computes it, with best_tiling likely faster than cuBLASLt.
+/// True if launch_decode_gemm supports it and with best_tiling is likely faster than cuBLASLt.
 bool decode_gemm_suits(const DecodeGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row, the weight and
-/// the tiling, in bits. The kernel starts while the one before it ends, and reads its first weights
+/// the tiling, in bits. The kernel starts while the previous one ends, and reads its first weights
 /// meanwhile.
 cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream);

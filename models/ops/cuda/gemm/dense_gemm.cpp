@@ -13,7 +13,7 @@ namespace {
 
 cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/// A product that our kernels take, SkinnyGemm or DecodeGemm.
+/// Makes the descriptor of one of our kernels, SkinnyGemm or DecodeGemm.
 template <class Gemm>
 Gemm own_gemm(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated) {
   return {.weight = weight.data(),
@@ -26,7 +26,7 @@ Gemm own_gemm(const Tensor& weight, const Tensor& x, const Tensor& out, bool gat
           .gated = gated};
 }
 
-/// Enqueues the product by that of our kernels that suits it; false if none does.
+/// Enqueues the GEMM on the one of our kernels that suits it; false if none does.
 Result<bool> launch_own_gemm(const Tensor& weight, const Tensor& x, const Tensor& out, bool gated,
                              cudaStream_t stream) {
   if (x.dtype() != DType::bf16) return false;
@@ -121,7 +121,7 @@ Result<void> DenseGemm::multiply(const Tensor& weight, const Tensor& x, const Te
     status = multiply(kind, *chosen, weight, x, out, stream);
   }
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    // What suits the most rows of a bucket does not suit these.
+    // The algorithm for the most rows of a bucket may not support fewer.
     const auto advised = advised_algorithms(handle_, kind, workspace_->bytes(), 1);
     if (!advised.empty()) status = multiply(kind, advised.front(), weight, x, out, stream);
   }

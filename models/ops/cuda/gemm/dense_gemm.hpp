@@ -12,19 +12,19 @@
 
 namespace troupe {
 
-/// Rows up to which a product takes the algorithm that suits `rows`: 1, 2, 4, 8, 16, 24, 32, 48,
-/// 64, 96 and so on, so that there are few algorithms to choose whatever batches come.
+/// Rounds rows up to the largest that share an algorithm with `rows`: 1, 2, 4, 8, 16, 24, 32, 48,
+/// 64, 96 and so on, so that there are few algorithms to choose whatever the batches.
 std::int64_t rows_bucket(std::int64_t rows);
 
-/// One kind of product: what an algorithm is chosen for. Rows are a bucket.
+/// The key for choosing an algorithm. Rows are a bucket.
 struct GemmKind {
   std::int64_t n = 0, k = 0, rows = 0;
   DType in = DType::bf16, out = DType::bf16;
-  int segments = 1;  ///< equal parts of k, each a product of its own: out [segments, rows, n]
+  int segments = 1;  ///< equal parts of k, each its own GEMM: out [segments, rows, n]
   auto operator<=>(const GemmKind&) const = default;
 };
 
-/// cuBLASLt's description of out = x . weight^T. Its matrices are column-major, so that is
+/// cuBLASLt's description of out = x . weight^T. Its matrices are column-major, so it computes
 /// out^T [n, rows] = weight [n, k] . x^T.
 struct GemmLayout {
   explicit GemmLayout(const GemmKind& kind);
@@ -37,20 +37,19 @@ struct GemmLayout {
 class GemmAlgorithms {
  public:
   virtual ~GemmAlgorithms() = default;
-  /// For products of this kind, with `workspace_bytes` at most; `weight` is one that they will
-  /// have, which is only read. Null if there is none.
+  /// Chooses for GEMMs of this kind, with at most `workspace_bytes`; `weight` is one of their
+  /// weights, only read. Null if there is none.
   virtual const cublasLtMatmulAlgo_t* choose(const GemmKind& kind, const void* weight,
                                              cudaStream_t stream) = 0;
 };
 
-/// Dense products: bf16 rows of decode batches by launch_skinny_gemm and launch_decode_gemm, others
-/// by cuBLASLt. One thread at a time.
+/// Dense GEMMs: bf16 rows of decode batches by launch_skinny_gemm and launch_decode_gemm, others by
+/// cuBLASLt. One thread at a time.
 class DenseGemm {
  public:
-  /// `workspace` is device memory that products on one stream may use. With `tunes`, bf16 products
-  /// of a kind that is met for the first time are timed (GemmAutotuner), which may take
-  /// milliseconds and waits for the device; else cuBLASLt's first advice is taken. Errors:
-  /// internal.
+  /// `workspace` is device memory that GEMMs on one stream may use. With `tunes`, the first bf16
+  /// GEMM of a kind is autotuned (GemmAutotuner), which may take milliseconds and waits for the
+  /// device; otherwise the heuristic's first suggestion is taken. Errors: internal.
   static Result<std::unique_ptr<DenseGemm>> create(DeviceTensor workspace, bool tunes);
   ~DenseGemm();
   DenseGemm(const DenseGemm&) = delete;
@@ -61,9 +60,10 @@ class DenseGemm {
   Result<void> multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
 
-  /// Whether multiply_gated takes them: bf16 rows of a decode batch.
+  /// True if multiply_gated supports them: bf16 rows of a decode batch.
   static bool multiplies_gated(const Tensor& weight, const Tensor& x);
-  /// As multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) * up.
+  /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
+  /// up.
   Result<void> multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 

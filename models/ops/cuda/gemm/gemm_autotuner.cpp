@@ -23,10 +23,10 @@ namespace {
 
 constexpr int max_candidates = 8;
 constexpr int runs = 5;
-constexpr float enough_ms = 4.0F;  // of measured runs
+constexpr float enough_ms = 4.0F;  // total of measured runs
 constexpr std::size_t max_operand_bytes = std::size_t{3} << 30;
-/// Others must be this much faster than the first advice: the same product takes a few percent more
-/// or less from one second to the next.
+/// Others must be this much faster than the first suggestion: a GEMM's time varies by a few percent
+/// from one second to the next.
 constexpr float clearly_faster = 0.95F;
 
 }  // namespace
@@ -53,7 +53,7 @@ const cublasLtMatmulAlgo_t* GemmAutotuner::choose(const GemmKind& kind, const vo
       best = *measured;
       note(kind, candidates[best]);
     }
-    cudaStreamSynchronize(stream_);  // gives its memory back
+    cudaStreamSynchronize(stream_);  // frees its memory
   }
   return &chosen_.emplace(kind, candidates[best]).first->second;
 }
@@ -89,7 +89,7 @@ std::optional<std::size_t> GemmAutotuner::fastest(
                          &candidates[i], workspace.get(), workspace_bytes_, stream_);
       const float measured = watch.stop_ms(stream_);
       if (status != CUBLAS_STATUS_SUCCESS) break;
-      if (run == 0) continue;  // it loads the kernel
+      if (run == 0) continue;  // the first run loads the kernel
       ms = std::min(ms, measured);
       spent_ms += measured;
     }

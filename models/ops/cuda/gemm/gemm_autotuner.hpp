@@ -11,15 +11,15 @@
 
 namespace troupe {
 
-/// The fastest algorithms, as they were measured on this kind of GPU with this version of cuBLASLt:
-/// now, or by an earlier process that wrote them to a file.
+/// The fastest algorithms, measured on this kind of GPU with this version of cuBLASLt, by this
+/// process or by an earlier one that wrote them to a file.
 ///
-/// Measuring is done on a stream and memory of its own: also while another stream is captured into
-/// a graph. Kinds whose operands are too large for that get cuBLASLt's first advice.
+/// Tunes on a stream and memory of its own, even while another stream is being captured. Kinds
+/// whose operands are too large for that get the heuristic's first suggestion.
 class GemmAutotuner final : public GemmAlgorithms {
  public:
-  /// `file` is read now if it is there, and gets a line for each kind that is measured; "": none.
-  /// A file that cannot be read or written is done without.
+  /// Reads `file` now if it exists, and appends a line for each kind measured; "": none. A file
+  /// that cannot be read or written is ignored.
   GemmAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file);
   ~GemmAutotuner() override;
   GemmAutotuner(const GemmAutotuner&) = delete;
@@ -29,7 +29,7 @@ class GemmAutotuner final : public GemmAlgorithms {
                                      cudaStream_t stream) override;
 
  private:
-  /// Nothing if they cannot be measured.
+  /// Returns nothing if they cannot be measured.
   std::optional<std::size_t> fastest(const GemmKind& kind, const void* weight,
                                      const std::vector<cublasLtMatmulAlgo_t>& candidates);
   void read_file();
@@ -42,12 +42,11 @@ class GemmAutotuner final : public GemmAlgorithms {
   std::map<GemmKind, cublasLtMatmulAlgo_t> chosen_;
 };
 
-/// Where GemmAutotuner keeps what it measured on the current device: in `troupe` in the user's
-/// cache folder ($XDG_CACHE_HOME or ~/.cache), named `what`, after the GPU and after cuBLASLt's
-/// version.
-/// "" if the user has none.
+/// The file in which GemmAutotuner keeps its measurements for the current device: in `troupe` in
+/// the user's cache folder ($XDG_CACHE_HOME or ~/.cache), named after `what`, the GPU and
+/// cuBLASLt's version. "" if the user has none.
 std::string tuning_file(std::string_view what = "products");
-/// Appends a line, whole, so that processes may do it at the same time.
+/// Appends a whole line, so that processes may do it concurrently.
 void append_tuning(const std::string& to, const std::string& line);
 
 }  // namespace troupe

@@ -18,25 +18,25 @@ namespace {
 
 constexpr int max_candidates = 12;
 constexpr int runs = 4;
-constexpr float enough_ms = 4.0F;  // of measured runs
+constexpr float enough_ms = 4.0F;  // total of measured runs
 constexpr std::size_t max_operand_bytes = std::size_t{4} << 30;
-/// Of 10,000 elements that are rounded to bf16 another order of adding changes about one (k of
-/// 1,024): fewer than these would let such an algorithm pass.
+/// Another order of addition changes about one of 10,000 elements rounded to bf16 (k of 1,024):
+/// comparing fewer elements than this would let such an algorithm pass.
 constexpr std::int64_t min_compared = std::int64_t{1} << 18;
 constexpr std::int64_t max_rounds = 512;
-constexpr std::size_t round_bytes = 16;  // by which the rows of the next round begin later
+constexpr std::size_t round_bytes = 16;  // offset of each round's rows from the previous round's
 
 std::size_t out_bytes(const GemmKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.n) * size_of(kind.out);
 }
 
-/// Bytes of random numbers that rows of all rounds are taken from.
+/// Bytes of random numbers from which the rows of all rounds are taken.
 std::size_t noise_bytes(const GemmKind& kind) {
   return static_cast<std::size_t>(kind.rows * kind.k) * size_of(kind.in) +
          static_cast<std::size_t>(max_rounds) * round_bytes;
 }
 
-/// How often products of a kind are compared.
+/// The number of comparisons for a kind of GEMM.
 std::int64_t rounds_of(const GemmKind& kind) {
   return std::clamp<std::int64_t>(min_compared / (kind.rows * kind.n), 1, max_rounds);
 }
@@ -56,7 +56,7 @@ GemmKind segments_of(const GemmKind& kind) {
   return each;
 }
 
-/// The memory and the runs of one kind of product.
+/// The memory and the runs for one kind of GEMM.
 class InvariantAutotuner::Trial {
  public:
   Trial(const InvariantAutotuner& tuner, const GemmKind& kind, const void* weight)
@@ -83,7 +83,7 @@ class InvariantAutotuner::Trial {
            differ_.get() != nullptr;
   }
 
-  /// By launch_invariant_gemm, or an algorithm; of other rows each round.
+  /// Runs launch_invariant_gemm, or an algorithm; each round has other rows.
   bool run(const GemmKind& kind, const cublasLtMatmulAlgo_t* algorithm,
            std::int64_t round = 0) const {
     const void* const x =
@@ -112,7 +112,7 @@ class InvariantAutotuner::Trial {
                         found_.get(), kind.out, tuner_.stream_) == cudaSuccess;
   }
 
-  /// Leaves those algorithms that give the bits of launch_invariant_gemm.
+  /// Keeps the algorithms that give the bits of launch_invariant_gemm.
   void keep_agreeing(const GemmKind& kind, std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
     for (std::int64_t round = 0; round < rounds_of(kind) && !algorithms.empty(); ++round) {
       const bool there = run(kind, nullptr, round);
@@ -133,13 +133,13 @@ class InvariantAutotuner::Trial {
       if (!ran) return std::numeric_limits<float>::infinity();
       spent_ms += measured;
       if (i > 0 || spent_ms >= enough_ms)
-        ms = std::min(ms, measured);  // the first loads the kernel
+        ms = std::min(ms, measured);  // the first run loads the kernel
     }
     return ms;
   }
 
  private:
-  /// Whether it gives the bits that launch_invariant_gemm gave in this round.
+  /// True if it gives the bits of launch_invariant_gemm in this round.
   bool agrees(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
               std::int64_t round) const {
     const std::size_t bytes = out_bytes(kind) / sizeof(unsigned) * sizeof(unsigned);
@@ -176,7 +176,7 @@ const cublasLtMatmulAlgo_t* InvariantAutotuner::choose(const GemmKind& kind, con
   if (found == chosen_.end()) {
     let_work_end(stream);
     found = chosen_.emplace(kind, fastest(kind, weight)).first;
-    cudaStreamSynchronize(stream_);  // gives its memory back
+    cudaStreamSynchronize(stream_);  // frees its memory
   }
   return found->second ? &*found->second : nullptr;
 }

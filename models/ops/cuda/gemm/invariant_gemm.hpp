@@ -11,18 +11,18 @@
 
 namespace troupe {
 
-/// Dense bf16 products of which a row has the same bits whatever the number of rows, and whose
-/// segments of k are added in one order: by launch_invariant_gemm, or by such algorithms of
-/// cuBLASLt as were found to give its bits. One thread at a time.
+/// Batch-invariant dense bf16 GEMMs: a row has the same bits whatever the number of rows, and
+/// segments of k are added in one order. By launch_invariant_gemm, or by cuBLASLt algorithms found
+/// to give its bits. One thread at a time.
 class InvariantGemm {
  public:
-  /// Device memory that products on one stream may use.
+  /// Device memory that GEMMs on one stream may use.
   struct Memory {
     DeviceTensor workspace;
     DeviceTensor parts;  ///< for segments' sums
   };
-  /// With `tunes` kinds of products that are met for the first time are tried, as DenseGemm
-  /// says; else launch_invariant_gemm has them all. Errors: internal.
+  /// With `tunes`, kinds of GEMMs are autotuned on first use, see DenseGemm; otherwise
+  /// launch_invariant_gemm runs them all. Errors: internal.
   static Result<std::unique_ptr<InvariantGemm>> create(Memory memory, bool tunes);
   ~InvariantGemm();
   InvariantGemm(const InvariantGemm&) = delete;
@@ -35,7 +35,7 @@ class InvariantGemm {
 
  private:
   explicit InvariantGemm(Memory memory) : memory_(std::move(memory)) {}
-  /// False if the algorithm does not take it.
+  /// False if the algorithm does not support it.
   bool multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm, const Tensor& weight,
                 const Tensor& x, const Tensor& out, cudaStream_t stream);
   std::int64_t max_rows(std::int64_t n, int segments) const;

@@ -1,5 +1,6 @@
-// Products with one order of adding for all numbers of rows. A block has a part of k of a tile of
-// columns by rows; weights are the left matrix of the instructions, so that few rows waste little.
+// GEMMs with one order of addition for all numbers of rows. A block computes a part of k of a tile
+// of columns by rows; weights are the left matrix of the instructions, so that few rows waste
+// little.
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
@@ -13,14 +14,14 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int tile_k = 64;      // 128 bytes, which the swizzle is made for
+constexpr int tile_k = 64;      // 128 bytes, the swizzle's row length
 constexpr int row_bytes = 128;  // of a tile in shared memory
 constexpr int units = 8;        // of 16 bytes in such a row
 constexpr int unit_elements = 8;
 constexpr int alignment = 1024;  // of a tile, for the swizzle
 
-/// `groups` of four warps with 64 columns each meet `rows` rows; `stages` of tile_k of k are in
-/// shared memory, and at the end of a product its sums, row by row.
+/// `groups` of four warps with 64 columns each multiply `rows` rows; `stages` of tile_k of k are in
+/// shared memory, and finally the tile's sums, row by row.
 template <int groups_, int rows_, int stages_>
 struct Tiling {
   static constexpr int groups = groups_, rows = rows_, stages = stages_;
@@ -31,7 +32,8 @@ struct Tiling {
   static constexpr int pitch = columns + 4;  // of a row of sums, so that no two lanes share a bank
   static constexpr int shared_bytes =
       alignment + std::max(stages * stage_bytes, rows* pitch* static_cast<int>(sizeof(float)));
-  static constexpr int rows_at_once = threads / units;  // that the threads copy a unit each of
+  static constexpr int rows_at_once = threads / units;  // rows of which all threads copy one unit
+                                                        // each
 };
 
 struct Gemm {
@@ -40,7 +42,7 @@ struct Gemm {
   int rows, n, k, segment_k;
 };
 
-/// What one thread copies of a tile: a unit of every rows_at_once-th row.
+/// One thread's copies of a tile: a unit of every rows_at_once-th row.
 template <class T>
 class Copies {
  public:
@@ -56,7 +58,7 @@ class Copies {
     rows_left_ = gemm.rows - row - own_;
   }
 
-  /// The weights of k [step * tile_k, + tile_k) to a stage.
+  /// Copies the weights of k [step * tile_k, + tile_k) to a stage.
   __device__ void copy_weights(int step, int stage) const {
     const bool in_k = step * tile_k + in_row_ < gemm_.segment_k;
 #pragma unroll
@@ -68,7 +70,7 @@ class Copies {
                  there);
     }
   }
-  /// The same of the rows.
+  /// The same for the rows.
   __device__ void copy_rows(int step, int stage) const {
     const bool in_k = step * tile_k + in_row_ < gemm_.segment_k;
 #pragma unroll
@@ -95,7 +97,7 @@ __device__ __forceinline__ float4 sum_of(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// The tree sum of what part(0), part(1), ... give.
+/// The tree sum of part(0), part(1), ...
 template <class Part>
 __device__ __forceinline__ float4 tree_of(int segments, const Part& part) {
   if (segments == 1) return part(0);
@@ -112,7 +114,7 @@ __device__ __forceinline__ void store_four(bf16* to, float4 value) {
   pairs[1] = __floats2bfloat162_rn(value.z, value.w);
 }
 
-/// Grid: segments, which are a cluster; tiles of rows; tiles of columns.
+/// Grid: segments, which form a cluster; tiles of rows; tiles of columns.
 template <class T, class Out>
 __global__ void __launch_bounds__(T::threads) multiply_tile(const Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(T::threads) multiply_tile(const Gemm gemm, Out
 #pragma unroll
     for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
     close_products();
-    // The stage of two steps before: its products have ended.
+    // The stage of two steps before: its wgmma have ended.
     if (step + ahead < steps) {
       copies.copy_weights(step + ahead, next_stage);
       copies.copy_rows(step + ahead, next_stage);
@@ -199,14 +201,14 @@ __global__ void __launch_bounds__(T::threads) multiply_tile(const Gemm gemm, Out
       for (int c = 0; c < 4 && at + c < gemm.n; ++c) store(to + c, each[c]);
     }
   }
-  if (segments > 1) meet_in_cluster();  // nobody's memory goes while others read it
+  if (segments > 1) meet_in_cluster();  // no block's memory is freed while others read it
 #endif
 }
 
 template <class T, class Out>
 cudaError_t launch_tiles(const InvariantGemmCall& wanted, cudaStream_t stream) {
   auto* const kernel = multiply_tile<T, Out>;
-  // Of this thread's device: another one's kernel has its own.
+  // Set per device: each device has its own instance of the kernel.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes);
   if (allowed != cudaSuccess) return allowed;
@@ -222,7 +224,7 @@ cudaError_t launch_tiles(const InvariantGemmCall& wanted, cudaStream_t stream) {
                          gemm, static_cast<Out*>(wanted.out));
 }
 
-/// Tiles of 64 columns where those of 128 would leave multiprocessors without work.
+/// Uses tiles of 64 columns where those of 128 would leave multiprocessors idle.
 template <class Out>
 cudaError_t launch_tiles_of_rows(const InvariantGemmCall& wanted, cudaStream_t stream) {
   const std::int64_t tiles = (wanted.n + 127) / 128 * wanted.segments * ((wanted.rows + 63) / 64);
@@ -239,7 +241,7 @@ cudaError_t launch_tiles_of_rows(const InvariantGemmCall& wanted, cudaStream_t s
                : launch_tiles<Tiling<2, 64, 4>, Out>(wanted, stream);
 }
 
-/// A thread per element; for sizes that tensor cores do not take.
+/// A thread per element; for sizes that tensor cores do not support.
 template <class Out>
 __global__ void multiply_elements(const Gemm gemm, int segments, Out* out) {
   const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -18,14 +18,14 @@ constexpr int tile_rows = 8;          // rows of x of one instruction
 constexpr int max_prefetched = 2048;  // columns of a row
 constexpr int multiprocessors = 132;  // of H100 and H200
 
-/// Blocks that a multiprocessor has at a time, by the registers that their weights take.
+/// Resident blocks per multiprocessor, given the registers that their weights take.
 __host__ __device__ constexpr int resident_blocks(int chunks) {
   return chunks > 8 ? 1 : chunks > 4 ? 2 : 3;
 }
 
-/// For small matrices, of which all is on its way to registers soon after the kernel starts. Grid:
-/// tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp has `chunks`
-/// chunks of k at once, each of 1 KiB of weights that are under way.
+/// For small matrices, all of which are being loaded to registers soon after the kernel starts.
+/// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp loads
+/// `chunks` chunks of k at once, each of 1 KiB of weights.
 template <int chunks, bool gated, class Out>
 __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k, Out* out) {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     }
   };
   load_weights(at);
-  // Where all blocks have begun, the weights after these come as near as there is room, while other
+  // If all blocks have begun, prefetch the next weights as far as there is room, while earlier
   // kernels end.
   const bool all_at_once = gridDim.x <= multiprocessors * resident_blocks(chunks);
   const std::int64_t more = min(k - step_k, std::int64_t{max_prefetched});
@@ -96,11 +96,11 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
 }
 
 using Slabs = SlabQueue<128, 3>;
-constexpr int streams = 2;  // blocks on a multiprocessor: what they have under way fills it
+constexpr int streams = 2;  // blocks per multiprocessor: together their loads saturate it
 
-/// For large matrices, at the speed of the memory: blocks take every gridDim.x-th tile, and a warp
-/// every eighth slab of a tile. The first slabs are requested before what x comes from is done; a
-/// lane has the next slab's x while it multiplies one.
+/// For large matrices, at memory bandwidth: blocks take every gridDim.x-th tile, and a warp every
+/// eighth slab of a tile. The first slabs are requested before x is ready; a lane loads the next
+/// slab's x while it multiplies one.
 template <bool gated, class Out>
 __global__ void __launch_bounds__(threads, streams)
     stream_rows(const bf16* weight, const bf16* x, int rows, int n, int k, Out* out) {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(threads, streams)
 #endif
 }
 
-/// Whether stream_rows is the faster one, as measured in passes of single rows.
+/// True if stream_rows is faster, as measured in passes of single rows.
 bool streams_faster(const SkinnyGemm& gemm) {
   constexpr std::int64_t large = 1 << 24, odd_large = 1 << 23, step = 2048;
   return gemm.n * gemm.k >= (gemm.k % step == 0 ? large : odd_large);
@@ -178,8 +178,8 @@ template <bool gated, class Out>
 cudaError_t launch_streamed(const SkinnyGemm& gemm, Out* out, cudaStream_t stream) {
   auto* const kernel = stream_rows<gated, Out>;
   const int shared = warps * Slabs::bytes + TileSums<warps>::bytes(gemm.rows);
-  // Of this thread's device: another one's kernel has its own. The same for all rows, as recorded
-  // passes have kernels of several.
+  // Set per device: each device has its own instance of the kernel. The same for all rows, as
+  // captured passes contain kernels for several.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            warps * Slabs::bytes + TileSums<warps>::bytes(tile_rows));
@@ -220,9 +220,8 @@ cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
       return gemm.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
                         : run(multiply_rows<chunks, false, Out>, out, tile_columns);
     };
-    // All blocks are to begin at once, before what they wait for is done, if they can, and then as
-    // many chunks are under way as there are. Of more blocks than that, four chunks each were
-    // fastest.
+    // If possible, all blocks begin at once, before the work they wait for is done; then as many
+    // chunks are in flight as there are. With more blocks, four chunks each were fastest.
     const std::int64_t step = std::int64_t{chunk} * warps;
     const unsigned blocks = blocks_of(gemm.n, tile_columns);
     const auto fits = [&](int chunks) {

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// Products of a few rows, bf16, accumulated in fp32: bound by the weights' bytes. Those of small
-/// matrices go from device memory to the tensor cores' registers, those of large ones through
-/// shared memory. All pointers are device memory, aligned to 16 bytes.
+/// A GEMM of a few rows, bf16, accumulated in fp32: bound by reading the weights. Weights of small
+/// matrices go directly from device memory to registers, those of large ones through shared memory.
+/// All pointers are device memory, aligned to 16 bytes.
 struct SkinnyGemm {
   const void* weight = nullptr;   ///< [n, k] bf16
   const void* x = nullptr;        ///< [rows, k] bf16
@@ -20,13 +20,13 @@ struct SkinnyGemm {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// Whether launch_skinny_gemm computes it: at most 8 rows, k a multiple of 8, and
+/// True if launch_skinny_gemm supports it: at most 8 rows, k a multiple of 8, and
 /// hopper_kernels_run().
 bool skinny_gemm_fits(const SkinnyGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in
 /// bits: chains over columns of k, whose number and order are a function of n and k alone, and
-/// whose sums are added in order. The kernel starts while the one before it ends, and reads its
+/// whose sums are added in order. The kernel starts while the previous one ends, and reads its
 /// first weights meanwhile.
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream);
 

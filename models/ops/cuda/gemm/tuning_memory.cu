@@ -25,7 +25,7 @@ __global__ void read_units(const uint4* memory, std::size_t count, unsigned neve
     const uint4 unit = memory[i];
     seen |= unit.x | unit.y | unit.z | unit.w;
   }
-  // So that the compiler does not leave the reading out.
+  // So that the compiler does not remove the reads.
   if (seen == never) asm volatile("" ::"r"(seen) : "memory");
 }
 

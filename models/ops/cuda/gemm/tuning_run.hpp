@@ -13,10 +13,10 @@
 
 namespace troupe {
 
-/// Read before a run, so that no run finds operands in the device's cache that the last one left.
+/// Bytes read before a run, so that no run finds operands in the device's cache from the last one.
 inline constexpr std::size_t flush_bytes = std::size_t{96} << 20;
 
-/// Device memory in the order of a stream, which may be had while another stream is captured.
+/// Stream-ordered device memory, which can be allocated while another stream is captured.
 class StreamMemory {
  public:
   StreamMemory(std::size_t bytes, cudaStream_t stream) : stream_(stream) {
@@ -36,7 +36,7 @@ class StreamMemory {
   void* memory_ = nullptr;
 };
 
-/// Two moments in a stream.
+/// Measures the time between two points in a stream.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -61,15 +61,15 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-/// Waits for what is on `stream`, which would be measured too; not for one that is captured, which
-/// cannot be waited for.
+/// Waits for work on `stream`, which would disturb the measurement; not if the stream is being
+/// captured, because then it cannot be waited for.
 inline void let_work_end(cudaStream_t stream) {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   cudaStreamIsCapturing(stream, &capturing);
   if (capturing == cudaStreamCaptureStatusNone) cudaStreamSynchronize(stream);
 }
 
-/// Whether an algorithm that was read from a file can compute products of this kind.
+/// True if an algorithm read from a file supports GEMMs of this kind.
 inline bool is_usable(cublasLtHandle_t handle, const GemmKind& kind,
                       const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) {
   GemmLayout layout(kind);

@@ -1,5 +1,5 @@
-// Weights of products of few rows on their way through shared memory: each warp has its own queue
-// of copies there, and waits for nobody but the memory.
+// Weights of skinny GEMMs on their way through shared memory: each warp has its own queue of copies
+// there, and waits for no other warp.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace troupe::cuda {
 
-constexpr int slab_rows = 16;     // of weights, that one instruction multiplies
-constexpr int max_rows_of_x = 8;  // likewise
+constexpr int slab_rows = 16;     // rows of weights of one instruction
+constexpr int max_rows_of_x = 8;  // rows of x of one instruction
 
-/// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, waited for,
+/// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, awaited,
 /// multiplied and released in order.
 template <int columns_, int stages>
 class SlabQueue {
  public:
   static constexpr int columns = columns_;
   static constexpr int row_units = columns / 8;  // of 16 bytes
-  static constexpr int x_units = columns / 32;   // that a lane has of a row of x
+  static constexpr int x_units = columns / 32;   // units of a row of x per lane
   static constexpr int slab_bytes = slab_rows * columns * static_cast<int>(sizeof(bf16));
-  /// What one warp needs of shared memory, at a multiple of 128.
+  /// The shared memory that one warp needs, at a multiple of 128.
   static constexpr int bytes = stages * slab_bytes;
 
   __device__ SlabQueue(unsigned char* memory, std::uint64_t (&barriers)[stages])
@@ -34,7 +34,7 @@ class SlabQueue {
     __syncwarp();
   }
 
-  /// Lane r < 16 has where row r begins, of which `left` columns are there.
+  /// Lane r < 16 passes the begin of row r, of which `left` columns exist.
   __device__ __forceinline__ void request(const bf16* row, int left) {
     const auto row_bytes = static_cast<std::uint32_t>(min(left, columns) * sizeof(bf16));
     const std::uint32_t barrier = barriers_ + 8 * to_;
@@ -46,8 +46,8 @@ class SlabQueue {
     }
     advance(to_);
   }
-  /// The columns from `column` on of tile `tile` of a map of tiles of 8 and 8 rows, zeros for those
-  /// that it does not have.
+  /// Requests the columns from `column` of tile `tile` of a map of tiles of 8 and 8 rows; missing
+  /// columns become zeros.
   __device__ __forceinline__ void request(const CUtensorMap& map, int column, int tile) {
     if (lane_ == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
@@ -58,8 +58,8 @@ class SlabQueue {
   }
   __device__ __forceinline__ void wait() const { wait_for_bytes(barriers_ + 8 * from_, turn_); }
 
-  /// Adds the slab's product with this lane's units of x to two chains: their sum has of weight row
-  /// l / 4 + 8 h and x row 2 (l % 4) + i at 2 h + i. `left` columns are there.
+  /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 2 h + i
+  /// weight row l / 4 + 8 h and x row 2 (l % 4) + i. `left` columns exist.
   __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left, float (&even)[4],
                                            float (&odd)[4]) const {
     const int own = lane_ / 4, fourth = lane_ % 4;
@@ -78,7 +78,7 @@ class SlabQueue {
           odd);
     }
   }
-  /// The slab has been read: the next request may take its place.
+  /// Marks the slab as read: the next request may reuse its stage.
   __device__ __forceinline__ void release() {
     __syncwarp();
     advance(from_);
@@ -91,7 +91,7 @@ class SlabQueue {
   }
   __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4& x, bool there,
                                              float (&even)[4], float (&odd)[4]) {
-    if (!there) top = bottom = uint4{};  // memory that nothing was copied to holds anything
+    if (!there) top = bottom = uint4{};  // memory to which nothing was copied holds anything
     mma(even, top.x, bottom.x, top.y, bottom.y, x.x, x.y);
     mma(odd, top.z, bottom.z, top.w, bottom.w, x.z, x.w);
   }
@@ -115,24 +115,24 @@ __device__ __forceinline__ void read_x(const bf16* row, int at, int k, uint4 (&v
   }
 }
 
-/// The parts that the warps of a block have of a tile's sums. The warp that comes last puts them
-/// together; the others are at the next tile meanwhile, but not at the one after it.
+/// The partial sums of a block's warps for a tile. The last warp to arrive adds them up, while the
+/// others go on to the next tile, but not further.
 template <int warps>
 struct TileSums {
   static constexpr int tiles = 2;
   unsigned arrived[tiles], done[tiles];
 
-  /// What `parts` of add() takes.
+  /// The size of `parts` for add().
   static constexpr int bytes(std::int64_t rows) {
     return static_cast<int>(tiles * warps * slab_rows * rows * sizeof(float));
   }
-  /// By all threads; then a barrier.
+  /// Called by all threads; a barrier must follow.
   __device__ void open() {
     if (threadIdx.x < tiles) arrived[threadIdx.x] = done[threadIdx.x] = 0;
   }
-  /// By each of the first `of` warps for tile 0, 1, .. of the block, which has at most `rows` rows
-  /// of x. Calls finish(sum) in the warp that comes last, where sum(weight row, x row) adds in the
-  /// order of warps.
+  /// Called by each of the first `of` warps for tile 0, 1, .. of the block, which has at most
+  /// `rows` rows of x. Calls finish(sum) in the last warp to arrive, where sum(weight row, x row)
+  /// adds in the order of warps.
   template <class Finish>
   __device__ __forceinline__ void add(float* parts, int rows, int tile, int of,
                                       const float (&even)[4], const float (&odd)[4],

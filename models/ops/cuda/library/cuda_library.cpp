@@ -14,7 +14,7 @@ int count_devices() {
   return usable;
 }
 
-/// Makes no context on the device, unlike cudaMemGetInfo.
+/// Creates no context on the device, unlike cudaMemGetInfo.
 std::uint64_t device_memory(int device) {
   cudaDeviceProp properties{};
   return cudaGetDeviceProperties(&properties, device) == cudaSuccess ? properties.totalGlobalMem

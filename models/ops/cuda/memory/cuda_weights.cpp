@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// A linear with a number of segments that deterministic products take.
+/// Makes a linear with a number of segments that deterministic GEMMs support.
 std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments) {
   return std::make_unique<CudaLinear>(std::move(weight),
                                       std::min(segments, max_invariant_segments));
@@ -88,7 +88,7 @@ void CudaOps::begin_load(const StoredMatrix& weight, const Tensor& device) {
 
 Result<LoadedWeights> CudaOps::finish_loading(
     const std::function<void(const LoadedWeights&)>& progress) {
-  const auto upload = std::move(upload_);  // whatever comes, it ends here: files and memory may go
+  const auto upload = std::move(upload_);  // destroyed here in any case: files and memory may go
   TROUPE_CHECK(synchronize());
   return upload == nullptr ? LoadedWeights{} : upload->finish(progress);
 }

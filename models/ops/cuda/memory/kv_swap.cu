@@ -1,4 +1,4 @@
-// Blocks of the KV cache on their way to host memory and back, beside the operations of a stream.
+// Copies blocks of the KV cache to host memory and back, overlapping with the stream's operations.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -18,10 +18,10 @@ constexpr int page_threads = 256;
 constexpr int max_blocks_at_once = 256;
 constexpr std::size_t staging_bytes = std::size_t{32} << 20;
 
-/// A block's pages in one tensor of a cache, and their place among those of all.
+/// A block's pages in one cache tensor, and their offset among those of all tensors.
 struct CachePages {
   uint4* memory;
-  unsigned units;  ///< of 16 bytes, of a block
+  unsigned units;  ///< of 16 bytes, per block
   unsigned first_unit;
 };
 struct BlockList {
@@ -53,8 +53,9 @@ struct DestroyEvent {
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
-/// A block of the cache is pages all over the device's memory, in host memory it is one piece: a
-/// kernel brings as many as fit together in `staging_`, from where the copy engine takes them.
+/// A block of the cache consists of pages all over the device's memory, but is contiguous in host
+/// memory: a kernel gathers as many blocks as fit into `staging_`, from where the copy engine takes
+/// them.
 class CudaKvSwap final : public KvSwap {
  public:
   static Result<std::unique_ptr<KvSwap>> create(CudaOps& ops, std::span<const KvLayer> caches,
@@ -130,7 +131,7 @@ class CudaKvSwap final : public KvSwap {
     TROUPE_TRY(caches_, ops_.allocate(DType::u8, host.shape()));
     ops_.upload(host, caches_.view());
     TROUPE_CHECK(ops_.synchronize());
-    // Kernels are loaded when first asked for, which may wait for the device.
+    // Kernels are loaded on first use, which may wait for the device.
     cudaFuncAttributes attributes{};
     TROUPE_CHECK(cuda_done(cudaFuncGetAttributes(&attributes, move_pages<true>),
                            "the kernel that gathers KV blocks"));
@@ -142,14 +143,14 @@ class CudaKvSwap final : public KvSwap {
     return {};
   }
 
-  /// The blocks as they are when what was enqueued so far is done.
+  /// Copies the blocks as they are after the work enqueued so far.
   void begin_copies(std::span<const SwappedBlock> blocks) {
     if (blocks.empty() || std::exchange(is_copying_, true)) return;
     check(cudaEventRecord(before_.get(), ops_.stream()));
     check(cudaStreamWaitEvent(copies_.get(), before_.get()));
   }
 
-  /// Begins copies, and has `carry` take as many blocks at a time as fit in staging_.
+  /// Begins copies, and lets `carry` take as many blocks at a time as fit in staging_.
   template <class Carry>
   void in_parts(std::span<const SwappedBlock> blocks, Carry carry) {
     begin_copies(blocks);
@@ -171,7 +172,7 @@ class CudaKvSwap final : public KvSwap {
     check(cudaPeekAtLastError());
   }
 
-  /// One copy for blocks that lie side by side in host memory.
+  /// One copy for blocks that are adjacent in host memory.
   void copy(std::span<const SwappedBlock> blocks, cudaMemcpyKind kind) {
     const std::size_t block_bytes = units_of_block_ * sizeof(uint4);
     auto* staged = static_cast<std::byte*>(staging_->data());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t small_page = 4096;
-/// Less than ranks wait for each other.
+/// Shorter than the ranks' timeout for each other.
 constexpr auto patience = std::chrono::seconds(10);
 
 std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
@@ -21,7 +21,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to -
 
 Result<std::unique_ptr<HostBlocks>> HostBlocks::create(const Options& options) {
   std::unique_ptr<HostBlocks> host(new HostBlocks(options));
-  // Addresses alone; memory comes with its first use.
+  // Reserves addresses only; memory is taken on first use.
   host->mapped_ = ::mmap(nullptr, host->mapped_bytes_, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (host->mapped_ == MAP_FAILED) {
@@ -84,7 +84,7 @@ Result<void> HostBlocks::lock_slab(std::int64_t index) const {
   for (std::size_t at = 0; at < bytes; at += small_page) memory[at] = std::byte{0};
   const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
   if (error == cudaSuccess) return {};
-  cudaGetLastError();  // it is told here, not by the next operation
+  cudaGetLastError();  // the error is reported here, not by the next operation
   return fail(ErrorCode::resource_exhausted,
               "device {}: {} bytes of host memory for swapped requests cannot be page-locked after "
               "{} ({}): lower engine.swap_space; 0 does without",

@@ -14,7 +14,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// Less is not worth a read past the page cache.
+/// Smaller reads are not worth bypassing the page cache.
 constexpr std::size_t min_direct_bytes = std::size_t{1} << 20;
 constexpr auto progress_interval = std::chrono::milliseconds(100);
 
@@ -22,7 +22,7 @@ std::byte* page_of(const void* address) {
   return std::bit_cast<std::byte*>(std::bit_cast<std::uintptr_t>(address) / page * page);
 }
 
-/// Whether most of these mapped bytes are in the page cache, as far as the kernel tells.
+/// True if most of these mapped bytes are in the page cache, as far as the kernel reports.
 bool is_cached(const std::byte* data, std::size_t bytes) {
   std::array<unsigned char, 4096> pages{};
   std::byte* begin = page_of(data);
@@ -58,8 +58,8 @@ Result<void> read_all(int file, std::uint64_t offset, std::size_t bytes, std::by
   return {};
 }
 
-/// Reads at least `bytes` from a multiple of the page on, past the page cache; false if that does
-/// not work here.
+/// Reads at least `bytes` from a multiple of the page size on, past the page cache; false if that
+/// is not supported here.
 bool read_direct(int file, std::uint64_t offset, std::size_t bytes, std::byte* to) {
   const std::size_t room = (bytes + page - 1) / page * page;
   std::size_t done = 0;
@@ -75,7 +75,7 @@ bool read_direct(int file, std::uint64_t offset, std::size_t bytes, std::byte* t
 
 }  // namespace
 
-/// One thread's part: reads pieces and has the GPU copy them, two in turn.
+/// One thread's part: reads pieces and makes the GPU copy them, double-buffered.
 class WeightUpload::Reader {
  public:
   explicit Reader(WeightUpload& upload) : upload_(upload) {}
@@ -102,7 +102,7 @@ class WeightUpload::Reader {
  private:
   struct Buffer {
     std::byte* memory = nullptr;   // page-locked, room for a piece and a page on either side
-    cudaEvent_t copied = nullptr;  // what was in it
+    cudaEvent_t copied = nullptr;  // its content has been copied
     std::size_t bytes = 0;
   };
 
@@ -137,7 +137,7 @@ class WeightUpload::Reader {
     return check(cudaEventRecord(buffer.copied, stream_), "copying weights");
   }
 
-  /// Where in `memory` the piece then begins.
+  /// Returns where in `memory` the piece begins.
   Result<const std::byte*> read(const Piece& piece, std::byte* memory) {
     const StoredPart& part = piece.part;
     const Tensor& view = part.matrix.view;
@@ -163,7 +163,7 @@ class WeightUpload::Reader {
     return memory;
   }
 
-  /// Rows that are read through the mapping come from the file in one go.
+  /// Prefetches rows that are read through the mapping in one request.
   static void prefetch(const Piece& piece, const std::byte* mapped) {
     const StoredPart& part = piece.part;
     if (part.matrix.file < 0) return;

@@ -19,43 +19,44 @@
 
 namespace troupe {
 
-/// Brings weights from a checkpoint to the memory of a GPU: several threads read pieces of them
-/// into page-locked memory, each one piece while the GPU copies its last one. Pieces that are whole
-/// in the file and are not in the page cache are read past it, where the file system can.
+/// Uploads weights from a checkpoint to the memory of a GPU: several threads read pieces into
+/// page-locked memory, each one piece while the GPU copies its last one. Pieces that are contiguous
+/// in the file and not in the page cache are read past it, if the file system can.
 ///
-/// add() and finish() on one thread.
+/// add() and finish() must be called on one thread.
 class WeightUpload {
  public:
   struct Options {
     int device = 0;
-    DType dtype = DType::bf16;  ///< of the weights there: f32 or bf16
+    DType dtype = DType::bf16;  ///< of the weights on the device: f32 or bf16
     int threads = 8;
-    std::int64_t piece_bytes = std::int64_t{2} << 20;  ///< of a copy
+    std::int64_t piece_bytes = std::int64_t{2} << 20;  ///< per copy
   };
 
-  /// Of GPUs that `ranks` processes of this machine load at once: the cores shared out, a few each.
+  /// The number of threads if `ranks` processes of this machine load at once: a share of the cores,
+  /// a few each.
   static int threads_for(int ranks);
 
   explicit WeightUpload(const Options& options);
-  /// Waits for pieces that are under way.
+  /// Waits for pieces under way.
   ~WeightUpload();
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
 
-  /// Begins to bring the parts of `matrix` to `device` [rows, columns], of the options' dtype; both
-  /// must stay until finish(). Rows that no part fills are left alone.
+  /// Begins to upload the parts of `matrix` to `device` [rows, columns], of the options' dtype;
+  /// both must stay until finish(). Rows that no part fills are left unchanged.
   void add(const StoredMatrix& matrix, const Tensor& device);
 
-  /// Returns when everything is there; calls `progress`, if it is one, now and then. Errors: io,
-  /// with the file; internal and resource_exhausted, with the device.
+  /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
+  /// the file; internal and resource_exhausted, with the device.
   Result<LoadedWeights> finish(const std::function<void(const LoadedWeights&)>& progress);
 
  private:
-  /// Rows of a part that become one copy.
+  /// Rows of a part that are copied at once.
   struct Piece {
     StoredPart part;
     std::byte* device = nullptr;
-    std::size_t bytes = 0;  ///< there
+    std::size_t bytes = 0;  ///< on the device
   };
   class Reader;
 
@@ -68,7 +69,7 @@ class WeightUpload {
   Options options_;
   std::vector<std::thread> threads_;
   std::chrono::steady_clock::time_point began_{};
-  std::uint64_t total_bytes_ = 0;  // add() and finish() only
+  std::uint64_t total_bytes_ = 0;  // used by add() and finish() only
   std::atomic<std::uint64_t> bytes_ = 0, direct_bytes_ = 0;
 
   std::mutex mutex_;

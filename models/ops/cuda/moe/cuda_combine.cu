@@ -1,4 +1,4 @@
-// The sum of what a token's experts made.
+// Adds up the outputs of a token's experts.
 #include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -37,9 +37,9 @@ __device__ __forceinline__ void store_columns(Out* to, const float (&values)[uni
   store_unit(to, values);
 }
 
-constexpr int at_once = 8;  // choices whose rows a thread asks for before it has one
+constexpr int at_once = 8;  // choices whose rows a thread loads before it uses one
 
-/// Grid: tokens, and parts of their width; `columns` of a thread.
+/// Grid: tokens, and parts of their width; `columns` per thread.
 template <int columns, class X, class Out>
 __global__ void combine_rows(const X* x, const float* weights, Added added, int top_k,
                              std::int64_t width, Out* out) {

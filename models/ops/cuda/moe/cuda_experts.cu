@@ -1,4 +1,4 @@
-// Experts' products: on tensor cores where those take them (grouped_gemm.hpp).
+// Experts' GEMMs: on tensor cores where those support them (grouped_gemm.hpp).
 #include <algorithm>
 
 #include "models/ops/cuda/cuda_ops_impl.hpp"
@@ -10,7 +10,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int tile = 64;  // rows and columns of a block's part of the product
+constexpr int tile = 64;  // rows and columns of a block's part of the GEMM
 constexpr int tile_k = 16;
 constexpr int gemm_threads = 256;  // 4 x 4 elements each
 
@@ -20,9 +20,9 @@ struct GroupedShape {
   bool gather, scatter;
 };
 
-/// Products that tensor cores do not take: f32, or sizes that are no multiples of 8. Grid: row
-/// tiles, of which an expert has ceil(rows / tile) and which are counted through all experts, then
-/// column tiles; blocks beyond the last row tile have nothing to do.
+/// GEMMs that tensor cores do not support: f32, or sizes that are not multiples of 8. Grid: row
+/// tiles, ceil(rows / tile) per expert and counted through all experts, then column tiles; blocks
+/// beyond the last row tile have no work.
 template <class T, class Out>
 __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_t* offsets,
                                  const std::int32_t* source, GroupedShape gemm, Out* out) {

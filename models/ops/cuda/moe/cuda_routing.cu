@@ -1,4 +1,4 @@
-// Routing. More than a few tokens are sorted by expert in cuda_sorting.cu.
+// Routing. cuda_sorting.cu sorts more than a few tokens by expert.
 #include <algorithm>
 #include <type_traits>
 
@@ -28,7 +28,8 @@ __device__ int warp_argmax(float value, int index) {
   return index;
 }
 
-/// The index of the largest of `count` values (ties: the lower), which becomes `taken`; by a warp.
+/// Returns the index of the largest of `count` values (ties: the lower), and sets it to `taken`; by
+/// a warp.
 __device__ int take_largest(float* values, int count) {
   float best = taken;
   int index = count;
@@ -45,7 +46,7 @@ __device__ int take_largest(float* values, int count) {
   return index;
 }
 
-/// Takes the experts of all but the best groups out of the choice.
+/// Removes the experts of all but the best groups from the choice.
 __device__ void keep_best_groups(int experts, int groups, int top_groups, float* choice,
                                  float* sums) {
   const int size = experts / groups;
@@ -95,7 +96,7 @@ __global__ void route_in_memory(const float* logits, const float* bias, Routing 
   }
   for (int e = lane; e < routing.experts; e += warp) {
     const float value = bias == nullptr ? scores[e] : scores[e] + bias[e];
-    choice[e] = value > lowest_choice ? value : lowest_choice;  // a NaN, too
+    choice[e] = value > lowest_choice ? value : lowest_choice;  // for a NaN, too
   }
   __syncwarp();
   if (routing.groups > 1) {
@@ -110,7 +111,7 @@ __global__ void route_in_memory(const float* logits, const float* bias, Routing 
     weights[token * routing.top_k + c] = scores[best];
   }
   if (lane != 0) return;
-  // Sigmoids may all be zero; what is added is lost in any other sum.
+  // All sigmoids may be zero; in any other sum the addend is lost.
   const float divisor = routing.normalize ? chosen + 1e-20F : 1.0F;
   for (int c = 0; c < routing.top_k; ++c) {
     float& weight = weights[token * routing.top_k + c];
@@ -133,7 +134,7 @@ __global__ void route_tokens_in_registers(const float* logits, const float* bias
   weights[token * routing.top_k + lane] = choice.weight;
 }
 
-/// One block.
+/// Launched as one block.
 template <int per_lane>
 __global__ void __launch_bounds__(max_small_batch_tokens* warp)
     choose_for_few(const float* logits, const float* bias, Routing routing, int tokens,
@@ -163,7 +164,8 @@ SmallBatchChoices few_choices(const ExpertChoices& choices, const ExpertBatch& b
           counts.as<std::int64_t>()};
 }
 
-/// body(integral_constant of scores a lane) if a warp's registers hold a token's scores; else 0.
+/// Calls body(integral_constant of scores per lane) if a warp's registers hold a token's scores;
+/// else with 0.
 template <class Body>
 void with_scores_a_lane(const Routing& routing, Body&& body) {
   if (routing.groups == 1 && routing.top_k <= warp && routing.experts <= 4 * warp) {

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::int64_t warp = 32;
 constexpr std::int64_t max_shared = 48 << 10;  // bytes that every device has
-constexpr std::int64_t min_warps = 4;          // what is done for each expert is theirs too
-constexpr std::int64_t min_tokens = 64;        // of a warp, before other blocks have some
-/// Blocks that a cluster may have on every Hopper; sorting on other GPUs takes one block.
+constexpr std::int64_t min_warps = 4;          // they also share the work for each expert
+constexpr std::int64_t min_tokens = 64;        // per warp, before more blocks are used
+/// The blocks that a cluster may have on every Hopper; sorting on other GPUs takes one block.
 std::int64_t max_blocks() { return hopper_kernels_run() ? 8 : 1; }
 
 __global__ void __launch_bounds__(sort_threads) sort_all(Sorting sorting, std::int64_t rows) {
@@ -47,8 +47,7 @@ __global__ void add_counts(const std::int32_t* offsets, int experts, std::int64_
   if (e < experts) counts[e] += offsets[e + 1] - offsets[e];
 }
 
-/// As many warps as `tokens` are worth: of one block, as far as shared memory has room, then of
-/// more.
+/// As many warps as `tokens` justify: in one block as far as shared memory allows, then in more.
 Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
   const std::int64_t room = max_shared / static_cast<std::int64_t>(sizeof(std::int32_t));
   const std::int64_t most =
@@ -62,12 +61,12 @@ Grid sorting_grid(std::int64_t tokens, std::int64_t experts) {
           static_cast<std::size_t>(integers) * sizeof(std::int32_t)};
 }
 
-/// Of the warps of sort_batch.
+/// Turns of each warp in sort_batch.
 std::int64_t batch_turns(std::int64_t tokens) {
   return blocks_of(tokens, batch_warps * max_blocks());
 }
 
-/// That of sort_batch; none for other GPUs, more tokens or so many experts that it has no room.
+/// The grid of sort_batch; none for other GPUs, more tokens, or too many experts for its memory.
 std::optional<Grid> batch_grid(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
   const std::int64_t turns = batch_turns(tokens);
   const std::int64_t bytes =
@@ -121,7 +120,7 @@ void CudaOps::permute_received(const Tensor& ids, const Tensor& received_counts,
     check(cudaErrorInvalidValue, "permute_received");
     return;
   }
-  // How many rows count is known on the device alone.
+  // Only the device knows how many rows count.
   const std::int64_t likely = batch.expected_rows > 0 ? batch.expected_rows : ids[0];
   check(launch_cluster_early(sort_filled, sorting_grid(likely, sorting.experts), stream(), sorting,
                              received_counts.as<std::int32_t>(), static_cast<int>(parts),

@@ -1,5 +1,5 @@
-// What the kernels of experts' products share: the layout of a tile in shared memory, where the
-// tiles of all experts are, and the gate.
+// Shared by the kernels of grouped GEMMs: the layout of a tile in shared memory, the table of all
+// experts' tiles, and the gate.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace troupe::cuda {
 
-constexpr int tile_k = 64;         // 128 bytes, which the swizzle is made for
+constexpr int tile_k = 64;         // 128 bytes, the swizzle's row length
 constexpr int row_bytes = 128;     // of a tile in shared memory
 constexpr int units = 8;           // of 16 bytes in such a row
 constexpr int unit_elements = 8;   // of bf16
 constexpr int alignment = 1024;    // of a tile, for the swizzle
-constexpr int max_experts = 1024;  // whose tables have room in shared memory
+constexpr int max_experts = 1024;  // whose tables fit shared memory
 
 constexpr std::size_t tile_table_bytes(std::int64_t experts) {
   return 2 * static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
 }
 
-/// Where each expert's tiles begin, counted through all; in shared memory.
+/// The first tile of each expert, counted through all; in shared memory.
 struct TileTable {
   const std::int32_t* offsets;  // [experts + 1] sorted rows
   const std::int32_t* first;    // [experts + 1] tiles
@@ -31,7 +31,7 @@ struct TileTable {
 
   __device__ int tiles() const { return first[experts]; }
   __device__ int rows_of(int expert) const { return offsets[expert + 1] - offsets[expert]; }
-  /// The last expert whose first tile is at or before this one.
+  /// Returns the last expert whose first tile is at or before this one.
   __device__ int expert_of(int tile) const {
     int low = 0, high = experts - 1;
     while (low < high) {
@@ -46,8 +46,8 @@ struct TileTable {
   }
 };
 
-/// Counts the tiles of all experts, tiles_of(rows) each; by all threads of a block. `memory`:
-/// tile_table_bytes.
+/// Counts the tiles of all experts, tiles_of(rows) each; called by all threads of a block.
+/// `memory`: tile_table_bytes.
 template <class TilesOf>
 __device__ TileTable make_tile_table(const std::int32_t* all_offsets, int experts,
                                      std::int32_t* memory, TilesOf&& tiles_of) {
@@ -62,7 +62,7 @@ __device__ TileTable make_tile_table(const std::int32_t* all_offsets, int expert
   return {offsets, first, experts};
 }
 
-/// Where a unit of row `row` of a tile's x is; null behind the tile's last row.
+/// The address of a unit of row `row` of a tile's x; null after the tile's last row.
 template <class Gemm, class Tile>
 __device__ __forceinline__ const bf16* unit_of_row(const Gemm& gemm, const Tile& tile, int row,
                                                    int unit) {
@@ -80,7 +80,7 @@ inline int multiprocessors() {
   return count;
 }
 
-/// silu, in the same bits whatever the tiling.
+/// silu, with the same bits whatever the tiling.
 __device__ __forceinline__ float expert_silu(float gate) {
   return __fdividef(gate, 1.0F + __expf(-gate));
 }

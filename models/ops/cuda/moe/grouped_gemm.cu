@@ -1,6 +1,7 @@
-// Products of experts with few rows by groups of four warps on Hopper's tensor cores (wgmma), fed
-// by copies in the background: bound by the weights' bytes, which this streams through shared
-// memory once. The weights' rows are the left matrix of a tile, so that few rows waste little.
+// Grouped GEMMs for experts with few rows, by groups of four warps on Hopper's tensor cores
+// (wgmma), fed by asynchronous copies: bound by the weights' bytes, which are streamed through
+// shared memory once. The weights' rows are the left matrix of a tile, so that few rows waste
+// little.
 #include <algorithm>
 
 #include "models/ops/cuda/common/hopper.hpp"
@@ -16,11 +17,12 @@ namespace cuda {
 namespace {
 
 constexpr int threads = 256;       // two groups of four warps
-constexpr int blocks = 2;          // on a multiprocessor
-constexpr int group_columns = 64;  // by one group
-constexpr int rows_at_once = 32;   // that the threads copy a unit each of
+constexpr int blocks = 2;          // per multiprocessor
+constexpr int group_columns = 64;  // per group
+constexpr int rows_at_once = 32;   // rows of which all threads copy one unit each
 
-/// `rows` of x meet 128 of the weights. `stages` of tile_k columns are in shared memory.
+/// `rows` of x are multiplied with 128 rows of the weights. `stages` of tile_k columns are in
+/// shared memory.
 template <int rows_, int stages_>
 struct Tiling {
   static constexpr int rows = rows_, stages = stages_;
@@ -48,9 +50,9 @@ std::size_t shared_bytes(std::int64_t experts) {
 
 struct Tile {
   int expert;
-  int row;     // the first, sorted
+  int row;     // the first sorted row
   int rows;    // at most T::rows
-  int column;  // of tiles
+  int column;  // in tiles
 };
 
 template <class T>
@@ -62,8 +64,8 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number) 
           in_expert - row_tile * column_tiles};
 }
 
-/// The row of the matrix that row `i` of the columns' tile is. Gated tiles have gates and their ups
-/// where one thread gets both sums. n or more: none.
+/// The matrix row for row `i` of the columns' tile. In gated tiles one thread gets the sums of a
+/// gate and its up. n or more: none.
 template <class T, bool gated>
 __device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
   if constexpr (!gated) return column_tile * T::columns + i;
@@ -74,7 +76,7 @@ __device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
   return i % (2 * run) < run ? column : inner + column;
 }
 
-/// What one thread copies of a tile: a unit of every rows_at_once-th row.
+/// One thread's copies of a tile: a unit of every rows_at_once-th row.
 template <class T, bool gated>
 class Copies {
  public:
@@ -97,7 +99,7 @@ class Copies {
     }
   }
 
-  /// Columns [k, k + tile_k) to a stage.
+  /// Copies columns [k, k + tile_k) to a stage.
   __device__ void copy(std::uint32_t k, int stage) const {
     const bool in_k = k + unit_ * unit_elements < gemm_.k;
     const std::uint32_t to = to_ + stage * T::stage_bytes;
@@ -129,7 +131,7 @@ class Copies {
   const bf16* x_[row_copies];
 };
 
-/// Writes this thread's sums, whose places wgmma says; `first` is its warp's first column.
+/// Writes this thread's sums, in wgmma's layout; `first` is its warp's first column.
 template <class T, bool gated, class Out>
 __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
                            const float (&sums)[T::rows / 2], Out* out) {
@@ -155,9 +157,9 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
   }
 }
 
-/// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the products,
-/// over the ends of tiles; a stage is written to again when the products of the step after its own
-/// have begun, and those of its own have ended.
+/// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the wgmma, across
+/// the ends of tiles; a stage is overwritten when the wgmma of the step after its own have begun,
+/// and its own have ended.
 template <class T, bool gated, class Out>
 __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

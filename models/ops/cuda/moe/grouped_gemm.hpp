@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Products of sorted rows with their experts' matrices (Ops::grouped_linear), bf16 on Hopper's
-/// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
+/// A grouped GEMM of sorted rows with their experts' matrices (Ops::grouped_linear), bf16 on
+/// Hopper's tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
 struct GroupedGemm {
   const void* weights = nullptr;          ///< [experts, n, k] bf16
   const void* x = nullptr;                ///< [tokens, k] bf16 with gather, else sorted rows
@@ -23,7 +23,7 @@ struct GroupedGemm {
   bool gated = false;
 };
 
-/// How a product is cut into tiles: rows of an expert by columns of its matrix.
+/// How a GEMM is cut into tiles: rows of an expert by columns of its matrix.
 enum class GroupedGemmTiling : std::uint8_t {
   rows_16,   ///< 16 x 128
   rows_32,   ///< 32 x 128
@@ -31,18 +31,18 @@ enum class GroupedGemmTiling : std::uint8_t {
   rows_256,  ///< 256 x 256, by two blocks (grouped_gemm_2cta.hpp)
 };
 
-/// The tiling that measured fastest for this many rows an expert.
+/// The tiling that measured fastest for this many rows per expert.
 GroupedGemmTiling best_tiling(const GroupedGemm& gemm);
 
-/// Whether these kernels compute the product: k and n (with gated n / 2) are multiples of 8, an
-/// expert's matrix has less than 2^32 elements, there are at most 1,024 experts, and
-/// hopper_kernels_run(). It does not depend on `assignments`.
+/// True if these kernels support it: k and n (with gated n / 2) are multiples of 8, an expert's
+/// matrix has less than 2^32 elements, there are at most 1,024 experts, and hopper_kernels_run().
+/// It does not depend on `assignments`.
 bool grouped_gemm_fits(const GroupedGemm& gemm);
 
-/// Enqueues the product on the current device: one launch of as many blocks as fit at once, which
-/// find their tiles by `offsets` on the device, so that a CUDA graph may replay it with others. An
-/// output row is a function of its own input row and its expert alone, in bits: each element is one
-/// chain over k in steps of 16 on the tensor cores, whatever the tiling.
+/// Enqueues the GEMM on the current device: one launch of as many blocks as fit at once, which find
+/// their tiles through `offsets` on the device, so that a captured graph may be replayed with
+/// others. An output row is a function of its own input row and its expert alone, in bits: each
+/// element is one chain over k in steps of 16 on the tensor cores, whatever the tiling.
 cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tiling,
                                 cudaStream_t stream);
 inline cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, cudaStream_t stream) {

@@ -1,7 +1,7 @@
-// Products of experts with many rows on Hopper's tensor cores (wgmma), by clusters of two blocks.
-// In each block a group of four warps fetches tiles to shared memory, and two groups multiply and
-// write 64 rows each. Weights come by the copy engine, to both blocks at once where they share
-// them; rows by threads, as they lie apart.
+// Grouped GEMMs for experts with many rows on Hopper's tensor cores (wgmma), by clusters of two
+// blocks. In each block one group of four warps fetches tiles to shared memory, and two groups
+// multiply and write 64 rows each. The copy engine brings weights, to both blocks at once if they
+// share them; threads copy rows, which are scattered.
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
@@ -17,7 +17,7 @@ namespace {
 constexpr int group_threads = 128;
 constexpr int multiplying = 2 * group_threads;
 constexpr int threads = multiplying + group_threads;
-constexpr int fetching_registers = 56, multiplying_registers = 224;  // of a thread
+constexpr int fetching_registers = 56, multiplying_registers = 224;  // per thread
 static_assert((fetching_registers + 2 * multiplying_registers) * group_threads <= 1 << 16);
 constexpr int cluster_blocks = 2;
 constexpr int group_rows = 64;
@@ -29,7 +29,7 @@ constexpr int box_bytes = box_columns * row_bytes;
 constexpr int stage_bytes = rows_bytes + 2 * box_bytes;
 constexpr int stages = 4;
 constexpr int warp_rows = 16;
-constexpr int warp_bytes = warp_rows * row_bytes;  // that a warp's sums pass through
+constexpr int warp_bytes = warp_rows * row_bytes;  // for the warp's sums on their way out
 constexpr int passing_bytes = multiplying / 32 * warp_bytes;
 
 struct Gemm {
@@ -45,14 +45,14 @@ struct Gemm {
 /// A block's part of its cluster's tile.
 struct Tile {
   int expert;
-  int row;      // the first, sorted
+  int row;      // the first sorted row
   int rows;     // 1 to tile_rows
-  int column;   // of tiles; column_tiles: none
-  bool shared;  // the columns, by both blocks
+  int column;   // in tiles; column_tiles: none
+  bool shared;  // both blocks have the same columns
 };
 
-/// How many tiles of an expert's rows two blocks share, the last maybe not full; the rest is at
-/// most tile_rows.
+/// The number of tiles of an expert's rows that two blocks share, the last possibly not full; the
+/// rest is at most tile_rows.
 __device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * tile_rows); }
 
 __device__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
@@ -64,7 +64,7 @@ __device__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
   });
 }
 
-/// Tiles of the same columns are neighbours, so that they meet their weights in the cache.
+/// Tiles of the same columns are adjacent, so that their weights are still in the cache.
 __device__ Tile find_tile(const TileTable& table, int column_tiles, int number, int block) {
   const int expert = table.expert_of(number);
   const int begin = table.offsets[expert], rows = table.rows_of(expert);
@@ -79,13 +79,13 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number, 
   return {expert, begin + row, rows - row, column, false};
 }
 
-/// Where in a block's shared memory what is.
+/// Offsets in a block's shared memory.
 struct Places {
   std::uint32_t stages, passing;  // [stages][rows, columns], [warps][rows]
   std::uint32_t full, empty;      // [stages] barriers
 };
 
-/// What a thread of the fetching group copies of a tile's rows: a unit of every 16th.
+/// One thread's copies of a tile's rows in the fetching group: a unit of every 16th.
 class RowCopies {
  public:
   __device__ RowCopies(const Gemm& gemm, const Tile& tile, int thread, std::uint32_t stages_at)
@@ -98,7 +98,7 @@ class RowCopies {
     }
   }
 
-  /// Columns [k, k + tile_k) to a stage.
+  /// Copies columns [k, k + tile_k) to a stage.
   __device__ void copy(std::uint32_t k, int stage) const {
     const bool in_k = k + unit_ * unit_elements < gemm_.k;
 #pragma unroll
@@ -119,8 +119,8 @@ class RowCopies {
   const bf16* x_[copies];
 };
 
-/// Has the copy engine bring a step's columns: of shared ones half to both blocks, the other block
-/// brings the others. By one thread.
+/// Makes the copy engine bring a step's columns: if shared, this block sends one half to both
+/// blocks and the other block the other half. Called by one thread.
 template <bool gated>
 __device__ void copy_columns(const Gemm& gemm, const Tile& tile, int block, int k, std::uint32_t to,
                              std::uint32_t barrier) {
@@ -139,7 +139,7 @@ __device__ void copy_columns(const Gemm& gemm, const Tile& tile, int block, int 
   }
 }
 
-/// The fetching group: fills stages as both blocks' products have left them.
+/// The fetching group: refills stages once both blocks' wgmma have released them.
 template <bool gated>
 __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Places& places,
                             int k_steps, int block) {
@@ -167,7 +167,7 @@ __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Plac
   }
 }
 
-/// What a thread's sum at `at` is of the output: with `gated` the ups are behind the gates.
+/// The output element for a thread's sum at `at`: with `gated` the ups are after the gates.
 template <bool gated>
 __device__ __forceinline__ float output_of(const float (&sums)[tile_columns / 2], int at) {
   if constexpr (!gated) return sums[at];
@@ -179,9 +179,9 @@ __device__ __forceinline__ std::uint32_t round_pair(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Writes a warp's sums, whose places wgmma says: 16 rows, the first of which is `first`
-/// of the tile; lane r % 16 knows where row r goes. Through shared memory, 64 columns at a time,
-/// so that whole lines of 128 bytes are written.
+/// Writes a warp's sums, in wgmma's layout: 16 rows, beginning at row `first` of the tile; lane r %
+/// 16 knows where row r goes. Through shared memory, 64 columns at a time, so that whole lines of
+/// 128 bytes are written.
 template <bool gated>
 __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t passing,
@@ -218,7 +218,7 @@ __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to
     }
   }
 }
-/// The same in fp32, as they are: four lanes write 32 bytes.
+/// The same for fp32, written directly: four lanes write 32 bytes.
 template <bool gated>
 __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t, float* out) {
@@ -240,7 +240,7 @@ __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to
   }
 }
 
-/// A multiplying group: each tile's products and their way out.
+/// A multiplying group: computes each tile and writes it.
 template <bool gated, class Out>
 __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, const Places& places,
                                    int k_steps, int block, Out* out) {
@@ -280,7 +280,7 @@ __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, con
         }
         close_products();
       }
-      // The products of the step before have ended, so its stage may be written to.
+      // The previous step's wgmma have ended, so its stage may be overwritten.
       wait_for_products<1>();
       if (before >= 0) release(before);
       before = stage;
@@ -292,7 +292,7 @@ __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, con
     const Tile own = tile;
     const int own_to = to_row;
     number += stride;
-    if (number < tiles) {  // looked up while products run
+    if (number < tiles) {  // looked up while wgmma run
       tile = find_tile(table, gemm.column_tiles, number, block);
       to_row = row_to(tile);
     }
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(threads, 1)
   begin_early_kernel();
   const TileTable table = make_table(
       gemm, reinterpret_cast<std::int32_t*>(shared + (places.passing - begin) + passing_bytes));
-  meet_in_cluster();  // the other's barriers are there
+  meet_in_cluster();  // the other block's barriers are initialised
   const int k_steps = static_cast<int>((gemm.k + tile_k - 1) / tile_k);
   const int block = block_of_cluster();
   if (threadIdx.x >= multiplying) {
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(threads, 1)
     multiply_and_store<gated>(gemm, table, places, k_steps, block, out);
   }
   __syncwarp();
-  meet_in_cluster();  // none ends while the other writes to its shared memory
+  meet_in_cluster();  // no block ends while the other writes to its shared memory
 #endif
 }
 

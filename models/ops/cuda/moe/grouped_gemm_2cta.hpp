@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// launch_grouped_gemm by tiles of 256 rows x 256 columns, each of a cluster of two blocks that
-/// share what they read of the weights: half as much comes from the second-level cache, which
-/// bounds smaller tiles. At most 128 rows that are left of an expert are tiles of 128 x 512.
+/// launch_grouped_gemm with tiles of 256 rows x 256 columns, each by a cluster of two blocks that
+/// share the weights they read: half as much comes from the second-level cache, which bounds
+/// smaller tiles. An expert's remaining rows, at most 128, are tiles of 128 x 512.
 cudaError_t launch_grouped_gemm_2cta(const GroupedGemm& gemm, cudaStream_t stream);
 
 }  // namespace troupe

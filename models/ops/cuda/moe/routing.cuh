@@ -8,8 +8,8 @@
 namespace troupe::cuda {
 
 constexpr int warp = 32;
-constexpr int max_small_batch_tokens = 32;  // that are routed and sorted by one block
-constexpr float lowest_choice = -1.0e38F;   // below every value to choose by
+constexpr int max_small_batch_tokens = 32;  // that one block routes and sorts
+constexpr float lowest_choice = -1.0e38F;   // below every choice value
 
 struct Routing {
   int experts, top_k, groups, top_groups;
@@ -17,20 +17,20 @@ struct Routing {
   float scale;
 };
 
-/// Numbers in the order of the values, all above 0; equal values have one.
+/// Maps values to positive integers in the same order; equal values get the same one.
 __device__ __forceinline__ std::uint32_t ordered(float value) {
   const std::uint32_t bits = __float_as_uint(value + 0.0F);  // -0.0 becomes 0.0
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-/// What a lane knows of a token's choices: number `lane`, of those below top_k.
+/// A lane's share of a token's choices: number `lane`, if below top_k.
 struct Choice {
   int id;
   float weight;
 };
 
-/// As route_in_memory without groups, by a warp with the token's scores in registers: expert 32 i +
-/// lane of each lane is number i.
+/// route_in_memory without groups, by a warp with the token's scores in registers: number i of a
+/// lane is expert 32 i + lane.
 template <int per_lane>
 __device__ Choice route_in_registers(const float* row, const float* bias, const Routing& routing) {
   const int lane = threadIdx.x % warp;
@@ -54,7 +54,7 @@ __device__ Choice route_in_registers(const float* row, const float* bias, const 
     const int e = i * warp + lane;
     if (!routing.sigmoid) scores[i] /= total;
     const float value = bias == nullptr || e >= routing.experts ? scores[i] : scores[i] + bias[e];
-    choice[i] = value > lowest_choice ? value : lowest_choice;  // a NaN, too
+    choice[i] = value > lowest_choice ? value : lowest_choice;  // for a NaN, too
   }
   std::uint32_t keys[per_lane];
 #pragma unroll
@@ -88,12 +88,12 @@ __device__ Choice route_in_registers(const float* row, const float* bias, const 
       own_id = static_cast<int>(index);
     }
   }
-  // Sigmoids may all be zero; what is added is lost in any other sum.
+  // All sigmoids may be zero; in any other sum the addend is lost.
   const float divisor = routing.normalize ? chosen + 1e-20F : 1.0F;
   return {own_id, own_weight / divisor * routing.scale};
 }
 
-/// Where a few tokens' choices go.
+/// The outputs of routing a few tokens.
 struct SmallBatchChoices {
   std::int32_t* ids;
   float* weights;
@@ -104,8 +104,9 @@ struct SmallBatchChoices {
   std::int64_t* counts;
 };
 
-/// Ops::route_and_permute, by one block with a warp for each token at least: a warp routes a token;
-/// then each thread counts, for an expert or for a pair, the assignments that come before it.
+/// Ops::route_and_permute, by one block with at least one warp per token: a warp routes a token;
+/// then each thread counts, for an expert or for an assignment, the assignments that come before
+/// it.
 template <int per_lane>
 __device__ void choose_in_block(const float* logits, const float* bias, const Routing& routing,
                                 int tokens, const SmallBatchChoices& to) {
@@ -131,7 +132,7 @@ __device__ void choose_in_block(const float* logits, const float* bias, const Ro
       own += chosen[p] == e ? 1 : 0;
     }
     to.offsets[e] = before;
-    // Nobody waits for what was there.
+    // The old value is not waited for.
     if (e < to.experts && own > 0) {
       atomicAdd(reinterpret_cast<unsigned long long*>(&to.counts[e]),
                 static_cast<unsigned long long>(own));

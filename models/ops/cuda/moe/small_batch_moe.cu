@@ -1,4 +1,5 @@
-// The experts of a few tokens: each chosen expert's matrices go through shared memory once.
+// The experts of a few tokens: each chosen expert's matrices are streamed through shared memory
+// once.
 #include <algorithm>
 
 #include "models/ops/cuda/common/hopper.hpp"
@@ -17,25 +18,25 @@ constexpr int max_assignments = 64;
 constexpr int multiprocessors = 132;  // of H100 and H200
 
 /// One slab of a row of 2,048 is a warp's whole part of it.
-constexpr int gate_stages = 1, gate_blocks = 2;  // on a multiprocessor
+constexpr int gate_stages = 1, gate_blocks = 2;  // per multiprocessor
 using GateSlabs = SlabQueue<256, gate_stages>;
-/// The slabs of an expert's row of 768 are all on their way at once.
+/// The slabs of an expert's row of 768 are all in flight at once.
 constexpr int down_stages = 3;
 using DownSlabs = SlabQueue<256, down_stages>;
 
 #if __CUDA_ARCH__ >= 900
-/// What a block keeps of a pass's choices. Rows are those of `activated`: sorted ones, or with one
-/// token its choices in their order.
+/// A block's copy of a pass's choices. Rows are those of `activated`: sorted ones, or for a single
+/// token its choices in order.
 struct Plan {
-  int expert_at[max_assignments];          // whose first row this is, or -1
-  int rows_at[max_assignments];            // that it has then
+  int expert_at[max_assignments];          // the expert whose first row this is, or -1
+  int rows_at[max_assignments];            // that expert's number of rows
   int first_of[max_assignments];           // the first row of a row's expert
-  int row_of_assignment[max_assignments];  // or -1: the expert is elsewhere
+  int row_of_assignment[max_assignments];  // -1: the expert is on another rank
   int firsts[max_assignments];             // the rows that are an expert's first
-  int active;                              // experts that have rows
+  int active;                              // number of experts with rows
   float weights[max_assignments];
 
-  /// By all threads; ends with a barrier.
+  /// Called by all threads; ends with a barrier.
   __device__ void make(const SmallBatchMoe& call) {
     if (call.tokens > 1) {
       make_of_tokens(call);
@@ -46,7 +47,7 @@ struct Plan {
   }
 
  private:
-  /// Of one token: each choice is a row, and nothing needs to be sorted. By a warp.
+  /// For one token: each choice is a row, no sorting needed. Called by a warp.
   __device__ void make_of_token(const SmallBatchMoe& call) {
     for (int pair = threadIdx.x; pair < max_assignments; pair += 32) {
       const bool chosen = pair < call.top_k;
@@ -61,7 +62,7 @@ struct Plan {
     __syncwarp();
     list_firsts();
   }
-  /// By a warp.
+  /// Called by a warp.
   __device__ void list_firsts() {
     int listed = 0;
     for (int row = threadIdx.x; row < max_assignments; row += 32) {
@@ -72,11 +73,11 @@ struct Plan {
     }
     if (threadIdx.x == 0) active = listed;
   }
-  /// By all threads.
+  /// Called by all threads.
   __device__ void make_of_tokens(const SmallBatchMoe& call) {
     const int assignments = static_cast<int>(call.tokens * call.top_k);
     const int own = threadIdx.x;
-    // What is read comes at once.
+    // All values are read at once.
     const int valid = call.offsets[call.experts];
     const int begin = own < call.experts ? call.offsets[own] : 0;
     const int end = own < call.experts ? call.offsets[own + 1] : 0;
@@ -104,7 +105,7 @@ struct Plan {
 };
 #endif
 
-/// Blocks take every gridDim.x-th tile of 8 gates with their ups, of all chosen experts.
+/// Blocks take every gridDim.x-th tile of 8 gates with their ups, over all chosen experts.
 __global__ void __launch_bounds__(threads, gate_blocks)
     gate_skinny_rows(const __grid_constant__ CUtensorMap gate_up,
                      const __grid_constant__ SmallBatchMoe call) {
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   auto* const parts = reinterpret_cast<float*>(memory + warps * GateSlabs::bytes);
   sums.open();
   wait_for_kernels_before();
-  // So late, so that the next kernel finds what was there before this one.
+  // Only now, so that the next kernel finds everything written before this one.
   let_next_kernel_start();
   plan.make(call);
   constexpr int columns = slab_rows / 2;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
   };
   const bf16* row = row_of(blockIdx.x);
-  uint4 x[GateSlabs::x_units];  // comes while the slab does
+  uint4 x[GateSlabs::x_units];  // loaded while the slab is
   int done = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
     float even[4] = {}, odd[4] = {};
@@ -181,8 +182,8 @@ __global__ void __launch_bounds__(threads, gate_blocks)
 }
 
 #if __CUDA_ARCH__ >= 900
-/// A column of what a token's experts made of it, by their weights, in the order of choice. `parts`
-/// [assignments][16][tokens], by an expert's first row.
+/// One column of a token's weighted sum of its experts' outputs, in the order of choice. `parts`
+/// [assignments][16][tokens], indexed by an expert's first row.
 __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* parts, int tokens,
                                               int top_k, int token, int column) {
   float sum = 0.0F;
@@ -199,9 +200,9 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
 }
 #endif
 
-/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched behind
-/// gate_skinny_rows alone: what that kernel waited for is there when this one begins, so weights
-/// are on their way before the gates are through.
+/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched only after
+/// gate_skinny_rows: what that kernel waited for is ready when this one begins, so weights are
+/// loaded before the gates are done.
 template <class Out>
 __global__ void __launch_bounds__(threads, 1)
     add_few_rows(const __grid_constant__ CUtensorMap down,
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-/// Tiles of 8 rows, and 8 more that are `other` rows on; a tile begins `step` rows after the last.
+/// Tiles of 8 rows, and 8 more `other` rows later; tiles begin `step` rows apart.
 bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::int64_t step,
                std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
@@ -286,7 +287,7 @@ bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::in
 }
 
 cudaError_t allow(const void* kernel, int shared) {
-  // Of this thread's device: another one's kernel has its own.
+  // Set per device: each device has its own instance of the kernel.
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
 }
 

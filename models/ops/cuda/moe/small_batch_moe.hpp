@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// The experts of a few tokens (Ops::expert_mlp), bf16, accumulated in fp32: bound by the weights'
-/// bytes, each of which is read once. All pointers are device memory, tensors aligned to 16 bytes.
+/// bytes, each read once. All pointers are device memory, tensors aligned to 16 bytes.
 struct SmallBatchMoe {
   const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16
   const void* down = nullptr;             ///< [experts, hidden, inner] bf16
@@ -21,11 +21,11 @@ struct SmallBatchMoe {
   const float* weights = nullptr;         ///< [tokens, top_k]
   const std::int32_t* offsets = nullptr;  ///< [experts + 1]
   const std::int32_t* source = nullptr;   ///< [tokens * top_k]
-  std::int64_t first_expert = 0;          ///< of those that are here
+  std::int64_t first_expert = 0;          ///< of the local experts
   std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
 };
 
-/// Whether launch_small_batch_moe computes it: at most 8 tokens with 64 choices, hidden a multiple
+/// True if launch_small_batch_moe supports it: at most 8 tokens with 64 choices, hidden a multiple
 /// of 16 and inner of 8, and hopper_kernels_run().
 bool small_batch_moe_fits(const SmallBatchMoe& call);
 

@@ -11,20 +11,20 @@ namespace cuda {
 namespace {
 
 constexpr int warps = 8, threads = warps * warp;
-constexpr int tile_experts = 16;  // of a block
-constexpr int max_tokens = 8;     // a warp each
-constexpr int max_blocks = 8;     // that a cluster may have everywhere
+constexpr int tile_experts = 16;  // per block
+constexpr int max_tokens = 8;     // one warp each
+constexpr int max_blocks = 8;     // supported cluster size on all devices
 constexpr int max_experts = max_blocks * tile_experts;
 
-/// One cluster of blocks: each has the logits of 16 experts, which it gives to the first; that one
-/// chooses.
+/// One cluster of blocks: each computes the logits of 16 experts and passes them to the first,
+/// which chooses.
 template <int chunks>
 __global__ void __launch_bounds__(threads) route_few(SmallBatchRouter call, SmallBatchChoices to) {
   constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
   __shared__ float parts[warps][tile_experts][max_tokens];
   __shared__ float logits[max_tokens * max_experts];
   let_next_kernel_start();
-  arrive_in_cluster();  // before anybody writes to the first block's memory it has begun
+  arrive_in_cluster();  // before any block writes to the first block's memory, that must have begun
   const int lane = threadIdx.x % warp, own_warp = threadIdx.x / warp, own = lane / 4;
   const int experts = call.routing.experts, hidden = static_cast<int>(call.hidden);
   const int begin = blockIdx.x * tile_experts;

@@ -18,11 +18,11 @@ struct SmallBatchRouter {
   cuda::Routing routing{};
 };
 
-/// Whether launch_small_batch_router does it: at most 8 tokens and 128 experts in one group, hidden
-/// a multiple of 8, and hopper_kernels_run().
+/// True if launch_small_batch_router supports it: at most 8 tokens and 128 experts in one group,
+/// hidden a multiple of 8, and hopper_kernels_run().
 bool small_batch_router_fits(const SmallBatchRouter& call);
 
-/// Enqueues the product with the router's matrix, the choice and the sorting, as one kernel.
+/// Enqueues the GEMM with the router's matrix, the choice and the sorting, as one kernel.
 cudaError_t launch_small_batch_router(const SmallBatchRouter& call,
                                       const cuda::SmallBatchChoices& to, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Sorting assignments of a token and one of its experts by expert, in one cluster of blocks.
+// Sorting (token, expert) assignments by expert, in one cluster of blocks.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct FilledRows {
       begin[p + 1] = begin[p] + (p < parts ? received_counts[p] : 0);
   }
   __device__ std::int64_t count() const { return begin[max_parts]; }
-  /// Of the row-th of all.
+  /// The index of the row-th counted row among all.
   __device__ std::int64_t place(std::int64_t row) const {
     std::int64_t at = row;
 #pragma unroll
@@ -44,7 +44,7 @@ struct FilledRows {
   }
 };
 
-/// What is sorted, and where to.
+/// The input and outputs of sorting.
 struct Sorting {
   const std::int32_t* ids;
   int top_k;
@@ -52,20 +52,20 @@ struct Sorting {
   int experts;
   std::int32_t* offsets;
   std::int32_t* source;
-  std::int64_t* counts;  ///< to which the experts' rows are added; may be null
+  std::int64_t* counts;  ///< accumulates the experts' row counts; may be null
 
-  /// The local expert of the pair at `place` of the ids; less than 0: none, or not `there`.
+  /// The local expert of the assignment at `place` of the ids; below 0: not local, or not `there`.
   __device__ int local_expert(std::int64_t place, bool there) const {
     const std::int64_t expert = there ? ids[place] - first_expert : -1;
     return expert < experts ? static_cast<int>(expert) : -1;
   }
 };
 
-/// A cluster's assignments of an expert: of the blocks before this one, and of all.
+/// A cluster's assignments of an expert: in the blocks before this one, and in all.
 struct ExpertTotals {
   std::int32_t before = 0, all = 0;
 
-  /// `totals`: of this block, where the others have theirs, too.
+  /// `totals`: this block's; the other blocks have theirs at the same address.
   __device__ ExpertTotals(std::int32_t* totals, int expert) {
     for (int block = 0; block < static_cast<int>(gridDim.x); ++block) {
       const std::int32_t count = *in_block(&totals[expert], block);
@@ -75,11 +75,11 @@ struct ExpertTotals {
   }
 };
 
-constexpr int ids_at_once = 8;  // that a thread reads: one would wait for memory as long as all
+constexpr int ids_at_once = 8;  // per thread: reading one takes as long as reading all
 
-/// Writes a warp's assignments, those of tokens [begin, end), to their places: a lane has a token,
-/// whose experts are all different, and bits tell which lanes before it have an expert too. `first`
-/// [experts]: where the warp's assignments of an expert begin; `bits` [experts]: zeros.
+/// Writes a warp's assignments, those of tokens [begin, end), to their places: each lane has a
+/// token, whose experts are all different, and bits show which lower lanes have an expert too.
+/// `first` [experts]: where the warp's assignments of an expert begin; `bits` [experts]: zeros.
 template <class Rows>
 __device__ void place_pairs(const Sorting& sorting, const Rows& rows, std::int64_t begin,
                             std::int64_t end, std::int32_t* first, std::uint32_t* bits) {
@@ -115,9 +115,9 @@ __device__ void place_pairs(const Sorting& sorting, const Rows& rows, std::int64
   }
 }
 
-/// By all threads of a cluster's blocks, of whole warps: keeps the order of an expert's
-/// assignments. Each warp counts the experts of its share of the tokens, which gives places to each
-/// warp's first rows. `places`: shared memory for places and bits [warps, experts], totals
+/// Called by all threads of a cluster's blocks, in whole warps: keeps the order of an expert's
+/// assignments. Each warp counts the experts of its share of the tokens, which determines where
+/// each warp's rows begin. `places`: shared memory for places and bits [warps, experts], totals
 /// [experts], offsets [experts + 1].
 template <class Rows>
 __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::int32_t* places) {
@@ -164,14 +164,14 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
     }
     totals[e] = sum;
   }
-  meet_in_cluster();  // and all threads of the block
+  meet_in_cluster();  // also synchronises the block's threads
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
     const ExpertTotals of(totals, e);
     for (int w = 0; w < warps; ++w) places[w * experts + e] += of.before;
     first[e] = of.all;
     if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += of.all;
   }
-  meet_in_cluster();  // nobody reads another's totals any more
+  meet_in_cluster();  // no block reads another's totals any more
   if (own == 0) sum_up([&](int e) { return first[e]; }, experts, first);
   __syncthreads();
   for (int i = threadIdx.x; i < warps * experts; i += blockDim.x) places[i] += first[i % experts];
@@ -182,16 +182,15 @@ __device__ void sort_in_cluster(const Sorting& sorting, const Rows& rows, std::i
   place_pairs(sorting, rows, begin, end, mine, bits);
 }
 
-constexpr int batch_warps = 32;           // of a block, a token each
-constexpr int max_turns = 4;              // of a warp
-constexpr int max_assignment_lanes = 32;  // choices of a token, a lane each
+constexpr int batch_warps = 32;           // per block, a token each
+constexpr int max_turns = 4;              // per warp
+constexpr int max_assignment_lanes = 32;  // choices of a token, one per lane
 
-/// sort_in_cluster for a decode batch: at most max_turns * batch_warps tokens of each block, which
-/// has batch_warps warps, with at most max_assignment_lanes choices. Bits tell which of a block's
-/// tokens have an expert; how many before one have it is its pair's place among the block's. Each
-/// id is read once. `memory`: bits [turns, experts], counts [experts], places [experts], offsets
-/// [experts
-/// + 1].
+/// sort_in_cluster for a decode batch: at most max_turns * batch_warps tokens per block of
+/// batch_warps warps, with at most max_assignment_lanes choices. Bits show which of a block's
+/// tokens have an expert; the number of earlier tokens with it is an assignment's place in the
+/// block. Each id is read once. `memory`: bits [turns, experts], counts [experts], places
+/// [experts], offsets [experts + 1].
 __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens, int turns,
                                              std::uint32_t* memory) {
   const int experts = sorting.experts, top_k = sorting.top_k;
@@ -222,14 +221,14 @@ __device__ inline void sort_batch_in_cluster(const Sorting& sorting, int tokens,
     for (int turn = 0; turn < turns; ++turn) count += __popc(bits[turn * experts + e]);
     counts[e] = count;
   }
-  meet_in_cluster();  // and all threads of the block
+  meet_in_cluster();  // also synchronises the block's threads
   for (int e = threadIdx.x; e < experts; e += blockDim.x) {
     const ExpertTotals of(counts, e);
     places[e] = of.before;
     offsets[e] = of.all;
     if (blockIdx.x == 0 && sorting.counts != nullptr) sorting.counts[e] += of.all;
   }
-  arrive_in_cluster();  // others' counts are read no more
+  arrive_in_cluster();  // other blocks' counts are no longer read
   __syncthreads();
   if (own == 0) sum_up([&](int e) { return offsets[e]; }, experts, offsets);
   __syncthreads();

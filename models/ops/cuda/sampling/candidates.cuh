@@ -1,6 +1,6 @@
-// Tokens that a cut leaves, few enough for a block to weigh them pair by pair, in no order. All
-// threads of a block, at least as many as are listed, call these functions together; what was
-// written to the list before is seen by all of them.
+// Tokens left after a cut, few enough for a block to compare them pair by pair, in no order. All
+// threads of a block, at least as many as listed tokens, call these functions together; all see
+// earlier writes to the list.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TokenList {
   std::int32_t ids[max_listed];
 };
 
-/// A row's parameters beside what its logits say.
+/// A row's parameters besides its logits.
 struct Choice {
   SampledRow row;
   float max;
@@ -29,14 +29,14 @@ struct Choice {
   }
 };
 
-/// Numbers between which the least sum lies that top_p leaves.
+/// Bounds between which the smallest sum that top_p keeps lies.
 struct Limits {
   std::uint64_t least;
   std::uint64_t most;
 };
 
-/// Makes weights of a list's logits, zero where top_k or min_p cuts. All logits that are larger
-/// than one of the list are in it.
+/// Turns a list's logits into weights, zero where top_k or min_p cuts. All logits larger than one
+/// in the list are in it.
 __device__ inline void weigh_list(TokenList& list, int listed, const Choice& choice) {
   const int own = static_cast<int>(threadIdx.x);
   const bool cuts = choice.row.top_k > 0;
@@ -54,8 +54,9 @@ __device__ inline void weigh_list(TokenList& list, int listed, const Choice& cho
   __syncthreads();
 }
 
-/// Drops what top_p drops of a list of weights; limits_of(their sum) are the row's. Whether it is
-/// certain what stays, of tokens that are not listed too: they weigh `max_of_others` at most.
+/// Drops from a list of weights what top_p drops; limits_of(their sum) are the row's. Returns true
+/// if the remaining tokens are certain, even given unlisted ones, which weigh at most
+/// `max_of_others`.
 template <class LimitsOf>
 __device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of,
                          float max_of_others = 0.0F) {
@@ -84,7 +85,7 @@ __device__ bool cut_list(TokenList& list, int listed, LimitsOf&& limits_of,
   return certain;
 }
 
-/// Chooses from a list of weights.
+/// Samples from a list of weights.
 __device__ inline void draw_from_list(TokenList& list, int listed, const Choice& choice,
                                       std::int32_t* chosen) {
   const int own = static_cast<int>(threadIdx.x);
@@ -104,7 +105,7 @@ __device__ inline void draw_from_list(TokenList& list, int listed, const Choice&
   if (here && before <= target && target < before + weight) *chosen = id;
 }
 
-/// The limit of top_p where the list has all that it is the share of.
+/// The limit of top_p if the list has all the weight that it is a share of.
 struct LimitOfList {
   float top_p;
   __device__ Limits operator()(std::uint64_t total) const {
@@ -113,8 +114,9 @@ struct LimitOfList {
   }
 };
 
-/// A value that at least `k` logits reach, and seldom many more, if `best` is the largest: the
-/// bests of `k` groups of logits do, or of a few more. Each thread tells the best of a group.
+/// Returns a value that at least `k` logits reach, and seldom many more, if `best` is the largest:
+/// the maxima of `k` groups of logits reach it, or of a few more. Each thread passes the maximum of
+/// a group.
 __device__ inline float bound_of_best(float of_group, std::uint32_t k, float best) {
   const std::uint32_t own = ordered(of_group);
   std::uint32_t low = ordered(-3.402823466e38F), high = ordered(best);

@@ -1,15 +1,14 @@
-// Choice of tokens as models/sampler/sampler.cpp makes it, the same token for the same logits.
+// Sampling with the same result as models/sampler/sampler.cpp: the same token for the same logits.
 //
-// Most are found from one reading of the logits (row_summary.cuh, summary_choice.cuh). A row for
-// which that does not tell, or whose logits change first, is then read by a cluster of blocks that
-// holds it in shared memory.
+// Most tokens are found with one reading of the logits (row_summary.cuh, summary_choice.cuh). A row
+// that needs more, or whose logits are edited first, is then read by a cluster of blocks that holds
+// it in shared memory.
 //
-// There, where top_k cuts, its candidates are found first: a value that k or a few more of 512
-// groups' bests reach is a bound that little more than k logits reach. The few are listed, and one
-// block weighs them pair by pair, in no order. Where top_p alone cuts, a histogram of the weights'
-// leading bits shows where its limit is crossed; what lies above is few enough for the list of most
-// models. Otherwise, and where more is equal than the list holds, keys are narrowed to the last
-// bit.
+// There, if top_k cuts, its candidates are found first: a value reached by the maxima of k or a few
+// more of 512 groups is a bound that little more than k logits reach. These are listed, and one
+// block compares them pair by pair, in no order. If only top_p cuts, a histogram of the weights'
+// leading bits shows where its limit is crossed; for most models the tokens above it fit the list.
+// Otherwise, and if more tokens are equal than the list holds, keys are narrowed to the last bit.
 #include <algorithm>
 
 #include "models/ops/cuda/common/small_copy.hpp"
@@ -23,14 +22,15 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-/// By part 0: chooses from its list of weights, of which top_p leaves what reaches `limit`.
+/// Called by part 0: samples from its list of weights, of which top_p keeps those that reach
+/// `limit`.
 __device__ void choose_from_list(TokenList& list, int listed, const Choice& choice,
                                  std::uint64_t limit, std::int32_t* chosen) {
   cut_list(list, listed, [&](std::uint64_t) { return Limits{limit, limit}; });
   draw_from_list(list, listed, choice, chosen);
 }
 
-/// By part 0: chooses from its list of logits.
+/// Called by part 0: samples from its list of logits.
 __device__ void choose_from_list(TokenList& list, int listed, const Choice& choice,
                                  std::int32_t* chosen) {
   weigh_list(list, listed, choice);
@@ -38,8 +38,8 @@ __device__ void choose_from_list(TokenList& list, int listed, const Choice& choi
   draw_from_list(list, listed, choice, chosen);
 }
 
-/// Chooses from weights of which top_p leaves some; the weights are the part's values, and their
-/// leading bits in the histogram.
+/// Samples from the weights that top_p keeps; the weights are the part's values, and their leading
+/// bits are in the histogram.
 __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::int32_t* chosen) {
   const auto shift = [](std::uint32_t bin) { return shift_of(bin >> 2); };
   const Crossing leading = part.find_crossing(
@@ -56,7 +56,7 @@ __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::in
   }
   const CrossingKey last = part.narrow(leading, limit, shift(leading.bin), key,
                                        [](float weight) { return digits_of(weight); });
-  // Of those that equal the last, the lower ids stay.
+  // Of the tokens equal to the last one kept, the lower ids stay.
   const auto equal = [&](float weight, int) {
     return key(weight) == last.key ? whole(weight) : std::uint64_t{0};
   };
@@ -72,7 +72,7 @@ __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::in
   part.locate(sums, choice.target(sums.total), kept, [&](std::int32_t id) { *chosen = id; });
 }
 
-/// Chooses from all tokens whose logits are at least `floor`.
+/// Samples from all tokens whose logits are at least `floor`.
 __device__ void choose_from_all(RowPart& part, const Choice& choice, float floor,
                                 std::int32_t* chosen) {
   const auto weigh = [&](float& value) {
@@ -95,17 +95,17 @@ __device__ void choose_from_all(RowPart& part, const Choice& choice, float floor
       [&](std::int32_t id) { *chosen = id; });
 }
 
-/// Whether a row's logits change first.
+/// True if a row's logits are edited first.
 __host__ __device__ bool has_edits(const RowEdits& edits) {
   return (edits.allowed | edits.masked | edits.biased | edits.prompt | edits.output) != 0;
 }
 
-/// Bytes that a block holds of each logit.
+/// Bytes of shared memory per logit.
 constexpr int bytes_of_token(bool edited) {
   return static_cast<int>(sizeof(float)) + (edited ? TokenMarks::of_token : 0);
 }
 
-/// The token of a row in the shared memory of a cluster.
+/// Samples the token of a row in a cluster's shared memory.
 template <bool edited>
 __device__ void choose_token(RowPart& part, unsigned char* marks, const float* logits,
                              std::int32_t vocab, const SampledRow& row, const std::int32_t* tokens,
@@ -124,7 +124,7 @@ __device__ void choose_token(RowPart& part, unsigned char* marks, const float* l
   if (changes && !failed) {
     edit(part, row.edits, tokens, marks);
     best = part.find_best();
-    failed = !isfinite(best.logit);  // all is masked, or a penalty made it overflow
+    failed = !isfinite(best.logit);  // all are masked, or a penalty overflowed
   }
   if (greedy || failed) {
     if (part.is_first() && threadIdx.x == 0) *chosen = failed ? -1 : best.id;
@@ -147,7 +147,7 @@ __device__ void choose_token(RowPart& part, unsigned char* marks, const float* l
   choose_from_all(part, choice, floor, chosen);
 }
 
-/// Each row by a cluster.
+/// One cluster per row.
 template <bool edited>
 __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, edited ? 1 : 2)
     choose_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
@@ -159,7 +159,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
                        rows[blockIdx.x / row_parts], tokens, ids);
 }
 
-/// Rows that are pending, each by a cluster that takes one after the other.
+/// For pending rows; each cluster takes one after the other.
 __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads, 2)
     choose_pending_tokens(const float* logits, std::int32_t vocab, std::int32_t chunk,
                           const SampledRow* rows, PendingRows* pending, std::int32_t* ids) {
@@ -173,7 +173,7 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
   }
 }
 
-/// What a call of sample() works with.
+/// The arguments of a sample() call.
 struct Sampling {
   const Tensor& logits;
   const Tensor& edited;
@@ -181,7 +181,7 @@ struct Sampling {
   cudaStream_t stream;
 };
 
-/// `rows`, on the device.
+/// Samples `rows`, which are on the device.
 template <bool edited>
 cudaError_t launch_choice(const Sampling& sampling, const SampledRow* rows, std::size_t count) {
   if (count == 0) return cudaSuccess;
@@ -195,10 +195,10 @@ cudaError_t launch_choice(const Sampling& sampling, const SampledRow* rows, std:
                       sampling.ids.as<std::int32_t>());
 }
 
-/// Those of `rows` that are pending, at most `count`.
+/// Samples those of `rows` that are pending, at most `count`.
 cudaError_t launch_pending(const Sampling& sampling, const SampledRow* rows, std::size_t count,
                            PendingRows* pending) {
-  constexpr std::size_t max_clusters = 32;  // not many more run at once; most often none has work
+  constexpr std::size_t max_clusters = 32;  // few more run at once; usually none has work
   const RowLaunch launch(sampling.logits[1], std::min(count, max_clusters), bytes_of_token(false));
   const cudaError_t allowed = launch.allow(choose_pending_tokens);
   if (allowed != cudaSuccess) return allowed;
@@ -208,7 +208,7 @@ cudaError_t launch_pending(const Sampling& sampling, const SampledRow* rows, std
                       rows, pending, sampling.ids.as<std::int32_t>());
 }
 
-/// Chooses most tokens from one reading of the rows.
+/// Samples most tokens from one reading of the rows.
 template <bool aligned>
 cudaError_t launch_summaries(const Sampling& sampling, const SampledRow* rows, std::size_t count,
                              SummaryMemory* memory, unsigned max_blocks) {
@@ -225,7 +225,7 @@ cudaError_t launch_summaries(const Sampling& sampling, const SampledRow* rows, s
                       vocab, rows, memory, sampling.ids.as<std::int32_t>());
 }
 
-/// Rows without edits.
+/// Samples rows without edits.
 cudaError_t launch_plain(const Sampling& sampling, std::span<const SampledRow> rows,
                          const SampledRow* on_device, SummaryMemory* memory, unsigned max_blocks) {
   const std::int64_t vocab = sampling.logits[1];

@@ -1,5 +1,5 @@
-// What LogitsEditor of models/sampler does to a row, done to the parts of a row in shared memory:
-// the same additions and multiplications in the same order.
+// LogitsEditor of models/sampler for the parts of a row in shared memory: the same additions and
+// multiplications in the same order.
 #pragma once
 
 #include "models/ops/cuda/sampling/row_parts.cuh"
@@ -7,8 +7,8 @@
 
 namespace troupe::cuda {
 
-/// Marks of a part's tokens, sixteen bits each: whether the prompt has it, or it is allowed; below,
-/// how often the output has it.
+/// Marks of a part's tokens, sixteen bits each: a bit for being in the prompt, or allowed; below
+/// it, the count in the output.
 class TokenMarks {
  public:
   static constexpr std::uint32_t flag = 0x8000;
@@ -42,7 +42,7 @@ __device__ __forceinline__ float penalized(float logit, std::uint32_t mark, cons
 __device__ inline void edit(RowPart& part, const RowEdits& edits, const std::int32_t* tokens,
                             void* memory) {
   TokenMarks marks(memory, part.count());
-  // Calls visit(its index in the part, i) for each token of a list that lies in this part.
+  // Calls visit(its index in the part, i) for each token of a list that is in this part.
   const auto for_tokens = [&](const std::int32_t* ids, int count, int stride, auto&& visit) {
     for (int i = threadIdx.x; i < count; i += part_threads) {
       const std::int64_t at = std::int64_t{ids[i * stride]} - part.begin();

@@ -1,5 +1,6 @@
-// Log-probabilities as models/sampler/sampler.cpp finds them: the same weights, the same sum, and
-// the best in the same order. Each row by a cluster of blocks that holds it in shared memory.
+// Log-probabilities with the same result as models/sampler/sampler.cpp: the same weights, the same
+// sum, and the best in the same order. Each row by a cluster of blocks that holds it in shared
+// memory.
 #include "models/ops/cuda/common/small_copy.hpp"
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "models/ops/cuda/sampling/row_parts.cuh"
@@ -8,7 +9,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-/// By part 0: writes the `wanted` best of its list, best first.
+/// Called by part 0: writes the `wanted` best of its list, best first.
 __device__ void write_best(const TokenList& list, int listed, int wanted, RowScores& scores) {
   const int own = static_cast<int>(threadIdx.x);
   if (own >= listed) return;
@@ -25,7 +26,8 @@ __device__ void write_best(const TokenList& list, int listed, int wanted, RowSco
   scores.best_logits[place] = logit;
 }
 
-/// Lists the `wanted` best, of equals the lower ids, and maybe others; how many. `best`: the first.
+/// Lists the `wanted` best, of equals the lower ids, and possibly others; returns how many. `best`:
+/// the first.
 __device__ std::uint32_t list_best(RowPart& part, std::uint32_t wanted, float best) {
   const float bound = part.bound_of_best(wanted, best);
   const std::uint32_t listed = part.list([&](float logit, std::int32_t) { return logit >= bound; });

@@ -1,4 +1,4 @@
-// What a block holds of a row of logits that a cluster of blocks shares (row_parts.cuh).
+// A block's share of a row of logits that is spread over a cluster of blocks (row_parts.cuh).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ static_assert(row_groups == part_threads, "each thread looks at one group's best
 constexpr int bins = 2048;
 static_assert(max_listed == part_threads, "a block looks at a list a thread each");
 
-/// The largest logit of some, the lowest id that has it, and whether any is not finite.
+/// A maximum: the largest logit, the lowest id that has it, and if any logit is not finite.
 struct Best {
   float logit;
   std::int32_t id;
@@ -31,15 +31,15 @@ struct PartSums {
   std::uint64_t total;
 };
 
-/// The bin in which the sum from the largest keys downwards reaches a limit.
+/// The histogram bin in which the sum from the largest keys downwards reaches a limit.
 struct Crossing {
   std::uint32_t bin;
   std::uint64_t above;  // the sum of the bins above it
   std::uint64_t total;  // of all bins
 };
 
-/// The element at which the sum from the largest keys downwards reaches a limit: it has this key,
-/// and those with larger ones have the sum `above`.
+/// The element at which the sum from the largest keys downwards reaches a limit: its key, and the
+/// sum `above` of larger keys.
 struct CrossingKey {
   std::uint32_t key;
   std::uint64_t above;
@@ -50,26 +50,26 @@ struct CrossingKey {
 struct PartMemory {
   std::uint64_t warp_sums[part_warps];
   std::uint64_t bin_sums[part_warps];
-  std::uint64_t part_sums[2][row_parts];  // by all parts
-  TokenList list;                         // part 0's, by all parts
-  Crossing found;                         // by this part
-  Crossing told;                          // by part 0
-  std::int32_t reported_id;               // by the part that found it
-  std::uint32_t reported_next;            // by part 0
+  std::uint64_t part_sums[2][row_parts];  // written by all parts
+  TokenList list;                         // part 0's, written by all parts
+  Crossing found;                         // written by this part
+  Crossing told;                          // written by part 0
+  std::int32_t reported_id;               // written by the part that found it
+  std::uint32_t reported_next;            // written by part 0
   Best warp_best[part_warps];
-  Best part_best[2][row_parts];  // by all parts
+  Best part_best[2][row_parts];  // written by all parts
   std::uint32_t part_counts[2][row_parts];
   std::uint32_t low[bins], high[bins];  // a histogram: sums of digits' low 12 bits and the others
-  float group_best[row_groups];         // by all parts
+  float group_best[row_groups];         // written by all parts
   std::uint32_t listed;                 // entries of part 0's list
   std::uint32_t own_listed;
-  alignas(16) float values[4];  // the part of the row, as long as it is
+  alignas(16) float values[4];  // the part of the row, with its actual length
 };
 
 /// The bytes of shared memory before the values.
 constexpr int part_overhead = sizeof(PartMemory) - 4 * sizeof(float);
 
-/// The longest row, `of_token` bytes each: a block has 227 KiB of shared memory.
+/// The longest row at `of_token` bytes per token: a block has 227 KiB of shared memory.
 constexpr std::int64_t max_row_tokens(int of_token) {
   return std::int64_t{row_parts} * (((227 << 10) - part_overhead) / (4 * of_token) * 4);
 }
@@ -80,7 +80,7 @@ __device__ __forceinline__ std::uint64_t sum_of_warp(std::uint64_t value) {
   return value;
 }
 
-/// The sum over this lane and those before it.
+/// The inclusive prefix sum over the lanes.
 __device__ __forceinline__ std::uint64_t running_sum_of_warp(std::uint64_t value) {
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {

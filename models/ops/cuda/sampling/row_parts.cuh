@@ -1,10 +1,10 @@
-// A row of logits in the shared memory of a cluster of blocks, a part each: read once from device
-// memory, then looked at as often as a choice needs.
+// A row of logits in the shared memory of a cluster of blocks, one part per block: read once from
+// device memory, then used as often as a choice needs.
 //
-// All threads of all parts call RowPart's functions together. What a part tells the others it
-// writes into their shared memory, between two barriers of the cluster; so a part that has returned
-// is never touched. Buffers of exchanges alternate: a part can be one exchange ahead of another,
-// not two.
+// All threads of all parts call RowPart's functions together. Parts exchange data by writing into
+// each other's shared memory, between two barriers of the cluster; so a part that has returned is
+// never touched. Buffers of exchanges alternate: a part can be one exchange ahead of another, not
+// two.
 #pragma once
 
 #include <climits>
@@ -43,14 +43,15 @@ class RowPart {
   __device__ int count() const { return count_; }
   __device__ float* values() { return memory_.values; }
 
-  /// Reads the part; the best of the row. Has told all the bests of groups where `tell_groups`.
+  /// Reads the part; returns the row's maximum. With `tell_groups`, all parts then know the groups'
+  /// maxima.
   __device__ Best load(const float* row, bool aligned, bool tell_groups) {
     const Best own = aligned ? read<true>(row + begin_) : read<false>(row + begin_);
     __cluster_barrier_wait();
     return best_of_row(own, tell_groups);
   }
 
-  /// The best of the row again, after its values have changed.
+  /// Finds the row's maximum again, after its values have changed.
   __device__ Best find_best() {
     Best own{-INFINITY, INT_MAX, 0};
     for_each<false>([&](float value, int i) {
@@ -59,8 +60,8 @@ class RowPart {
     return best_of_row(own, true);
   }
 
-  /// Calls visit(value, index) for each value of the part, and -inf or what became of it behind
-  /// them. `writes`: what visit leaves in its value stays.
+  /// Calls visit(value, index) for each value of the part, and for padding after them (-inf, or
+  /// what visit made of it). `writes`: changes by visit are kept.
   template <bool writes, class Visit>
   __device__ __forceinline__ void for_each(Visit&& visit) {
 #pragma unroll 2
@@ -72,7 +73,7 @@ class RowPart {
     }
   }
 
-  /// Adds measure(value, index) over the row.
+  /// Sums measure(value, index) over the row.
   template <bool writes, class Measure>
   __device__ PartSums sum(Measure&& measure) {
     std::uint64_t own = 0;
@@ -124,7 +125,7 @@ class RowPart {
     }
   }
 
-  /// As locate, and all parts know the id.
+  /// Like locate, but all parts get the id.
   template <class Measure>
   __device__ std::int32_t locate_for_all(const PartSums& sums, std::uint64_t target,
                                          Measure&& measure) {
@@ -135,7 +136,8 @@ class RowPart {
     return memory_.reported_id;
   }
 
-  /// What part 0's first thread finds. All parts are done with the row when it returns.
+  /// Sends the result of find() in part 0's first thread to all. All parts are done with the row
+  /// when it returns.
   template <class Find>
   __device__ std::uint32_t tell(Find&& find) {
     if (rank_ == 0 && threadIdx.x == 0) {
@@ -146,8 +148,8 @@ class RowPart {
     return memory_.reported_next;
   }
 
-  /// Puts the values for which keep(value, id) holds into part 0's list, in any order; how many
-  /// there are. If more than max_listed, the list is void.
+  /// Puts the values for which keep(value, id) holds into part 0's list, in any order; returns
+  /// their number. If more than max_listed, the list is void.
   template <class Keep>
   __device__ std::uint32_t list(Keep&& keep) {
     for_each<false>([&](float value, int i) {
@@ -177,7 +179,7 @@ class RowPart {
     if (digits >> 12 != 0) atomicAdd(&memory_.high[bin], digits >> 12);
   }
 
-  /// Where the row's histogram, whose bins stand for digits << shift(bin), reaches
+  /// Finds where the row's histogram, whose bins stand for digits << shift(bin), reaches
   /// limit(total) >= 1. Leaves the histogram empty.
   template <class Shift, class Limit>
   __device__ Crossing find_crossing(Shift&& shift, Limit&& limit) {
@@ -198,8 +200,8 @@ class RowPart {
     return memory_.told;
   }
 
-  /// Finds on from a crossing at the keys' leading 11 bits, down to single keys: key(value) of 32
-  /// bits, digits(value) to be shifted by the same for all of the crossing's bin.
+  /// Refines a crossing at the keys' leading 11 bits down to single keys: key(value) of 32 bits,
+  /// digits(value) with one shift for the whole bin.
   template <class Key, class Digits>
   __device__ CrossingKey narrow(const Crossing& leading, std::uint64_t limit, int shift, Key&& key,
                                 Digits&& digits) {
@@ -222,7 +224,7 @@ class RowPart {
     return at;
   }
 
-  /// The k-th largest logit, as a key of ordered().
+  /// Finds the k-th largest logit, as a key of ordered().
   __device__ CrossingKey find_kth(std::uint32_t k) {
     const auto key = [](float value) { return ordered(value); };
     for_each<false>([&](float value, int) { add_to_bin(key(value) >> 21, 1); });
@@ -231,8 +233,8 @@ class RowPart {
     return narrow(leading, k, 0, key, [](float) { return 1U; });
   }
 
-  /// A value that at least `k` logits reach, and seldom many more, if `best` is the largest, and
-  /// load() or find_best() has told the bests of groups.
+  /// Returns a value that at least `k` logits reach, and seldom many more, if `best` is the
+  /// largest, and load() or find_best() has exchanged the groups' maxima.
   __device__ float bound_of_best(std::uint32_t k, float best) {
     return cuda::bound_of_best(memory_.group_best[threadIdx.x], k, best);
   }
@@ -252,7 +254,7 @@ class RowPart {
     for (int i = threadIdx.x; i < bins; i += part_threads) memory_.low[i] = memory_.high[i] = 0;
   }
 
-  /// Of each thread's best.
+  /// Reduces the maxima of all threads.
   __device__ Best best_of_row(const Best& own, bool tell_groups) {
     float group = own.logit;
 #pragma unroll
@@ -282,7 +284,7 @@ class RowPart {
 
   template <bool aligned>
   __device__ __forceinline__ Best read(const float* logits) {
-    constexpr int batch = 5;  // loads under way
+    constexpr int batch = 5;  // loads in flight
     Best best{-INFINITY, INT_MAX, 0};
     for (int base = first_ + lane_ * 4; base < end_; base += batch * 128) {
       float4 fours[batch];
@@ -316,7 +318,7 @@ class RowPart {
     return best;
   }
 
-  /// find_crossing of this part's histogram alone, which stays.
+  /// find_crossing of this part's histogram alone, which is kept.
   template <class Shift, class Limit>
   __device__ Crossing find_own_crossing(Shift&& shift, Limit&& limit) {
     constexpr int each = bins / part_threads;
@@ -354,8 +356,8 @@ class RowPart {
   int exchange_ = 0;
 };
 
-/// How a kernel over `rows` rows of `vocab` logits is launched, whose blocks hold `of_token` bytes
-/// of each logit.
+/// The launch parameters of a kernel over `rows` rows of `vocab` logits, whose blocks hold
+/// `of_token` bytes per logit.
 struct RowLaunch {
   RowLaunch(std::int64_t vocabulary, std::size_t rows, int of_token)
       : vocab(static_cast<std::int32_t>(vocabulary)),

@@ -1,21 +1,23 @@
-// Logits read once, at the speed of the memory: of each group of 256 the largest, and the sum of
-// the weights, a little off. Most choices then look at a few groups more closely (summary_choice).
+// Reads logits once, at memory bandwidth, and keeps for each group of 256 the largest, and the sum
+// of the weights, slightly inexact. Most choices then need only a few groups again
+// (summary_choice).
 //
-// How far off: let W_i = e^(x_i), x_i = (logit - largest of the row) / temperature <= 0. What
-// sampler.cpp takes for W_i is off by the share 3e-7 + 3u|x_i|, u = 2^-24: its function, and the
-// roundings of x_i. What is added here, in_group * of_group, is off by 4u for each of the two
-// powers of two, 12u for the additions in a group and 7u|x_i| for the roundings of the exponents,
-// whose slope is off by 4u. The mean of |x_i|, weighed by W_i, is at most ln(tokens) - ln(sum of
-// W): entropy is at most ln(tokens). So a sum of weights over any of 2^18 tokens is off by less
+// The error: let W_i = e^(x_i), x_i = (logit - largest of the row) / temperature <= 0.
+// sampler.cpp's value for W_i has a relative error of 3e-7 + 3u|x_i|, u = 2^-24: its function, and
+// the roundings of x_i. The value added here, in_group * of_group, has an error of 4u for each of
+// the two powers of two, 12u for the additions in a group and 7u|x_i| for the roundings of the
+// exponents, whose slope has an error of 4u. The mean of |x_i|, weighted by W_i, is at most
+// ln(tokens) - ln(sum of W): entropy is at most ln(tokens). So a sum of weights over any of 2^18
+// tokens has an error of less than 20u + 3e-7 + 10u * 12.5 = 9e-6 of the sum S over all.
 // than the share 20u + 3e-7 + 10u * 12.5 = 9e-6 of the sum S over all.
 //
 // A draw compares a sum over the first tokens with r S, r in [0, 1) the random number: the first
 // tokens' errors count 1 - r times, the others' r times. In the one group where it falls, weights
-// of single tokens are one power of two, off by 4u and 7u|x_i|, and added in doubles. There the
-// first tokens' errors are the new ones less r times those of the sum, at most 24u + 3e-7 +
-// 10u|x_i| together, as what the slope and sampler.cpp are off is the same in both: all are less
-// than 9.3e-6. sampler.cpp's rounding of weights to 2^-44 and the additions of groups, in doubles,
-// are lost in the rest of `max_offset`.
+// of single tokens are one power of two, with errors of 4u and 7u|x_i|, and added in doubles. There
+// the first tokens' errors are the new ones less r times those of the sum, at most 24u + 3e-7 +
+// 10u|x_i| together, as the errors of the slope and of sampler.cpp are the same in both: all are
+// less than 9.3e-6. sampler.cpp's rounding of weights to 2^-44 and the additions of groups, in
+// doubles, are negligible within `max_offset`.
 #pragma once
 
 #include <cstdint>
@@ -33,19 +35,19 @@ constexpr double max_offset = 1e-5;
 __host__ __device__ constexpr int groups_of(std::int32_t vocab) {
   return (vocab + group_tokens - 1) / group_tokens;
 }
-/// From one row's summaries to the next's: rows begin at 16 bytes.
+/// The stride from one row's summaries to the next's: rows begin at 16 bytes.
 __host__ __device__ constexpr int group_stride(int groups) { return (groups + 1) / 2 * 2; }
 
 __host__ __device__ inline bool is_greedy(const SampledRow& row) {
   return row.temperature < greedy_below;
 }
-/// Whether summaries may tell a row's token: neither so many candidates that they would not be
-/// listed, nor a temperature at which all tokens are alike and slopes may vanish.
+/// True if summaries may decide a row's token: there are not too many candidates for the list, and
+/// the temperature is not so high that all tokens are alike and slopes may vanish.
 __host__ __device__ inline bool is_summarized(const SampledRow& row) {
   return is_greedy(row) || (row.top_k <= max_listed_top_k && row.temperature <= 1e4F);
 }
 
-/// e^(difference / temperature) is 2^(difference * slope).
+/// The slope for which e^(difference / temperature) is 2^(difference * slope).
 __device__ __forceinline__ float slope_of(float temperature) {
   return __fdividef(1.44269504F, temperature);
 }
@@ -55,7 +57,7 @@ __device__ __forceinline__ float approximate_weight(float difference, float slop
   return power;
 }
 
-/// Four logits from index `i` on, a multiple of four; behind the row the lowest float.
+/// Loads four logits from index `i`, a multiple of four; after the row's end the lowest float.
 template <bool aligned>
 __device__ __forceinline__ float4 four_logits(const float* logits, int i, std::int32_t vocab) {
   constexpr float lowest = -3.402823466e38F;
@@ -67,7 +69,7 @@ __device__ __forceinline__ float4 four_logits(const float* logits, int i, std::i
   return make_float4(at(i), at(i + 1), at(i + 2), at(i + 3));
 }
 
-/// A group of eight logits a lane.
+/// Summarises a group, eight logits per lane.
 __device__ __forceinline__ GroupSummary summarize(const float (&values)[8], float slope) {
   float largest = values[0], bad = 0.0F;  // bad: NaN if one is not finite
 #pragma unroll
@@ -75,7 +77,7 @@ __device__ __forceinline__ GroupSummary summarize(const float (&values)[8], floa
     largest = fmaxf(largest, value);
     bad = __fmaf_rn(value, 0.0F, bad);
   }
-  // As integers, floats of either sign are in order once those below zero are turned over.
+  // As integers, floats compare in order once negative ones have their lower bits inverted.
   const auto turned = [](std::int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
   largest = __int_as_float(turned(__reduce_max_sync(~0U, turned(__float_as_int(largest)))));
   float sum = 0.0F;
@@ -88,9 +90,9 @@ __device__ __forceinline__ GroupSummary summarize(const float (&values)[8], floa
 
 constexpr int summary_threads = 256;
 constexpr int summary_warps = summary_threads / 32;
-constexpr int summary_blocks = 2048 / summary_threads;  // of a multiprocessor
+constexpr int summary_blocks = 2048 / summary_threads;  // per multiprocessor
 
-/// summaries[i * group_stride(groups) + group] of rows[i]; none is pending.
+/// Writes summaries[i * group_stride(groups) + group] of rows[i]; sets no row pending.
 template <bool aligned>
 __global__ void __launch_bounds__(summary_threads, summary_blocks)
     summarize_rows(const float* logits, std::int32_t vocab, const SampledRow* rows, int count,

@@ -1,4 +1,4 @@
-// What a GPU notes of rows of logits whose tokens are to be chosen (row_summary.cuh).
+// A GPU's summaries of rows of logits to sample from (row_summary.cuh).
 #pragma once
 
 #include <cstddef>
@@ -7,20 +7,20 @@
 namespace troupe::cuda {
 
 constexpr int group_tokens = 256;
-constexpr int max_groups = 1024;             // of a row: 2^18 tokens
+constexpr int max_groups = 1024;             // per row: 2^18 tokens
 constexpr std::size_t max_summarized = 512;  // rows at once
 
-/// Of a group of logits.
+/// A group of logits.
 struct GroupSummary {
   float max;  // NaN if a logit is not finite
   float sum;  // of e^((logit - max) / temperature)
 };
 
-/// Rows whose tokens need all weights to the last bit.
+/// Rows whose choice needs exact weights.
 struct PendingRows {
   std::uint32_t count;
-  std::uint32_t taken;                // beside the first that each cluster takes
-  std::int32_t rows[max_summarized];  // which of those to sample
+  std::uint32_t taken;                // besides the first that each cluster takes
+  std::int32_t rows[max_summarized];  // indices into the rows to sample
 };
 
 struct SummaryMemory {

@@ -1,5 +1,5 @@
 // The arithmetic of models/sampler/sampler.cpp, bit for bit: the same additions and multiplications
-// in the same order, none contracted. Sums of weights are whole numbers, which any order gives.
+// in the same order, none contracted. Sums of weights are integers, so their order does not matter.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ __device__ __forceinline__ float weight_of(float logit, float max, float scale) 
   return exp_negative(__fmul_rn(__fadd_rn(logit, -max), scale));
 }
 
-/// A weight is `digits` (at most 2^24) << shift of units of 2^-44, rounded to the nearest. The
-/// shift follows from the weight's leading bits.
+/// A weight is `digits` (at most 2^24) << shift in units of 2^-44, rounded to nearest. The shift
+/// follows from the weight's leading bits.
 __device__ __forceinline__ int shift_of(std::uint32_t exponent) {
   return max(static_cast<int>(exponent) - 106, 0);
 }
@@ -42,13 +42,13 @@ __device__ __forceinline__ std::uint64_t whole(float weight) {
   return static_cast<std::uint64_t>(digits_of(weight)) << shift_of(__float_as_uint(weight) >> 23);
 }
 
-/// The sum of weights that top_p leaves is the least that reaches this.
+/// top_p keeps the smallest sum of weights that reaches this.
 __device__ __forceinline__ std::uint64_t limit_of(float top_p, std::uint64_t total) {
   const double product = __dmul_rn(static_cast<double>(top_p), __ull2double_rn(total));
   return max(__double2ull_rz(ceil(product)), 1ULL);
 }
 
-/// Unsigned numbers in the order of floats.
+/// Maps floats to unsigned integers in the same order.
 __device__ __forceinline__ std::uint32_t ordered(float value) {
   const std::uint32_t bits = __float_as_uint(value);
   return bits ^ ((bits >> 31) != 0 ? 0xffffffffU : 0x80000000U);

@@ -1,7 +1,6 @@
-// The choice of a row's token by a block that has the row's summaries and reads few groups of
-// logits again: those that may hold candidates, or the one into which the random number falls.
-// Where sums that are a little off cannot tell which token the exact ones give, the row is left
-// pending.
+// Chooses a row's token in a block that has the row's summaries and reads few groups of logits
+// again: those that may hold candidates, or the one into which the random number falls. If inexact
+// sums cannot decide which token the exact ones give, the row is left pending.
 #pragma once
 
 #include <climits>
@@ -22,12 +21,12 @@ struct ChoiceMemory {
   double warp_sums[choice_warps];
   double before;  // the sum over the groups before the one found
   std::uint32_t warp_best[choice_warps];
-  std::int32_t found;  // a group, or the least of some
+  std::int32_t found;  // a group, or the lowest of several
   std::uint32_t chosen_groups, listed;
   std::int32_t groups[max_listed];
 };
 
-/// All threads of a block call the functions together, but for draw_in_group.
+/// All threads of a block call the functions together, except for draw_in_group.
 template <bool aligned>
 class SummarizedRow {
  public:
@@ -48,7 +47,7 @@ class SummarizedRow {
     if (threadIdx.x == 0) memory_.found = INT_MAX;
   }
 
-  /// The largest logit; NaN where one is not finite.
+  /// Returns the largest logit; NaN if one is not finite.
   __device__ float find_max() {
     const std::uint32_t own = max(ordered(own_[0].max), ordered(own_[1].max));
     const std::uint32_t of_warp = __reduce_max_sync(~0U, own);
@@ -60,7 +59,7 @@ class SummarizedRow {
     return from_ordered(best);
   }
 
-  /// One thread writes the first id that has the logit `max`.
+  /// One thread writes the first id whose logit is `max`.
   __device__ void choose_first(float max, std::int32_t* chosen) {
     if (own_[0].max == max || own_[1].max == max) {
       atomicMin(&memory_.found, own_[0].max == max ? first_ : first_ + 1);
@@ -75,12 +74,12 @@ class SummarizedRow {
     }
   }
 
-  /// A value that at least `k` logits reach, if `max` is the largest.
+  /// Returns a value that at least `k` logits reach, if `max` is the largest.
   __device__ float bound_of(std::int32_t k, float max) {
     return bound_of_best(fmaxf(own_[0].max, own_[1].max), static_cast<std::uint32_t>(k), max);
   }
 
-  /// Lists all logits of at least `bound`; how many, or too many.
+  /// Lists all logits of at least `bound`; returns how many, or that they are too many.
   __device__ std::uint32_t list(float bound) {
     if (threadIdx.x == 0) memory_.chosen_groups = memory_.listed = 0;
     __syncthreads();
@@ -114,7 +113,7 @@ class SummarizedRow {
     return memory_.listed;
   }
 
-  /// The sum of all weights, a little off, where `max` is the largest logit.
+  /// Returns the inexact sum of all weights, given the largest logit `max`.
   __device__ double sum(float max, float slope) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -136,11 +135,11 @@ class SummarizedRow {
     return total;
   }
 
-  /// After sum(): the group in which the running sum exceeds `target`; INT_MAX: none.
+  /// After sum(): returns the group in which the running sum exceeds `target`; INT_MAX: none.
   __device__ int find_group(double target) {
     const bool second = target >= begin_ + weights_[0];
     const int own = second ? first_ + 1 : first_;
-    // Running sums of doubles may fall by a rounding: then two ranges have it.
+    // Running sums of doubles may decrease by a rounding: then two ranges contain it.
     if (target >= begin_ && target < end_) atomicMin(&memory_.found, own);
     __syncthreads();
     if (memory_.found == own) memory_.before = second ? begin_ + weights_[0] : begin_;
@@ -148,8 +147,8 @@ class SummarizedRow {
     return memory_.found;
   }
 
-  /// By one warp, after find_group: the id at which the running sum exceeds `target`, or -1 unless
-  /// it does so by at least `margin` on either side.
+  /// Called by one warp, after find_group: returns the id at which the running sum exceeds
+  /// `target`, or -1 unless it does so by at least `margin` on either side.
   __device__ std::int32_t draw_in_group(double target, double margin, float max, float slope) {
     const int i = memory_.found * group_tokens + lane_ * 8;
     const float4 a = four_logits<aligned>(logits_, i, vocab_);
@@ -185,7 +184,7 @@ class SummarizedRow {
     }
   }
 
-  /// The sum over this lane and those before it.
+  /// The inclusive prefix sum over the lanes.
   __device__ double running_sum(double value) {
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
@@ -205,7 +204,7 @@ class SummarizedRow {
   double begin_ = 0.0, end_ = 0.0;  // between these running sums
 };
 
-/// Chooses from what top_k or min_p leaves; false: too many candidates.
+/// Samples from what top_k or min_p keeps; false: too many candidates.
 template <bool aligned>
 __device__ bool choose_from_few(SummarizedRow<aligned>& row, ChoiceMemory& memory,
                                 const Choice& choice, std::int32_t* chosen) {
@@ -213,7 +212,7 @@ __device__ bool choose_from_few(SummarizedRow<aligned>& row, ChoiceMemory& memor
   float bound = -INFINITY;
   if (choice.row.top_k > 0) bound = row.bound_of(choice.row.top_k, choice.max);
   if (min_p > 0.0F) {
-    // A little low, so that no rounding drops what the weight would keep.
+    // Slightly low, so that no rounding drops a token that its weight would keep.
     const float log_min_p = logf(min_p) - 1e-3F;
     bound = fmaxf(bound, choice.max + choice.row.temperature * log_min_p - 1e-3F);
   }
@@ -226,7 +225,7 @@ __device__ bool choose_from_few(SummarizedRow<aligned>& row, ChoiceMemory& memor
   return true;
 }
 
-/// Chooses from what top_p alone leaves; false: it is not certain what stays, or too many do.
+/// Samples from what top_p alone keeps; false: that is uncertain, or too many tokens.
 template <bool aligned>
 __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& memory,
                                     const Choice& choice, std::int32_t* chosen) {
@@ -234,8 +233,8 @@ __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& m
   const float top_p = choice.row.top_p;
   const auto limit = [&](double total) { return limit_of(top_p, __double2ull_rn(total * 0x1p44)); };
   const Limits limits{limit(sum * (1.0 - max_offset)), limit(sum * (1.0 + max_offset))};
-  // Of tokens below some share of what is dropped there are too few to matter, most often. Shares
-  // are below 1: the largest logit is listed.
+  // Tokens below a certain share of the dropped weight are usually too few to matter. Shares are
+  // below 1: the largest logit is listed.
   float share = fminf((1.0F - top_p) * static_cast<float>(sum), 15.0F);
   for (int tries = 0; tries < 3; ++tries) {
     share *= 1.0F / 16;
@@ -256,7 +255,7 @@ __device__ bool choose_from_nucleus(SummarizedRow<aligned>& row, ChoiceMemory& m
   return false;
 }
 
-/// Chooses from all tokens; false, to the first warp: it is not certain which.
+/// Samples from all tokens; false, in the first warp: it is uncertain which.
 template <bool aligned>
 __device__ bool choose_from_all(SummarizedRow<aligned>& row, const Choice& choice,
                                 std::int32_t* chosen) {
@@ -271,8 +270,7 @@ __device__ bool choose_from_all(SummarizedRow<aligned>& row, const Choice& choic
   return id >= 0;
 }
 
-/// After summarize_rows, a block for each of the rows: its token, or the row is put into the list
-/// of those that are pending.
+/// After summarize_rows, one block per row: samples its token, or adds the row to the pending list.
 template <bool aligned>
 __global__ void __launch_bounds__(choice_threads, 2)
     choose_from_summaries(const float* logits, std::int32_t vocab, const SampledRow* rows,
@@ -301,7 +299,7 @@ __global__ void __launch_bounds__(choice_threads, 2)
   if (row.top_k > 0 || row.min_p > 0.0F) {
     done = choose_from_few(groups, memory, choice, chosen);
   } else if (choice.max < -1e38F) {
-    done = false;  // what stands for logits behind the row weighs something
+    done = false;  // padding after the row weighs something
   } else if (row.top_p < 1.0F) {
     done = choose_from_nucleus(groups, memory, choice, chosen);
   } else {
