@@ -10,8 +10,8 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// A model whose layers differ in what their caches hold: full attention and windows, by turns. Its
-// groups have block tables of their own over one pool of blocks.
+// A model whose layers alternate between full attention and windows. Its cache groups have their
+// own block tables over one pool of blocks.
 
 namespace troupe::golden {
 namespace {
@@ -57,7 +57,7 @@ TEST(CacheGroups, of_a_hybrid_model_share_its_cache_tensors) {
   const Hybrid hybrid(32);
   REQUIRE_OK(const auto loaded, load(hybrid.folder(), DType::f32));
   EXPECT_EQ(cache_groups(loaded.model->config()).size(), 2U);
-  // Two layers of the larger group x keys and values x 16 tokens x 1 head x 32, in f32.
+  // Two layers of the larger group x KV x 16 tokens x 1 head x 32, in f32.
   EXPECT_EQ(loaded.model->kv_bytes_per_block(), std::size_t{2} * 2 * 16 * 32 * 4);
 }
 

@@ -14,18 +14,18 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// That a model's layers leave their sums to the next norm where the collectives sum, add and
-// normalise in one go, as those between GPUs do: here of host memory, so that bits must be equal.
+// A model's layers defer their sums to the next norm if the collectives sum, add and normalise in
+// one operation, like those between GPUs do: here in host memory, so that bits must be equal.
 
 namespace troupe::golden {
 namespace {
 
-/// Passes of more rows are faster divided, says NormingCollectives.
+/// NormingCollectives prefers dividing passes of more rows.
 constexpr std::int64_t max_whole_rows = 4;
-/// Passes of as many are cut into parts.
+/// Passes of this many rows are cut into parts.
 constexpr std::int64_t min_rows_in_parts = 7;
 
-/// Sums that are made when they are begun and seen when they are awaited, not before.
+/// Computes sums when they are begun and shows them only when they are awaited.
 class LateSums final : public OverlappedAllReduce {
  public:
   LateSums(Collectives& collectives, std::int64_t max_rows, std::int64_t width,
@@ -117,7 +117,7 @@ class NormingCollectives final : public ForwardingCollectives {
   std::atomic<int>& late_norms_;
 };
 
-/// Passes with and without logits, of few rows and of many.
+/// Runs passes with and without logits, of few rows and of many.
 Result<std::vector<float>> feed(Runner& runner, std::vector<std::int32_t> ids) {
   ids.resize(27, 5);
   Sequence sequence{ids};

@@ -64,7 +64,7 @@ TEST_P(Exactness, company_in_a_batch_changes_no_bit) {
   ASSERT_TRUE(fed.ok()) << fed.error().message;
   runner.release(alone);
 
-  // The watched prompt goes in pieces of changing size, behind others that come and go.
+  // The watched prompt is fed in pieces of changing size, behind others that come and go.
   Sequence sequence{watched.ids};
   std::vector<Sequence> others;
   std::vector<float> found;

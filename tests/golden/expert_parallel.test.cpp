@@ -7,7 +7,8 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// Experts that are dealt out to ranks, split and copied give the bits of experts on one rank.
+// Experts that are distributed, split and replicated over ranks give the bits of experts on one
+// rank.
 
 namespace troupe::golden {
 namespace {
@@ -52,8 +53,8 @@ class ExpertParallel : public testing::TestWithParam<Parameters> {
               .sequence_parallel = sequence_parallel};
   }
 
-  /// What one rank gives: logits of every row of every prompt, one prompt after another, in passes
-  /// of each number of tokens.
+  /// The results of one rank: logits of every row of every prompt, one prompt after another, in
+  /// passes of each number of tokens.
   Result<std::vector<float>> expected(bool reversed = false) const {
     TROUPE_TRY(const LoadedModel loaded, load(golden_->checkpoint, DType::f32));
     return all_logits(*loaded.runner, reversed);
@@ -71,14 +72,14 @@ class ExpertParallel : public testing::TestWithParam<Parameters> {
     return logits;
   }
 
-  /// The tokens of a prompt, of a long one as many as few passes take.
+  /// The tokens of a prompt; of a long one as many as fit a few passes.
   static std::vector<std::int32_t> tokens_of(const GoldenPrompt& prompt, std::int32_t chunk) {
     constexpr std::int32_t max_passes = 16;
     const auto tokens = std::min<std::ptrdiff_t>(std::ssize(prompt.ids), max_passes * chunk);
     return {prompt.ids.begin(), prompt.ids.begin() + tokens};
   }
 
-  /// As many passes as all_logits has.
+  /// Runs as many empty passes as all_logits runs passes.
   Result<std::vector<float>> empty_passes(Runner& runner) const {
     for (const std::int32_t chunk : chunks) {
       for (const GoldenPrompt& prompt : prompts_) {
@@ -113,7 +114,7 @@ TEST_P(ExpertParallel, gives_the_bits_of_one_rank) {
 }
 
 // Replicas that share experts run as many passes, but with other tokens in each: the second one
-// takes the prompts in reverse, so that now the one and now the other has more.
+// takes the prompts in reverse, so that each has more tokens at times.
 TEST_P(ExpertsAcrossReplicas, replicas_with_other_tokens_change_no_bit) {
   REQUIRE_OK(const auto alone, expected());
   REQUIRE_OK(const auto alone_reversed, expected(true));

@@ -29,7 +29,7 @@ Result<void> start(Runner& runner, Sequence& sequence) {
   return {};
 }
 
-/// One more token for all sequences, in one pass.
+/// Adds one token to all sequences, in one pass.
 Result<void> step(Runner& runner, std::vector<Sequence>& sequences) {
   std::vector<Share> shares;
   for (Sequence& sequence : sequences) shares.push_back({&sequence, 1, 1});
@@ -41,7 +41,7 @@ Result<void> step(Runner& runner, std::vector<Sequence>& sequences) {
   return {};
 }
 
-/// The prompts of `answers` with what the model answers to each, as long as the longest answer.
+/// Returns the prompts of `answers` with the model's answers, as long as the longest expected one.
 Result<std::vector<Sequence>> answer_all(Runner& runner, std::span<const GoldenAnswer> answers) {
   std::vector<Sequence> sequences;
   std::size_t steps = 0;

@@ -12,7 +12,7 @@ namespace {
 
 class Bf16 : public testing::TestWithParam<std::string> {};
 
-/// How two runs over the same tokens agree.
+/// How closely two runs over the same tokens agree.
 struct Agreement {
   std::size_t rows = 0;
   std::size_t same_best = 0;

@@ -12,15 +12,15 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// Variants of models that no golden checkpoint has, made from those that have: what they must share
-// with the original, and that they are exact.
+// Variants of models for which there is no golden checkpoint, made from existing ones: what they
+// must share with the original, and that they are exact.
 
 namespace troupe::golden {
 namespace {
 
 using Tensors = std::map<std::string, RawTensor>;
 
-/// A golden checkpoint with another config and other tensors.
+/// A golden checkpoint with changed config and tensors.
 class Variant {
  public:
   Variant(const std::string& name, const std::function<void(nlohmann::json&)>& change_config,
@@ -162,7 +162,7 @@ TEST(MlpBiases, are_added_once_however_many_ranks_there_are) {
 
 TEST(MlpBiases, go_where_the_formula_has_them) {
   // Without weights of gate and up the MLP gives the same vector for every token: down of
-  // silu(gate_bias) * up_bias, here computed in double and given as down_bias to another model.
+  // silu(gate_bias) * up_bias, computed in double here and passed as down_bias to another model.
   const auto without_inputs = [](Tensors& tensors, const std::string& mlp, unsigned seed) {
     add_random_biases(tensors, mlp, seed);
     tensors[mlp + "gate_proj.weight"] = floats({160, 64}, 0.0F, 0);
@@ -235,7 +235,7 @@ TEST(LatentModels, with_a_latent_vector_of_40_are_exact) {
   expect_exact(variant.folder(), expected);
 }
 
-/// Puts `rows` rows from row `first` on, which are pairs to rotate, in halves.
+/// Reorders `rows` rows from row `first`, which are interleaved rotation pairs, into halves.
 void put_in_halves(RawTensor& tensor, std::int64_t first, std::int64_t rows) {
   const std::size_t width = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
   const std::string before = tensor.bytes;

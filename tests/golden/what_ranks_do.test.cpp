@@ -11,20 +11,21 @@
 #include "tests/support/forwarding_collectives.hpp"
 #include "tests/support/require.hpp"
 
-// That ranks divide the work as their arrangement promises: what they ask of each other, and when.
+// Ranks divide the work as their arrangement promises: checks what they request of each other, and
+// when.
 
 namespace troupe::golden {
 namespace {
 
 constexpr std::int32_t whole = 512;
 
-/// Counts the sums that a model asks for.
+/// Counts the sums that a model requests.
 class CountingCollectives final : public ForwardingCollectives {
  public:
   struct Counts {
     std::atomic<int> all_reduces = 0;
     std::atomic<int> reduce_scatters = 0;
-    std::atomic<std::int64_t> max_rows_kept = 0;  ///< by one rank, of one sum
+    std::atomic<std::int64_t> max_rows_kept = 0;  ///< by one rank, in one sum
   };
 
   CountingCollectives(std::unique_ptr<Collectives> inner, Counts& counts)
@@ -64,7 +65,7 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
                              });
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(counts.all_reduces, 0);
-  // The embedding, and two blocks a layer, on each of the two ranks.
+  // The embedding, and two blocks per layer, on each of the two ranks.
   EXPECT_EQ(counts.reduce_scatters % 2, 0);
   EXPECT_GT(counts.reduce_scatters, 2);
   EXPECT_EQ(counts.max_rows_kept, (tokens + 1) / 2);
@@ -127,8 +128,8 @@ struct Span {
 
 bool overlap(const Span& a, const Span& b) { return a.begin < b.end && b.begin < a.end; }
 
-/// Notes from when to when each stage of two computes its passes: the first until it sends, the
-/// second from what it has received until it is asked for the next pass or says that it is done.
+/// Records from when to when each of two stages computes its passes: the first until it sends, the
+/// second from receiving until it is asked for the next pass or reports completion.
 class TimedStages final : public ForwardingCollectives {
  public:
   struct Spans {
@@ -192,7 +193,7 @@ TEST(Pipeline, computes_a_pass_while_the_next_stage_computes_the_one_before) {
       break;
     }
   }
-  // One that is not overlapped was alone on the processor; all alone would be no pipeline.
+  // A pass without overlap ran alone; if all do, there is no pipeline.
   EXPECT_GT(overlapping, 0U) << passes << " passes";
 }
 

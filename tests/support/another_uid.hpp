@@ -10,9 +10,9 @@ namespace troupe::test {
 /// True if this process may act as another user.
 inline bool can_change_uid() { return ::geteuid() == 0; }
 
-/// Runs `task` in a child process of another user (nobody) and returns what it says; false if it
-/// did not end by itself. The task may make system calls and little more: it runs between fork and
-/// exit of a process with threads.
+/// Runs `task` in a child process of another user (nobody) and returns its result; false if it did
+/// not exit normally. The task may only make system calls: it runs between fork and exit of a
+/// process with threads.
 inline bool as_another_uid(const std::function<bool()>& task) {
   const pid_t child = ::fork();
   if (child == 0) {

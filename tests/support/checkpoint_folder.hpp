@@ -28,7 +28,7 @@ struct RawTensor {
 /// The bytes of a safetensors file with these tensors.
 std::string safetensors_bytes(const std::map<std::string, RawTensor>& tensors);
 
-/// A header and data as they are, right or wrong.
+/// The bytes of a file with this header and data, valid or not.
 std::string safetensors_bytes(std::string_view header, std::string_view data);
 
 /// All tensors of a checkpoint, to be changed and written again.

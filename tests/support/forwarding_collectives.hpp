@@ -7,7 +7,7 @@
 
 namespace troupe::golden {
 
-/// Hands every call on to another Collectives; for tests that watch some of them.
+/// Forwards every call to another Collectives; for tests that observe some of them.
 class ForwardingCollectives : public Collectives {
  public:
   explicit ForwardingCollectives(std::unique_ptr<Collectives> inner) : inner_(std::move(inner)) {}

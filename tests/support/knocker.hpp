@@ -19,9 +19,10 @@
 
 namespace troupe::test {
 
-/// A stranger who keeps a listener busy from a thread of its own: it holds idle connections, opens
-/// each again that the listener closes, and knocks (connects, and sends nothing, nonsense, or the
-/// beginning of a TLS handshake, and goes or stays a moment). It lasts as long as the object.
+/// A stranger that keeps a listener busy from its own thread: it holds idle connections, reopens
+/// each that the listener closes, and knocks (connects, and sends nothing, nonsense, or the
+/// beginning of a TLS handshake, then leaves or stays a moment). It runs as long as the object
+/// lives.
 class Knocker {
  public:
   /// Begins a connection without waiting; empty if that fails.
@@ -43,7 +44,7 @@ class Knocker {
   Knocker& operator=(const Knocker&) = delete;
 
   int knocks() const { return knocks_; }            ///< so far
-  int connections() const { return connections_; }  ///< that were begun so far, idle ones included
+  int connections() const { return connections_; }  ///< begun so far, including idle ones
 
   static Connect to_port(std::uint16_t port) {
     return [port] {
@@ -77,7 +78,7 @@ class Knocker {
     return socket;
   }
 
-  /// Lets this process, not the one it attacks, have that many descriptors.
+  /// Allows this process, not the attacked one, that many descriptors.
   static void allow_descriptors(rlim_t wanted) {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -5,7 +5,7 @@
 
 namespace troupe::golden {
 
-/// Fails the test unless both have the same bits; tells how many differ, and the first.
+/// Fails the test unless both have the same bits; reports how many differ, and the first.
 void expect_same_bits(std::span<const float> found, std::span<const float> expected,
                       std::string_view what);
 

@@ -10,14 +10,14 @@
 
 namespace troupe::tests {
 
-/// A folder of a test's own, removed with all its files at the end; that it cannot be made is an
-/// exception, which fails the test.
+/// A test's own folder, removed with all its files at the end. If it cannot be made, an exception
+/// fails the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() : folder_(make()) {}
 
   const std::filesystem::path& path() const { return folder_.path(); }
-  /// Writes a file in it and gives its path.
+  /// Writes a file in the folder and returns its path.
   std::filesystem::path write(std::string_view name, std::string_view bytes) const {
     std::filesystem::path path = folder_.path() / name;
     std::ofstream(path, std::ios::binary) << bytes;

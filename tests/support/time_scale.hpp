@@ -2,7 +2,7 @@
 
 namespace troupe::test {
 
-/// What tests multiply limits on wall-clock time with: sanitizers slow code down two to ten times.
+/// Factor for tests' limits on wall-clock time: sanitizers slow code down two to ten times.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int time_scale = 10;
 #else

@@ -14,12 +14,12 @@
 
 namespace troupe::tests {
 
-/// Finds what is wrong with a trace by the "Trace Event Format" (the JSON object form, of which
-/// Troupe writes complete and metadata events), and by what we promise beyond it: every thread has
-/// a name, its spans are in the order of their beginnings and lie side by side or one in the other.
+/// Checks a trace by the "Trace Event Format" (the JSON object form, of which Troupe writes
+/// complete and metadata events), and by our own rules: every thread has a name, and its spans are
+/// ordered by their beginnings and disjoint or nested.
 class TraceEvents {
  public:
-  /// Each mistake with the event concerned; empty if there is none.
+  /// Returns each mistake with the event concerned.
   static std::vector<std::string> mistakes_of(const nlohmann::json& trace) {
     TraceEvents events;
     events.check(trace);
@@ -115,7 +115,7 @@ class TraceEvents {
   std::map<std::int64_t, std::string> named_processes_;
   std::set<Thread> named_threads_, with_spans_;
   std::map<Thread, double> latest_;
-  std::map<Thread, std::vector<double>> open_;  ///< ends of the spans around
+  std::map<Thread, std::vector<double>> open_;  ///< ends of the enclosing spans
 };
 
 }  // namespace troupe::tests

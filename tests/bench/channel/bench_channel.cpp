@@ -1,6 +1,6 @@
-// Round trip over a Channel between two processes, plain and with the connector's process passing
-// each message on to three more processes through a ShmBroadcast ring, who answer through a second
-// ring each: the way of a step plan. Medians and 99th percentiles.
+// Round trip over a Channel between two processes, alone and with the connector's process
+// forwarding each message to three more processes through a ShmBroadcast ring; these answer through
+// a ring each, as a step plan travels. Medians and 99th percentiles.
 
 #include <algorithm>
 #include <array>
@@ -64,7 +64,7 @@ bool first_worker(Channel& channel, const Fan& fan) {
     }
     if (!channel.send(message->bytes(), soon()).ok()) return false;
   }
-  return channel.receive(soon()).ok();  // the farewell: nothing lingers in a channel that is closed
+  return channel.receive(soon()).ok();  // the farewell: a closed channel drops what is queued
 }
 
 bool other_worker(const Fan& fan, int index) {

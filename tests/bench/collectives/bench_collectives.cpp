@@ -46,8 +46,8 @@ double median_us(Collectives& group, int rounds, const Call& call) {
   return times[times.size() / 2];
 }
 
-// Calls back to back, as layers of a model make them: no barrier between, so a rank that is early
-// waits inside the call.
+// Calls back to back, as a model's layers make them: no barrier between, so an early rank waits
+// inside the call.
 double mean_us(Collectives& group, int rounds, const Call& call) {
   if (!group.barrier().ok()) return -1;
   const auto begin = Clock::now();

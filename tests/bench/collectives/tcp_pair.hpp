@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// A plain TCP connection over loopback, what collectives over sockets are measured by. One end
+/// A plain TCP connection over loopback, the yardstick for collectives over sockets. One end
 /// listens and accepts, the other connects to its port. Blocking, for 30 s at most; false on any
 /// error.
 class TcpPair {

@@ -1,8 +1,7 @@
 // A model on two ranks (threads), its experts split by inner size (tensor parallelism alone) or
-// dealt out (expert parallelism): tokens a second of prefill and decode (of one replica), the share
-// of the time that rank 0 spends in collectives, waiting for the slower rank included, and how
-// uneven the router is: rows that come to the busier rank's experts, over the mean. Best of several
-// rounds.
+// distributed (expert parallelism): tokens per second of prefill and decode (of one replica), the
+// share of the time that rank 0 spends in collectives, including waits for the slower rank, and the
+// router's imbalance: rows for the busier rank's experts, over the mean. Best of several rounds.
 // `bench_expert_parallel [model folder]`, in the root of the repository by default.
 
 #include <algorithm>
@@ -32,13 +31,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What the collectives of both ranks tell.
+/// The collectives' observations on both ranks.
 struct Observed {
   double seconds_of_rank_0 = 0.0;
   std::array<std::vector<std::int64_t>, 2> received;  ///< rows of each all-to-all, by rank
 };
 
-/// Rows of the busier rank over the mean, of all exchanges.
+/// The busier rank's rows over the mean, for all exchanges.
 double imbalance(const Observed& observed) {
   double busier = 0.0;
   double mean = 0.0;

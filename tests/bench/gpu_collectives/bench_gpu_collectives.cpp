@@ -1,9 +1,9 @@
-// Time and bandwidth of the collectives between the GPUs of this machine, a process each. Up to 4
-// MiB calls are recorded in a graph, as a model's decode steps are; larger ones are enqueued one by
-// one. The mean of calls back to back; rank 0 prints. Bus bandwidth is what a ring would have to
-// carry: 2 (n - 1) / n of the bytes for a sum, (n - 1) / n for the others, which makes sizes
-// comparable. "and norm" is the sum with its addition to a residual stream and the norm, undivided
-// and divided over the ranks.
+// Time and bandwidth of the collectives between the GPUs of this machine, a process each. Calls up
+// to 4 MiB are captured in a graph, like a model's decode steps; larger ones are enqueued one by
+// one. The mean of calls back to back; rank 0 prints. Bus bandwidth counts what a ring would carry:
+// 2 (n - 1) / n of the bytes for a sum, (n - 1) / n for the others, which makes sizes comparable.
+// "and norm" is the sum with its addition to a residual stream and the norm, undivided and divided
+// over the ranks.
 
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,7 @@ using Call = std::function<Result<void>()>;
 constexpr std::int64_t max_bytes = std::int64_t{256} << 20;
 constexpr std::int64_t max_recorded_bytes = std::int64_t{4} << 20;
 constexpr int calls_in_graph = 20;
-constexpr std::int64_t hidden = 4096;  // of the rows that are normalised
+constexpr std::int64_t hidden = 4096;  // of normalised rows
 
 struct Rank {
   std::unique_ptr<Collectives> host;

@@ -1,5 +1,5 @@
-// Time to choose and to score tokens on a GPU from the logits of a pass, beside the time that
-// reading the logits takes at the bandwidth of the same run. Prints medians.
+// Time to sample and to score tokens on a GPU from the logits of a pass, beside the time to read
+// the logits at the bandwidth of the same run. Prints medians.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,7 +25,7 @@ T checked(Result<T> result) {
   std::exit(1);
 }
 
-/// Microseconds of one of `calls` that are enqueued at once; the median of five tries.
+/// Microseconds per call of `calls` enqueued at once; the median of five tries.
 double time_us(Ops& ops, int calls, const std::function<void(int)>& call) {
   std::vector<double> tries;
   for (int i = 0; i < 6; ++i) {
@@ -39,7 +39,7 @@ double time_us(Ops& ops, int calls, const std::function<void(int)>& call) {
   return tries[2];
 }
 
-/// Bytes a microsecond that the device reads and writes: adding one large tensor to another.
+/// Bytes per microsecond that the device reads and writes: adding one large tensor to another.
 double bandwidth(Ops& ops) {
   const Shape shape{std::int64_t{1} << 14, std::int64_t{1} << 14};
   const DeviceTensor sum = checked(ops.allocate(DType::f32, shape));
@@ -48,7 +48,7 @@ double bandwidth(Ops& ops) {
          time_us(ops, 10, [&](int) { ops.add(sum, added); });
 }
 
-/// Like a model's: most tokens far below the few that are likely.
+/// Logits like a model's: most tokens far below the few likely ones.
 HostTensor make_logits() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0F, 2.2F), likely(9.0F, 5.0F);
@@ -81,18 +81,18 @@ void run() {
   const DeviceTensor ids = checked(ops->allocate(DType::i32, {max_rows}));
   const DeviceTensor scores =
       checked(ops->allocate(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(RowScores))}));
-  // Calls take turns over the logits, so that few rows come from memory too.
+  // Calls alternate between logits, so that few rows come from memory too.
   const auto logits_of = [&](int call, std::int64_t rows) {
     return logits->rows(call * rows % max_rows, rows);
   };
-  // Histories of 1,500 tokens, as a penalty of repetitions looks at.
+  // Histories of 1,500 tokens, for repetition penalties.
   HostTensor histories(DType::i32, {max_rows * history});
   for (std::int32_t id = 0; std::int32_t& token : histories->span<std::int32_t>()) {
     token = (id += 7919) % static_cast<std::int32_t>(vocab);
   }
   const DeviceTensor edited = checked(ops->allocate(DType::i32, histories->shape()));
   ops->upload(histories, edited);
-  // Rows go to the device as a worker sends them.
+  // Rows are sent to the device as a worker does.
   const DeviceTensor page_locked = checked(
       ops->allocate_host(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
   struct Setting {

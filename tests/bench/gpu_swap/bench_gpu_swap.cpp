@@ -1,6 +1,6 @@
-// How fast sequences' keys and values go to host memory and come back, beside plain copies of as
-// many bytes in the same run, and what that costs operations that run meanwhile. The cache is as
-// one of Qwen3-30B-A3B, sequences have 1,696 tokens. Prints medians.
+// How fast sequences' KV moves to host memory and back, beside plain copies of as many bytes in the
+// same run, and how much that slows concurrent operations. The cache is shaped like
+// Qwen3-30B-A3B's, sequences have 1,696 tokens. Prints medians.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -39,7 +39,7 @@ double median_seconds(Ops& ops, const std::function<void(int)>& enqueue) {
   return tries[2];
 }
 
-/// Where a sequence's blocks are in the cache, all over it, and in host memory.
+/// A sequence's blocks, scattered over the cache, and in host memory.
 std::vector<SwappedBlock> blocks_of(std::int32_t sequence) {
   std::vector<SwappedBlock> blocks;
   for (std::int32_t i = 0; i < blocks_of_sequence; ++i) {
@@ -68,7 +68,7 @@ void run() {
   const DeviceTensor host = checked(ops->allocate_host(DType::u8, {count}));
   const double plain_out = median_seconds(*ops, [&](int) { ops->download(device, host); });
   const double plain_in = median_seconds(*ops, [&](int) { ops->upload(host, device); });
-  // Host memory is made now.
+  // Host memory is allocated here.
   double first = 0.0;
   for (std::int32_t s = 0; s < sequences; ++s) {
     first += seconds_of(*ops, [&] {

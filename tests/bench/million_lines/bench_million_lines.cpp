@@ -1,7 +1,7 @@
-// A million short lines through the real launcher's job, executor and step plane, and a worker that
-// has no model: what reading, judging, routing, scheduling, formatting and writing cost. Prints
-// lines/s from the first look at the input to the last sync of the output, start of the processes
-// included, and the driver's memory at its peak, beside their targets.
+// A million short lines through the real launcher's job, executor and step plane, with a worker
+// that has no model: the cost of reading, checking, routing, scheduling, formatting and writing.
+// Prints lines/s from the first read of the input to the last sync of the output, start of the
+// processes included, and the driver's peak memory, beside their targets.
 //
 //   bench_million_lines [LINES [FOLDER]]     1000000 lines in a new folder of /tmp
 
@@ -31,7 +31,7 @@ constexpr double target_lines_per_second = 50'000;
 constexpr double target_base_bytes = 150e6;
 constexpr double target_bytes_per_line = 16;
 
-/// Stands for Worker in the messages of an engine, and answers each step at once.
+/// Replaces Worker in an engine, and answers each step at once.
 class WorkerWithoutModel {
  public:
   WorkerWithoutModel(ActorContext& context, WorkerSpec spec)
@@ -94,7 +94,7 @@ void write_input(const std::filesystem::path& path, std::int64_t lines) {
   }
 }
 
-/// Of this process, the driver; nullopt if the kernel does not say.
+/// Peak memory of this process, the driver; nullopt if the kernel does not report it.
 std::optional<double> peak_memory_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -1,8 +1,8 @@
-// One worker with two threads, as a whole engine over real processes, beside what it is to reach
-// and what llama.cpp's best f32 setting does on the same work and the same kind of machine
-// (measured apart, see docs/benchmarks.md). Times are without start-up, of requests that share no
-// prefix but for batch-64. `bench_one_worker FOLDER...`: folders of fable-dense or fable-moe, in
-// the root of the repository; by default the demo's.
+// One worker with two threads, as a whole engine over real processes, beside its targets and
+// llama.cpp's best f32 setting on the same work and kind of machine (measured separately, see
+// docs/benchmarks.md). Times exclude start-up, for requests that share no prefix except in
+// batch-64. `bench_one_worker FOLDER...`: folders of fable-dense or fable-moe, run from the root of
+// the repository; by default the demo's.
 
 #include <algorithm>
 #include <cstdio>
@@ -25,10 +25,10 @@ namespace {
 
 constexpr int repeats = 7;
 
-/// Of one model; 0: not known.
+/// Figures of one model; 0: not known.
 struct Reference {
   const char* model;
-  double prefill, decode_64, decode_1, batch_64;                          ///< to be reached
+  double prefill, decode_64, decode_1, batch_64;                          ///< targets
   double other_prefill, other_decode_64, other_decode_1, other_batch_64;  ///< llama.cpp's
 };
 constexpr Reference references[] = {
@@ -93,14 +93,14 @@ Result<void> measure(const std::string& folder, StopSignals& signals, const std:
   TROUPE_TRY(const EngineInfo info, session->wait_until_ready([] { return true; }));
   (void)info;
   Measurement measurement(*session, signals, plan.model.vocab_size);
-  TROUPE_TRY(double seconds, measurement.best(1, 16, 8));  // warm
+  TROUPE_TRY(double seconds, measurement.best(1, 16, 8));  // warm-up
 
   std::printf("%s\n  %-30s %10s %-6s %9s  %5s  %9s\n", folder.c_str(), "", "found", "", "target",
               "ratio", "llama.cpp");
   TROUPE_TRY(seconds, measurement.best(4, 512, 1));
   print("prefill 4 x 512", 4 * 512 / seconds, reference.prefill, reference.other_prefill, "tok/s",
         false);
-  // Between the first and the last token: without the prompts.
+  // From the first to the last token: without the prompts.
   TROUPE_TRY(const double prompts, measurement.best(64, 128, 1));
   TROUPE_TRY(seconds, measurement.best(64, 128, 65));
   print("decode 64 at 128 to 192", 64 * 64 / (seconds - prompts), reference.decode_64,

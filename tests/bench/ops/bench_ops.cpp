@@ -1,6 +1,6 @@
-// Figures of the CPU's Ops: products beside the machine's FMA ceiling and oneDNN, attention, and
-// the small operations. `bench_ops [threads]`; run with OMP_NUM_THREADS=threads for oneDNN. Every
-// figure is the best of several short runs, which is what a shared machine can repeat.
+// Figures of the CPU's Ops: GEMMs beside the machine's FMA ceiling and oneDNN, attention, and the
+// small operations. `bench_ops [threads]`; run with OMP_NUM_THREADS=threads for oneDNN. Every
+// figure is the best of several short runs, which a shared machine can repeat.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -23,12 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What figures are measured with and against.
+/// The environment of the measurements.
 struct Machine {
   int threads = 1;
   double ceiling = 0;  ///< GFLOP/s of FMAs
 
-  /// With one thread its own CPU time, so that others on the machine distort less; else the clock.
+  /// CPU time of this thread if there is only one, so that other load distorts less; else the
+  /// clock.
   double now() const {
     timespec time{};
     clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
@@ -111,7 +112,7 @@ void bench_products(Ops& ops, const Machine& machine) {
   }
 }
 
-/// Decoding meets caches that no other use has brought near: many layers, blocks anywhere.
+/// Decode with cold caches: many layers, blocks anywhere.
 void bench_attention(Ops& ops, const Machine& machine) {
   const AttentionShape shape{4, 2, 64, 0.125F};
   struct Case {
@@ -134,7 +135,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
         auto cache = ops.allocate_kv(blocks, 16, shape, dtype);
         if (!cache.ok()) std::exit(1);
         for (const Tensor& part : {Tensor(cache->first), Tensor(cache->second)}) {
-          std::memset(part.data(), 0, part.bytes());  // or all pages are one page of zeros
+          std::memset(part.data(), 0, part.bytes());  // otherwise all pages are one page of zeros
         }
         layers.push_back(*std::move(cache));
       }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096, line_bytes = 64;
 
-/// Sums every `step`-th of the pages that `order` names, asking for each page while it reads the
+/// Sums every `step`-th of the pages listed in `order`, prefetching each page while it reads the
 /// one before.
 float read_pages(const std::vector<float>& memory, const std::vector<std::size_t>& order,
                  std::size_t from, std::size_t step) {

@@ -10,8 +10,8 @@ namespace troupe::bench {
 /// before is read, on `threads` threads: GB/s.
 double page_ceiling(int threads, std::size_t bytes);
 
-/// oneDNN's fp32 matmul of x [m, k] with a weight [k, n] packed beforehand, as a function that does
-/// it once; empty where oneDNN is not built in. Runs on OMP_NUM_THREADS threads.
+/// oneDNN's fp32 matmul of x [m, k] with a pre-packed weight [k, n], as a function that runs it
+/// once; empty if oneDNN is not built in. Runs on OMP_NUM_THREADS threads.
 std::function<void()> onednn_product(std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace troupe::bench

@@ -1,4 +1,4 @@
-// Actor calls beside what the kernel allows (a raw socketpair ping-pong) in the same run.
+// Actor calls beside the kernel's limit (a raw socketpair ping-pong) in the same run.
 // Ray's figures on a two-core machine: Ray 2.60's own `ray microbenchmark`, 1:1 actor calls sync
 // 1,205/s (p50 0.81 ms, p99 4.0 ms) and async 3,923/s; first actor 0.15 s, init 2.7 s.
 #include <algorithm>

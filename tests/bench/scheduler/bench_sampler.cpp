@@ -23,7 +23,7 @@ constexpr Setting settings[] = {
     {"top_p 0.95, hot", 3.0F, 0, 0.95F, 0.0F},
 };
 
-/// A greedy token behind a prompt of 800 tokens and an output of 200, with what requests may add.
+/// A greedy token after a prompt of 800 tokens and an output of 200, with the edits of requests.
 void run_edits(const std::vector<float>& logits, SamplerScratch& scratch) {
   std::vector<std::int32_t> tokens(1000);
   std::mt19937 random(2);

@@ -28,8 +28,8 @@ StepResult answer(const StepPlan& plan) {
   return result;
 }
 
-/// `max_tokens` apart from one another, so that in a steady state sequences end and begin.
-/// With few blocks a part of them is swapped out.
+/// Sequences begin `max_tokens` apart, so that in a steady state they end and begin. With few
+/// blocks some of them are swapped out.
 void run(std::int32_t running, std::uint64_t waiting, std::int32_t max_tokens,
          bool few_blocks = false) {
   SchedulerConfig config;

@@ -2,8 +2,8 @@
 // decode step of 64 sequences and sends it to the first worker, which fans it out; all workers meet
 // in a barrier of the tensor group, so that the answer implies that each has the plan; the first
 // one answers 64 tokens. Real processes, real StepPlane, Channel and codec. Beside it, in the same
-// run, what the pieces cost alone: a raw socketpair between two processes, and a Channel with 64
-// bytes and no codec. Every figure is taken several times; the best and the middle run are printed.
+// run, the cost of the parts: a raw socketpair between two processes, and a Channel with 64 bytes
+// and no codec. Every figure is taken several times; the best and the middle run are printed.
 
 #include <algorithm>
 #include <atomic>
@@ -76,7 +76,7 @@ StepPlan decode_step(std::uint64_t step) {
   return plan;
 }
 
-/// Takes part in the step plane as a Worker does, without a model.
+/// Takes part in the step plane like a Worker, without a model.
 class EmptyWorker {
  public:
   EmptyWorker(ActorContext& context, WorkerSpec spec) : context_(context), spec_(std::move(spec)) {}
@@ -101,7 +101,7 @@ class EmptyWorker {
     return plane_->addresses();
   }
 
-  /// Listens for another actor's pings of 64 bytes and answers them on a thread of its own.
+  /// Listens for another actor's pings of 64 bytes and answers them on its own thread.
   Result<std::string> echo() {
     TROUPE_TRY(const Key key, context_.channel_key(ping_purpose));
     const auto keys = ChannelKeys::derive(key, ping_purpose);
@@ -144,7 +144,7 @@ class EmptyWorker {
   std::thread loop_;
 };
 
-/// The executor's end, as StepLoop has it.
+/// The executor's end, like StepLoop's.
 class EmptyExecutor {
  public:
   explicit EmptyExecutor(ActorContext& context) : context_(context) {}
@@ -230,7 +230,7 @@ Result<Figures> ping_socketpair() {
 
 Result<void> bench_ceilings() {
   std::vector<Figures> raw, channel;
-  for (int i = 0; i < repeats; ++i) {  // no thread of this process lives yet: it forks
+  for (int i = 0; i < repeats; ++i) {  // it forks, so this process has no thread yet
     TROUPE_TRY(const Figures one, ping_socketpair());
     raw.push_back(one);
   }

@@ -1,5 +1,5 @@
-// What it costs to note how time is spent: nanoseconds for a span, a step record, the time between
-// two tokens, and milliseconds to hand everything over at the end of a job.
+// The cost of telemetry: nanoseconds for a span, a step record, an inter-token time, and
+// milliseconds to hand everything over at the end of a job.
 
 #include <cstdio>
 

@@ -1,7 +1,7 @@
 // Whole engines over real processes: the same requests on one worker with one thread, and on two
 // workers with one thread each in every arrangement, as a ratio of the first. Each figure is the
-// best of several engines; the time is from the first request's submission to the last answer, so
-// without start-up. `bench_topologies [model folder]`, in the root of the repository by default.
+// best of several engines; the time is from the first request's submission to the last answer,
+// excluding start-up. `bench_topologies [model folder]`, in the root of the repository by default.
 
 #include <algorithm>
 #include <chrono>
@@ -76,7 +76,7 @@ std::vector<Request> requests_of(const Workload& workload) {
   return requests;
 }
 
-/// Counts answers, and remembers what went wrong.
+/// Counts answers, and keeps the first error.
 class Answers {
  public:
   EngineEvents events() {

@@ -7,7 +7,7 @@
 #include "tests/fault/launcher/support/expectations.hpp"
 #include "tests/support/time_scale.hpp"
 
-// The real launcher on a long batch, and a signal to one of its processes at a certain moment.
+// The real launcher on a long batch; sends a signal to one of its processes at a certain moment.
 
 namespace troupe::test {
 namespace {
@@ -69,7 +69,7 @@ TEST_P(LauncherStops, a_stopped_process_is_noticed_in_time_and_named) {
   strike_and_check(*run, {role, SIGSTOP}, describe(moment));
 }
 
-// Not the agent while it starts: it has 10 s to report for the first time.
+// Without the agent while it starts: it has 10 s to report for the first time.
 INSTANTIATE_TEST_SUITE_P(WhileItStarts, LauncherStops,
                          testing::Combine(testing::Values("executor", "worker-1"),
                                           testing::Values(Moment::start)),
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(AtWork, LauncherStops,
                                           testing::Values(Moment::first_answers)),
                          name_of<LauncherStops>);
 
-/// Two stages of two tensor ranks that deal out their experts: every kind of group.
+/// Two stages of two tensor ranks with expert parallelism: every kind of group.
 class FaultsInAMix : public testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
 
 TEST_P(FaultsInAMix, end_the_job_in_time_and_are_named) {

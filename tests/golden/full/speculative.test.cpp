@@ -1,5 +1,5 @@
-// A draft model's guesses on the reference run: answers stay those of the large model, and as many
-// guesses hold as in Transformers.
+// Speculation with a draft model on the reference run: answers stay those of the large model, and
+// as many guesses are accepted as in Transformers.
 #include <fstream>
 #include <map>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kv_blocks = 64;
 
-/// The large model with a draft model, as a worker has them.
+/// The large model with a draft model, like in a worker.
 struct Speculating {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
@@ -46,8 +46,8 @@ Result<Speculating> load_both(const std::filesystem::path& target,
   return all;
 }
 
-/// The tokens of a greedy answer, and of each step that had guesses behind output token i, how many
-/// of them held.
+/// The tokens of a greedy answer, and for each step with guesses after output token i, how many of
+/// them were accepted.
 struct GreedyRun {
   std::vector<std::int32_t> output;
   std::map<std::size_t, int> accepted_at;

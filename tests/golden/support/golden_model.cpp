@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t blocks = 1024;
 
-/// The repository: where this was built, unless the data lies where it was started (a packed build
+/// The repository: where this was built, unless the data is in the current folder (a packed build
 /// on another machine).
 std::filesystem::path source_folder() {
   std::error_code problem;

@@ -36,14 +36,14 @@ std::string missing_model_message(const std::string& name);
 /// The folder tests/data/golden.
 std::filesystem::path data_folder();
 
-/// What load() runs models on: the CPU, unless a program has definitions of its own for these.
+/// Makes the Ops that load() uses: the CPU's, unless a program overrides these functions.
 /// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
                                              bool deterministic = false);
-/// Most ranks that can run at the same time.
+/// The most ranks that can run at the same time.
 int max_golden_ranks();
-/// The collectives for tensors of `ops`, of a rank whose others are `host`; null where those are
-/// for them too.
+/// Returns the collectives for tensors of `ops`, for a rank whose group is `host`; null if `host`
+/// serves them too.
 Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& ops, Collectives& host);
 
 /// A model on one rank, ready to run sequences.
@@ -56,7 +56,7 @@ struct LoadedModel {
 /// `precision` f32 or bf16, of weights and KV cache alike.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
-/// The same on `ops`, which were made for `precision`; with `exact_sums` as ModelLimits has it.
+/// The same on `ops`, which were made for `precision`; `exact_sums`: see ModelLimits.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
                          bool exact_sums = false);
@@ -82,7 +82,7 @@ struct GoldenAnswer {
 };
 Result<std::vector<GoldenAnswer>> read_answers(const std::filesystem::path& file);
 
-/// The reference figures of perplexity.json and the windows they are of.
+/// The reference figures of perplexity.json and their windows.
 struct GoldenPerplexity {
   double nll_f32 = 0.0;
   double nll_bf16 = 0.0;

@@ -12,7 +12,7 @@ namespace troupe::golden {
 
 namespace {
 
-/// Every rank's collectives of the group that `members(rank)` lists, in that order.
+/// Joins every rank's collectives of the group that `members(rank)` lists, in that order.
 template <class Members>
 Result<std::vector<std::unique_ptr<Collectives>>> join(const MeshRanks& ranks, int world,
                                                        const Members& members) {
@@ -74,7 +74,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
     TROUPE_TRY(const LoadedModel loaded,
                load(folder, precision, parallel, std::move(ops), ranks.deterministic));
     auto found = body(*loaded.runner, rank);
-    // Nobody's memory goes while another still reads it.
+    // No rank's memory is freed while another still reads it.
     for (const auto& group : on_device) {
       if (found.ok()) TROUPE_CHECK(group->barrier());
     }
@@ -97,7 +97,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
       });
     }
   }
-  // The cause before what it brought about.
+  // Report the cause before its consequences.
   const auto failed = [](const auto& outcome) { return !outcome.ok(); };
   const auto cause = std::ranges::find_if(outcomes, [&](const auto& outcome) {
     return failed(outcome) && outcome.error().code != ErrorCode::cancelled;

@@ -16,17 +16,17 @@ struct MeshRanks {
   MeshShape shape;
   int expert_parallel_size = 1;
   bool sequence_parallel = false;
-  bool deterministic = false;  ///< of GPUs: bits depend on neither the batch nor the tensor size
-  /// If set, takes the place of each rank's collectives, which it is given.
+  bool deterministic = false;  ///< on GPUs: bits depend on neither the batch nor the tensor size
+  /// If set, wraps each rank's collectives.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
-  /// The same of those for its device's memory, where they are others.
+  /// The same for those of its device's memory, if they are separate.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap_device = {};
 };
 
 using RankBody = std::function<Result<std::vector<float>>(Runner& runner, int rank)>;
 
-/// Runs `body` on each rank, a thread with its own model and collectives, and gives
-/// what each rank's body returned. The logits of all stages but the last are zeros.
+/// Runs `body` on each rank, a thread with its own model and collectives, and returns the results
+/// of all. The logits of all stages but the last are zeros.
 Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& folder,
                                                   DType precision, const MeshRanks& ranks,
                                                   const RankBody& body);

@@ -11,11 +11,11 @@
 
 namespace troupe::golden {
 
-/// A sequence as the tests see it: its known tokens, and how many of them are in the cache.
+/// A sequence in the tests: its known tokens, and how many of them are in the cache.
 struct Sequence {
   std::vector<std::int32_t> tokens;
   std::int32_t computed = 0;
-  /// Of each group of cache_groups; -1 for a block that left the group's window.
+  /// For each group of cache_groups; -1 for a block that left the group's window.
   std::vector<std::vector<std::int32_t>> tables = {};
 };
 
@@ -26,25 +26,25 @@ struct Share {
   std::int32_t logit_rows = 0;
 };
 
-/// Runs sequences through a model. Released blocks are handed out last in, first out, so that a
+/// Runs sequences through a model. Released blocks are allocated last in, first out, so that a
 /// sequence's blocks are seldom in order and a wrong block table shows. Blocks that leave a window
 /// are released at once.
 class Runner {
  public:
   static Result<std::unique_ptr<Runner>> create(Ops& ops, Model& model, std::int64_t blocks);
 
-  /// One pass; computed moves on. The logits [sum of logit_rows, vocab] f32 are valid until the
-  /// next pass.
+  /// Runs one pass; `computed` advances. The logits [sum of logit_rows, vocab] f32 are valid until
+  /// the next pass.
   Result<Tensor> pass(std::span<const Share> shares);
 
-  /// A pass of other replicas, for which this one has no tokens.
+  /// Runs a pass of other replicas, for which this one has no tokens.
   Result<void> empty_pass();
 
   /// Feeds all unknown tokens of one sequence, at most `chunk` a pass, and appends the logits of
   /// every row to `logits`.
   Result<void> feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits);
 
-  /// Gives the sequence's blocks back; it is as if nothing of it had been computed.
+  /// Releases the sequence's blocks; it is as if nothing of it had been computed.
   void release(Sequence& sequence);
 
   const ModelConfig& config() const { return model_.config(); }
@@ -55,7 +55,7 @@ class Runner {
   Result<void> allocate();
   Result<void> reserve(Sequence& sequence, std::int32_t tokens);
   void drop_what_left_windows(Sequence& sequence);
-  /// The tokens' places in the cache of one group, on the device.
+  /// Places the tokens in the cache of one group, on the device.
   AttentionBatch place(std::span<const Share> shares, std::size_t group, const Tensor& positions,
                        std::vector<SequenceSpan>& spans);
   Tensor upload(const std::vector<std::int32_t>& values, const Tensor& device);
@@ -75,7 +75,7 @@ class Runner {
   HostTensor host_logits_;
 };
 
-/// The index of the largest of `logits`; the lower one of equals.
+/// Returns the index of the largest of `logits`; the lower one of equals.
 std::int32_t argmax(std::span<const float> logits);
 
 /// Natural log-probabilities, computed in double.

@@ -45,7 +45,7 @@ struct Way {
   bool divided, begins;
 };
 
-/// Against a sum, an addition and a norm one by one.
+/// Compares with a sum, an addition and a norm one by one.
 Result<void> expect_all_reduce_rms_norm(GpuRank& rank, const Way& way, unsigned seed) {
   const int own = rank.device->rank();
   const std::string what = fmt::format("rank {}: {} rows of {}, divided {}, begins {}", own,
@@ -107,7 +107,7 @@ TEST_P(GpuSums, and_norms_in_one_go_have_the_bits_of_one_after_the_other) {
   });
 }
 
-/// Sums beside other work, of the rows of two passes in turn, against those of all_reduce_rms_norm.
+/// Compares overlapped sums, of the rows of two passes in turn, with all_reduce_rms_norm.
 Result<void> expect_overlapped_all_reduce(GpuRank& rank, OverlappedAllReduce& side,
                                           std::int64_t rows, unsigned seed) {
   constexpr int passes = 2, rounds = 41;
@@ -192,13 +192,13 @@ TEST_P(GpuSums, beside_other_work_have_the_same_bits) {
         TROUPE_CHECK(
             expect_overlapped_all_reduce(rank, *side, rows, static_cast<unsigned>(rows + width)));
       }
-      TROUPE_CHECK(rank.host->barrier());  // the others' memory goes with theirs
+      TROUPE_CHECK(rank.host->barrier());  // the others' memory is freed with theirs
     }
     return {};
   });
 }
 
-// What a word is when nobody has written it is a NaN: one that is sent stays a NaN.
+// An unwritten word is a NaN: a NaN that is sent must stay a NaN.
 TEST_P(GpuSums, of_numbers_that_are_none_are_none_and_end) {
   run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
     for (const std::int64_t count : {64, 3000000}) {
@@ -276,7 +276,7 @@ TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
 TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
   run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
     const int ranks = rank.device->size(), own = rank.device->rank();
-    // Even words, a last part that is cut, odd ones by NCCL, and more than a box holds.
+    // Even words, a truncated last part, odd ones by NCCL, and more than a box holds.
     const std::int64_t cases[][3] = {{1, 64, 64 * ranks},
                                      {7, 64, 64 * ranks - 20},
                                      {9, 51, 51 * ranks - 3},
@@ -307,7 +307,7 @@ TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
   });
 }
 
-/// Sums of which the other ranks have no part; ends when the group does.
+/// Begins sums in which other ranks take no part; ends when the group does.
 Result<void> expect_side_sum_to_end(GpuRank& rank, OverlappedAllReduce& side, std::latch& waits) {
   const std::int64_t width = side.normed()[1];
   TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, {1, width}));
@@ -342,7 +342,7 @@ TEST_P(GpuSums, beside_other_work_end_by_an_abort_of_another_rank) {
       waits.wait();
       if (rank.device->rank() == 1) rank.device->abort();
     }
-    all_ended.arrive_and_wait();  // what rank 0 sends has a place until then
+    all_ended.arrive_and_wait();  // rank 0's target memory must live until then
     return ended;
   });
 }

@@ -1,4 +1,4 @@
-// Rows that go to experts on other GPUs and back, beside the same sums on the host.
+// Rows dispatched to experts on other GPUs and back, beside the same sums on the host.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -18,7 +18,7 @@ class DeviceExpertExchanges : public testing::TestWithParam<int> {
   }
 };
 
-/// How the rows of one exchange choose.
+/// How the rows of one exchange choose experts.
 enum class Choice : std::uint8_t { evenly, one_rank, next_rank };
 
 struct Exchange {
@@ -26,7 +26,7 @@ struct Exchange {
   Choice choice = Choice::evenly;
 };
 
-/// What a rank gives.
+/// A rank's input.
 struct Given {
   HostTensor x, ids, weights;
 };
@@ -61,13 +61,12 @@ float at(const Tensor& tensor, std::int64_t i) {
 }
 float rounded(float value) { return to_float(to_bfloat16(value)); }
 
-/// What expert `e` makes of a number, exactly in bf16.
+/// Expert `e`'s result for a number, exactly in bf16.
 float made_by(std::int32_t expert, float x) {
   return x * std::exp2(static_cast<float>(expert % 5 - 2));
 }
 
-/// The ranks' experts on the host, for what is at a rank's capacity: [capacity * top_k, width]
-/// bf16.
+/// The ranks' experts on the host, for the rows received by a rank: [capacity * top_k, width] bf16.
 HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& received_counts,
                       const DeviceExpertExchangeLayout& layout, int rank) {
   HostTensor results(DType::bf16, {ids.elements(), layout.width});
@@ -88,7 +87,7 @@ HostTensor results_of(const Tensor& rows, const Tensor& ids, const Tensor& recei
   return results;
 }
 
-/// Element n of a row's sum, as DeviceExpertExchange says.
+/// Element n of a row's sum, as DeviceExpertExchange defines it.
 float expected(const Given& own, const DeviceExpertExchangeLayout& layout, int ranks,
                std::int64_t row, std::int64_t n, DType out) {
   float sum = 0.0F;
@@ -142,7 +141,7 @@ Result<void> compare(const Given& own, const Tensor& out, const DeviceExpertExch
   return {};
 }
 
-/// One exchange, with the host as experts.
+/// One exchange, with the experts computed on the host.
 Result<void> exchange_once(GpuRank& rank, DeviceExpertExchange& exchange, const Buffers& buffers,
                            const Given& own) {
   const DeviceExpertExchangeLayout& layout = exchange.layout();
@@ -203,7 +202,7 @@ TEST_P(DeviceExpertExchanges, bring_every_row_to_its_experts_and_their_sum_back)
   }
 }
 
-// Each rank replays what it has recorded for its own number of rows; results are of the last
+// Each rank replays its captured exchange with its own number of rows; results are of the last
 // exchange's kind: experts that leave a row as it is.
 TEST_P(DeviceExpertExchanges, are_recorded_by_each_rank_with_its_own_rows) {
   run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
@@ -216,7 +215,7 @@ TEST_P(DeviceExpertExchanges, are_recorded_by_each_rank_with_its_own_rows) {
     Exchange each;
     for (int r = 0; r < ranks; ++r) each.rows.push_back(r == 0 ? 0 : 13 * r);
     const std::int64_t rows = each.rows[static_cast<std::size_t>(own_rank)];
-    // With one choice a place's row is its result.
+    // With one choice, a received row is its own result.
     const auto go = [&]() -> Result<void> {
       TROUPE_CHECK(exchange->dispatch(buffers.x->rows(0, rows), buffers.ids->rows(0, rows),
                                       buffers.weights->rows(0, rows)));

@@ -59,7 +59,7 @@ inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>&
     };
     Result<void> done = go();
     if (!done.ok()) own.host->abort();
-    all_done.arrive_and_wait();  // nobody's memory goes while another still reads or writes it
+    all_done.arrive_and_wait();  // no memory is freed while another rank still reads or writes it
     return done;
   };
   std::vector<Result<void>> results(static_cast<std::size_t>(size));

@@ -20,7 +20,7 @@ class GpuCollectives : public testing::TestWithParam<int> {
   }
 };
 
-/// Rank r's values of a test, of any dtype of floats.
+/// Rank r's values in a test, of any float dtype.
 HostTensor values_of(int rank, DType dtype, Shape shape, unsigned seed) {
   const HostTensor floats(DType::f32, shape);
   std::mt19937 random(seed * 64 + static_cast<unsigned>(rank));
@@ -74,7 +74,7 @@ struct SumCase {
 constexpr SumCase sum_cases[] = {
     {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}};
 
-// Sizes on both sides of every algorithm's limits, ragged ones too.
+// Sizes on both sides of every algorithm's limits, and uneven ones.
 TEST_P(GpuCollectives, sums_have_the_bits_of_the_tree_at_every_size) {
   run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
     unsigned seed = 0;
@@ -248,7 +248,7 @@ TEST_P(GpuCollectives, messages_and_broadcasts_arrive) {
   });
 }
 
-/// What rank 0 is told when it waits for a call that rank 1 does not make.
+/// Checks rank 0's error when it waits for a call that rank 1 does not make.
 void expect_end(bool by_nccl, bool by_abort, ErrorCode code) {
   run_gpu_ranks(2, [&](GpuRank& rank) -> Result<void> {
     TROUPE_TRY(const DeviceTensor part, rank.ops->allocate(DType::f32, {1024}));
@@ -258,7 +258,7 @@ void expect_end(bool by_nccl, bool by_abort, ErrorCode code) {
         rank.device->abort();
         return {};
       }
-      // Rank 0's abort comes by the host's group, at the end of its time.
+      // Rank 0's abort arrives through the host's group, after its timeout.
       const auto limit = Clock::now() + std::chrono::seconds(20);
       while (!rank.device->aborted() && Clock::now() < limit) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -13,7 +13,7 @@
 namespace troupe::golden {
 namespace {
 
-/// Divides all passes as if they were long, and cuts them into parts once that is asked for.
+/// Divides all passes as if they were long, and cuts them into parts on request.
 class CuttingCollectives final : public ForwardingCollectives {
  public:
   explicit CuttingCollectives(std::unique_ptr<Collectives> inner)
@@ -46,10 +46,10 @@ class CuttingCollectives final : public ForwardingCollectives {
   }
 
  private:
-  OverlappedAllReduce* side_ = nullptr;  ///< of the model
+  OverlappedAllReduce* side_ = nullptr;  ///< the model's
 };
 
-/// Passes of a whole window and of as many tokens as its parts have, none of which are cut.
+/// Runs uncut passes of a whole window and of as many tokens as its parts have.
 Result<void> take_whole_passes(Runner& runner, const std::vector<std::int32_t>& window) {
   const auto tokens = static_cast<std::int64_t>(window.size());
   const std::int64_t sizes[] = {
@@ -64,7 +64,7 @@ Result<void> take_whole_passes(Runner& runner, const std::vector<std::int32_t>& 
   return {};
 }
 
-// bf16, whose partial sums are bf16 between ranks: the perplexity of text tells wrong sums from
+// bf16, with bf16 partial sums between ranks: the perplexity of text distinguishes wrong sums from
 // rounded ones.
 TEST(RanksOnGpus, have_the_perplexity_of_transformers_in_bf16) {
   if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
@@ -118,8 +118,8 @@ TEST(RanksOnGpus, have_the_perplexity_of_one_where_passes_are_cut_into_parts) {
   REQUIRE_OK(const auto expected, run_ranks(checkpoint, DType::bf16, {}, nll_of));
   std::array<CuttingCollectives*, 2> groups{};
   const auto nll_in_parts = [&](Runner& runner, int rank) -> Result<std::vector<float>> {
-    // A driver that loads a kernel may wait for all devices of the process, and keep the other rank
-    // from enqueuing what this one's streams wait for: so all are loaded before.
+    // A driver that loads a kernel may wait for all devices of the process, and so keep the other
+    // rank from enqueuing what this rank's streams wait for: so load all kernels first.
     TROUPE_CHECK(take_whole_passes(runner, window));
     TROUPE_CHECK(groups.at(static_cast<std::size_t>(rank))->cut());
     return nll_of(runner, rank);

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// One Ops of each device and tensors on both, of one dtype: f32, or bf16, where the CPU computes
+/// Ops of both devices and tensors on both, of one dtype: f32, or bf16, for which the CPU computes
 /// in f32 with the same rounded inputs.
 class BothDevices : public testing::TestWithParam<DType> {
  protected:
@@ -31,7 +31,7 @@ class BothDevices : public testing::TestWithParam<DType> {
   bool is_bf16() const { return GetParam() == DType::bf16; }
   float rounded(float value) const { return is_bf16() ? to_float(to_bfloat16(value)) : value; }
 
-  /// Random numbers that both dtypes hold.
+  /// Random numbers that both dtypes represent exactly.
   HostTensor random(Shape shape, float scale = 1.0F) {
     HostTensor tensor(DType::f32, shape);
     std::normal_distribution<float> distribution(0.0F, scale);
@@ -59,7 +59,7 @@ class BothDevices : public testing::TestWithParam<DType> {
     return numbers;
   }
 
-  /// On the GPU: an activation (in the Ops' dtype), or the tensor as it is.
+  /// Copies to the GPU: an activation (in the Ops' dtype), or the tensor as it is.
   DeviceTensor activation(const Tensor& host) { return put(host, GetParam()); }
   DeviceTensor exact(const Tensor& host) { return put(host, host.dtype()); }
   DeviceTensor room(DType dtype, Shape shape) {
@@ -88,7 +88,7 @@ class BothDevices : public testing::TestWithParam<DType> {
   void expect_equal(const Tensor& device, const Tensor& expected, const std::string& what) {
     const HostTensor found = back(device);
     ASSERT_EQ(found->elements(), expected.elements()) << what;
-    // A bf16 result is rounded once more than the CPU's, and some inputs of products before.
+    // A bf16 result is rounded once more than the CPU's, and so are some inputs of GEMMs.
     const double tolerance = is_bf16() ? 2e-2 : 2e-5;
     for (std::int64_t i = 0; i < expected.elements(); ++i) {
       const double wanted = expected.as<float>()[i], value = found->as<float>()[i];

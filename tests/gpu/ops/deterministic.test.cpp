@@ -1,4 +1,4 @@
-// Operations that must give a row the same bits whatever it is in a batch with.
+// Operations that must give a row the same bits in any batch.
 #include <bit>
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-/// With algorithms of cuBLASLt that were found to give the same bits, or without any.
+/// With cuBLASLt algorithms found to give the same bits, or without any.
 class Deterministic : public BothDevices {
  protected:
   void SetUp() override {
@@ -25,7 +25,7 @@ class Deterministic : public BothDevices {
     gpu_ = *std::move(made);
   }
 
-  /// The first of `found` has the bits of the rows of `expected` from `begin` on.
+  /// Expects the first rows of `found` to have the bits of the rows of `expected` from `begin` on.
   void expect_rows(const HostTensor& found, const HostTensor& expected, std::int64_t begin,
                    const std::string& what) {
     const std::int64_t width = expected->shape()[1];
@@ -49,7 +49,7 @@ TEST_P(Deterministic, products_give_a_row_the_same_bits_in_every_batch) {
     std::int64_t n, k;
     int segments;
   };
-  // Whole tiles; ends of n and k within tiles; segments that tensor cores do not take.
+  // Whole tiles; ends of n and k within tiles; segments that tensor cores do not support.
   const Case cases[] = {{1024, 2048, 1}, {768, 4096, 4},  {2048, 1536, 2},
                         {1000, 3072, 4}, {136, 200, 1},   {131, 96, 4},
                         {24, 36, 4},     {9216, 1024, 1}, {152, 12288, 4}};
@@ -185,7 +185,8 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
     fill(kv->first, random(kv->first->shape()));
     if (shape.latent == 0) fill(kv->second, random(kv->second->shape()));
     const HostTensor q = random({length, shape.heads * dim});
-    /// The output of rows [begin, begin + rows), beside others if there is room for company.
+    /// Returns the output of rows [begin, begin + rows), with other rows in the pass if `company` >
+    /// 0.
     const auto attend = [&](std::int32_t begin, std::int32_t rows, std::int32_t company) {
       std::vector<SequenceSpan> spans;
       for (std::int32_t i = 0; i < company; ++i)

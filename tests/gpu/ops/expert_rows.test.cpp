@@ -1,4 +1,4 @@
-// Experts' products with every number of rows at which a tile ends, by each way to cut them.
+// Grouped GEMMs with every number of rows at which a tile ends, by each tiling.
 #include <numeric>
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@ class ExpertRows : public BothDevices {
     std::int64_t n, k;
   };
 
-  /// One expert each for the tokens of these experts, in an order of its own; tokens that chose
-  /// experts of other ranks come last, so that a rank's rows are the first ones of its output.
+  /// Makes the tokens of these experts choose one expert each, in shuffled order; tokens that chose
+  /// experts of other ranks come last, so that a rank's rows are the first of its output.
   HostTensor choose(const std::vector<std::int64_t>& rows, std::int64_t first,
                     std::int64_t of_others) {
     std::vector<std::int32_t> ids;
@@ -52,7 +52,7 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
   const DeviceTensor gpu_offsets = room(DType::i32, {local + 1}), gpu_source = exact(source);
   cpu_->permute(ids, first, {offsets, source});
   gpu_->permute(exact(ids), first, {gpu_offsets, gpu_source});
-  // The last tile's columns are few; a block has none of an odd tile; k ends within a unit's tile.
+  // The last tile has few columns; a block has none of an odd tile; k ends within a unit's tile.
   for (const auto& [n, k] : {Matrix{272, 200}, Matrix{1040, 72}, Matrix{512, 256}}) {
     std::vector<HostTensor> owners;
     for (std::int64_t e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
@@ -66,7 +66,7 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
     cpu_->grouped_linear(**on_cpu, x, {offsets, source}, 1, false, true, product);
     cpu_->grouped_gate_up(**on_cpu, x, {offsets, source}, 1, scratch, gated);
     std::vector<HostTensor> of_first;
-    // What is likely chooses how experts are cut: by 16, 32, 64 and 256 rows.
+    // The expected rows select how experts are cut: by 16, 32, 64 and 256 rows.
     for (const std::int64_t likely : {local, 10 * local, 40 * local, 1000 * local}) {
       const std::string what = fmt::format("{} x {}, {} rows likely", n, k, likely);
       const ExpertBatch batch{gpu_offsets, gpu_source, likely};

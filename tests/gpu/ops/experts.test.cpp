@@ -1,4 +1,4 @@
-// Routing, sorting and the experts' products at many sizes, beside the CPU's.
+// Routing, sorting and grouped GEMMs at many sizes, beside the CPU's.
 #include <cstring>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace {
 
 class Experts : public BothDevices {
  protected:
-  /// A pass's assignments sorted on either device; `ids` [tokens, top_k].
+  /// A pass's assignments, sorted on both devices; `ids` [tokens, top_k].
   struct Sorted {
     HostTensor offsets, source;
     DeviceTensor gpu_offsets, gpu_source;
@@ -33,7 +33,7 @@ class Experts : public BothDevices {
     return sorted;
   }
 
-  /// Different experts for each token, of `from` alone.
+  /// Chooses different experts for each token, out of `from`.
   HostTensor choose(std::int64_t tokens, std::int64_t top_k, std::int64_t from) {
     HostTensor ids(DType::i32, {tokens, top_k});
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -42,7 +42,7 @@ class Experts : public BothDevices {
     return ids;
   }
 
-  /// Of rows that went through several products, relative to a row's largest element.
+  /// For rows that went through several GEMMs: relative to a row's largest element.
   void expect_near_rows(const Tensor& device, const Tensor& expected, const std::string& what) {
     const HostTensor found = back(device);
     const std::int64_t width = expected[1];
@@ -73,8 +73,8 @@ TEST_P(Experts, multiply_rows_at_odd_sizes) {
   struct Case {
     std::int64_t tokens, top_k, experts, chosen_from, n, k;
   };
-  // One token; experts without rows; all rows to two of them; many rows an expert; sizes that are
-  // no multiples of a tile, and such as tensor cores do not take.
+  // One token; experts without rows; all rows to two of them; many rows per expert; sizes that are
+  // no multiples of a tile, and sizes that tensor cores do not support.
   for (const Case& c :
        {Case{1, 8, 128, 128, 96, 64}, Case{40, 2, 7, 3, 272, 200}, Case{300, 2, 4, 2, 512, 768},
         Case{150, 4, 16, 16, 72, 48}, Case{64, 8, 128, 128, 128, 64}, Case{500, 3, 5, 5, 272, 1032},
@@ -238,8 +238,8 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
   struct Case {
     std::int64_t tokens, top_k, experts, first, local, hidden, inner;
   };
-  // Few tokens, which have kernels of their own, up to their limits and beyond; ranks with all
-  // experts, some, and such that nobody may choose; sizes that are no multiples of a tile.
+  // Few tokens, which have their own kernels, up to their limits and beyond; ranks with all
+  // experts, some, and some that no token chooses; sizes that are no multiples of a tile.
   for (const Case& c : {Case{1, 8, 128, 0, 128, 256, 96}, Case{1, 8, 128, 96, 32, 2048, 768},
                         Case{8, 8, 128, 0, 128, 272, 200}, Case{8, 8, 128, 0, 128, 264, 200},
                         Case{5, 2, 7, 3, 4, 64, 8}, Case{8, 1, 1, 0, 1, 40, 344},
@@ -293,7 +293,7 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
     cpu_->expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu, {gate_up, activated, rows},
                      expected);
-    // As a pass does it: nothing waits between choosing and computing.
+    // As in a pass: no wait between choosing and computing.
     gpu_->route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
     for (const Tensor& out : {gpu_out.view(), gpu_narrow.view()}) {
       gpu_->expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
@@ -383,7 +383,7 @@ TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
         EXPECT_EQ(std::memcmp(apart.data(), together.data(), apart.bytes()), 0) << which;
         continue;
       }
-      // The product may add up k in other chains.
+      // The GEMM may add up k in other chains.
       for (std::int64_t j = 0; j < apart.elements(); ++j) {
         EXPECT_NEAR(together.as<float>()[j], apart.as<float>()[j], 1e-5F) << which;
       }

@@ -1,4 +1,4 @@
-// Dense products and what goes with them, beside the CPU's.
+// Dense GEMMs and related operations, beside the CPU's.
 #include <fmt/format.h>
 
 #include "tests/gpu/ops/both_devices.hpp"
@@ -48,7 +48,7 @@ TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
 }
 
 TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
-  // One part of k and several, ends of n and k within tiles, all numbers of rows of a tile.
+  // One part of k and several, ends of n and k within tiles, all numbers of rows in a tile.
   for (const auto& [n, k] :
        {std::pair{64, 64}, {1024, 2048}, {1536, 1032}, {4104, 520}, {72, 4096}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),

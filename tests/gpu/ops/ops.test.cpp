@@ -99,8 +99,8 @@ TEST_P(BothDevices, store_and_attend) {
       {{.heads = 80, .kv_heads = 1, .head_dim = 576, .scale = 0.04F, .latent = 512}, false}};
   for (const Case& c : cases) {
     const AttentionShape& shape = c.shape;
-    // Two sequences: one of 200 positions of which the last 3 are asked, one of 40 all asked, whose
-    // table is much longer than that.
+    // Two sequences: one of 200 positions with queries for the last 3, one of 40 with queries for
+    // all, whose table is much longer than that.
     const std::int64_t dim = shape.head_dim, blocks = 13 + 150;
     std::vector<std::int32_t> table = shuffled(blocks);
     const HostTensor tables = integers(table, {blocks});
@@ -162,9 +162,10 @@ TEST_P(BothDevices, store_and_attend) {
                         by_parts->rows(part.begin, part.count));
       }
       expect_equal(by_parts, out, "attention by parts");
-      gpu_->plan_attention(shape, gpu_batch);  // which has the place of the first part's
+      gpu_->plan_attention(shape, gpu_batch);  // which is at the first part's address
       const DeviceTensor again = room(GetParam(), out->shape());
-      gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, again);  // as the next layer of the pass
+      gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, again);  // like the next layer of the
+                                                                   // pass
       expect_equal(again, out, "attention planned before");
     };
     pass({{0, 197, 0, 0}});
@@ -353,7 +354,7 @@ TEST_P(BothDevices, replay_attention_that_was_recorded_for_other_contexts) {
       std::vector<std::int32_t> positions, slots;
       std::vector<SequenceSpan> spans;
       for (std::int32_t s = 0; s < sequences; ++s) {
-        // Some sequences grow fast, which leaves gaps of zeros in the cache: as good as any keys.
+        // Some sequences grow fast, which leaves gaps of zeros in the cache; zeros are valid keys.
         const std::int32_t position = s % 3 == 0 ? step * 3 : step;
         const std::int32_t offset = s * static_cast<std::int32_t>(blocks);
         spans.push_back({s, 1, position, offset});

@@ -1,4 +1,4 @@
-// Tokens chosen and scored on the GPU are those of models/sampler on the host: to the last bit.
+// Tokens sampled and scored on the GPU equal those of models/sampler on the host, to the last bit.
 #include "models/sampler/sampler.hpp"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kinds = 11;
 
-/// Logits of one kind: random, tied, extreme, sorted, peaked, not finite or apart by less than what
-/// their weights show.
+/// Logits of one kind: random, tied, extreme, sorted, peaked, not finite or closer together than
+/// their weights resolve.
 void fill(std::span<float> logits, int kind, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0F, 3.0F);
   float place = 0.0F;
@@ -120,7 +120,7 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
       EXPECT_EQ(found->as<std::int32_t>()[i], expected_[i]) << describe(i);
     }
   }
-  /// Some of what LogitsEditor knows; ids of lists may lie outside of the vocabulary.
+  /// Adds some of LogitsEditor's edits; ids may be outside of the vocabulary.
   void add_random_edits(SamplingParams& params, std::vector<std::int32_t>& prompt,
                         std::vector<std::int32_t>& output) {
     const auto one_in = [&](std::uint32_t n) { return random_() % n == 0; };
@@ -196,7 +196,7 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
   DeviceTensor device_logits_, ids_;
 };
 
-// Odd sizes, and those around what a list and the parts of a row hold.
+// Odd sizes, and sizes around the limits of a list and of the parts of a row.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GpuSampler,
                          testing::Values(1, 2, 7, 50, 129, 511, 512, 513, 4096, 32003, 151936,
                                          262144),

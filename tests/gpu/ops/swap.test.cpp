@@ -13,8 +13,8 @@ namespace {
 
 class Swap : public BothDevices {
  protected:
-  /// Caches of `layers` layers, a tensor of keys and one of values each, in which everything is
-  /// random; what is in them stands in `expected_` [tensors][blocks].
+  /// Makes caches of `layers` layers, a tensor of keys and one of values each, with random content,
+  /// copied to `expected_` [tensors][blocks].
   void make_caches(int layers, std::int64_t blocks, const AttentionShape& shape) {
     for (int layer = 0; layer < layers; ++layer) {
       auto pages = gpu_->allocate_kv(blocks, 16, shape, GetParam());
@@ -43,7 +43,7 @@ class Swap : public BothDevices {
           << "tensor " << t;
     }
   }
-  /// In what is expected: block `from` of `source`, as it was, is at `to`.
+  /// In the expected content: moves block `from` of `source`, as it was, to `to`.
   void expect_moved(const std::vector<HostTensor>& source, std::int32_t from, std::int32_t to) {
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       const std::size_t bytes = source[t]->bytes() / static_cast<std::size_t>(source[t].view()[0]);
@@ -81,14 +81,14 @@ TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
     const std::vector<HostTensor> before = copies();
     std::vector<SwappedBlock> out, in;
     for (std::size_t i = 0; i < count; ++i) {
-      // In runs, as the scheduler gives them, and scattered.
+      // In runs, as the scheduler allocates them, and scattered.
       const auto host = count == 600 ? static_cast<std::int32_t>(i) + 900 : host_order[i];
       out.push_back({device_order[i], host});
       in.push_back({device_order[blocks - 1 - i], host});
     }
     swap.copy_out(out);
     swap.join();
-    // What was copied may be overwritten from here on.
+    // From here on the copied blocks may be overwritten.
     for (const Tensor& tensor : tensors_) {
       const HostTensor nothing(tensor.dtype(), tensor.shape());
       gpu_->upload(nothing, tensor);
@@ -98,7 +98,7 @@ TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
     swap.join();
     for (std::size_t i = 0; i < count; ++i) expect_moved(before, out[i].block, in[i].block);
     expect_bytes();
-    // All is random again.
+    // Everything is random again.
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       const auto bytes =
           std::span(static_cast<std::uint8_t*>(expected_[t]->data()), expected_[t]->bytes());
@@ -133,15 +133,15 @@ TEST_P(Swap, begins_after_what_was_enqueued_before_and_ends_before_the_join) {
     in.push_back({static_cast<std::int32_t>(blocks) - 1 - i, i});
   }
   work_for_long();
-  gpu_->add(keys.reshaped(rows), written);  // to zeros
+  gpu_->add(keys.reshaped(rows), written);  // onto zeros
   swap.copy_out(out);
   work_for_long();
   swap.join();
-  gpu_->add(keys.reshaped(rows), written);  // must not be what was copied
+  gpu_->add(keys.reshaped(rows), written);  // must not change what was copied
   swap.copy_in(in);
   work_for_long();
   swap.join();
-  gpu_->add(values.reshaped(rows), keys.reshaped(rows));  // must find what was copied
+  gpu_->add(values.reshaped(rows), keys.reshaped(rows));  // must see what was copied
   const HostTensor found = back(values);
   const std::int64_t each = keys.elements() / blocks;
   for (std::int64_t block = 0; block < blocks; ++block) {

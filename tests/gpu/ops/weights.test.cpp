@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t rows = 3000, columns = 1500;  // more than a piece of a copy
 
-/// Weights on the GPU and as they must be there.
+/// Weights on the GPU, and their expected values.
 class GpuWeights : public testing::Test {
  protected:
   void SetUp() override {
@@ -106,7 +106,7 @@ TEST_F(GpuWeights, are_those_of_the_files_whatever_parts_and_types) {
 TEST_F(GpuWeights, are_read_past_the_page_cache_where_they_are_not_in_it) {
   auto ops = make_cuda_ops({.dtype = DType::bf16});
   if (!ops.ok()) GTEST_SKIP() << ops.error().message;
-  // A checkpoint says so only of files that are larger than the page cache.
+  // A checkpoint reports this only for files larger than the page cache.
   const auto file = SafetensorsFile::open(folder_->path() / "model-00002-of-00002.safetensors");
   ASSERT_TRUE(file.ok()) << file.error().message;
   const auto stored = file->stored("narrow");

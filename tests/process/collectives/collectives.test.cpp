@@ -146,7 +146,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
     auto group = group_seats.take(rank);
     if (auto done = group->barrier(); !done) return outcome(done);
     if (rank == ranks - 1) {
-      // Stopped, threads and all, until another process has seen all others give up.
+      // Stopped, with all threads, until another process has seen all others give up.
       const pid_t self = ::getpid();
       if (::fork() == 0) {
         ::close(finished[1]);
@@ -164,7 +164,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
   ::close(finished[0]);
   ::close(finished[1]);
   EXPECT_EQ(complaints.back(), fmt::format("died of signal {}", SIGKILL));
-  // The first rank to give up says who was missing; that ends the wait of the rest.
+  // The first rank to give up reports who was missing; that ends the others' wait.
   const std::string missing =
       fmt::format("rank {} did not come within {} ms", ranks - 1, stall_limit.count());
   int named = 0;
@@ -184,7 +184,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_killed_ends_the_calls_of_the_others)
     auto group = group_seats.take(rank);
     if (auto done = group->barrier(); !done) return outcome(done);
     if (rank == ranks - 1) ::kill(::getpid(), SIGKILL);
-    // Over TCP the others are told; in shared memory only the timeout shows it.
+    // Over TCP the others are notified; in shared memory only the timeout shows it.
     group->set_timeout(backend == Backend::shm ? std::chrono::milliseconds(100)
                                                : std::chrono::seconds(20));
     const auto begin = std::chrono::steady_clock::now();

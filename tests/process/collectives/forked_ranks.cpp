@@ -38,7 +38,7 @@ Child start(int rank, const RankBody& body) {
   return {pid, UniqueFd(ends[0])};
 }
 
-// The child's complaint, once its end of the pipe is closed.
+// Returns the child's complaint, once its end of the pipe is closed.
 std::string finish(Child& child, std::chrono::steady_clock::time_point deadline) {
   std::string complaint;
   while (true) {

@@ -70,7 +70,7 @@ TEST_P(MessagesProcesses, many_are_on_their_way_before_the_receiver_takes_any) {
   const Seats group_seats = seats(3);
   const auto complaints = run_forked(3, [&](int rank) -> std::string {
     auto group = group_seats.take(rank);
-    // All send to all first; the barrier shows that nobody waited for a receiver.
+    // All send to all first; the barrier shows that none waited for a receiver.
     for (int i = 0; i < 20; ++i) {
       for (int to = 0; to < 3; ++to) {
         if (to == rank) continue;
@@ -129,8 +129,8 @@ TEST_P(MessagesProcesses, what_was_sent_before_the_sender_left_arrives) {
   EXPECT_EQ(complaints, Complaints(2));
 }
 
-// Rank 0 stops rank 2, ends its own part by `end` and lets rank 2 go on, which so finds the last
-// word and the end of the connection at once.
+// Rank 0 stops rank 2, ends its own part by `end` and continues rank 2, which then finds the
+// shutdown notice and the end of the connection at once.
 template <class End, class Others>
 Complaints end_while_stopped(const End& end, const Others& others) {
   const Seats group_seats(Backend::gloo, 3, room);
@@ -181,7 +181,7 @@ TEST(StoppedRank, goes_on_with_the_others_when_one_has_said_goodbye) {
 }
 
 // Rank 0 sends too much to rank 1, or receives from it, while rank 1 waits for `release`; rank 2
-// does `meanwhile`. Returns what became of rank 0's call.
+// does `meanwhile`. Returns the outcome of rank 0's call.
 class WaitingMessages : public testing::TestWithParam<std::tuple<Backend, bool>> {
  protected:
   template <class Meanwhile>

@@ -42,7 +42,7 @@ float sequential_tree(const std::vector<Floats>& terms, std::size_t i, std::size
          sequential_tree(terms, i, from + half, count - half);
 }
 
-// What a step should give.
+// The expected result of a step.
 struct Expected : Step {
   explicit Expected(const Step& of) : Step(of) {}
 

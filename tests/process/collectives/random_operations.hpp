@@ -8,15 +8,15 @@
 
 namespace troupe::test {
 
-/// Which call of a sequence is made, by which group.
+/// One call of a sequence, and the group that makes it.
 struct Step {
   unsigned seed;
   int step;
   int size;
 };
 
-/// One collective with arguments drawn from `random`, the same on every rank, whose result is
-/// compared with what a plain loop over all ranks' contributions gives, bit by bit. Returns what is
+/// Runs one collective with arguments drawn from `random`, the same on every rank, and compares its
+/// result bit by bit with that of a plain loop over all ranks' contributions. Returns what is
 /// wrong, or nothing.
 using Operation = std::string (*)(Collectives& group, const Step& step, std::mt19937& random);
 
@@ -30,8 +30,8 @@ std::string ring_of_messages(Collectives& group, const Step& step, std::mt19937&
 
 using Floats = std::vector<float>;
 
-/// What rank `rank` contributes in step `step`: magnitudes from 2^-12 to 2^12, so that the order of
-/// a sum shows in its bits. Every rank can compute everybody's.
+/// Rank `rank`'s contribution in step `step`: magnitudes from 2^-12 to 2^12, so that the order of a
+/// sum shows in its bits. Every rank can compute all contributions.
 Floats contribution(unsigned seed, int step, int rank, std::size_t count);
 
 /// [elements], or [elements / cols, cols].

@@ -23,7 +23,7 @@ T value_or_exit(Result<T> result) {
   return std::move(result).value();
 }
 
-// One write of less than PIPE_BUF bytes, so that those of several ranks do not mix.
+// Written at once with less than PIPE_BUF bytes, so that announcements of several ranks do not mix.
 struct Announcement {
   int rank;
   int bytes;

@@ -15,14 +15,14 @@ enum class Backend { shm, gloo };
 
 std::string_view to_string(Backend backend);
 
-/// The places of a group that processes forked later take: what they need to find each other.
+/// The seats of a group for processes forked later: what they need to find each other.
 class Seats {
  public:
-  /// `piece_bytes`: how much of a tensor, or of messages, the implementation has room for at once.
+  /// `piece_bytes`: how much of a tensor, or of messages, the implementation can hold at once.
   Seats(Backend backend, int ranks, std::size_t piece_bytes);
 
   int ranks() const { return ranks_; }
-  /// Takes the place of a rank; each once, in a process of its own. Ends the process on an error.
+  /// Takes the seat of a rank; each once, in its own process. Ends the process on an error.
   std::unique_ptr<Collectives> take(int rank) const;
 
  private:
@@ -38,7 +38,7 @@ class Seats {
   int ranks_;
   std::size_t piece_bytes_;
   SharedMemory region_;
-  std::vector<Pipe> pipes_;  // to each rank, by which all others tell it their addresses
+  std::vector<Pipe> pipes_;  // to each rank, for the others' addresses
 };
 
 }  // namespace troupe::test

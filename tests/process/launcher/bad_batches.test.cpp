@@ -11,7 +11,7 @@ std::string code_of(const Answer& answer) {
   return answer.ok() ? "" : answer.record.at("error").at("code").get<std::string>();
 }
 
-/// Runs a batch and compares what came with its entry of expect.json.
+/// Runs a batch and compares its result with its entry in expect.json.
 void expect_batch(const std::string& name, const std::string& input, const json& expected) {
   SCOPED_TRACE(name + ": " + expected.at("broken").get<std::string>());
   const LauncherJob job;

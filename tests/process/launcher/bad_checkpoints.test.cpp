@@ -18,7 +18,8 @@ constexpr double quick_seconds = 2;
 
 std::filesystem::path good_folder() { return golden::data_folder() / "qwen3moe-a"; }
 
-/// Both ways to start the launcher refuse `model` at once, with one message, and leave nothing.
+/// Expects both ways of starting the launcher to refuse `model` at once, with one message, and to
+/// leave no files.
 void expect_refused(const std::filesystem::path& model, const std::vector<std::string>& words) {
   SCOPED_TRACE(model.filename().string());
   for (const bool check : {true, false}) {
@@ -76,7 +77,7 @@ TEST(BadCheckpoint, of_each_kind_is_refused_by_a_check_and_a_run_naming_file_and
   }
 }
 
-/// The demo's small files in a folder of their own, with the weights of a tiny model beside them.
+/// A folder with the demo's small files and the weights of a tiny model.
 class ChangedCheckpoint {
  public:
   explicit ChangedCheckpoint(const std::string& name) : path_(root_.path() / name) {
@@ -209,8 +210,8 @@ TEST(BadCheckpoint, that_is_no_folder_of_a_model_says_what_was_looked_for) {
   expect_refused(root.path() / "nowhere", {"model.path"});
 }
 
-/// What must be said of a checkpoint of the golden folder: its file, and the cause that
-/// expect.json tells of it. One that is not known here fails the test.
+/// The words expected in the error about a checkpoint of the golden folder: its file, and the cause
+/// given in expect.json. An unknown one fails the test.
 std::vector<std::string> words_of(const std::string& name) {
   const std::map<std::string, std::vector<std::string>> words = {
       {"truncated-safetensors", {"model.safetensors", "cut short"}},

@@ -15,7 +15,7 @@ struct BadLine {
   std::string text;  ///< without its newline; "{id}" stands for a custom_id of its own
   std::string code;
   std::vector<std::string> words;  ///< in the message: the field, what was found, what is allowed
-  bool has_id = false;             ///< the custom_id can be read and is given back
+  bool has_id = false;             ///< the custom_id can be read and is returned
 };
 
 /// A line of the job with `fields` as its body.
@@ -28,7 +28,7 @@ std::string chat_body(const std::string& fields) {
          "}}";
 }
 
-/// A completion whose prompt is fine and one of whose other fields is not.
+/// A completion whose prompt is valid and with one invalid field.
 BadLine bad_field(const std::string& field, const std::vector<std::string>& words,
                   const std::string& code = "invalid_value") {
   return {completion_body(R"("prompt":"Once",)" + field), code, words, true};

@@ -108,7 +108,7 @@ TEST(BeamSearch, gives_the_beams_of_the_definition_on_the_models_log_probabiliti
 }
 
 TEST(BeamSearch, ends_beams_at_an_end_of_text_unless_that_is_ignored) {
-  // What comes before the EOS of an answer of batch-64 is a prompt whose likeliest token is an EOS.
+  // A batch-64 answer up to before its EOS is a prompt whose likeliest next token is an EOS.
   const auto requests = json_lines(batch_folder() / "batch-64.jsonl");
   const auto references = json_lines(batch_folder() / "expected-batch-64-fable-moe.jsonl");
   std::size_t stops = 0;

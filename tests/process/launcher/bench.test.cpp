@@ -119,7 +119,7 @@ TEST_F(LauncherBench, sweeps_over_loads_and_plots_them) {
       EXPECT_GT(point["tpot_ms"]["p99"], 0.0) << point;
       EXPECT_GE(point["end_to_end_ms"]["p99"], point["end_to_end_ms"]["p50"]) << point;
       EXPECT_GT(point["mfu"], 0.0) << point;
-      // The ceiling's loop is instrumented by sanitizers, products of libraries are not.
+      // Sanitizers instrument the ceiling's loop, but not the libraries' GEMMs.
       if (test::time_scale == 1) {
         EXPECT_LT(point["mfu"], 1.0) << point;
       }
@@ -163,7 +163,7 @@ TEST_F(LauncherBench, ends_at_a_signal) {
   LauncherProcess process({"bench", "throughput", "--config", "cluster.yaml", "--num-prompts",
                            "100000", "--input-len", "4", "--output-len", "900"},
                           job_.folder(), temporary_.parent_path());
-  // The agent's log is there when processes have been started.
+  // The agent's log exists once processes have been started.
   const auto begun = [&] {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(temporary_)) {
       if (entry.path().extension() == ".log") return true;

@@ -1,4 +1,4 @@
-// `launcher check`: what a job would run into, told before it runs.
+// `launcher check` reports what a job would run into before it runs.
 #include <fstream>
 
 #include <gmock/gmock.h>

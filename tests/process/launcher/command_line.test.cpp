@@ -138,7 +138,7 @@ TEST(CommandLine, options_for_input_and_output_go_before_the_yaml) {
 
 TEST(FirstToken, comes_within_a_second_and_a_half_of_the_start) {
   constexpr int limit_ms = 1500 * test::time_scale;
-  constexpr int attempts = 3;  // the machine may be busy with other things; the best run counts
+  constexpr int attempts = 3;  // the machine may be busy; the best run counts
   int best = -1;
   for (int i = 0; i < attempts && (best < 0 || best > limit_ms); ++i) {
     const LauncherJob job;

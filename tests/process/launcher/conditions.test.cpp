@@ -1,4 +1,4 @@
-// One request has the same bytes under every condition that an engine can be in.
+// A request's answer has the same bytes under every condition of the engine.
 #include <regex>
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Greedy, sampled, scored, edited, several choices and stop strings, over prompts that begin
-/// alike.
+/// Greedy, sampled, scored, edited, several choices and stop strings, over prompts with common
+/// prefixes.
 std::string mixed_requests() {
   const std::vector<json> bodies = {
       {{"temperature", 0}, {"max_tokens", 40}, {"ignore_eos", true}},
@@ -42,11 +42,11 @@ std::string mixed_requests() {
                              {{"return_token_ids", true}});
 }
 
-/// A state that an engine is put into, and what its summary must tell of it.
+/// A condition of an engine, and its trace in the summary.
 struct Condition {
   std::string name;
   std::vector<std::string> engine;  ///< values of --set below "engine."
-  std::string counted;              ///< this with a number stands in the summary
+  std::string counted;              ///< the summary contains this with a number
   std::uint64_t at_least = 0;
 
   friend void PrintTo(const Condition& condition, std::ostream* out) { *out << condition.name; }

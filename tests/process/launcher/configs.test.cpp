@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// configs/, as paths that count from the folder above it.
+/// configs/, as paths relative to the folder above it.
 std::vector<std::string> config_files() {
   const std::filesystem::path root = TROUPE_SOURCE_DIR;
   std::vector<std::string> files;
@@ -26,7 +26,7 @@ std::vector<std::string> config_files() {
   return files;
 }
 
-/// A job's folder from which configs/ can be seen.
+/// A job's folder with access to configs/.
 class TopologyFile : public testing::TestWithParam<std::string> {
  protected:
   TopologyFile() {

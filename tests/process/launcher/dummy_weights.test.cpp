@@ -4,7 +4,7 @@
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/checkpoint_folder.hpp"
 
-// A model of which there is nothing but its config.json.
+// A model with only a config.json.
 
 namespace troupe::launcher_test {
 namespace {

@@ -61,7 +61,7 @@ TEST(EditedLogits, give_the_tokens_that_the_definitions_give_on_the_models_logit
   const auto nothing = [](const Ids&, std::vector<float>&) {};
   REQUIRE_OK(const Ids plain, model->greedy(prompt, count, nothing, eos));
   ASSERT_EQ(plain.size(), count);
-  // A word of one token and one of several that the plain answer holds.
+  // A word of one token and one of several that occur in the plain answer.
   const std::string two = tokenizer.decode(std::span(plain).subspan(4, 3), true);
   const std::string one = tokenizer.decode(std::span(plain).subspan(1, 1), true);
   std::vector<Ids> bad;

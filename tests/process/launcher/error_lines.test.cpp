@@ -7,7 +7,7 @@
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 
-// What a job tells of its error lines, and how they are asked again.
+// What a job reports about its error lines, and how they are retried.
 
 namespace troupe::launcher_test {
 namespace {

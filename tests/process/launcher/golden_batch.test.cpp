@@ -16,7 +16,7 @@ std::string text_of(const json& choice) {
   return choice.contains("text") ? choice.at("text") : choice.at("message").at("content");
 }
 
-/// Compares an answer with the line that the reference gave, as far as rounding leaves it one.
+/// Compares an answer with the reference's line, as far as rounding allows.
 void expect_reference(const Answer& answer, const json& expected) {
   SCOPED_TRACE(expected.at("custom_id").get<std::string>());
   ASSERT_TRUE(answer.ok()) << answer.record;

@@ -24,7 +24,7 @@ std::vector<double> best_first(const json& top) {
   return values;
 }
 
-/// Compares one position with row `row` of the reference, the distribution of the token after it.
+/// Compares one position with row `row` of the reference, the distribution of the next token.
 void expect_top(const json& top, const golden::GoldenPrompt& prompt, std::size_t row,
                 const Tokenizer& tokenizer) {
   ASSERT_TRUE(top.is_object()) << top;
@@ -32,7 +32,7 @@ void expect_top(const json& top, const golden::GoldenPrompt& prompt, std::size_t
   const float* logprobs = prompt.top_logprobs.data() + row * golden_alternatives;
   const std::int32_t* ids = prompt.top_ids.data() + row * golden_alternatives;
   EXPECT_NEAR(found.front(), logprobs[0], tolerance);
-  // Tokens of equal text share a key, and the position's own token may be one more.
+  // Tokens of equal text share a key, and the position's own token may be extra.
   EXPECT_LE(found.size(), alternatives + 1U);
   for (int i = 0; i < alternatives; ++i) {
     const bool near_next = logprobs[i] - logprobs[i + 1] < 2 * tolerance;

@@ -1,4 +1,4 @@
-// A running job tells Prometheus how it goes.
+// Prometheus metrics of a running job.
 #include <csignal>
 #include <map>
 #include <regex>
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 constexpr std::chrono::milliseconds event_limit = seconds(30);
 constexpr timeval patience{.tv_sec = 10, .tv_usec = 0};
 
-/// The body of what http://127.0.0.1:`port`/metrics answers; empty if nobody does.
+/// The body of the answer from http://127.0.0.1:`port`/metrics; empty if there is none.
 std::string scrape(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
@@ -45,8 +45,7 @@ std::string scrape(int port) {
   return answer.starts_with("HTTP/1.1 200") && body != answer.npos ? answer.substr(body + 4) : "";
 }
 
-/// Samples by name and labels, as they are written. A line that is not of the text format fails the
-/// test.
+/// Samples by name and labels, as written. A line that is not in the text format fails the test.
 std::map<std::string, double> samples_of(const std::string& text) {
   static const std::regex comment(R"(# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* .+)");
   static const std::regex sample(

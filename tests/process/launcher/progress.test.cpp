@@ -1,4 +1,4 @@
-// What a person and what a program see of a job while it runs.
+// What people and programs see of a job while it runs.
 #include <csignal>
 #include <cstdlib>
 #include <thread>
@@ -58,7 +58,7 @@ TEST(JsonProgress, is_a_json_object_a_line_from_the_beginning_to_the_end) {
   }
 }
 
-/// The outcome in the last JSON object on stderr, which nothing but the end follows.
+/// The outcome in the last JSON object on stderr, which must be the final one.
 std::string last_outcome(const Ended& ended) {
   const auto begin = ended.err.rfind("\n{");
   const json last =
@@ -78,7 +78,7 @@ TEST(JsonProgress, tells_of_every_end) {
     ASSERT_TRUE(launcher->wait_for_stderr("Ctrl-C again to stop at once", limit));
     launcher->signal_group(SIGINT);
     const Ended ended = launcher->wait(limit);
-    // The requests that ran may have been finished before the second one.
+    // The running requests may have finished before the second signal.
     EXPECT_EQ(last_outcome(ended), ended.code == 130 ? "interrupted" : "drained")
         << ended.describe();
   }
@@ -110,7 +110,7 @@ TEST(JsonProgress, and_quiet_exclude_each_other) {
   EXPECT_THAT(ended.err, HasSubstr("not both"));
 }
 
-/// Runs a job with stderr on a terminal `columns` wide, of the kind that TERM says, and gives what
+/// Runs a job with stderr on a terminal `columns` wide, with TERM set to `kind`, and returns what
 /// it wrote there.
 std::string on_a_terminal(const LauncherJob& job, unsigned short columns, const std::string& kind,
                           int& status) {
@@ -148,7 +148,7 @@ std::string on_a_terminal(const LauncherJob& job, unsigned short columns, const 
   char buffer[4096];
   pollfd descriptor{reader, POLLIN, 0};
   const auto limit = std::chrono::milliseconds(run_limit).count();
-  // A terminal whose other side is closed by everybody reads as an error.
+  // A terminal whose other side everybody has closed reads as an error.
   while (::poll(&descriptor, 1, static_cast<int>(limit)) > 0) {
     const ssize_t got = ::read(reader, buffer, sizeof buffer);
     if (got <= 0) break;
@@ -179,7 +179,7 @@ TEST(LiveView, stays_within_the_terminal_and_leaves_the_summary_alone) {
     for (std::string line; std::getline(lines, line);) {
       const auto escape = line.rfind("\x1b[J");
       const std::string shown = escape == line.npos ? line : line.substr(escape + 3);
-      EXPECT_LE(shown.size(), columns) << shown;  // the carriage return included
+      EXPECT_LE(shown.size(), columns) << shown;  // including the carriage return
     }
   }
 }

@@ -16,7 +16,7 @@
 #include "runtime/process/unique_fd.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 
-// A job that broke off is gone on with by the same command.
+// The same command resumes a job that broke off.
 
 namespace troupe::launcher_test {
 namespace {
@@ -54,7 +54,7 @@ std::vector<std::string> sorted_lines(const std::string& output) {
   return lines;
 }
 
-/// `output` has the lines of a run that nothing disturbs, in any order.
+/// Expects `output` to have the lines of an undisturbed run, in any order.
 void expect_undisturbed(const std::string& output) {
   const LauncherJob job;
   job.write_input(mixed_input());
@@ -66,7 +66,7 @@ void expect_undisturbed(const std::string& output) {
   for (std::size_t i = 0; i < mixed_lines; ++i) ASSERT_EQ(found[i], expected[i]);
 }
 
-/// The exit status of a shell command in the job's folder, with $LAUNCHER the program.
+/// Returns the exit status of a shell command in the job's folder; $LAUNCHER is the program.
 int shell(const LauncherJob& job, const std::string& command) {
   const std::string text =
       fmt::format("cd '{}' && LAUNCHER='{}' timeout {} sh -c '{}'", job.folder().string(),
@@ -155,7 +155,7 @@ TEST_F(Resuming, works_from_and_to_packed_files) {
     EXPECT_EQ(job_.run(arguments).code, 1);
     const std::string whole = golden::file_bytes(job_.folder() / name);
     std::ofstream(job_.folder() / name, std::ios::binary | std::ios::app)
-        << whole.substr(0, 40);  // the beginning of one member, of which there may be several
+        << whole.substr(0, 40);  // the beginning of one member; there may be several
     const Ended again = job_.run(arguments);
     EXPECT_EQ(again.code, 1) << again.describe();
     EXPECT_EQ(golden::file_bytes(job_.folder() / name), whole) << "the torn member is cut off";
@@ -176,7 +176,7 @@ TEST_F(Resuming, goes_on_after_a_full_disk) {
   const auto launcher = job_.start({"--set", "engine.max_num_seqs=4"});
   ASSERT_TRUE(launcher->wait_for_lines(job_.output(), 5, event_limit))
       << launcher->wait({}).describe();
-  // A limit on the size of the driver's files stands for the disk.
+  // A limit on the size of the driver's files simulates a full disk.
   const rlim_t room = std::filesystem::file_size(job_.output()) + 5000;
   const rlimit limit{room, room};
   ASSERT_EQ(::prlimit(launcher->pid(), RLIMIT_FSIZE, &limit, nullptr), 0);

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Requests with and without seeds of their own, with every kind of cut.
+/// Requests with and without their own seeds, with every kind of cut.
 std::vector<std::string> sampled_requests() {
   const std::vector<json> cuts = {{{"top_p", 0.95}},
                                   {{"top_k", 40}},

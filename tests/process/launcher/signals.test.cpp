@@ -19,7 +19,7 @@ constexpr milliseconds event_limit = seconds(30);
 constexpr milliseconds end_limit = seconds(15);
 constexpr std::size_t requests = 20'000;
 
-/// Far more than can be answered while a test looks on.
+/// Far more than can be answered during a test.
 std::string long_input(int max_tokens) {
   std::string input;
   for (std::size_t i = 0; i < requests; ++i) {
@@ -34,7 +34,7 @@ std::vector<std::string> two_ranks(const std::string& max_num_seqs) {
           "engine.max_num_seqs=" + max_num_seqs};
 }
 
-/// The answers in the output: whole lines, all of them successes, more than none, less than all.
+/// Expects whole lines in the output, all of them successes, more than none, less than all.
 void expect_part_of_the_answers(const LauncherJob& job, std::size_t least) {
   const Answers answers = job.answers();
   EXPECT_GE(answers.size(), least);

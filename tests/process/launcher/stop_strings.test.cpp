@@ -21,7 +21,7 @@ json with(const json& extra) {
   return body;
 }
 
-/// What `whole`, an answer without stop strings, must become with this one.
+/// The expected result of `whole`, an answer without stop strings, with this stop string.
 struct Cut {
   std::string text;
   Ids ids;
@@ -60,7 +60,7 @@ TEST(StopStrings, end_each_choice_at_the_token_that_completes_one_also_across_to
   std::map<std::string, Request> requests;
   std::string input;
   for (std::size_t first = 2; first < 36; first += 5) {
-    // From the middle of a token to the middle of one further on.
+    // From the middle of a token to the middle of a later one.
     const std::size_t begin = tokenizer.decode(std::span(ids).first(first), true).size() + 1;
     const std::size_t end = tokenizer.decode(std::span(ids).first(first + 2), true).size() + 1;
     const std::string text = whole[0].at("text");

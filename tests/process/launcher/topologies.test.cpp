@@ -4,7 +4,7 @@
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 
-// The same bytes in whatever arrangement of ranks, through real processes.
+// The same bytes in every arrangement of ranks, through real processes.
 
 namespace troupe::launcher_test {
 namespace {
@@ -38,8 +38,8 @@ INSTANTIATE_TEST_SUITE_P(Launcher, ArrangementOverGloo, testing::ValuesIn(over_g
                          [](const auto& info) { return info.param.name; });
 
 TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_and_in_step_domains) {
-  // Every token of the prompts is scored, and a pass has logits of eight rows only: so a step takes
-  // several passes, and other numbers of them on replicas that step together.
+  // Every token of the prompts is scored, and a pass has logits of only eight rows: so a step takes
+  // several passes, and different numbers of them on replicas that step together.
   std::string input;
   for (int i = 0; i < 16; ++i) {
     std::string prompt = "The fox and the crow";

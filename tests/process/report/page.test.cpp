@@ -27,8 +27,8 @@ std::string text_of(const std::filesystem::path& path) {
 }
 
 struct Page {
-  std::string dom;         ///< when its scripts have run
-  std::string complaints;  ///< what it wrote to the console
+  std::string dom;         ///< after its scripts have run
+  std::string complaints;  ///< console output
 };
 
 /// Opens report.html `width` pixels wide.
@@ -53,7 +53,7 @@ Page open_page(const LauncherJob& job, int width, bool dark) {
   return page;
 }
 
-/// The part of the page that is the plot `name`.
+/// Returns the part of the page with the plot `name`.
 std::string plot_of(const Page& page, const std::string& name) {
   const auto at = page.dom.find("data-plot=\"" + name + "\"");
   if (at == page.dom.npos) return "";
@@ -67,14 +67,14 @@ int count(const std::string& text, const std::string& word) {
   return found;
 }
 
-/// The points that the line of a series is drawn through; -1 if there is none.
+/// Returns the number of points in a series' line; -1 if there is none.
 int drawn_points(const std::string& plot, const std::string& series) {
   const std::regex line("<polyline[^>]*data-series=\"" + series + "\"[^>]*points=\"([^\"]*)\"");
   std::smatch found;
   return std::regex_search(plot, found, line) ? count(found[1], ",") : -1;
 }
 
-/// What stands beside the lines across a plot is another value each.
+/// Expects the labels of the grid lines in a plot to be distinct.
 void expect_distinct_labels(const std::string& plot) {
   const std::regex label("text-anchor=\"end\">([^<]*)<");
   std::set<std::string> seen;

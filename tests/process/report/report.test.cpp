@@ -10,7 +10,7 @@
 #include "runtime/process/unique_fd.hpp"
 #include "tests/process/report/report_files.hpp"
 
-// What report.json says of real jobs, against their answers.
+// Checks report.json of real jobs against their answers.
 
 namespace troupe::launcher_test {
 namespace {
@@ -59,7 +59,7 @@ void expect_rows_of_every_token(const json& report, int stages, std::int64_t row
 void expect_agreement(std::vector<std::string> arguments) {
   const LauncherJob job;
   job.write_input(some_requests(12) + "this is no JSON\n");
-  // So every token passes the model once, and none in vain.
+  // With these settings every token passes the model exactly once.
   for (const auto& exact : settings({"engine.async_scheduling=false",
                                      "engine.enable_prefix_caching=false", "slo.e2e_ms=100000"})) {
     arguments.push_back(exact);
@@ -85,7 +85,7 @@ void expect_agreement(std::vector<std::string> arguments) {
   EXPECT_EQ(report.at("latency_ms").at("itl").at("count"), tokens.output - 12);
   EXPECT_EQ(report.at("goodput").at("good_answers"), 12);
   EXPECT_EQ(report.at("ranks").size(), 2U);
-  // The last token of an answer is sampled and not computed.
+  // The last token of an answer is sampled but not computed.
   expect_rows_of_every_token(report, two_stages ? 2 : 1, tokens.prompt + tokens.output - 12);
 
   const json& time = report.at("over_time");
@@ -99,7 +99,7 @@ void expect_agreement(std::vector<std::string> arguments) {
 }
 
 TEST(Report, agrees_with_the_answers_to_the_token) {
-  // In each way that experts are computed: whole, in parts, and dealt out.
+  // In each way to compute experts: whole, split, and distributed.
   const std::vector<std::string> ways[] = {
       settings({"parallel.pipeline_parallel_size=2"}),
       settings({"parallel.tensor_parallel_size=2", "parallel.expert_parallel_size=1"}),
@@ -183,7 +183,7 @@ TEST(Report, tells_the_wait_for_a_silent_pipe_apart_from_work) {
     ASSERT_EQ(::write(writer.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
     ASSERT_TRUE(launcher->wait_for_lines(job.output(), 1, std::chrono::seconds(30)))
         << launcher->wait({}).describe();
-    // Told up to a second later, in which there was nothing to do.
+    // Reported up to a second late, with nothing to do meanwhile.
     ASSERT_TRUE(launcher->wait_for_stderr("\"done\":1,", std::chrono::seconds(30)));
   }
   const Ended ended = launcher->wait(run_limit);

@@ -12,7 +12,7 @@
 
 namespace troupe::launcher_test {
 
-/// A file of the job's folder as JSON; a failure of the test, and null, if it is none.
+/// Reads a file of the job's folder as JSON; if it is none, fails the test and returns null.
 inline nlohmann::json job_file(const LauncherJob& job, std::string_view name) {
   std::ifstream file(fmt::format("{}.job/{}", job.output().string(), name));
   nlohmann::json value = nlohmann::json::parse(file, nullptr, false);

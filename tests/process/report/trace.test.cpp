@@ -19,7 +19,7 @@ struct Event {
   std::int64_t step = -1;
 };
 
-/// The spans of each row, by the process's name up to the first space.
+/// The spans of each row, keyed by the process's name up to the first space.
 std::map<std::string, std::vector<std::vector<Event>>> rows_of(const json& trace) {
   std::map<int, std::string> names;
   std::map<std::pair<int, int>, std::vector<Event>> threads;
@@ -67,7 +67,7 @@ TEST(Trace, shows_every_process_and_stages_that_work_at_the_same_time) {
   has("worker-0", {"forward", "stage", "step", "wait_plan"});
   has("worker-1", {"forward", "reply", "sample", "stage", "step", "wait_plan"});
 
-  // The first stage computes a later step while the second one computes an earlier.
+  // The first stage computes a later step while the second one computes an earlier one.
   const auto& first = rows["worker-0"].front();
   const auto& second = rows["worker-1"].front();
   const bool overlap = std::ranges::any_of(first, [&](const Event& a) {

@@ -1,4 +1,4 @@
-// docs/configuration.md is what the program prints of the table that it reads its YAML by.
+// docs/configuration.md equals the program's output from the table with which it reads its YAML.
 
 #include <fstream>
 #include <sstream>

@@ -1,4 +1,4 @@
-// docs/operations.md against what the program says of itself: options, exit codes, error codes.
+// Compares docs/operations.md with the program: options, exit codes, error codes.
 
 #include <fstream>
 #include <set>

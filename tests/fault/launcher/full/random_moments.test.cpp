@@ -8,7 +8,7 @@
 #include "tests/fault/launcher/support/expectations.hpp"
 #include "tests/support/time_scale.hpp"
 
-// Blows at random moments from the start of the launcher on, to a process drawn from those there.
+// Signals at random moments from the start of the launcher on, to a randomly chosen process.
 
 namespace troupe::test {
 namespace {
@@ -24,12 +24,12 @@ class RandomMoments : public testing::Test {
     for (int i = 0; i < times && !HasFailure(); ++i) {
       auto run = LauncherRun::start();
       ASSERT_TRUE(run.ok()) << run.error().message;
-      // An agent that has not reported yet has more time than one that falls silent.
+      // An agent that has not reported yet is given more time than one that falls silent.
       if (signal_number == SIGSTOP) {
         ASSERT_NE(run->wait_for_role("executor", std::chrono::seconds(30) * time_scale), 0);
       }
       const int wait_ms = static_cast<int>(random() % longest_wait_ms);
-      // The passing of time is what the test varies; nothing is waited for.
+      // The test varies the elapsed time; it waits for nothing.
       std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
       std::vector<std::string> roles;
       for (const JobProcess& process : run->processes()) {

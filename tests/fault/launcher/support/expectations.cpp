@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 constexpr milliseconds patience{8000 * time_scale};
 /// From the death of a process to the end of the job.
 constexpr double limit_ms = 2000.0 * time_scale;
-/// From a stop until it is told; ending the others takes its own time then.
+/// From a stop until it is reported; ending the others takes additional time.
 constexpr double stopped_told_ms = 2500.0 * time_scale;
 constexpr double stopped_gone_ms = 3500.0 * time_scale;
 

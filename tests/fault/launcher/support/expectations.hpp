@@ -7,16 +7,16 @@
 
 namespace troupe::test {
 
-/// What is to be done to a process of the job.
+/// The signal to send to a process of the job.
 struct Blow {
-  std::string role;       ///< of the process, as JobProcess::role
+  std::string role;       ///< of the process, see JobProcess::role
   int signal_number = 0;  ///< SIGKILL or SIGSTOP
 };
 
-/// Strikes the process of that role and checks, with GoogleTest's expectations, everything that is
-/// promised then: all processes gone in time, no socket, shared memory or file left, the output
-/// whole, and, unless it was the driver, exit code 3 and a last word that names the cause, the log
-/// and the number of answers. Prints how long that took, under `when`.
+/// Sends the signal to the process of that role and checks everything promised for that case with
+/// GoogleTest's expectations: all processes gone in time, no socket, shared memory or file left,
+/// the output whole, and, unless it was the driver, exit code 3 and a final message that names the
+/// cause, the log and the number of answers. Prints how long that took, under `when`.
 void strike_and_check(LauncherRun& run, const Blow& blow, const std::string& when);
 
 }  // namespace troupe::test

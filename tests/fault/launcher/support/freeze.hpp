@@ -4,11 +4,11 @@
 
 namespace troupe::test {
 
-/// Stops all processes of a running job for that long (SIGSTOP), lets them go on, and expects the
+/// Stops all processes of a running job for `duration` (SIGSTOP), continues them, and expects the
 /// same processes to give more answers.
 void freeze_and_check(std::chrono::milliseconds duration);
 
-/// Presses Ctrl-Z, waits until the job is stopped, and for that long; then fg. Expects the same.
+/// Presses Ctrl-Z, waits until the job is stopped, then for `duration`; then fg. Expects the same.
 void press_ctrl_z_and_check(std::chrono::milliseconds duration);
 
 }  // namespace troupe::test

@@ -37,7 +37,7 @@ fs::path read_link(const fs::path& path) {
   return fs::read_symlink(path, error);
 }
 
-/// From the name that a child was executed with: "troupe: worker-0 on node0".
+/// Reads the role from the name that a child was executed with: "troupe: worker-0 on node0".
 std::string role_of(int pid) {
   std::string name = read_text(fmt::format("/proc/{}/cmdline", pid));
   name = name.substr(0, name.find('\0'));
@@ -119,14 +119,15 @@ void write_config(const fs::path& path, std::string_view parallel, std::string_v
 
 [[noreturn]] void become_launcher(const fs::path& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::setpgid(0, 0);  // as a shell does; Ctrl-Z stops no process of a group that nobody watches
+  ::setpgid(0, 0);  // as a shell does; Ctrl-Z does not stop a process in an orphaned group
   const int log = ::open((folder / "stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (::chdir(folder.c_str()) != 0 || log < 0) ::_exit(126);
   ::dup2(log, 1);
   ::dup2(log, 2);
   rlimit descriptors{};
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
-  descriptors.rlim_cur = std::min<rlim_t>(1024, descriptors.rlim_max);  // what most systems give
+  descriptors.rlim_cur = std::min<rlim_t>(1024, descriptors.rlim_max);  // the usual limit of most
+                                                                        // systems
   ::setrlimit(RLIMIT_NOFILE, &descriptors);
   ::setenv("TMPDIR", (folder / "tmp").c_str(), 1);
   ::execl(TROUPE_LAUNCHER, "launcher", "--config", "cluster.yaml", "--quiet", nullptr);
@@ -193,7 +194,7 @@ bool LauncherRun::ended() {
 std::vector<JobProcess> LauncherRun::processes() const {
   std::vector<JobProcess> found;
   for (const int pid : all_pids()) {
-    // What driver and agents show of themselves only root may see.
+    // Only root may see driver's and agents' /proc entries.
     const fs::path cwd = read_link(fmt::format("/proc/{}/cwd", pid));
     const bool is_ours = cwd == folder_ || (cwd.empty() && (pid == pid_ || parent_of(pid) == pid_));
     if (!is_ours || is_zombie(pid)) continue;
@@ -277,12 +278,13 @@ Aftermath LauncherRun::watch(Clock::time_point since, const std::vector<std::str
   Aftermath seen;
   (void)wait_until(
       [&] {
-        const bool over = ended();  // before the look at stderr, whose last word comes before it
+        const bool over = ended();  // before reading stderr, whose final message comes before the
+                                    // end
         if (!seen.reported_ms && stderr_text().find("logs: ") != std::string::npos) {
           seen.reported_ms = ms_since(since);
         }
         seen.left = processes();
-        // A process whose main thread is a zombie may have threads that hold sockets still.
+        // A process whose main thread is a zombie may have threads that still hold sockets.
         if (!over || !seen.left.empty() || !still_bound(sockets).empty()) return false;
         seen.gone_ms = ms_since(since);
         return true;

@@ -21,21 +21,20 @@ struct JobProcess {
   std::string role;  ///< driver, agent, executor, worker-0 ...; empty between fork and exec
 };
 
-/// What was seen after a process of a job was killed or stopped. Milliseconds from then.
+/// What was observed after a process of a job was killed or stopped. Milliseconds from then.
 struct Aftermath {
-  std::optional<double> reported_ms;  ///< until the last word was on stderr
+  std::optional<double> reported_ms;  ///< until the final message was on stderr
   std::optional<double> gone_ms;      ///< until no process or socket of the job was left
-  std::vector<JobProcess> left;       ///< the processes that are there still, if any
+  std::vector<JobProcess> left;       ///< the processes that still exist, if any
   std::optional<int> exit_code;       ///< the launcher's; none if it was killed or has not ended
 };
 
-/// A launcher on the demo's model, on two workers if nothing else is said, with a batch that runs
-/// for a minute or more; a child of this process, in a new folder that is its working directory and
-/// so marks the processes of its job. The destructor kills what is left and removes the folder.
+/// A launcher on the demo's model, by default on two workers, with a batch that runs for a minute
+/// or more; a child of this process, in a new folder that is its working directory and so marks the
+/// processes of its job. The destructor kills the rest and removes the folder.
 class LauncherRun {
  public:
-  /// `parallel`: the keys of the YAML's section of this name.
-  /// `sections`: more of the YAML.
+  /// `parallel`: the keys of the YAML's section of this name. `sections`: more of the YAML.
   static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
                                    int requests = lines, int longest_answer = 200,
                                    std::string_view sections = "");
@@ -54,7 +53,7 @@ class LauncherRun {
 
   /// Names of the abstract unix sockets that the job's processes hold now.
   std::vector<std::string> abstract_sockets() const;
-  /// Where the job's processes listen now.
+  /// The addresses where the job's processes listen now.
   struct Listeners {
     std::vector<std::string> abstract;  ///< names without the leading '@'
     std::vector<std::uint16_t> ports;   ///< of TCP
@@ -71,14 +70,14 @@ class LauncherRun {
   /// The port of its metrics, if the configuration asks for it; 0 until it is open.
   int metrics_port() const;
   std::string output_text() const;
-  static constexpr int lines = 2000;  ///< of the request file, if nothing else is said
+  static constexpr int lines = 2000;  ///< default length of the request file
 
-  /// Paths in the folder that no launcher should leave there, relative to it.
+  /// Paths in the folder, relative to it, that no launcher should leave there.
   std::vector<std::string> unexpected_files() const;
 
  private:
   LauncherRun(std::filesystem::path folder, int pid) : folder_(std::move(folder)), pid_(pid) {}
-  /// What the processes' descriptors are, as /proc names it.
+  /// The processes' descriptors, as /proc names them.
   std::set<std::string> descriptors() const;
   /// True once the launcher has ended; reaps it.
   bool ended();
@@ -88,14 +87,14 @@ class LauncherRun {
   std::optional<int> wait_status_;
 };
 
-/// Those of `names` that /proc/net/unix lists now.
+/// Returns those of `names` that /proc/net/unix lists now.
 std::vector<std::string> still_bound(const std::vector<std::string>& names);
 
 /// Entries of /dev/shm with the runtime's name in them.
 std::vector<std::string> dev_shm_entries();
 
-/// Checks that all lines are whole JSON with a custom_id that occurs once; the number of lines, or
-/// what is wrong.
+/// Checks that all lines are whole JSON with a unique custom_id; returns the number of lines, or an
+/// error.
 Result<std::size_t> count_whole_answers(const std::string& output);
 
 }  // namespace troupe::test

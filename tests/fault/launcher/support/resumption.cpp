@@ -22,7 +22,7 @@ constexpr milliseconds patience{10'000 * time_scale};
 constexpr const char* arrangement = "tensor_parallel_size: 2";
 constexpr int longest_answer = 64;
 
-/// The lines sorted; the time that they have in common is 0.
+/// The sorted lines, with their common time replaced by 0.
 std::vector<std::string> sorted_lines(const std::string& output) {
   std::istringstream text(
       std::regex_replace(output, std::regex("\"created\":[0-9]+"), "\"created\":0"));
@@ -41,7 +41,7 @@ void expect_finished(LauncherRun& run, int requests) {
   EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
 }
 
-/// What was waited for, in words.
+/// Describes what was waited for.
 std::string wait_a_while(const LauncherRun& run, std::mt19937& random, bool for_answers,
                          std::size_t before, std::size_t share, int longest_wait_ms) {
   if (for_answers) {
@@ -50,7 +50,7 @@ std::string wait_a_while(const LauncherRun& run, std::mt19937& random, bool for_
     return fmt::format("at {} lines", answers);
   }
   const int wait_ms = static_cast<int>(random() % static_cast<unsigned>(longest_wait_ms));
-  // The passing of time is what the test varies; nothing is waited for.
+  // The test varies the elapsed time; it waits for nothing.
   std::this_thread::sleep_for(milliseconds(wait_ms));
   return fmt::format("after {} ms", wait_ms);
 }

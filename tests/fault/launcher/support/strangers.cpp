@@ -27,7 +27,7 @@ std::vector<Knocker::Connect> ways_to(const LauncherRun::Listeners& listeners) {
   return ways;
 }
 
-/// This process's limit of descriptors, raised as far as it goes.
+/// This process's limit of descriptors, raised to its maximum.
 rlim_t raise_descriptor_limit() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -72,7 +72,7 @@ class ForeignKnocker {
   pid_t child_ = -1;
 };
 
-/// The first 12 bytes of the answer to a scrape: "HTTP/1.1 200"; or what went wrong.
+/// The first 12 bytes of the answer to a scrape: "HTTP/1.1 200"; or an error.
 std::string scrape(int port) {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
@@ -137,7 +137,7 @@ void expect_a_job_to_bear_strangers(const StrangersOptions& options) {
     const auto end = Clock::now() + options.duration;
     while (Clock::now() < end) {
       EXPECT_EQ(scrape(run->metrics_port()), "HTTP/1.1 200");
-      std::this_thread::sleep_for(500ms);  // the pace of the scrapes
+      std::this_thread::sleep_for(500ms);  // the interval between scrapes
     }
     for (const Knocker& knocker : knockers) EXPECT_GT(knocker.connections(), idle);
   }

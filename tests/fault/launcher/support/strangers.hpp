@@ -12,9 +12,9 @@ struct StrangersOptions {
   std::string_view parallel = "tensor_parallel_size: 2";
 };
 
-/// Runs a job whose processes may have 1,024 descriptors each, attacks all that they listen at,
-/// from this user and, where that is possible, from another one, and checks that the job goes on,
-/// no request fails, metrics are answered, and the logs grow by at most 100 lines.
+/// Runs a job whose processes may have 1,024 descriptors each, attacks all their listeners, from
+/// this user and, if possible, from another one, and checks that the job goes on, no request fails,
+/// metrics are answered, and the logs grow by at most 100 lines.
 void expect_a_job_to_bear_strangers(const StrangersOptions& options);
 
 }  // namespace troupe::test

@@ -49,7 +49,7 @@ TEST(Faults, a_stopped_then_killed_driver_leaves_nothing_either) {
   EXPECT_THAT(abstract_sockets(driver->job_marker), IsEmpty());
 }
 
-/// Holds a process at its very end, as a device that does not let go would. Used from one thread.
+/// Holds a process at its very end, like a device that does not release it. Used from one thread.
 class HeldAtExit {
  public:
   explicit HeldAtExit(int pid)
@@ -72,7 +72,7 @@ TEST(Faults, a_process_that_is_slow_to_die_does_not_keep_others_alive) {
   ASSERT_TRUE(driver.ok()) << driver.error().message;
   HeldAtExit left(driver->pids[4]), right(driver->pids[5]);  // the second actor of each agent
   if (!left.held() || !right.held()) GTEST_SKIP() << "processes cannot be traced here";
-  driver->process.signal(SIGSTOP);  // agents notice, and kill while they live
+  driver->process.signal(SIGSTOP);  // agents notice, and kill processes while they live
   EXPECT_THAT(wait_until_gone({driver->pids[2], driver->pids[3]}, 3500ms * time_scale), IsEmpty());
   left.let_go();
   right.let_go();
@@ -101,14 +101,14 @@ class FaultsInACluster : public ::testing::Test {
           [down = downs_.emplace_back()](const ActorDown& told) { down.complete(told); }));
     }
   }
-  /// The other node works on.
+  /// The other node keeps working.
   void expect_right_is_well() {
     const auto pid = sleepers_[1].call<&Sleeper::pid>().get(limit);
     ASSERT_TRUE(pid.ok()) << pid.error().message;
     EXPECT_EQ(*pid, pids_[1]);
     const auto fresh = cluster_->spawn<Sleeper>({}).get(limit);
     ASSERT_TRUE(fresh.ok()) << fresh.error().message;
-    // Once, what the end of one connection left in OpenSSL's queue of errors closed the others.
+    // In a past bug, OpenSSL's error queue after the end of one connection closed the others.
     EXPECT_FALSE(downs_[1].future().wait(300ms)) << "the other node must not be taken along";
     EXPECT_TRUE(cluster_->nodes()[1].alive);
   }
@@ -143,7 +143,7 @@ TEST_F(FaultsInACluster, a_process_that_has_ended_is_not_started_again_for_a_lat
   ASSERT_TRUE(first.ok()) << first.error().message;
   const int pid = *first->call<&Sleeper::pid>().get(limit);
 
-  // The driver does not hear of the end before the next actor is on its way to the process.
+  // The driver learns of the end only after the next actor is on its way to the process.
   std::latch deaf(1), go_on(1);
   cluster_->spawn<Sleeper>({.node = "left"}).then([&](const Result<ActorHandle<Sleeper>>&) {
     deaf.count_down();

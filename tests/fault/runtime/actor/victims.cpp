@@ -78,7 +78,7 @@ char process_state(int pid) {
 bool is_alive(int pid) {
   const char state = process_state(pid);
   if (state != 'Z' && state != 'X') return state != 0;
-  // The main thread is a zombie as soon as it has ended itself; others may hold sockets still.
+  // The main thread is a zombie once it has ended itself; other threads may still hold sockets.
   std::error_code error;
   const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", pid), error);
   return std::distance(begin(threads), end(threads)) > 1;

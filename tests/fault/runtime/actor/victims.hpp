@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 inline constexpr auto limit = 20s;
 
-/// Does nothing, or too much.
+/// Sleeps, or misbehaves on request.
 class Sleeper {
  public:
   explicit Sleeper(ActorContext& context) : context_(context) {}
@@ -32,8 +32,8 @@ class Sleeper {
   std::vector<UniqueFd> held_;
 };
 
-/// A driver with two nodes and two actors each, that writes its agents' and actors' pids to the
-/// file `report` ("pid pid ... end marker") and then waits to be killed. Returns an exit code if it
+/// A driver with two nodes and two actors each that writes its agents' and actors' pids to the file
+/// `report` ("pid pid ... end marker") and then waits to be killed. Returns an exit code if it
 /// cannot start.
 int run_sub_driver(const std::string& report);
 
@@ -41,7 +41,7 @@ int run_sub_driver(const std::string& report);
 struct SubDriver {
   ChildProcess process;
   std::vector<int> pids;   ///< agents and actors
-  std::string job_marker;  ///< how the job's abstract sockets begin
+  std::string job_marker;  ///< prefix of the job's abstract sockets
 };
 Result<SubDriver> start_sub_driver();
 

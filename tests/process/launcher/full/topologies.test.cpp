@@ -4,8 +4,8 @@
 
 #include "tests/golden/support/golden_model.hpp"
 
-// What tests/process/launcher/topologies.test.cpp leaves out: every arrangement over Gloo, and the
-// ones without experts with a dense model.
+// Arrangements that tests/process/launcher/topologies.test.cpp leaves out: all over Gloo, and those
+// without experts with a dense model.
 
 namespace troupe::launcher_test {
 namespace {

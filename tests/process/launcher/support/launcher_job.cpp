@@ -106,7 +106,7 @@ Answers answers_to(std::string_view input, const std::vector<std::string>& setti
   }
   const Ended ended = job.run(arguments);
   EXPECT_EQ(ended.code, code) << ended.describe();
-  // A sanitizer's shadow memory is many gigabytes to give back, after the process's own end.
+  // Freeing a sanitizer's many gigabytes of shadow memory takes time after the process's own end.
   constexpr std::chrono::milliseconds patience(200 * (test::time_scale - 1));
   EXPECT_EQ(processes_left_in(job.folder(), patience), std::vector<std::string>());
   return job.answers();

@@ -31,7 +31,7 @@ struct Answer {
 using Answers = std::map<std::string, Answer>;
 
 /// A job in a private folder: a cluster.yaml for one rank of fable-moe that reads in.jsonl and
-/// writes out.jsonl. The folder and every process in it are gone with the object.
+/// writes out.jsonl. The destructor removes the folder and every process in it.
 class LauncherJob {
  public:
   /// `model` is a checkpoint's folder; empty: the demo's fable-moe.
@@ -51,11 +51,11 @@ class LauncherJob {
   /// Starts `launcher --config cluster.yaml ARGUMENTS`.
   std::unique_ptr<LauncherProcess> start(std::vector<std::string> arguments = {}) const;
 
-  /// The output; a failure of the test for a line that is torn, no JSON, or has a known id.
+  /// Returns the output's answers; a torn line, one that is no JSON, or a repeated id fails the
+  /// test.
   Answers answers() const;
 
-  /// The milliseconds from the start to the first token, as launcher.log tells them; -1 if it does
-  /// not.
+  /// The milliseconds from the start to the first token, from launcher.log; -1 if it has none.
   int first_token_ms() const;
 
  private:
@@ -64,7 +64,7 @@ class LauncherJob {
   std::filesystem::path prints_;
 };
 
-/// The answers to `input`, a failure of the test if the exit status is not `code`. `settings` are
+/// Returns the answers to `input`; another exit status than `code` fails the test. `settings` are
 /// values of --set.
 Answers answers_to(std::string_view input, const std::vector<std::string>& settings = {},
                    int code = 0, const std::filesystem::path& model = {});
@@ -85,7 +85,7 @@ std::filesystem::path demo_model();
 std::filesystem::path batch_folder();    ///< tests/data/batch
 std::filesystem::path batches_folder();  ///< tests/data/batches
 
-/// Payloads of `found` are those of `expected`, byte for byte.
+/// Expects the payloads of `found` to equal those of `expected`, byte for byte.
 void expect_same_payloads(const Answers& expected, const Answers& found, const std::string& how);
 
 constexpr std::chrono::milliseconds run_limit{60'000 * test::time_scale};

@@ -18,23 +18,23 @@ struct Ended {
   std::string err;
   double seconds = 0;
 
-  /// Everything a failing test wants to know of it.
+  /// A description for the message of a failing test.
   std::string describe() const;
 };
 
-/// The launcher binary as a child process that is the head of a process group of its own and works
-/// in the folder `work`. One thread at a time.
+/// The launcher binary as a child process that leads its own process group and works in the folder
+/// `work`. One thread at a time.
 class LauncherProcess {
  public:
   /// Starts it with `arguments`; stdout and stderr go to files in the folder `prints`.
   LauncherProcess(const std::vector<std::string>& arguments, const std::filesystem::path& work,
                   std::filesystem::path prints);
-  /// Kills and reaps what wait() has not.
+  /// Kills and reaps the process unless wait() has.
   ~LauncherProcess();
   LauncherProcess(const LauncherProcess&) = delete;
   LauncherProcess& operator=(const LauncherProcess&) = delete;
 
-  /// Waits for its end, and kills it after `limit`.
+  /// Waits for the end, and kills the process after `limit`.
   Ended wait(std::chrono::milliseconds limit);
 
   pid_t pid() const { return pid_; }
@@ -42,9 +42,8 @@ class LauncherProcess {
   void signal_group(int number) const;  ///< to the process group, as a terminal's Ctrl-C does
 
   /// Waits until stderr or `file` holds `text`, `file` has at least `count` newlines, or `file`
-  /// exists; false after `limit`, or when the process has ended without it. A file is looked at
-  /// every few milliseconds: to close an inotify descriptor can take the kernel seconds on a busy
-  /// machine.
+  /// exists; false after `limit`, or if the process ended without it. Files are polled every few
+  /// milliseconds: closing an inotify descriptor can take the kernel seconds on a busy machine.
   bool wait_for_stderr(const std::string& text, std::chrono::milliseconds limit) const;
   bool wait_for_text(const std::filesystem::path& file, const std::string& text,
                      std::chrono::milliseconds limit) const;

@@ -48,7 +48,7 @@ std::vector<std::string> arguments_of(const Topology& topology, const std::strin
   const auto set = [&](const std::string& size) {
     arguments.insert(arguments.end(), {"--set", "parallel." + size});
   };
-  // Not where a model with experts has its own default.
+  // Not if a model with experts has its own default.
   if (!topology.experts) set("expert_parallel_size=1");
   for (const std::string& size : topology.parallel) set(size);
   return arguments;
@@ -78,7 +78,7 @@ void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& c
 }
 
 std::string golden_input() {
-  // Sanitizers slow the kernels down twentyfold; a few requests meet the same code.
+  // Sanitizers slow the kernels down twentyfold; a few requests exercise the same code.
   const int requests = test::time_scale == 1 ? 64 : 6;
   return requests_of(batch_folder() / "batch-64.jsonl", requests, {{"return_token_ids", true}});
 }

@@ -16,11 +16,11 @@ struct Topology {
   friend void PrintTo(const Topology& topology, std::ostream* out) { *out << topology.name; }
 };
 
-/// Every kind of arrangement and the mixes of them.
+/// Every kind of arrangement and mixes of them.
 const std::vector<Topology>& topologies();
 
 /// Compares the answers to `input` in this arrangement over these collectives with those of one
-/// rank, byte for byte. `model` as LauncherJob's; `engine`: values of --set below "engine.", for
+/// rank, byte for byte. `model`: see LauncherJob; `engine`: values of --set below "engine.", for
 /// the arrangement alone.
 void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& collectives,
                                   const std::string& input, const std::filesystem::path& model = {},

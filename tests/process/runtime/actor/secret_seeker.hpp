@@ -8,7 +8,7 @@
 
 namespace troupe::test {
 
-/// Asks for keys.
+/// Requests keys.
 class SecretSeeker {
  public:
   explicit SecretSeeker(ActorContext& context) : context_(context) {}

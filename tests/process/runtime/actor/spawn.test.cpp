@@ -108,7 +108,7 @@ TEST(Spawn, lets_destructors_ask_the_agent_when_the_job_ends) {
   EXPECT_EQ(outcome, "ok");
 }
 
-/// Is told when to go on, and asks its context for memory then.
+/// Asks its context for memory when told to continue.
 class Straggler {
  public:
   struct Shared {

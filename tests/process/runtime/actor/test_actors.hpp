@@ -42,7 +42,7 @@ class Counter {
   int value_;
 };
 
-/// Records the numbers it is given, and may be slow about it.
+/// Records the numbers it gets, optionally slowly.
 class Recorder {
  public:
   void record(int number) { numbers_.push_back(number); }
@@ -73,7 +73,7 @@ class Insider {
   std::string node() { return context_.node(); }
   std::vector<int> devices() { return context_.device_ids(); }
   int pid() { return ::getpid(); }
-  /// Waits for the end of `counter` as told by a watch of this process.
+  /// Waits for the end of `counter` as reported by a watch of this process.
   Result<std::string> watch_until_down(const ActorHandle<Counter>& counter) {
     Promise<std::string> told;
     const auto token =
@@ -100,7 +100,7 @@ class Insider {
   ActorContext& context_;
 };
 
-/// Cannot be made when told so.
+/// Fails in construction on request.
 class Fragile {
  public:
   static Result<std::unique_ptr<Fragile>> create(const std::string& why_not) {
@@ -123,12 +123,12 @@ class Leaver {
   ~Leaver();
 
   int pid() { return ::getpid(); }
-  /// Answers with so many bytes and ends.
+  /// Answers with this many bytes and ends.
   std::string answer_and_leave(std::uint64_t bytes) {
     context_.exit("said all");
     return std::string(bytes, 'x');
   }
-  /// Lets this process have little more memory than it has: not enough for the stack of a thread.
+  /// Limits this process to little more memory than it has: not enough for a thread's stack.
   void leave_no_room_for_threads();
 
   static constexpr std::string_view actor_type = "Leaver";
@@ -149,7 +149,7 @@ class Unlisted {
   using Methods = troupe::Methods<&Unlisted::answer>;
 };
 
-/// A cluster that must start; the test ends where it does not.
+/// Starts a cluster; ends the test if that fails.
 inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
   auto cluster = Cluster::start(std::move(options));
   if (!cluster.ok()) throw std::runtime_error(cluster.error().message);

@@ -44,7 +44,7 @@ TEST(DeviceKvBudget, is_what_is_left_of_the_fullest_device) {
                         .max_model_len = 100'000,
                         .max_num_seqs = 100,
                         .block_size = 16};
-  // 1000 of 10,000 stay free; one block is kept for passes that are recorded.
+  // 1000 of 10,000 stay free; one block is kept for captured passes.
   const std::vector<WorkerReport> workers{worker_with({.total = 10'000, .free = 9'000}, 100),
                                           worker_with({.total = 10'000, .free = 4'000}, 100),
                                           worker_with({.total = 10'000, .free = 9'000}, 200)};

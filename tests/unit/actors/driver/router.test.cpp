@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-/// About bytes / 4 + max_tokens tokens.
+/// Takes about bytes / 4 + max_tokens tokens.
 Request text_request(std::uint64_t id, std::string prompt, std::int64_t max_tokens) {
   Request request;
   request.id = id;
@@ -17,10 +17,10 @@ Request text_request(std::uint64_t id, std::string prompt, std::int64_t max_toke
   return request;
 }
 
-/// `bytes` that begin alike only with those of the same `first`.
+/// `bytes` that share a prefix only with those of the same `first`.
 std::string prompt_of(char first, std::size_t bytes) { return std::string(bytes, first); }
 
-/// A prompt of `shared` bytes that all have, and `own` that only `id` has.
+/// A prompt with `shared` common bytes, and `own` bytes that only `id` has.
 std::string prompt_of(std::uint64_t id, std::size_t shared, std::size_t own) {
   std::string ending = std::to_string(id);
   ending.resize(own, '.');
@@ -76,7 +76,7 @@ TEST(Router, takes_a_request_where_its_beginning_was_read_before) {
   EXPECT_EQ(router.choose(text_request(1, prompt_of('b', 4096), 10)), 1);
   EXPECT_EQ(router.choose(text_request(2, prompt_of('c', 4096), 10)), 2);
   for (std::uint64_t id = 0; id < 3; ++id) router.finished(id);
-  // All are idle; each conversation goes on where it began.
+  // All are idle; each conversation continues on its replica.
   EXPECT_EQ(router.choose(text_request(4, prompt_of('b', 4096) + " and then?", 10)), 1);
   EXPECT_EQ(router.choose(text_request(5, prompt_of('c', 4096) + " and then?", 10)), 2);
   EXPECT_EQ(router.choose(text_request(6, prompt_of('d', 4096), 10)), 0);
@@ -134,7 +134,8 @@ TEST(Router, is_ahead_of_the_least_busy_by_no_more_than_what_a_request_saves) {
   }
   std::vector<std::int64_t> left;
   for (int replica = 0; replica < 3; ++replica) left.push_back(router.outstanding_tokens(replica));
-  // Requests finish unevenly, so a few times the saving, of hundreds of thousands of tokens in all.
+  // Requests finish unevenly, so allow a few times the saving, of hundreds of thousands of tokens
+  // in all.
   EXPECT_LE(std::ranges::max(left) - std::ranges::min(left), 4 * largest_saving)
       << testing::PrintToString(left);
 }

@@ -12,7 +12,7 @@
 #include "actors/executor/stop_strings.hpp"
 
 // Random requests through the answer tracker and a real scheduler, with a toy model for workers:
-// every answer must be what the request alone gets, whatever was planned ahead, preempted or
+// every answer must equal the one of the request alone, whatever was planned ahead, preempted or
 // drained.
 
 namespace troupe {
@@ -49,7 +49,7 @@ TokenLogprobs toy_model(std::span<const std::int32_t> tokens, std::uint32_t choi
 
 bool logits_fail(std::span<const std::int32_t> tokens) { return tokens.back() == first_word + 7; }
 
-/// Carries plans out as workers do, in order.
+/// Carries out plans in order, like workers.
 class ToyWorker {
  public:
   StepResult run(const StepPlan& plan) {
@@ -87,7 +87,7 @@ struct Expected {
   std::vector<Ids> choices;
 };
 
-/// What a choice alone generates; nothing if its logits fail.
+/// The output of a choice running alone; nothing if its logits fail.
 std::optional<Ids> choice_alone(const PreparedRequest& request, std::uint32_t choice,
                                 const Tokenizer& tokenizer) {
   Ids known = request.prompt;
@@ -171,7 +171,7 @@ class Bench {
     ASSERT_TRUE(added.ok()) << added.error().message;
   }
 
-  /// Plans what may be planned and applies the oldest. False: there is nothing to do.
+  /// Plans what can be planned and applies the oldest result. False: there is nothing to do.
   bool step() {
     while (auto plan = scheduler_.plan()) in_flight_.push_back(worker_.run(*plan));
     if (in_flight_.empty()) return false;

@@ -13,7 +13,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// A language model of few tokens: the distribution is a fixed function of the tokens before.
+/// A language model of few tokens: the distribution is a fixed function of the earlier tokens.
 class ToyModel {
  public:
   ToyModel(std::int32_t vocab, std::uint32_t seed) : vocab_(vocab), seed_(seed) {}
@@ -68,7 +68,7 @@ double score_of(double logprob, std::size_t length, float penalty) {
   return logprob / std::pow(static_cast<double>(length), static_cast<double>(penalty));
 }
 
-/// Every answer there is: of `max_tokens` tokens, or ending at the first EOS.
+/// Enumerates every possible answer: of `max_tokens` tokens, or ending at the first EOS.
 void enumerate(const ToyModel& model, const BeamSearchSpec& spec, Ids& tokens, double logprob,
                std::vector<std::pair<double, Ids>>& answers) {
   const bool ended =
@@ -106,7 +106,7 @@ TEST(BeamSearch, wide_enough_finds_the_best_answers_that_there_are) {
   }
 }
 
-/// The definition written down plainly: whole beams are scored and sorted in every step.
+/// A naive implementation of the definition: scores and sorts whole beams in every step.
 std::vector<Ids> reference(const ToyModel& model, const BeamSearchSpec& spec) {
   struct Plain {
     Ids tokens;

@@ -29,7 +29,8 @@ class Choices : public ::testing::TestWithParam<const char*> {
 
   Ids encode(const std::string& text) const { return *tokenizer_->encode(text, false); }
 
-  /// The choice made of `ids`, `at_once` in an update; it is given all of them whatever it says.
+  /// Builds the choice from `ids`, `at_once` per update; passes all of them even after it has
+  /// ended.
   Choice choice_of(const Ids& ids, std::size_t at_once, std::int32_t min_tokens = 0,
                    SequenceEnd end = SequenceEnd::length) const {
     AnswerForm form = form_;
@@ -65,7 +66,7 @@ TEST_P(Choices, stop_at_the_token_that_completes_a_stop_string_however_tokens_co
            (static_cast<unsigned char>(whole[begin + length]) & 0xC0U) == 0x80U);
       if (cuts_a_character) continue;  // no request holds such a string
       form_.stop = {stop};
-      // The least number of tokens whose text holds the string.
+      // The smallest number of tokens whose text contains the string.
       std::size_t needed = 1;
       while (tokenizer_->decode(std::span(ids).first(needed), true).find(stop) ==
              std::string::npos) {
@@ -154,7 +155,7 @@ TEST_P(Choices, tell_the_bytes_and_places_of_tokens_that_share_a_character) {
   ASSERT_EQ(choice.text_offsets.size(), ids.size());
   std::string joined;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    // The place is that of the character to which the token's first byte belongs.
+    // The position is that of the character with the token's first byte.
     const auto lead = std::ranges::count_if(
         joined, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
     const std::string& bytes = choice.logprob_bytes[i];

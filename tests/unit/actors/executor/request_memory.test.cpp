@@ -4,7 +4,7 @@
 #include "actors/executor/request_tracker.hpp"
 #include "tests/support/time_scale.hpp"
 
-// What requests cost that wait.
+// The memory of waiting requests.
 
 namespace troupe {
 namespace {
@@ -22,7 +22,7 @@ PreparedRequest request_of(std::uint64_t id, std::int32_t n) {
   return request;
 }
 
-/// Bytes that the executor holds of requests of `n` choices, some of which run.
+/// Bytes that the executor holds for requests of `n` choices, some of which run.
 std::size_t bytes_held(std::int32_t n) {
   auto scheduler = Scheduler::make({.max_num_seqs = 64, .kv_cache_blocks = 10'000});
   EXPECT_TRUE(scheduler.ok());

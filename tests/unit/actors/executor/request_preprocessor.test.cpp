@@ -33,7 +33,7 @@ class Intake : public ::testing::Test {
     return request;
   }
 
-  /// The code with which the request is refused; empty if it is taken.
+  /// Returns the code with which the request is refused; empty if it is accepted.
   std::string refusal(Request request) {
     const auto outcome = preprocessor_->prepare(std::move(request));
     const auto* refused = std::get_if<Completion>(&outcome);
@@ -216,7 +216,7 @@ class ChangedModel : public Intake {
       std::filesystem::copy_file(demo_ / name, folder_.path() / name);
   }
 
-  /// Replaces `from`, which is there, in a file.
+  /// Replaces `from`, which must be there, in a file.
   void change(const char* name, std::string_view from, std::string_view to) {
     std::ifstream file(folder_.path() / name);
     std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -294,7 +294,7 @@ TEST_F(ChangedModel, keeps_the_requests_own_text_for_echo) {
   load();
   Request request = request_of(0, 1);
   request.kind = PromptKind::text;
-  request.prompt = "Cafe\u0301 once";  // NFC makes another text of it
+  request.prompt = "Cafe\u0301 once";  // NFC changes this text
   EXPECT_FALSE(prepared(request).form.echo.has_value());
   request.echo = true;
   const AnswerForm form = prepared(request).form;

@@ -100,7 +100,7 @@ TEST(RequestTracker, gives_the_likeliest_of_best_of_by_the_mean_over_tokens) {
   const SequenceGroupSpec asked = tracker.begin(0, request_of(5, 2, 4), now);
   EXPECT_EQ(asked.choices, 4);
   EXPECT_EQ(asked.sampling.logprobs, 0) << "without scores none is best";
-  // Sums are -3, -2, -4, -2; means -1, -2, -1, -0.5: equals keep the order of their choices.
+  // Sums are -3, -2, -4, -2; means -1, -2, -1, -0.5: equal ones keep the order of their choices.
   const std::vector<std::pair<Ids, float>> answers{
       {{1, 1, 1}, -1.0F}, {{2}, -2.0F}, {{3, 3, 3, 3}, -1.0F}, {{4, 4, 4, 4}, -0.5F}};
   RequestTracker::Outcome outcome;
@@ -179,7 +179,7 @@ TEST(RequestTracker, advances_a_search_when_all_beams_of_a_step_are_heard_of) {
   EXPECT_EQ(asked.sampling.max_tokens, 2);
   auto outcome = tracker.take(proposal(5, 0, {1, 2, 3, 4}, {-1, -2, -3, -4}), now);
   EXPECT_EQ(outcome.beams, (std::vector<Ids>{{1}, {2}}));
-  // The second beam's results come first; its best makes -2.5 against the first one's -3.
+  // The second beam's results come first; its best is -2.5 against the first one's -3.
   outcome = tracker.take(proposal(5, 2, {8, 9, 3, 4}, {-0.5F, -3, -3, -4}), now);
   EXPECT_TRUE(outcome.beams.empty());
   EXPECT_FALSE(outcome.completion.has_value());
@@ -207,7 +207,7 @@ TEST(RequestTracker, measures_the_time_between_the_tokens_of_each_sequence) {
   tracker.take(update_of(5, 0, {1}, 0, std::nullopt), now + milliseconds(10));
   tracker.take(update_of(5, 1, {1}, 0, std::nullopt), now + milliseconds(11));
   EXPECT_EQ(tracker.inter_token_us().count(), 0U) << "first tokens follow none";
-  // Two that come together share the time since the one before.
+  // Two tokens that come together share the time since the one before.
   tracker.take(update_of(5, 0, {2, 3}, 0, std::nullopt), now + milliseconds(20));
   tracker.take(update_of(5, 1, {}, 0, std::nullopt), now + milliseconds(21));
   tracker.take(update_of(5, 1, {2}, 0, std::nullopt), now + milliseconds(31));

@@ -15,11 +15,10 @@
 
 namespace troupe {
 
-/// Carries out plans as real workers do, with a hash in place of keys and values: a cell of a block
-/// holds the hash of all tokens up to its position. Checks of every token that is computed that it
-/// finds the right hashes in all cells that it sees. What it samples is random, and may fail. Swaps
-/// are copied as late as the contract allows, when the plan's steps are done; what a step touches
-/// of them is a failure.
+/// Carries out plans like real workers, with a hash instead of KV: a cell of a block holds the hash
+/// of all tokens up to its position. Checks for every computed token that all cells it sees hold
+/// the right hashes. Its samples are random, and may fail. Swaps are copied as late as the contract
+/// allows, when the plan's steps are done; a step that touches swapped blocks is a failure.
 class CheckingWorker {
  public:
   struct Sequence {
@@ -29,7 +28,7 @@ class CheckingWorker {
     std::int32_t computed = 0;
     bool scoring = false;
     bool is_out = false;                    ///< in host memory, or on its way back in this plan
-    std::vector<std::int32_t> host_blocks;  ///< as its SwapOut had them
+    std::vector<std::int32_t> host_blocks;  ///< from its SwapOut
   };
 
   /// One in `rarity` samples is the stop token, and one fails.
@@ -42,7 +41,7 @@ class CheckingWorker {
 
   const std::map<SequenceId, Sequence>& sequences() const { return sequences_; }
 
-  /// Failures are gtest's.
+  /// Reports failures through gtest.
   StepResult run(const StepPlan& plan) {
     StepResult result{plan.step, plan.epoch, {}, 100};
     for (const SequenceId id : plan.released) EXPECT_EQ(sequences_.erase(id), 1U);
@@ -103,7 +102,7 @@ class CheckingWorker {
     ASSERT_EQ(swap.host_blocks.size(), each * sequence.tables.size());
     for (std::size_t i = 0; i < swap.host_blocks.size(); ++i) {
       const std::int32_t block = swap.host_blocks[i];
-      if (block < 0) continue;  // a window left it; if not, read() finds out
+      if (block < 0) continue;  // left a window; otherwise read() notices
       ASSERT_LT(static_cast<std::size_t>(block) * static_cast<std::size_t>(config_.block_size),
                 host_cells_.size());
       ASSERT_TRUE(host_blocks_.insert(block).second) << "another's block in host memory";
@@ -131,7 +130,7 @@ class CheckingWorker {
     }
   }
 
-  /// The plan's steps are done: the latest that copies may happen.
+  /// Called when the plan's steps are done, the latest moment for copies.
   void finish_swaps(const StepPlan& plan) {
     const auto size = static_cast<std::size_t>(config_.block_size);
     const auto cells = [&](std::vector<std::uint64_t>& all, std::int32_t block) {
@@ -181,7 +180,7 @@ class CheckingWorker {
                   static_cast<std::size_t>(position) % size];
   }
 
-  /// Of all tokens up to each position.
+  /// Hashes of all tokens up to each position.
   static std::vector<std::uint64_t> hashes(const std::vector<std::int32_t>& tokens) {
     std::vector<std::uint64_t> all;
     std::uint64_t hash = 7;
@@ -246,8 +245,8 @@ class CheckingWorker {
   std::int32_t rarity_;
   std::vector<std::uint64_t> cells_;       ///< [blocks * block_size]
   std::vector<std::uint64_t> host_cells_;  ///< [swap_blocks * block_size]
-  std::set<std::int32_t> host_blocks_;     ///< that belong to somebody
-  std::vector<Copy> copies_out_;           ///< of the plan that is carried out
+  std::set<std::int32_t> host_blocks_;     ///< in use
+  std::vector<Copy> copies_out_;           ///< of the plan being carried out
   std::vector<Copy> copies_in_;
   std::map<SequenceId, Sequence> sequences_;
 };

@@ -9,7 +9,7 @@
 
 #include "actors/scheduler/scheduler.hpp"
 
-// What tests do with a Scheduler, each call checked and the scheduler audited after it.
+// Scheduler calls for tests, each checked and followed by an audit of the scheduler.
 
 namespace troupe {
 
@@ -34,7 +34,7 @@ inline void add(Scheduler& scheduler, const SequenceGroupSpec& spec) {
   ASSERT_TRUE(added.ok()) << added.error().message;
 }
 
-/// An honest worker: one token for each sampled sequence.
+/// A correct worker: one token for each sampled sequence.
 inline StepResult answer(const StepPlan& plan, std::int32_t token = 1) {
   StepResult result;
   result.step = plan.step;

@@ -94,7 +94,7 @@ TEST(Preemption, takes_the_blocks_of_the_last_running_request_when_blocks_run_ou
   add(scheduler, spec_of(1, 30, 20));
   add(scheduler, spec_of(2, 30, 20));
   for (int step = 0; step < 3; ++step) apply(scheduler, answer(plan(scheduler), 7));
-  // Each has 33 tokens, of which 32 are computed: the 33rd wants a block, and none is left.
+  // Each has 33 tokens, of which 32 are computed: the 33rd needs a block, and none is left.
   const StepPlan fourth = plan(scheduler);
   EXPECT_THAT(fourth.released, ElementsAre(1U));
   ASSERT_THAT(fourth.steps, SizeIs(1));

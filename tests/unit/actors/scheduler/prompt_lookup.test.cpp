@@ -18,7 +18,7 @@ Tokens look_up(const Tokens& tokens, std::int32_t longest, std::int32_t count) {
   return PromptLookup(longest).continuation(tokens, count);
 }
 
-/// What continuation() promises, by looking at every place.
+/// continuation() by brute force, looking at every position.
 Tokens look_everywhere(std::span<const std::int32_t> tokens, std::size_t longest,
                        std::size_t count) {
   std::size_t best_length = 0;
@@ -60,7 +60,7 @@ TEST(PromptLookup, finds_what_a_search_of_all_tokens_finds_as_a_sequence_grows) 
   for (unsigned seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
     const auto longest = static_cast<std::int32_t>(1 + random() % 8);
-    // Few different tokens, so that endings of all lengths come again.
+    // Few different tokens, so that endings of all lengths recur.
     const unsigned different = 2 + random() % 20;
     PromptLookup lookup(longest);
     Tokens tokens;

@@ -56,7 +56,7 @@ TEST(Scheduler, runs_a_request_from_its_prompt_to_its_length) {
   EXPECT_EQ(first.steps[0].first_position, 0);
   EXPECT_EQ(first.steps[0].tokens, 20);
   EXPECT_TRUE(first.steps[0].sample);
-  // 20 + 3 - 1 positions are computed: the last token is never fed back.
+  // 20 + 3 - 1 positions are computed: the last token is never an input.
   EXPECT_THAT(first.steps[0].new_blocks, ElementsAre(0, 1));
   const auto updates = apply(scheduler, answer(first, 7));
   ASSERT_EQ(updates.size(), 1U);
@@ -113,7 +113,7 @@ TEST(Scheduler, goes_on_behind_the_drafts_that_held) {
   EXPECT_EQ(guessing.steps[0].tokens, 4);
   EXPECT_THAT(guessing.steps[0].drafts, ElementsAre(3, 4, 1));
   auto result = answer(guessing);
-  result.results[0].tokens = {3, 9};  // the first draft held, then came another token
+  result.results[0].tokens = {3, 9};  // the first draft was accepted, then another token sampled
   apply(scheduler, result);
   const StepPlan next = plan(scheduler);
   EXPECT_EQ(next.steps[0].first_position, 7) << "the token that was no draft";
@@ -278,7 +278,7 @@ TEST(Scheduler, aborts_waiting_and_running_requests_without_a_further_update) {
   EXPECT_EQ(scheduler.live(), 0U);
   EXPECT_LT(scheduler.blocks().free_blocks(), scheduler.blocks().blocks())
       << "blocks of a step in flight must not be given away";
-  add(scheduler, spec_of(1, 4, 4));  // the name is free at once
+  add(scheduler, spec_of(1, 4, 4));  // the id is free at once
   EXPECT_FALSE(scheduler.plan().has_value());
   EXPECT_THAT(apply(scheduler, answer(first)), IsEmpty());
   const StepPlan next = plan(scheduler);

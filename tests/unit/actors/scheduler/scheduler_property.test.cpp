@@ -12,10 +12,10 @@
 namespace troupe {
 namespace {
 
-/// A random workload against a worker that checks every plan it is given.
+/// A random workload with a worker that checks every plan.
 class Workload {
  public:
-  /// Into how much host memory sequences may be swapped, and with how long answers.
+  /// How much host memory there is for swaps, and how long answers are.
   enum class Swaps : std::uint8_t { none, some, some_of_long_answers };
 
   explicit Workload(std::uint32_t seed, Swaps swaps = Swaps::none) : random_(seed) {
@@ -92,11 +92,11 @@ class Workload {
 
  private:
   struct Live {
-    std::vector<std::int32_t> tokens;  ///< of the prompt and what updates brought
+    std::vector<std::int32_t> tokens;  ///< of the prompt and the updates
     std::int32_t limit = 0;            ///< tokens that may still come
   };
 
-  /// So that taking turns is worth while.
+  /// So that taking turns pays off.
   void lengthen_answers() {
     config_.max_model_len += 600;
     config_.max_num_batched_tokens += config_.chunked_prefill ? 0 : 600;
@@ -118,7 +118,7 @@ class Workload {
     SequenceGroupSpec spec;
     spec.request = next_request_++;
     const std::int32_t length = 1 + below(max_prompt_);
-    // Few beginnings, so that many are shared.
+    // Few prefixes, so that many are shared.
     const std::int32_t family = below(3);
     for (std::int32_t i = 0; i < length; ++i) spec.prompt.push_back(1 + (i * (family + 2)) % 11);
     if (below(2) == 0) spec.prompt[static_cast<std::size_t>(below(length))] = 20;
@@ -150,7 +150,7 @@ class Workload {
     scheduler_->restart(++epoch_);
   }
 
-  /// As if others stepped.
+  /// Steps without tokens, as if other replicas stepped.
   void plan_empty() {
     if (results_.size() == static_cast<std::size_t>(config_.max_steps_in_flight)) return;
     const StepPlan plan = scheduler_->plan_empty();
@@ -216,8 +216,8 @@ class Workload {
   bool restarts_ = false;
   std::int32_t to_add_ = 0;
   std::int32_t max_prompt_ = 0;
-  std::int32_t calm_ = 1;         ///< so many times rarer are aborts and restarts
-  std::int32_t max_tokens_ = 40;  ///< of an answer, and one
+  std::int32_t calm_ = 1;         ///< factor by which aborts and restarts are rarer
+  std::int32_t max_tokens_ = 40;  ///< of an answer, plus one
   std::int32_t rarity_ = 30;      ///< of stop tokens and failures
   std::uint64_t next_request_ = 0;
   std::uint64_t next_step_ = 0;

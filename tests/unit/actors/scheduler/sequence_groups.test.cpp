@@ -88,7 +88,7 @@ TEST(SequenceGroups, are_aborted_with_what_has_not_begun) {
   EXPECT_TRUE(scheduler.audit().ok());
 }
 
-/// Carries out searches that always go on with the same tokens, and says in which order requests
+/// Runs searches that always continue with the same tokens, and returns the order in which requests
 /// end.
 std::vector<std::uint64_t> order_of_ends(Scheduler& scheduler, std::uint64_t search,
                                          std::int32_t width, std::int32_t steps) {
@@ -176,7 +176,7 @@ TEST(SequenceGroups, are_advanced_only_between_the_steps_of_a_search) {
   EXPECT_EQ(plan(scheduler).started.size(), 2U);
 }
 
-/// Random requests of choices and beams on a worker that checks every key it reads.
+/// Random requests of choices and beams with a worker that checks every key it reads.
 class Workload {
  public:
   explicit Workload(std::uint32_t seed) : random_(seed) {

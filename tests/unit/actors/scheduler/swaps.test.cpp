@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-/// Room for two requests of 4 + 40 tokens or so, not for more.
+/// Room for two requests of about 4 + 40 tokens, but not for more.
 SchedulerConfig two_at_first() {
   return {.max_num_seqs = 8,
           .max_num_batched_tokens = 64,
@@ -27,7 +27,8 @@ SchedulerConfig two_at_first() {
           .swap_blocks = 100};
 }
 
-/// Plans and applies, one plan at a time, until `done` says so of a plan; that is not applied yet.
+/// Plans and applies, one plan at a time, until `done` is true for a plan, which is not applied
+/// yet.
 std::optional<StepPlan> run_until(Scheduler& scheduler,
                                   const std::function<bool(const StepPlan&)>& done) {
   for (int round = 0; round < 2000; ++round) {

@@ -56,7 +56,7 @@ std::vector<SimulatedRequest> drawn(TraceSpec spec) {
   return trace.ok() ? *std::move(trace) : std::vector<SimulatedRequest>{};
 }
 
-/// One at a time; who is first matters most.
+/// One at a time, so the order matters most.
 SchedulerConfig one_seat(SchedulingPolicy policy) {
   SchedulerConfig config = config_of(policy);
   config.max_num_seqs = 1;
@@ -144,7 +144,7 @@ TEST(ScheduleSimulation, shortest_first_answers_sooner_on_average_than_first_com
 TEST(ScheduleSimulation, by_deadline_more_requests_are_in_time_than_first_come_first_served) {
   std::vector<SimulatedRequest> trace(12, request_of(50, 20));
   const std::int64_t alone_us = simulate(config_of(), {trace[0]}).requests[0].alone_us;
-  // Whoever comes later must be done sooner: last come, first served is the only way.
+  // Later requests must be done sooner: last come, first served is the only way.
   for (std::size_t i = 0; i < trace.size(); ++i) {
     const auto place = static_cast<std::int64_t>(trace.size() - i);
     trace[i].deadline_us = place * alone_us + alone_us / 2;
@@ -170,7 +170,7 @@ TEST(ScheduleSimulation, by_priority_urgent_requests_wait_less) {
 }
 
 TEST(ScheduleSimulation, nobody_starves_under_shortest_first) {
-  // Short ones come faster than they can be answered, for as long as the trace lasts.
+  // Short ones arrive faster than they can be answered, throughout the trace.
   std::vector<SimulatedRequest> trace = {request_of(20, 10), request_of(400, 400)};
   for (int i = 0; i < 4'000; ++i) trace.push_back(request_of(20, 10, i * 1'000));
   const auto outcome = simulate(one_seat(SchedulingPolicy::sjf), trace);
@@ -186,7 +186,8 @@ TEST(ScheduleSimulation, nobody_starves_under_shortest_first) {
 TEST(ScheduleSimulation, a_tiny_pool_preempts_and_all_tokens_come) {
   const std::vector<SimulatedRequest> trace(6, request_of(30, 60));
   SchedulerConfig config = config_of();
-  config.kv_cache_blocks = 12;  // of 16: two requests in the end, six prompts in the beginning
+  config.kv_cache_blocks = 12;  // of 16 tokens: two requests at their ends, six prompts at the
+                                // beginning
   for (const std::int32_t in_flight : {1, 2}) {
     config.max_steps_in_flight = in_flight;
     const auto outcome = simulate(config, trace);
@@ -205,7 +206,8 @@ TEST(ScheduleSimulation, all_end_together_where_sequences_are_swapped_and_nothin
   const std::vector<SimulatedRequest> trace(64, request_of(300, 300));
   SchedulerConfig config = config_of();
   config.max_steps_in_flight = 2;
-  config.kv_cache_blocks = 1'664;  // of 16: all of the prompts, two thirds of all in the end
+  config.kv_cache_blocks = 1'664;  // of 16 tokens: all prompts, or two thirds of all requests at
+                                   // their ends
   const auto computed = simulate(config, trace);
   config.swap_blocks = 2'000;
   const auto swapped = simulate(config, trace);

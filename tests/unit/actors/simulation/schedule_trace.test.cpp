@@ -31,7 +31,8 @@ double share_of(const std::vector<SimulatedRequest>& trace,
 }
 
 TEST(ScheduleTrace, comes_at_the_rate_and_in_the_lengths_that_are_asked_for) {
-  // Of 20,000 draws; bounds are 4 standard errors, the longest of the log-normal cut off or not.
+  // For 20,000 draws; tolerances are 4 standard errors, with or without cutting off the longest of
+  // the log-normal.
   for (const LengthSpread spread : {LengthSpread::uniform, LengthSpread::lognormal}) {
     const auto trace = drawn({.requests = 20'000,
                               .requests_per_s = 50,

@@ -236,7 +236,7 @@ void flip_bits(const Bytes& good, std::uint32_t seed, Decode decode) {
     }
     const auto decoded = decode(bytes);
     if (decoded.ok()) {
-      // A bit is a bit of some list: eight times the bytes is what the densest could hold.
+      // A bit is an entry of some list: the densest list holds eight times the bytes.
       ASSERT_LE(entries_of(*decoded), bytes.size() * 8) << "seed " << seed << " round " << round;
     } else {
       ++refused;
@@ -258,7 +258,7 @@ TEST(StepCodec, survives_random_bytes) {
   std::mt19937 random(seed);
   for (int round = 0; round < 20000; ++round) {
     std::vector<std::uint64_t> words(1 + random() % 24);
-    // Small numbers make likelier segment tables and pointers than noise does.
+    // Small numbers form segment tables and pointers more often than noise does.
     for (auto& word : words) {
       word = random() % 3 == 0 ? random() % 64
                                : (std::uint64_t{random()} << 32 | random()) >> (random() % 64);

@@ -20,7 +20,7 @@
 
 namespace troupe {
 
-/// What RowEdits say, written down plainly.
+/// A naive implementation of RowEdits.
 inline std::vector<float> edited(std::span<const float> logits, const RowEdits& edits,
                                  const std::int32_t* tokens) {
   std::vector<float> found(logits.begin(), logits.end());
@@ -62,12 +62,12 @@ struct DelayedOptions {
   bool cuts = false;     ///< samples with top_k, top_p and min_p
   bool scores = false;   ///< finds log-probabilities
   bool edits = false;    ///< edits logits
-  bool at_once = false;  ///< carries out everything when it is told
-  bool records = false;  ///< can record passes
+  bool at_once = false;  ///< carries out everything immediately
+  bool records = false;  ///< can capture passes
 };
 
-/// The CPU's Ops in a device's place: what is enqueued is carried out when somebody waits for it,
-/// and reads host memory only then. It chooses tokens as far as its options say, and counts what
+/// The CPU's Ops in place of a device: enqueued work is carried out when somebody waits for it, and
+/// reads host memory only then. It samples tokens as far as its options allow, and counts what
 /// leaves it.
 class DelayedOps final : public CpuOps {
  public:
@@ -224,7 +224,7 @@ class DelayedOps final : public CpuOps {
   }
 
  private:
-  /// Copies as late as it may: when it is joined.
+  /// Copies as late as it may: in join().
   class LateKvSwap final : public KvSwap {
    public:
     LateKvSwap(DelayedOps& ops, std::unique_ptr<KvSwap> swap) : ops_(ops), swap_(std::move(swap)) {}
@@ -250,8 +250,8 @@ class DelayedOps final : public CpuOps {
     std::vector<std::function<void()>> operations;
   };
 
-  /// A batch for later: what the host knows of its sequences is copied, and where it is recorded it
-  /// is what the device then says.
+  /// A batch for later: the host's data of its sequences is copied, or, if captured, read from the
+  /// device's later.
   class Batch {
    public:
     explicit Batch(const AttentionBatch& batch)
@@ -271,7 +271,7 @@ class DelayedOps final : public CpuOps {
     std::vector<SequenceSpan> sequences_;
   };
 
-  /// sample() takes masked logits from edits only: here they are edits again.
+  /// sample() takes masked logits from edits only: here they become edits again.
   std::int32_t choose_masked(const std::vector<float>& logits, const SampledRow& row) {
     SamplingParams params;
     params.temperature = row.temperature;

@@ -42,7 +42,7 @@ class Plans {
     plans_.emplace_back().step = plans_.size();
     return plans_.back();
   }
-  /// In the last plan: a sequence of `tokens` tokens, whose successor is sampled.
+  /// In the last plan: starts a sequence of `tokens` tokens, whose next token is sampled.
   void start(SequenceId id, std::int32_t tokens, const SamplingParams& sampling,
              std::int32_t first_token = 5) {
     StepPlan& plan = plans_.back();
@@ -60,7 +60,7 @@ class Plans {
     if (known_.size() <= id) known_.resize(id + 1);
     known_[id] = tokens + 1;
   }
-  /// The same in two parts, of which finish_prompt gives the last `left` tokens.
+  /// The same in two parts; finish_prompt plans the last `left` tokens.
   void begin_prompt(SequenceId id, std::int32_t tokens, const SamplingParams& sampling,
                     std::int32_t first_token, std::int32_t left) {
     start(id, tokens, sampling, first_token);
@@ -110,10 +110,10 @@ Result<std::vector<StepResult>> take_one_by_one(const RunnerRank& rank, const Pl
 
 struct TakenAhead {
   std::vector<StepResult> results;
-  std::size_t begun_ahead = 0;  ///< steps that were begun while another was under way
+  std::size_t begun_ahead = 0;  ///< steps begun while another was under way
 };
 
-/// Each step is begun as soon as it may be.
+/// Begins each step as soon as possible.
 Result<TakenAhead> take_ahead(const RunnerRank& rank, const Plans& plans) {
   TakenAhead taken;
   ModelRunner& runner = *rank.runner;
@@ -155,8 +155,8 @@ struct Outcome {
   std::size_t replayed = 0;
 };
 
-/// Takes the plans ahead on a device that works by itself, and one by one on the CPU: the results
-/// must be the same.
+/// Runs the plans ahead on an asynchronous device, and one by one on the CPU: the results must be
+/// the same.
 Result<Outcome> expect_same_ahead(const Plans& plans, std::int64_t max_head_rows,
                                   const DelayedOptions& options = {.cuts = true}) {
   TROUPE_TRY(const RunnerRank plain, RunnerRank::make_on_cpu(max_head_rows));
@@ -205,7 +205,7 @@ TEST(ModelRunner, finds_the_same_tokens_ahead_as_one_by_one) {
   EXPECT_EQ(outcome.chosen_taken, 9U);
 }
 
-/// Of sequence 0 in a batch of two answers, in which it rests during five steps.
+/// Sequence 0 in a batch of two answers, where it pauses for five steps.
 Plans answer_with_a_rest(bool swaps) {
   Plans plans = two_answers(3);
   const auto decode = [&](bool both) {
@@ -217,7 +217,7 @@ Plans answer_with_a_rest(bool swaps) {
   if (swaps) plans.swap_out(0, {5, 0});
   decode(false);
   plans.start(2, 20, seeded(3));
-  if (swaps) plans.last().steps.back().new_blocks = {0, 1};  // that were sequence 0's
+  if (swaps) plans.last().steps.back().new_blocks = {0, 1};  // formerly sequence 0's
   decode(false);
   plans.decode(2);
   decode(false);
@@ -338,7 +338,7 @@ TEST(ModelRunner, finds_the_same_tokens_in_passes_that_are_recorded) {
   REQUIRE_OK(const Outcome outcome,
              expect_same_ahead(plans, few_head_rows, {.cuts = true, .records = true}));
   EXPECT_EQ(outcome.begun_ahead, 10U);
-  // The first pass of each length is run as any other is.
+  // The first pass of each length runs uncaptured.
   EXPECT_EQ(outcome.replayed, 6U - 1 + 4 - 1);
 }
 
@@ -375,7 +375,7 @@ TEST(ModelRunner, takes_a_step_of_several_passes_while_another_is_under_way) {
       plans.decode(2);
     }
     REQUIRE_OK(const Outcome outcome, expect_same_ahead(plans, few_head_rows));
-    // The step after the one of several passes alone is begun when that is finished.
+    // The step after the one of several passes is begun only when that is finished.
     EXPECT_EQ(outcome.begun_ahead, 2U + 1 + 2);
   }
 }
@@ -402,7 +402,7 @@ TEST(ModelRunner, lets_sequences_go_whose_step_is_under_way) {
   plans.next();
   plans.release(1);
   plans.decode(0);
-  // Another of that name, in the same blocks: it must not get what the first one is given.
+  // Another one with that id, in the same blocks: it must not get the first one's tokens.
   plans.begin_prompt(1, 9, greedy(), 77, 5);
   plans.next();
   plans.release(0);
@@ -433,11 +433,11 @@ TEST(ModelRunner, waits_for_tokens_that_the_host_chooses) {
     plans.decode(1);
   }
   REQUIRE_OK(const Outcome outcome, expect_same_ahead(plans, few_head_rows));
-  // Not those after the three steps of sequence 2.
+  // Except those after the three steps of sequence 2.
   EXPECT_EQ(outcome.begun_ahead, plans.all().size() - 1 - 3);
 }
 
-/// Two tensor ranks that take the plans, the first of them with a draft model.
+/// Two tensor ranks that run the plans, the first of them with a draft model.
 Result<std::vector<StepResult>> answer_with_guesses(const Plans& plans) {
   TROUPE_TRY(const Mesh mesh, Mesh::create({.tensor = 2}));
   TROUPE_TRY(const SharedMemory region, SharedMemory::create(shm_collectives_bytes(2)));

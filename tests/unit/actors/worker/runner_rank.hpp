@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// A small model with experts on one rank and what runs steps over it.
+/// A small model with experts on one rank, and its runner.
 struct RunnerRank {
   static constexpr std::int64_t blocks = 24;
 

@@ -12,7 +12,7 @@
 namespace troupe {
 namespace {
 
-/// Has everything that only some collectives have, and notes what it is asked for.
+/// Has everything that only some collectives have, and records the calls.
 class NotingCollectives final : public golden::ForwardingCollectives {
  public:
   explicit NotingCollectives(std::vector<std::string>& calls)

@@ -35,7 +35,7 @@ class DeafLink final : public Link {
   bool closed = false;
 };
 
-/// A transport whose events the test makes; timers never come.
+/// A transport whose events the test triggers; timers never fire.
 class ManualTransport final : public Transport {
  public:
   Result<void> start(TransportEvents wanted) override {
@@ -71,7 +71,7 @@ void changed_handshakes(Effort effort) {
     auto client = Handshake::create(Handshake::Role::client, key, {});
     auto server = Handshake::create(Handshake::Role::server, key, {});
     ASSERT_TRUE(client.ok() && server.ok());
-    const std::size_t changed = mutator.below(5);  // this message; 4: none
+    const std::size_t changed = mutator.below(5);  // the message to change; 4: none
     bool was_changed = false;
     std::vector<std::byte> message = client->first_message();
     Handshake* receivers[] = {&*server, &*client};
@@ -97,7 +97,7 @@ void changed_call_frames(Effort effort) {
   ManualTransport& transport = *owned;
   const auto hub = *CallHub::create(std::move(owned), {});
   hub->add_target(7, std::make_shared<Mirror>());
-  // Two honest frames: a call to the mirror, and its answer.
+  // Two valid frames: a call to the mirror, and its answer.
   const auto honest = [&] {
     transport.outgoing->sent.clear();
     hub->call({8, "there", "other", "Other"}, 0, bytes_of("arguments"), [](const auto&) {});
@@ -117,7 +117,7 @@ void changed_call_frames(Effort effort) {
     transport.events.on_frame(link, frame);
     answered += link->sent.size() - before;
     closed += link->closed ? 1 : 0;
-    // Calls that nobody answered end with their link; the next one is new.
+    // Unanswered calls end with their link; the next one is new.
     transport.events.on_closed(transport.outgoing, fail(ErrorCode::io, "over"));
     transport.outgoing = std::make_shared<DeafLink>();
   });

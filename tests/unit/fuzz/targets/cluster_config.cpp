@@ -38,7 +38,7 @@ constexpr std::string_view words[] = {"&a ",
                                       "name: ",
                                       "[[[[[[[[[[[[[[[[[[[[[[[[[["};
 
-/// What a value may be in place of another.
+/// Values to put in place of another.
 constexpr std::string_view values[] = {"auto",
                                        "~",
                                        "null",
@@ -96,14 +96,15 @@ std::vector<YamlLine> lines_with_keys(const std::string& text) {
   return lines;
 }
 
-/// Changes the structure rather than bytes: a value, a section moved or doubled, another depth.
+/// Changes the structure rather than bytes: moves or doubles a value or section, or changes its
+/// depth.
 void change_structure(Mutator& mutator, std::string& text) {
   const std::vector<YamlLine> lines = lines_with_keys(text);
   if (lines.empty()) return;
   const YamlLine& line = lines[mutator.below(lines.size())];
   const YamlLine& other = lines[mutator.below(lines.size())];
   switch (mutator.below(6)) {
-    case 0:  // a value that another key has
+    case 0:  // another key's value
       text.replace(line.value, line.end - line.value,
                    text.substr(other.value, other.end - other.value));
       return;
@@ -157,7 +158,7 @@ void changed_cluster_configs(Effort effort) {
       return;
     }
     ++taken;
-    // What is printed of it is the same configuration.
+    // Its printed form parses to the same configuration.
     const std::string printed = to_yaml(*config);
     const auto again = parse_config(printed, "printed", {}, Purpose::check);
     ASSERT_TRUE(again.ok()) << again.error().message << "\n" << printed << "\nof\n" << text;

@@ -11,27 +11,27 @@
 
 namespace troupe::fuzz {
 
-/// How long a target is run: until the time is over, or so many inputs were tried.
+/// How long a target runs: until the time is over, or this many inputs were tried.
 struct Effort {
   std::chrono::milliseconds time{1000};
   std::uint64_t inputs = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// What one input may take at most.
+/// The time limit for one input.
 constexpr std::chrono::seconds case_limit{1 * test::time_scale};
 constexpr std::int64_t memory_limit_kib = std::int64_t{1} << 20;
 
-/// The most memory that this process has had.
+/// The peak memory of this process.
 inline std::int64_t peak_memory_kib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss;
 }
 
-/// Calls `one_case(seed)` for seeds 0, 1, 2, ... until the time is over or a test has failed: so
-/// that a failure comes again at the same seed. Each must end in case_limit; all together may take
-/// memory_limit_kib more than there was. (Sanitizers keep what was freed: there memory is not
-/// judged.)
+/// Calls `one_case(seed)` for seeds 0, 1, 2, ... until the time is over or a test has failed, so
+/// that a failure recurs at the same seed. Each must end within case_limit; all together may take
+/// memory_limit_kib more than at the start. (Sanitizers keep freed memory: there memory is not
+/// checked.)
 template <class Case>
 void for_seeds(Effort effort, Case&& one_case) {
   using Clock = std::chrono::steady_clock;

@@ -65,7 +65,7 @@ void changed_outputs(Effort effort) {
     EXPECT_LE(past->whole_bytes, text.size());
     EXPECT_LE(past->errors.count, past->lines);
     EXPECT_EQ(past->lines, past->ids.size());
-    // What is kept is whole, but for a last line that was not the last before.
+    // The kept part is whole, except for a last line that was not the last before.
     std::filesystem::resize_file(path, past->whole_bytes);
     const auto again = read_past_answers(path);
     ASSERT_TRUE(again.ok()) << again.error().message;

@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view header_words[] = {"\"F8_E4M3\"", "-1",       "18446744073709551615",
                                              "[0,0]",       "\"BF16\"", "4611686018427387904"};
 
-/// What the readers of config.json look for, in all families.
+/// The keys that the readers of config.json look for, in all families.
 constexpr std::string_view config_keys[] = {"architectures",
                                             "model_type",
                                             "hidden_size",
@@ -118,7 +118,7 @@ std::string safetensors(std::string_view header, std::string_view data) {
   return bytes.append(header).append(data);
 }
 
-/// Looks at every byte that the file is said to have.
+/// Reads every byte that the file claims to have.
 std::uint64_t sum_of(const Checkpoint& checkpoint) {
   std::uint64_t sum = 0;
   for (const std::string& name : checkpoint.names()) {

@@ -182,7 +182,7 @@ std::string Mutator::text() {
         code_point = static_cast<char32_t>(0xA0 + below(0x260));
         break;
       case 5:
-        code_point = static_cast<char32_t>(0x300 + below(0x70));  // marks that combine
+        code_point = static_cast<char32_t>(0x300 + below(0x70));  // combining marks
         break;
       case 6:
         code_point = static_cast<char32_t>(below(0xD800));

@@ -24,12 +24,12 @@ class Mutator {
     return choices[below(choices.size())];
   }
 
-  /// `bytes` after a few changes: bits and bytes, parts left out, doubled or moved, and `words` put
-  /// in.
+  /// Returns `bytes` after a few changes: bits and bytes, parts removed, doubled or moved, and
+  /// `words` inserted.
   std::string bytes(std::string bytes, std::span<const std::string_view> words = {});
 
   /// Changes one value somewhere in `json`: another value of the same or of another type, an entry
-  /// left out, doubled or moved, and now and then a nest of many levels.
+  /// removed, doubled or moved, and now and then a nest of many levels.
   void json(nlohmann::ordered_json& json);
 
   /// Sets one of `keys` somewhere in `json`, to a value of another key, to one of `values`, or to

@@ -78,7 +78,7 @@ void changed_plans(Effort effort) {
     }
     if (mutator.one_in(4)) bytes = mutator.bytes(bytes);
     const auto span = std::as_bytes(std::span(bytes));
-    // Either reader must bear either's bytes.
+    // Either decoder must cope with either message.
     taken += decode_plan(span).ok() ? 1 : 0;
     taken += decode_result(span).ok() ? 1 : 0;
   });

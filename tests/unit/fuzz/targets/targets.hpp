@@ -7,7 +7,7 @@
 namespace troupe::fuzz {
 
 // Each of these makes inputs at random and checks that they are refused or used, in bounded time
-// and memory, and whatever else holds for every input.
+// and memory, and other invariants that hold for every input.
 
 void changed_tokenizers(Effort effort);         ///< tokenizer.json
 void changed_tokenizer_configs(Effort effort);  ///< tokenizer_config.json, special_tokens_map.json

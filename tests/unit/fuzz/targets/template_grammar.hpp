@@ -7,8 +7,8 @@
 namespace troupe::fuzz {
 
 /// Writes templates that nearly always parse: statements and expressions of Jinja nested at random,
-/// over names that hold something, with every filter, test and method, and with numbers that make
-/// loops long and texts large.
+/// over names with values, with every filter, test and method, and with numbers that make loops
+/// long and texts large.
 class TemplateGrammar {
  public:
   explicit TemplateGrammar(Mutator& mutator) : mutator_(mutator) {}

@@ -95,7 +95,7 @@ std::vector<std::string> sources() {
   };
 }
 
-/// Renders a template made by the grammar; most fail sooner or later, which must have its reason.
+/// Renders a template made by the grammar; most fail sooner or later, which must have a reason.
 bool renders_generated(std::uint64_t seed) {
   Mutator mutator(seed);
   const std::string source =

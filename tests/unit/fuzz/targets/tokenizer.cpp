@@ -61,7 +61,7 @@ constexpr std::string_view component_keys[] = {"normalizer",
                                                "normalized",
                                                "single_word"};
 
-/// Components that files may hold, some of them at what they may ask for.
+/// Components that files may contain, some at their limits.
 std::vector<ordered_json> components() {
   std::vector<ordered_json> all;
   for (
@@ -100,7 +100,7 @@ std::vector<ordered_json> components() {
   return all;
 }
 
-/// Makes lists out of components, also deep and long ones.
+/// Makes lists of components, some deep or long.
 ordered_json sequence_of(std::span<const ordered_json> parts, Mutator& mutator) {
   ordered_json steps = ordered_json::array();
   for (std::size_t i = 0, count = mutator.below(mutator.one_in(20) ? 100 : 5); i < count; ++i)
@@ -111,7 +111,7 @@ ordered_json sequence_of(std::span<const ordered_json> parts, Mutator& mutator) 
   return sequence;
 }
 
-/// Now and then a nest that overflows the stack of whatever reads it by recursion.
+/// Occasionally inserts a nest that overflows the stack of recursive readers.
 std::string with_nest(std::string bytes, Mutator& mutator) {
   constexpr std::size_t deepest = 400'000;
   if (!mutator.one_in(500)) return bytes;
@@ -123,7 +123,7 @@ std::string with_nest(std::string bytes, Mutator& mutator) {
   return bytes.insert(at + 1, nest);
 }
 
-/// The tokenizer.json with few enough tokens that thousands are read in a second.
+/// The tokenizer.json with so few tokens that thousands are read per second.
 ordered_json small_tokenizer(const std::string& name) {
   constexpr std::size_t max_merges = 40;
   ordered_json file =
@@ -132,7 +132,7 @@ ordered_json small_tokenizer(const std::string& name) {
   ordered_json& merges = model["merges"];
   merges.erase(merges.begin() + std::min<std::ptrdiff_t>(max_merges, std::ssize(merges)),
                merges.end());
-  // The alphabet, and what the merges left make.
+  // The alphabet, and the results of the remaining merges.
   ordered_json vocabulary = ordered_json::object();
   for (const auto& [token, id] : model["vocab"].items()) {
     const bool is_byte = token.size() == 6 && token.starts_with("<0x");
@@ -186,7 +186,7 @@ void changed_tokenizers(Effort effort) {
     Mutator mutator(seed);
     ordered_json file = files[mutator.below(files.size())];
     for (std::size_t i = 0, changes = 1 + mutator.below(3); i < changes; ++i) {
-      // Not in vocabulary and merges only, which are most of the file.
+      // Not only in vocabulary and merges, which are most of the file.
       ordered_json& section =
           mutator.one_in(3)
               ? file
@@ -279,13 +279,13 @@ void texts_and_back(Effort effort) {
     Mutator mutator(seed);
     std::string text;
     for (const char c : mutator.text()) {
-      if (c != '<') text += c;  // what added tokens begin with
+      if (c != '<') text += c;  // the first character of added tokens
     }
     for (const auto& [name, tokenizer] : tokenizers) {
       const bool sentence_piece = name == "spm-style";
       std::string expected = name == "fable" ? text::normalize(text, text::NormalForm::nfc) : text;
       if (sentence_piece) {
-        // Its sign for a space is one that a text may have.
+        // A text may contain its sign for a space.
         expected = text::replace_all(expected, "\u2581", " ");
       }
       REQUIRE_OK(const Ids ids, tokenizer.encode(text, false));

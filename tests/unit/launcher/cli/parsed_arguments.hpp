@@ -14,11 +14,11 @@
 
 namespace troupe {
 
-/// What comes of a command's arguments: its options, or the end.
+/// The result of parsing a command's arguments: its options, or an early exit.
 template <class Options>
 using Parsed = std::variant<Options, EarlyExit>;
 
-/// Parses `words` for the command `name`, whose arguments are made of `given`.
+/// Parses `words` for the command `name`; `given` goes to the constructor of its arguments.
 template <class Arguments, class... Given>
 auto parse_for(const std::string& name, std::vector<std::string> words, Given... given) {
   using Options = std::decay_t<decltype(*std::declval<Arguments>().judge())>;
@@ -39,7 +39,7 @@ auto parse_for(const std::string& name, std::vector<std::string> words, Given...
   return Parsed<Options>(std::move(options));
 }
 
-/// The options; a failure of the test if there are none.
+/// Returns the options; fails the test if there are none.
 template <class Options>
 Options options_of(Parsed<Options> parsed) {
   if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
@@ -49,10 +49,10 @@ Options options_of(Parsed<Options> parsed) {
   return std::get<Options>(std::move(parsed));
 }
 
-/// Arguments of a command, and a part of what the answer to them says.
+/// Arguments of a command, and a part of the resulting error.
 using Mistakes = std::vector<std::pair<std::vector<std::string>, std::string>>;
 
-/// `parse` is a command's own, of a list of arguments.
+/// `parse` parses a list of one command's arguments.
 template <class Parse>
 void expect_refused(Parse&& parse, const Mistakes& mistakes) {
   for (const auto& [arguments, message] : mistakes) {
@@ -67,7 +67,7 @@ void expect_refused(Parse&& parse, const Mistakes& mistakes) {
   }
 }
 
-/// Help comes whatever else is given, and fits 80 columns.
+/// Help is printed whatever else is given, and fits 80 columns.
 template <class Parse>
 void expect_help_fits_a_terminal(Parse&& parse) {
   const auto parsed = parse(std::vector<std::string>{"--set", "--help"});

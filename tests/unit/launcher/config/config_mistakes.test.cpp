@@ -6,7 +6,7 @@
 #include "launcher/config/config_schema.hpp"
 #include "tests/unit/launcher/config/config_text.hpp"
 
-// What is told of mistakes in a YAML.
+// Messages about mistakes in a YAML.
 
 namespace troupe::config_test {
 namespace {

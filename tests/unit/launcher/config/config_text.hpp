@@ -9,14 +9,14 @@
 
 namespace troupe::config_test {
 
-/// A YAML with what a run cannot do without.
+/// A YAML with the keys that a run needs.
 inline constexpr std::string_view minimal =
     "model: {path: configs/demo/fable-moe}\n"
     "job: {input: in.jsonl, output: out.jsonl}\n";
 
 inline std::string with(const std::string& lines) { return std::string(minimal) + lines; }
 
-/// As of the file c.yaml, with --set for each of `sets`.
+/// Parses the text as file c.yaml, with --set for each of `sets`.
 inline Result<Config> parse(std::string_view text, const std::vector<std::string>& sets = {},
                             Purpose purpose = Purpose::run) {
   std::vector<Override> overrides;

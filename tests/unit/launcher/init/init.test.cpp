@@ -29,8 +29,8 @@ Machine with_gpus(int count, std::uint64_t memory_bytes) {
           .gpus = {.count = count, .memory_bytes = memory_bytes, .assumed = true}};
 }
 
-/// Says of a model of so many bytes what the plan of a job would: its largest tensor size is 8, and
-/// a full context takes as much again as an eighth of the weights.
+/// Plans like a job with a model of this many bytes: its largest tensor size is 8, and a full
+/// context takes another eighth of the weights.
 PlanArrangement a_model_of(std::uint64_t weight_bytes, std::uint64_t memory_bytes) {
   return [=](const Arrangement& arrangement) -> Result<JobPlan> {
     JobPlan plan;

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-/// The demo's job with a copy of its model and input, to be changed.
+/// The demo's job with modifiable copies of its model and input.
 class JobFingerprint : public testing::Test {
  protected:
   void SetUp() override {

@@ -101,7 +101,7 @@ TEST(JobPlan, knows_what_every_rank_will_hold) {
     const RankFootprint& held = plan->ranks[static_cast<std::size_t>(rank)];
     EXPECT_EQ(held.layers, (Slice{at.stage * 2, 2}));
     EXPECT_EQ(held.experts, (Slice{(at.data * 2 + at.tensor) * 4, 4}));
-    // 2 layers x keys and values x 32 tokens x 1 head x 64, in f32.
+    // 2 layers x KV x 32 tokens x 1 head x 64, in f32.
     EXPECT_EQ(held.kv_bytes_per_block, std::size_t{2} * 2 * 32 * 64 * 4);
   }
 }

@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-/// A model of 4 layers with 16 experts, of which the second layer may be dense.
+/// A model of 4 layers with 16 experts; optionally the second layer is dense.
 ModelConfig moe_model(bool with_a_dense_layer = false) {
   ModelConfig model;
   model.hidden_size = 256;

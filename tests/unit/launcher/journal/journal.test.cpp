@@ -53,7 +53,7 @@ class JournalTest : public testing::Test {
   Result<Journal> open(ResumeMode mode, Fingerprint fingerprint) const {
     return Journal::open(options(mode), std::move(fingerprint));
   }
-  /// Runs a job of this fingerprint that writes `lines`.
+  /// Runs a job with this fingerprint that writes `lines`.
   void run(const Fingerprint& fingerprint, const std::vector<std::string>& lines,
            ResumeMode mode = ResumeMode::automatic) const {
     auto journal = open(mode, fingerprint);

@@ -136,7 +136,7 @@ TEST(ProgressView, does_not_take_the_first_short_answers_for_all) {
   view.update(state);
   state.seconds = 10;
   state.done = 10;
-  state.finished_tokens = 20;  // two tokens each, where those that run have a hundred
+  state.finished_tokens = 20;  // two tokens each, while running ones have a hundred
   state.running = 100;
   state.output_tokens = 10'020;
   view.update(state);
@@ -381,7 +381,7 @@ TEST(ProgressPrinter, takes_the_width_that_the_terminal_has_at_the_moment) {
   EXPECT_NE(channel.read_all().find("so far"), std::string::npos);
   channel.resize(20);
   printer.update(state_at(1, 250, 1000));
-  // What was 27 and 70 columns long now takes two rows and four.
+  // Lines of 27 and 70 columns now take two rows and four.
   const std::string narrow = channel.read_all();
   EXPECT_TRUE(narrow.starts_with("\r\x1b[6A\x1b[J250/1000 (25%)\r\n")) << narrow;
   EXPECT_EQ(narrow.find("so far"), std::string::npos) << narrow;
@@ -453,7 +453,7 @@ TEST(ProgressPrinter, says_nothing_when_quiet_and_ignores_a_closed_pipe) {
   closed.finish(state_at(20, 1, 1));
 }
 
-/// Writes to `fd` until it has no room; false if it always has.
+/// Writes to `fd` until it has no room; false if it always has room.
 bool fill(int fd) {
   const std::string zeros(256, '0');
   for (int i = 0; i < 1 << 16; ++i) {
@@ -464,7 +464,7 @@ bool fill(int fd) {
   return false;
 }
 
-/// What `act` does is done within 20 s; if not, `channel` is emptied so that it ends.
+/// Expects `act` to return within 20 s; if not, `channel` is emptied so that it ends.
 void expect_return(const Channel& channel, const std::function<void()>& act) {
   auto done = std::async(std::launch::async, act);
   const bool returned = done.wait_for(std::chrono::seconds(20)) == std::future_status::ready;

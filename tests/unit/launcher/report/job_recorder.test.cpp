@@ -130,7 +130,7 @@ TEST(JobRecorder, tells_how_busy_each_rank_was_between_its_last_two_telemetries)
   job.take(worker(1, 10));
   EXPECT_TRUE(job.rank_busy().empty()) << "rank 0 has told nothing yet";
   job.take(worker(0, 10));
-  // 10 steps of 10 ms of which 5 are spent waiting, in a second.
+  // 10 steps of 10 ms, half of each spent waiting, in a second.
   ASSERT_EQ(job.rank_busy().size(), 2U);
   EXPECT_NEAR(job.rank_busy()[0], 0.05, 1e-9);
   ProcessTelemetry later = worker(0, 90);

@@ -29,7 +29,7 @@ TEST(ReportHtml, carries_the_report) {
 TEST(ReportHtml, needs_nothing_from_elsewhere) {
   const std::string page = report_html(report_json(*small_job()));
   for (const auto* word : {"http://", "https://", " src=", "@import", "url(", "fetch(", "<link"}) {
-    // The name of SVG's elements is no address that anybody goes to.
+    // The namespace of SVG is not a network address.
     const std::size_t allowed = std::string_view(word) == "http://" ? 1 : 0;
     EXPECT_EQ(count(page, word), allowed) << word;
   }

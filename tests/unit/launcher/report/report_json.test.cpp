@@ -99,7 +99,7 @@ TEST(ReportJson, is_text_whatever_bytes_its_names_hold) {
   EXPECT_TRUE(ordered_json::accept(text)) << text;
 }
 
-/// Every name of a field, but those of spans.
+/// Collects every field name, except those of spans.
 void collect_keys(const ordered_json& value, std::set<std::string>& keys) {
   for (const auto& [key, inner] : value.items()) {
     if (value.is_object()) keys.insert(key);

@@ -43,7 +43,7 @@ TEST(StepSeries, spreads_a_long_step_over_its_time) {
 
 TEST(StepSeries, does_not_count_steps_in_flight_together_twice) {
   StepSeries series;
-  // Planned before the one before it was answered.
+  // Planned before the previous one was answered.
   series.add(0, step(0, 20'000));
   series.add(0, step(5'000, 40'000));
   const auto points = series.points(2000);
@@ -56,7 +56,7 @@ TEST(StepSeries, counts_results_of_one_microsecond_and_late_ones) {
   StepSeries series;
   series.add(0, step(0, 20'000));
   series.add(0, step(10'000, 20'000));
-  series.add(0, step(5'000, 15'000));  // told after a later one
+  series.add(0, step(5'000, 15'000));  // reported after a later one
   const auto points = series.points(2000);
   ASSERT_EQ(points.size(), 2U);
   EXPECT_EQ(points[0].output_tokens + points[1].output_tokens, 15U);

@@ -54,7 +54,7 @@ TEST(TraceJson, keeps_to_the_trace_event_format) {
   EXPECT_EQ(mistakes({}), Mistakes());
   ProcessTelemetry odd = worker(0);
   odd.process = "a\"b\\\n\xff";
-  // Of one length, and of none.
+  // Spans of equal length, and of none.
   odd.kept.spans = {{SpanKind::forward, 7, 100, 200},
                     {SpanKind::step, 7, 100, 200},
                     {SpanKind::reply, 7, 200, 200}};

@@ -33,7 +33,7 @@ TEST(DummyWeights, are_the_same_numbers_in_bf16_and_f32) {
   REQUIRE_OK(const auto narrow, DummyWeights::create(DType::bf16));
   REQUIRE_OK(const Tensor exact, wide.tensor("z", {4096}));
   REQUIRE_OK(const Tensor rounded, narrow.tensor("z", {4096}));
-  // The pattern has as many bytes in either type, so the places differ, but not what is in it.
+  // The pattern has as many bytes in either type, so offsets differ, but not the content.
   double squares[2] = {};
   for (int i = 0; i < 4096; ++i) {
     EXPECT_EQ(to_float(to_bfloat16(exact.as<float>()[i])), exact.as<float>()[i]) << i;

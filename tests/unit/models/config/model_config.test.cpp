@@ -292,7 +292,7 @@ TEST(ModelConfig, reads_yarn_with_the_factors_that_follow_from_it) {
   EXPECT_EQ(scaling.attention_factor, 1.0);
   EXPECT_EQ(plain.max_position_embeddings, 4096);
 
-  // DeepSeek-V3's: the table keeps its size, attention is scaled instead.
+  // DeepSeek-V3's: the table keeps its scale, attention is scaled instead.
   REQUIRE_OK(const auto deepseek, with_rope({{"type", "yarn"},
                                              {"factor", 40},
                                              {"original_max_position_embeddings", 4096},

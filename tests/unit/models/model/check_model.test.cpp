@@ -21,7 +21,7 @@ using Tensors = std::map<std::string, RawTensor>;
 
 std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
 
-/// What check_model says of the tiny checkpoint after changes to its config and weights.
+/// Runs check_model on the tiny checkpoint after changes to its config and weights.
 Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_config,
                            const std::function<void(Tensors&)>& change_weights,
                            const MeshShape& shape = {}, int expert_parallel_size = 1) {
@@ -109,7 +109,7 @@ TEST(CheckModel, refuses_expert_ranks_for_a_model_without_experts) {
   EXPECT_EQ(checked.error().message, "expert_parallel_size 2: the model has no experts");
 }
 
-// Experts of an odd inner size cannot be split, but dealt out.
+// Experts of an odd inner size cannot be split, but can be distributed.
 TEST(CheckModel, counts_the_ranks_that_split_an_expert_not_all_tensor_ranks) {
   const auto check = [](int expert_parallel_size) {
     return check_changed([](nlohmann::json& config) { config["moe_intermediate_size"] = 3; },

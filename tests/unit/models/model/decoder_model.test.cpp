@@ -31,7 +31,7 @@ TEST(DecoderModel, says_what_its_weights_and_a_kv_block_take) {
   REQUIRE_OK(const auto ops, make_cpu_ops({}));
   ModelLimits limits;
   REQUIRE_OK(const auto exact, load_tiny(*ops, {}, limits));
-  // 3 layers x keys and values x 16 tokens x 2 heads x 32, in f32 and in bf16.
+  // 3 layers x KV x 16 tokens x 2 heads x 32, in f32 and in bf16.
   EXPECT_EQ(exact->kv_bytes_per_block(), 3U * 2 * 16 * 2 * 32 * 4);
   limits.kv_dtype = DType::bf16;
   REQUIRE_OK(const auto rounded, load_tiny(*ops, {}, limits));

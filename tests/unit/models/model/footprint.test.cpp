@@ -33,7 +33,7 @@ Result<std::unique_ptr<Collectives>> seat_of(const std::vector<int>& group, int 
   return std::unique_ptr<Collectives>(std::move(seat));
 }
 
-/// The loaded model of a rank against its footprint.
+/// Compares the loaded model of a rank with its footprint.
 void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int rank,
                       DType dtype) {
   SCOPED_TRACE(fmt::format("{}, {}, E {}, {}", folder.filename().string(), mesh.describe(rank),
@@ -123,7 +123,7 @@ TEST(Footprint, of_two_stages_is_that_of_one_cut_in_two) {
   EXPECT_EQ(stages[1].layers, (Slice{2, 2}));
   EXPECT_EQ(stages[0].weight_bytes + stages[1].weight_bytes, whole[0].weight_bytes);
   EXPECT_EQ(stages[0].kv_bytes_per_block * 2, whole[0].kv_bytes_per_block);
-  // The final norm, in f32, comes to the embedding's copy that is the head.
+  // The final norm, in f32, is added to the embedding's copy used as head.
   EXPECT_EQ(stages[1].weight_bytes, stages[0].weight_bytes + std::size_t{256} * 4);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// The known answers that the authors publish with Random123 (kat_vectors, philox4x32 10).
+// The known answers published by the authors with Random123 (kat_vectors, philox4x32 10).
 TEST(Philox, gives_the_published_answers) {
   EXPECT_THAT(philox4x32_10({0, 0, 0, 0}, {0, 0}),
               ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));

@@ -34,7 +34,7 @@ std::vector<float> random_logits(std::size_t vocab, std::uint32_t seed, float sp
   return logits;
 }
 
-/// How often each id comes in `draws` draws.
+/// Counts each id in `draws` draws.
 std::map<std::int32_t, int> counts_of(const std::vector<float>& logits,
                                       const SamplingParams& params, int draws) {
   SamplerScratch scratch;
@@ -52,7 +52,7 @@ std::vector<std::int32_t> keys(const std::map<std::int32_t, int>& counts) {
   return ids;
 }
 
-/// vLLM V1's order written down plainly, in double with full sorts: id -> probability.
+/// A naive implementation of vLLM V1's order, in double with full sorts: id -> probability.
 std::map<std::int32_t, double> reference(const std::vector<float>& logits,
                                          const SamplingParams& params) {
   std::vector<std::int32_t> ids(logits.size());
@@ -179,8 +179,8 @@ TEST(Sampler, always_keeps_the_best_token_however_small_top_p_is) {
 }
 
 TEST(Sampler, applies_min_p_before_top_p) {
-  // Probabilities 0.4, 0.3, 0.1 x 3. min_p 0.5 leaves 0.4 and 0.3, that is 0.571 and 0.429: top_p
-  // 0.57 then leaves one. In the other order both would stay.
+  // Probabilities 0.4, 0.3, 0.1 x 3. min_p 0.5 keeps 0.4 and 0.3, that is 0.571 and 0.429: top_p
+  // 0.57 then keeps one. In the other order both would stay.
   const std::vector<float> logits{std::log(0.1F), std::log(0.4F), std::log(0.1F), std::log(0.3F),
                                   std::log(0.1F)};
   EXPECT_THAT(keys(counts_of(logits, params_of(1.0F, 0, 0.57F, 0.5F), 500)), ElementsAre(1));

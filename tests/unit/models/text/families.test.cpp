@@ -17,7 +17,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 using nlohmann::ordered_json;
 
-/// A row of variants.jsonl: the name, tokenizer.json's style, the other files, what came of them.
+/// A row of variants.jsonl: the name, tokenizer.json's style, the other files, and the results.
 struct Variant {
   ordered_json row;
 
@@ -38,7 +38,7 @@ class Family : public testing::TestWithParam<Variant> {
     const auto style = row["style"].get<std::string>() + ".tokenizer.json";
     std::filesystem::copy_file(tests::text_data("families") / style,
                                folder_.path() / "tokenizer.json");
-    // Transformers converts the Llama class from it where add_prefix_space is given.
+    // Transformers converts the Llama class from it if add_prefix_space is given.
     if (row["style"].get<std::string>().starts_with("spm")) folder_.write("tokenizer.model", "");
     for (const auto& [name, content] : row["files"].items()) folder_.write(name, content.dump());
     return Tokenizer::load(folder_.path());

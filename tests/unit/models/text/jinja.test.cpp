@@ -35,7 +35,7 @@ void expect_all(std::initializer_list<Case> cases) {
   for (const auto& [source, expected] : cases) EXPECT_EQ(render(source), expected) << source;
 }
 
-// What is expected below is what Jinja 3.1 gives with transformers' settings.
+// Expected results are those of Jinja 3.1 with transformers' settings.
 
 TEST(Jinja, computes_as_python_does) {
   expect_all({{"{{ 1 + 2 * 3 ** 2 }}", "19"},

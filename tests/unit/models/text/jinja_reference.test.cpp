@@ -8,7 +8,7 @@
 #include "models/text/jinja/template.hpp"
 #include "tests/unit/models/text/text_data.hpp"
 
-// What Jinja 3.1.6 made of the same templates: tests/data/jinja/record.py.
+// Results of Jinja 3.1.6 for the same templates: tests/data/jinja/record.py.
 
 namespace troupe::jinja {
 namespace {
@@ -27,7 +27,7 @@ std::string file_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The text must be the recorded one; what Jinja refuses is refused.
+/// Expects the recorded text; templates that Jinja refuses must be refused.
 void expect_as_recorded(const std::string& source, const ordered_json& variables,
                         const ordered_json& recorded) {
   const auto parsed = Template::parse(source, "t");

@@ -14,7 +14,7 @@ inline std::filesystem::path text_data(const std::string& name) {
   return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/text" / name;
 }
 
-/// The rows of a JSON-lines file with the keys in their order; throws if there is none.
+/// Reads the rows of a JSON-lines file with the keys in their order; throws if there is none.
 inline std::vector<nlohmann::ordered_json> read_rows(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::vector<nlohmann::ordered_json> rows;

@@ -92,7 +92,7 @@ TEST(Tokenizer, refuses_text_that_is_not_utf8) {
   }
 }
 
-/// The error of loading a tokenizer.json of one token with these parts beside it.
+/// The error of loading a tokenizer.json with one token and these parts.
 Error load_error(const std::string& parts) {
   const std::string path = testing::TempDir() + "/tokenizer_of_one_token.json";
   std::ofstream(path) << R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},)"
@@ -155,7 +155,7 @@ TEST(Tokenizer, refuses_components_that_would_multiply_texts) {
             ErrorCode::corrupt_data);
 }
 
-/// The words of `text`, one after another with a bar behind each.
+/// The words of `text`, each followed by a bar.
 std::string words_of(const char* pre_tokenizer, std::string_view text, bool is_first = true) {
   const auto parsed = text::PreTokenizer::parse(nlohmann::json::parse(pre_tokenizer));
   if (!parsed.ok()) return parsed.error().message;
@@ -165,7 +165,7 @@ std::string words_of(const char* pre_tokenizer, std::string_view text, bool is_f
   return done.ok() ? words : done.error().message;
 }
 
-// What is expected below is by the definitions of the tokenizers library.
+// Expected results follow the definitions of the tokenizers library.
 
 TEST(PreTokenizer, cuts_digits_one_by_one_or_in_runs) {
   EXPECT_EQ(words_of(R"({"type": "Digits", "individual_digits": true})", "a12 \u00bd3b"),

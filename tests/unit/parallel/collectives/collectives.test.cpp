@@ -190,7 +190,7 @@ TEST(ShmCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
   EXPECT_NE(done.error().message.find("rank 1 sends 12 bytes to rank 0, which expects 4"),
             std::string::npos)
       << done.error().message;
-  // Rank 1's own arguments agree; it may be done already when rank 0 finds out.
+  // Rank 1's own arguments agree; it may be done already when rank 0 detects the mismatch.
   other.wait();
 }
 

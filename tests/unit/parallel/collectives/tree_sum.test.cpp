@@ -107,7 +107,7 @@ TEST(TreeSum, strided_form_is_the_same_sum) {
   std::vector<float> matrix;
   for (const auto& row : rows) {
     matrix.insert(matrix.end(), row.begin(), row.end());
-    matrix.resize(matrix.size() + 12, 1e30f);  // rows 112 apart
+    matrix.resize(matrix.size() + 12, 1e30f);  // rows are 112 apart
   }
   for (const std::size_t terms : {1u, 2u, 4u, 8u}) {
     std::vector<float> found(100);

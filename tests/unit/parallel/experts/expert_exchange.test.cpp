@@ -76,7 +76,7 @@ void on_each_rank(int ranks, const std::function<void(int)>& body) {
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
 }
 
-/// `tokens` x top_k different experts each, as a router gives them.
+/// Chooses `tokens` x top_k different experts each, as a router does.
 Ids choose(const ExpertLayout& layout, std::int64_t tokens, unsigned seed) {
   std::mt19937 random(seed);
   Ids experts(static_cast<std::size_t>(layout.experts));
@@ -95,12 +95,12 @@ Tensor view(const Ids& ids, std::int64_t top_k) {
           {static_cast<std::int64_t>(ids.size()) / top_k, top_k}};
 }
 
-// A row says where it comes from: [sender, token]. Its result says who made what of it:
-// [sender, token, expert, part].
+// A row encodes its origin: [sender, token]. Its result encodes its computation: [sender, token,
+// expert, part].
 constexpr std::int64_t row_width = 2;
 constexpr std::int64_t result_width = 4;
 
-/// What a rank does with its experts: a result for each received row, by the sorted order.
+/// Computes a rank's experts: a result for each received row, by the sorted order.
 void compute(const ExpertExchange& exchange, int rank, const Tensor& received,
              const Tensor& results) {
   const ExpertLayout& layout = exchange.layout();
@@ -121,7 +121,7 @@ void compute(const ExpertExchange& exchange, int rank, const Tensor& received,
   }
 }
 
-/// One exchange of a rank's tokens; every pair's results must come back from its expert.
+/// One exchange of a rank's tokens; every assignment's results must come back from its expert.
 void exchange_and_check(ExpertExchange& exchange, int rank, const Ids& ids) {
   const std::int64_t top_k = exchange.layout().top_k;
   const auto assignments = static_cast<std::int64_t>(ids.size());
@@ -247,7 +247,7 @@ TEST(ExpertExchange, refuses_what_the_layout_does_not_allow) {
             "experts in 2 parts over 2 ranks each need a group of 4 ranks, found 1");
 }
 
-// The larger rank was loaded with larger limits: what it sends would not fit here.
+// The larger rank was loaded with larger limits: its rows would not fit here.
 TEST(ExpertExchange, refuses_more_rows_than_its_own_limits_allow) {
   const auto group = make_group(2);
   std::vector<Result<void>> outcomes(2);

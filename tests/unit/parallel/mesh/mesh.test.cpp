@@ -68,7 +68,8 @@ TEST(Mesh, experts_span_replicas_within_a_stage) {
   EXPECT_EQ(mesh.expert_place(6).expert_rank, 2);
 }
 
-// Over all small meshes: each copy of a stage's experts is complete, and groups agree on who is in.
+// Over all small meshes: each copy of a stage's experts is complete, and groups agree on their
+// members.
 TEST(Mesh, every_part_of_every_expert_has_as_many_ranks_as_copies) {
   int meshes = 0;
   for (const int data : {1, 2, 3}) {

@@ -22,7 +22,7 @@ std::int64_t cost_of(const Costs& costs, const Slice& stage) {
   return std::accumulate(costs.begin() + stage.begin, costs.begin() + stage.end(), std::int64_t{0});
 }
 
-/// The least that the costliest of `stages` stages can be, of all cuts of costs[first..].
+/// The minimum, over all cuts of costs[first..], of the costliest of `stages` stages.
 std::int64_t min_of_all_cuts(const Costs& costs, std::size_t first, int stages) {
   const auto begin = static_cast<std::int64_t>(first);
   const auto layers = static_cast<std::int64_t>(costs.size());

@@ -113,7 +113,7 @@ TEST(CallHub, reads_the_answers_of_a_process_that_has_ended_however_late_it_is) 
   auto answer = begin_call(*client, server->endpoint(), 7, {});
   IncomingCall held = holder->take();
 
-  // The client's thread is held up while the answer comes in and the server ends.
+  // The client's thread is blocked while the answer arrives and the server ends.
   std::latch busy(1), go_on(1);
   client->call({6, server->endpoint(), "mirror", "Mirror"}, 0, {}, [&](const Result<Bytes>&) {
     busy.count_down();
@@ -123,7 +123,7 @@ TEST(CallHub, reads_the_answers_of_a_process_that_has_ended_however_late_it_is) 
   held.answer(encode(42));
   ASSERT_TRUE(server->flush(10s).ok());
   server->stop();
-  // What is queued for the dead process cannot be written: that must not hide what it has said.
+  // Calls queued for the dead process cannot be written: that must not hide its earlier answers.
   auto hopeless = begin_call(*client, server->endpoint(), 6, Bytes(std::size_t{4} << 20));
   client->mark_down(7, "it ended itself");
   go_on.count_down();

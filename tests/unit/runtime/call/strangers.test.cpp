@@ -68,7 +68,7 @@ class DescriptorLimit {
 TEST(Strangers, that_hold_more_connections_than_are_let_in_keep_nobody_out) {
   UnixTransport::Options options;
   options.max_strangers = 4;
-  options.handshake_timeout = 60s;  // none goes by itself
+  options.handshake_timeout = 60s;  // so that none is dropped by itself
   const auto server = make_hub("server", options);
   const std::size_t before = open_descriptors();
   std::vector<UniqueFd> strangers;
@@ -79,7 +79,7 @@ TEST(Strangers, that_hold_more_connections_than_are_let_in_keep_nobody_out) {
     EXPECT_TRUE(answer.ok()) << answer.error().message;
     client->stop();
   }
-  // The strangers' own ends, the server's ends of four, and what of the clients is not closed yet.
+  // The strangers' own ends, the server's ends of four, and clients' descriptors not closed yet.
   EXPECT_LE(open_descriptors(), before + strangers.size() + options.max_strangers + 8);
   server->stop();
 }
@@ -99,7 +99,7 @@ TEST(Strangers, of_another_user_are_turned_away_at_once) {
 
 TEST(Strangers, that_take_the_place_of_a_rightful_peer_delay_it_only) {
   UnixTransport::Options options;
-  options.max_strangers = 1;  // each stranger drops whoever is in its handshake
+  options.max_strangers = 1;  // each stranger displaces whichever peer is in its handshake
   const auto server = make_hub("server", options);
   std::atomic<bool> over = false;
   std::thread knocker([&] {
@@ -125,7 +125,7 @@ TEST(Strangers, that_find_no_descriptor_left_cost_no_cpu_time_and_are_taken_in_l
     }
     ASSERT_FALSE(strangers.empty());
     const double before = cpu_seconds();
-    std::this_thread::sleep_for(500ms);  // the time over which the use of the CPU is measured
+    std::this_thread::sleep_for(500ms);  // the time over which CPU use is measured
     EXPECT_LT(cpu_seconds() - before, 0.1);
   }
   const auto client = make_hub("client");

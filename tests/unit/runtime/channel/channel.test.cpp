@@ -132,7 +132,7 @@ TEST(Channel, stranger_does_not_keep_the_rightful_peer_out) {
   other.join();
 }
 
-/// True if the listener at an abstract address says nothing and closes a new connection in time.
+/// True if the listener at an abstract address sends nothing and closes a new connection in time.
 bool is_turned_away(const std::string& address) {
   const UniqueFd socket = test::Knocker::to_abstract(address.substr(strlen("ipc://@")))();
   if (!socket) return false;
@@ -214,7 +214,7 @@ TEST(Channel, send_to_nobody_times_out_and_a_full_queue_bounds_memory) {
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->send(pattern(1), deadline_in(1ms)).error().code, ErrorCode::timeout);
 
-  // Nobody receives at the other end, which must still shake hands.
+  // The other end does not receive, but must still do the handshake.
   const auto large = pattern(100'000);
   int queued = 0;
   while (queued < 100'000 && pair.listener.send(large, deadline_in(500ms)).ok()) ++queued;

@@ -96,7 +96,7 @@ TEST_F(ShmBroadcast, writer_waits_for_the_slowest_reader) {
     ASSERT_LE(sent, 4);
   }
   EXPECT_EQ(sent, 4);
-  // A message is given back by the next receive, not by its own.
+  // A message is released by the next receive, not by its own.
   ASSERT_TRUE(slow.receive(deadline_in(1s)).ok());
   EXPECT_EQ(out.send(message, deadline_in(1ms)).error().code, ErrorCode::timeout);
   ASSERT_TRUE(slow.receive(deadline_in(1s)).ok());

@@ -26,7 +26,7 @@ AgentReady hello_of(const std::string& node, std::uint64_t token) {
   return hello;
 }
 
-/// A driver's end, and what it is told.
+/// A driver's end, and its events.
 struct Driver {
   JobKeys keys = *JobKeys::generate();
   std::atomic<int> heard = 0, lost = 0;

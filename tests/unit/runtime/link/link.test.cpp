@@ -29,7 +29,7 @@ std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Collects what one end is told.
+/// Collects the events of one end.
 struct End {
   Promise<std::shared_ptr<TlsLink>> open;
   struct Ending {
@@ -155,7 +155,7 @@ TEST_F(Links, refuse_another_key_another_role_and_another_name) {
 
 TEST_F(Links, a_listener_without_the_key_is_refused_by_who_connects) {
   start();
-  // It lets the agent in by a key of its own: the agent must notice.
+  // It admits the agent with another key: the agent must notice.
   const auto wrong = *JobKeys::generate();
   auto impostor = *LinkLoop::start();
   End told;
@@ -257,7 +257,8 @@ TEST_F(Links, a_crowd_of_strangers_keeps_nobody_out) {
   start();
   test::Knocker knocker(test::Knocker::to_port(port_), {.idle = 300, .knocks_per_second = 500});
   for (int i = 0; i < 20; ++i) {
-    // On a busy machine a newcomer may be displaced before it speaks: it tries again, as agents do.
+    // On a busy machine a newcomer may be displaced before it sends anything: it retries, as agents
+    // do.
     bool is_in = false;
     for (int attempt = 0; attempt < 10 && !is_in; ++attempt) {
       End end;

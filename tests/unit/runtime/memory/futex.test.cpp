@@ -45,7 +45,7 @@ TEST(SharedEvent, spins_only_when_there_is_a_core_for_everybody) {
   EXPECT_LE(SpinBudget::for_waiters(1).spin, 5us);
 }
 
-// Two threads hand a counter to and fro; a lost wake-up ends in the deadline.
+// Two threads pass a counter back and forth; a lost wake-up ends in the deadline.
 TEST(SharedEvent, loses_no_wake_up_in_many_handovers) {
   for (const std::chrono::nanoseconds spin : {0ns, 500ns}) {
     SharedEvent event;

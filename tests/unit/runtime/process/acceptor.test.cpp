@@ -62,7 +62,7 @@ TEST_F(Acceptors, turn_away_who_waits_when_descriptors_run_out) {
   none.rlim_cur = static_cast<rlim_t>(clients.back().get()) + 1;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto now = Acceptor::Clock::now();
-  // The reserve descriptor is the only one there is.
+  // The reserve descriptor is the only one left.
   const bool accepted = static_cast<bool>(acceptor.accept(now));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_FALSE(accepted);

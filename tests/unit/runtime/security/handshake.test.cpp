@@ -11,7 +11,7 @@ struct Outcome {
   std::string client_refusal, server_refusal;
 };
 
-/// Lets the two talk until neither has anything to say.
+/// Exchanges messages until neither has anything to send.
 Outcome talk(Handshake client, Handshake server) {
   Outcome outcome;
   auto to_server = client.first_message();

@@ -19,7 +19,7 @@ constexpr auto patience = 10s;
 const LinkPeer driver{"driver", "job"};
 const LinkPeer agent{"agent", "node0"};
 
-/// A process that knocks at the port it is told, until the object goes.
+/// A process that knocks at the port it is told, until the object is destroyed.
 class Besiegers {
  public:
   Besiegers() {
@@ -126,7 +126,7 @@ void besiege_a_listener(std::chrono::seconds duration) {
         late += newcomer.connect(*loop, *port, key).ok() ? 0 : 1;
         loop->stop();
       }
-      std::this_thread::sleep_for(10ms);  // the pace of the requests
+      std::this_thread::sleep_for(10ms);  // the interval between requests
     }
     const double share = (cpu_seconds() - cpu_before) / static_cast<double>(duration.count());
     std::printf("%zu requests, %zu failed, %zu newcomers kept out, %.1f %% of a core\n", asked,

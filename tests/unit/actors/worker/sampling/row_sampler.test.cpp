@@ -109,7 +109,7 @@ TEST(RowSampler, logits_that_the_device_samples_do_not_leave_it) {
   ASSERT_TRUE(sampler.on_device(wanted.rows[0]));
   ASSERT_FALSE(sampler.on_device(wanted.rows[1]));
   ASSERT_TRUE(sampler.begin(logits, wanted.rows, std::ssize(wanted.rows)).ok());
-  wanted.sampling[0].logprobs = 3;  // its sequence may be another's by now
+  wanted.sampling[0].logprobs = 3;  // its sequence may belong to another by now
   const auto choices = sampler.finish();
   ASSERT_TRUE(choices.ok()) << choices.error().message;
   const std::size_t ids = 10 * sizeof(std::int32_t), row = vocab * sizeof(float);
@@ -147,7 +147,7 @@ TEST(RowSampler, rows_with_edits_are_chosen_on_the_device_from_their_history) {
   sampling[3].stop_token_ids = {7, 8, 9};
   sampling[4].allowed_token_ids = {3, 77, 150, 151};
   sampling[5].bad_words = {{2, 60}, {61}, {5, 62}};
-  sampling[6].min_tokens = 2;  // it has as many
+  sampling[6].min_tokens = 2;  // it has that many
   sampling[7] = sampling[0];
   sampling[7].logit_bias = sampling[2].logit_bias;
   sampling[7].allowed_token_ids = {1, 5, 6, 7, 299};
@@ -186,7 +186,7 @@ TEST(RowSampler, a_history_may_end_with_a_token_that_only_the_device_knows) {
   sampling[1].logit_bias = {{4, -2.5F}};
   DelayedOps ops({.scores = false, .edits = true});
   RowSampler sampler = make_sampler(ops, 2);
-  // The likeliest token of the first row is penalized if it is what was chosen before.
+  // The likeliest token of the first row is penalised if it was chosen before.
   first.sampling[0].temperature = 0.0F;
   sampling[0].temperature = 0.0F;
   ASSERT_TRUE(sampler.begin(logits->rows(0, 1), first.rows, std::ssize(first.rows)).ok());
@@ -267,7 +267,7 @@ TEST(RowSampler, logits_of_another_shape_are_refused) {
 
 TEST(RowSampler, ranks_choose_from_their_shares_of_the_rows_and_all_know_every_choice) {
   constexpr int ranks = 3;
-  constexpr std::int64_t padded = 13;  // 5, 5 and 3 rows, of which the last two are not chosen from
+  constexpr std::int64_t padded = 13;  // 5, 5 and 3 rows, of which the last two are padding
   const HostTensor logits = random_logits(padded, 7);
   const MixedRows wanted(11);
   for (const bool scores : {false, true}) {

@@ -65,7 +65,7 @@ TEST_F(LineReading, says_what_cannot_be_read) {
             fmt::format("the input {} is a folder; it must be a file", path("")));
 }
 
-/// A pipe with a writer of the test's.
+/// A pipe with a writer controlled by the test.
 class PipeReading : public TempFolder {
  protected:
   void SetUp() override {

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// What the lines of these tests are judged against.
+/// The context in which these tests check lines.
 inline const ParseContext line_context{{"fable-moe", "tales"}, 7};
 
 inline std::variant<BatchRequest, LineError> parse(std::string_view line) {
@@ -35,7 +35,7 @@ inline std::string body_line(std::string_view url, std::string_view body) {
   return fmt::format(R"({{"custom_id":"a","method":"POST","url":"{}","body":{}}})", url, body);
 }
 
-/// The request that the line is; a failure of the test if it is none.
+/// Parses the line as a request; fails the test if it is none.
 inline BatchRequest good(const std::string& line) {
   auto result = parse(line);
   if (const auto* error = std::get_if<LineError>(&result)) {
@@ -45,7 +45,7 @@ inline BatchRequest good(const std::string& line) {
   return std::get<BatchRequest>(result);
 }
 
-/// A line and the error that it must be.
+/// A line and its expected error.
 struct BadLine {
   std::string line;
   std::string_view code;

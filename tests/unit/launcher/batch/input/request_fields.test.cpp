@@ -1,6 +1,6 @@
 #include "tests/unit/launcher/batch/input/parsed_lines.hpp"
 
-// The fields of a body: what they do to a request, and which values are refused.
+// The fields of a body: their effect on a request, and the values that are refused.
 
 namespace troupe {
 namespace {

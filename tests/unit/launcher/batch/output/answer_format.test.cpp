@@ -322,7 +322,7 @@ TEST(AnswerFormat, has_an_error_in_place_of_an_answer_that_no_line_can_hold) {
   RequestHeader header = completion_header();
   header.return_token_ids = true;
   Completion answer = completion();
-  answer.prompt_ids.assign(500, 11);  // which each choice repeats
+  answer.prompt_ids.assign(500, 11);  // repeated by each choice
   answer.choices.resize(3, answer.choices.front());
   const std::size_t whole = format_answer(header, answer, job).size();
   EXPECT_EQ(format_answer(header, answer, job, whole).size(), whole);

@@ -155,7 +155,7 @@ TEST_F(BatchWriting, cuts_a_line_off_again_that_the_disk_took_only_partly) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit = before;
-  limit.rlim_cur = 150;  // stands for a full disk: the next write takes 50 bytes, then fails
+  limit.rlim_cur = 150;  // simulates a full disk: the next write takes 50 bytes, then fails
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto torn = writer->append(std::string(99, 'b'));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);

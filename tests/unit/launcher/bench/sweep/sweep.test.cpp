@@ -85,7 +85,7 @@ TEST(ModelWork, counts_the_multiply_adds_and_bytes_of_a_dense_model) {
   EXPECT_EQ(work.parameters_per_token(), 2 * (200 + 200 + 200 + 900));
   const std::vector<Outcome> outcomes = {answer(0, 1, 2, 3, 2)};
   // Computed: 3 of the prompt and 1 of the answer; positions 1 to 4 attend to 10 in all; 2 rows of
-  // the head; attention is 2 layers x 4 heads x (5 + 5) x 2 a pair.
+  // the head; attention is 2 layers x 4 heads x (5 + 5) x 2 per pair.
   EXPECT_EQ(work.operations(outcomes, 3), 2 * 4 * 3000 + 2 * 2 * 1000 + 10 * 160);
   // Two steps of all matrices, one of them with the head, and for the one token that is fed back
   // the KV of the 3 before it: 2 layers x 2 x 2 heads x 5 numbers each.
@@ -100,7 +100,7 @@ TEST(ModelWork, leaves_out_of_attention_what_a_window_hides) {
   model.windows = {0, 2};
   const ModelWork work(model, 2, 4);
   const std::vector<Outcome> outcomes = {answer(0, 1, 2, 3, 3)};
-  // Positions 1 to 5: 1+2+3+4+5 without a window, 1+2+2+2+2 with one of two.
+  // Positions 1 to 5: 1+2+3+4+5 without a window, 1+2+2+2+2 with a window of two.
   EXPECT_EQ(work.operations(outcomes, 3), 2 * 5 * 3000 + 2 * 3 * 1000 + (15 + 9) * 80);
   // Two tokens are fed back: they see 3 and 4 before them, through the window one each.
   EXPECT_EQ(work.bytes(outcomes, {}), (3 + 4 + 1 + 1) * 20 * 4);
@@ -212,7 +212,7 @@ TEST(SweepPoint, gathers_all_runs_of_a_load) {
 
 TEST(SweepPoint, leaves_answers_of_several_choices_out_of_the_time_between_tokens) {
   const ModelWork work(dense_model(), 2, 4);
-  Outcome several = answer(0, 0.1, 1.1, 3, 41);  // 25 ms each, if they were one choice's
+  Outcome several = answer(0, 0.1, 1.1, 3, 41);  // 25 ms each, if they belonged to one choice
   several.choices = 4;
   const std::vector<SweepRun> runs = {
       {{several, answer(0, 0.1, 0.5, 3, 5)}, 2, tally(10, 2, 10), 6}};

@@ -29,7 +29,7 @@ TEST(RopeTable, does_not_depend_on_how_many_positions_it_has) {
   }
 }
 
-/// The angle that dimension `i` of `dim` turns by from one position to the next.
+/// The angle by which dimension `i` of `dim` turns from one position to the next.
 double frequency(const RopeConfig& rope, std::int64_t dim, std::int64_t i) {
   const HostTensor table = rope_table(rope, 2, dim);
   const float* row = table->as<float>() + dim;
@@ -54,7 +54,7 @@ TEST(RopeTable, divides_positions_by_a_linear_factor) {
   expect_frequencies(rope, 8, {{0, 0.25}, {2, 0.025}, {3, 0.25 * std::pow(100.0, -0.75)}});
 }
 
-// The numbers of these tests are those of the papers' formulas, computed in double elsewhere.
+// The numbers in these tests are from the papers' formulas, computed separately in double.
 
 TEST(RopeTable, stretches_the_long_wavelengths_of_llama3) {
   const RopeConfig rope{.theta = 5e5, .scaling = Llama3RopeScaling{8.0, 1.0, 4.0, 64.0}};

@@ -5,8 +5,8 @@
 namespace troupe {
 namespace {
 
-/// One layer's cache with sequences whose blocks lie in shuffled order, written and read through
-/// Ops only.
+/// One layer's cache with sequences whose blocks are in shuffled order, written and read only
+/// through Ops.
 class Cache {
  public:
   Cache(Ops& ops, AttentionShape shape, DType dtype, const std::vector<int>& lengths,
@@ -24,13 +24,13 @@ class Cache {
     auto pair = ops.allocate_kv(blocks, block_size, shape, dtype);
     EXPECT_TRUE(pair.ok());
     owners_ = std::move(pair).value();
-    // What other sequences left in a page must not matter.
+    // Contents left in a page by other sequences must not matter.
     std::memset(owners_.first->data(), 0x7f, owners_.first->bytes());
     std::memset(owners_.second->data(), 0x7f, owners_.second->bytes());
   }
 
-  /// Block-table entries of blocks that lie wholly before `position` now name a block so far away
-  /// that to read it is to crash.
+  /// Makes block-table entries of blocks entirely before `position` name a block so far away that
+  /// reading it crashes.
   void forget_before(int sequence, int position) {
     for (int i = 0; i < position / block_size_; ++i) table_[offsets_[sequence] + i] = 1 << 28;
   }

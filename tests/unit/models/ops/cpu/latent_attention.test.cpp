@@ -9,7 +9,7 @@ namespace {
 constexpr std::int32_t block_size = 16;
 constexpr float eps = 1e-6F;
 
-/// What latent attention is given for the tokens of one sequence.
+/// Input of latent attention for the tokens of one sequence.
 struct Input {
   HostTensor latent_q;   // [tokens, heads * latent]
   HostTensor rotated_q;  // [tokens, heads * rotated]

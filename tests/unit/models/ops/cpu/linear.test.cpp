@@ -29,7 +29,7 @@ std::vector<double> product(const Tensor& weight, const Tensor& x) {
   return out;
 }
 
-/// The contract, word by word: a chain of FMAs per segment, then the tree.
+/// The contract, literally: a chain of FMAs per segment, then the tree.
 float chain_and_tree(const float* w, const float* x, std::int64_t k, int segments) {
   if (segments > 1) {
     return chain_and_tree(w, x, k / 2, segments / 2) +

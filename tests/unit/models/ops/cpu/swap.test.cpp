@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-/// Fills a tensor with bytes that tell every place of every tensor from others.
+/// Fills a tensor with bytes that are unique to each position and tensor.
 void number(const Tensor& tensor, std::uint32_t seed) {
   auto* words = static_cast<std::uint32_t*>(tensor.data());
   for (std::size_t i = 0; i < tensor.bytes() / sizeof(std::uint32_t); ++i) {

@@ -34,7 +34,7 @@ struct Pair {
     first = std::move(*connected);
     second = std::move(*other.get());
   }
-  // Both say goodbye at once.
+  // Both send their shutdown notices at the same time.
   ~Pair() {
     auto other = std::async(std::launch::async, [&] { second.reset(); });
     first.reset();
@@ -75,8 +75,8 @@ TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
 }
 
 TEST(GlooRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
-  // Who has the greater address connects, and the other waits, which is as the ports happen to be:
-  // several times, so that rank 0 is either.
+  // The rank with the greater address connects, and the other waits, depending on the ports:
+  // several times, so that rank 0 takes both roles.
   for (int attempt = 0; attempt < 8; ++attempt) {
     GlooRendezvous one = announce(0, 2);
     const GlooRendezvous two = announce(1, 2);
