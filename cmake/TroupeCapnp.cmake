@@ -1,7 +1,7 @@
 find_program(CAPNP_COMPILER capnp REQUIRED)
 
-# troupe_capnp(target schema.capnp): compiles the schema in this folder into TARGET (which exists) and
-# lets its sources include "<folder>/schema.capnp.h".
+# troupe_capnp(target schema.capnp): compiles the schema in this folder into the existing TARGET, whose
+# sources may then include "<folder>/schema.capnp.h".
 function(troupe_capnp target schema)
   file(RELATIVE_PATH folder "${CMAKE_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   set(output "${CMAKE_BINARY_DIR}/generated/${folder}/${schema}")

@@ -1,5 +1,5 @@
 # CUDA's compiler and libraries. Only the folders named cuda and nccl use them.
-set(CMAKE_CUDA_ARCHITECTURES OFF)  # TROUPE_CUDA_CODE says it, with the letter that Hopper's own needs
+set(CMAKE_CUDA_ARCHITECTURES OFF)  # set in TROUPE_CUDA_CODE, with the letter suffix that Hopper needs
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin REQUIRED)
 endif()
@@ -9,7 +9,7 @@ if(TROUPE_CUDA_CODE MATCHES "compute_[5-8][0-9]")
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
-# CMake 3.25 does not know that nvcc has C++20, nor fmt 9 that it has constexpr functions.
+# CMake 3.25 does not know nvcc's C++20 support, nor fmt 9 its constexpr functions.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA_STANDARD 20)
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-gencode=${TROUPE_CUDA_CODE};-DFMT_USE_CONSTEXPR=1;-Xcompiler=-Wall>")

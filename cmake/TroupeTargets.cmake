@@ -1,4 +1,4 @@
-# The few functions every CMakeLists.txt of the project is written with.
+# The functions that every CMakeLists.txt of the project uses.
 
 function(troupe_set_global_flags)
   set(CMAKE_CXX_STANDARD 20 PARENT_SCOPE)
@@ -11,10 +11,10 @@ function(troupe_set_global_flags)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
   endif()
   # x86-64-v3 is the baseline on every node; wider kernels are chosen at run time. Contraction is off
-  # so that two ways to write one sum never differ in bits: kernels say fma where they mean it.
+  # so that two ways to write one sum never differ in bits: kernels call fma explicitly.
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3;-ffp-contract=off;-Wall;-Wextra;-Wpedantic;-Werror=return-type>")
   if(TROUPE_SANITIZE)
-    # Assertions are for bugs, so the builds that look for bugs keep them.
+    # Builds for finding bugs keep assertions.
     add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer -g1 -UNDEBUG)
     add_link_options(-fsanitize=${TROUPE_SANITIZE})
   endif()
@@ -105,8 +105,8 @@ function(troupe_test)
   if(TROUPE_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
-  # One label, "fault-full": gtest_discover_tests takes a list of them apart and loses the rest, the
-  # timeout too. ctest's -L and -LE match any part of a label.
+  # One joined label, "fault-full": gtest_discover_tests splits a list and loses all but the first,
+  # and the timeout. ctest's -L and -LE match any part of a label.
   string(JOIN "-" labels "${layer}" ${ARG_LABELS})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${layer}/"
     PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT})

@@ -82,9 +82,9 @@ struct Result {
 
   tokens @10 :List(Int32);
 
-  # Of each sequence, those of its sampled tokens.
+  # For each sequence, those of its sampled tokens.
   logprobs @11 :Logprobs;
-  # Of each sequence, those of its prompt.
+  # For each sequence, those of its prompt.
   promptLogprobs @12 :Logprobs;
 
   draftCounts @13 :List(UInt32);
