@@ -14,19 +14,20 @@
 
 namespace troupe {
 
-/// The error with the name of the actor it came from in front.
+/// Prefixes the error with the name of the actor it came from.
 inline Error from_actor(std::string_view name, Error error) {
   error.message = fmt::format("{}: {}", name, error.message);
   return error;
 }
 
-/// The answers of actors to one call each, in order. An error is returned as soon as it is there,
-/// whoever has not answered yet: the others may be waiting for the one that failed. Errors name the
-/// actor; timeout names the first that has not answered within `timeout`.
+/// Waits for one answer from each of several calls and returns them in order. Returns the first
+/// error as soon as it arrives, even if other calls are still open: the others may be waiting for
+/// the actor that failed. Errors name the actor; timeout names the first that has not answered
+/// within `timeout`.
 template <class T>
 Result<std::vector<T>> take_answers(std::span<Future<T>> calls, std::span<const std::string> names,
                                     std::chrono::nanoseconds timeout) {
-  // How long an error may be there before it is seen.
+  // The longest delay until an error is noticed.
   constexpr std::chrono::milliseconds look_around = std::chrono::milliseconds(50);
   Deadline deadline(timeout);
   std::vector<std::optional<T>> answers(calls.size());

@@ -11,13 +11,13 @@
 namespace troupe {
 namespace {
 
-/// Until a process is up. What dies meanwhile ends the wait at once.
+/// Limit for a process to start. A death meanwhile ends the wait at once.
 constexpr auto spawn_timeout = std::chrono::seconds(30);
-/// Until a checkpoint is read; large ones on slow disks take long.
+/// Limit for reading a checkpoint; large ones on slow disks take long.
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
 
-/// Rows that a step can want logits of, but for those of prompts that are scored.
+/// The most rows of a step that can need logits, not counting scored prompts.
 std::int32_t max_head_rows(const EngineSpec& spec) {
   const bool guesses = spec.speculation.method != SpeculationConfig::Method::none;
   const std::int32_t each = guesses ? 1 + spec.speculation.tokens : 1;
@@ -89,7 +89,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
 }
 
 Result<void> Domain::finish_spawn(const DownCallback& on_down) {
-  // The runtime's own errors name the actor already.
+  // The runtime's own errors already name the actor.
   const auto named = [](const std::string& name, Error error) {
     return error.code == ErrorCode::timeout ? from_actor(name, std::move(error)) : error;
   };
@@ -154,7 +154,7 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
 }
 
 void Domain::begin_serve(const EngineInfo& info) {
-  int executor_pid = 0;  // of a process that has just died: its watch tells
+  int executor_pid = 0;  // its process has just died: its watch reports that
   for (const auto& actor : cluster_.actors()) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
   }
@@ -210,8 +210,8 @@ AfterSubmission after_submission(const Result<void>& taken) {
   switch (taken.error().code) {
     case ErrorCode::resource_exhausted:
       return AfterSubmission::submit_again;
-    case ErrorCode::peer_died:  // which the watch tells, and ends the engine
-    case ErrorCode::cancelled:  // by the end of this process
+    case ErrorCode::peer_died:  // the watch reports it, and ends the engine
+    case ErrorCode::cancelled:  // this process is ending
       return AfterSubmission::nothing;
     default:
       return AfterSubmission::refuse;

@@ -16,34 +16,35 @@
 
 namespace troupe {
 
-/// The fate of requests that were handed to an executor.
+/// What to do with requests that were submitted to an executor.
 enum class AfterSubmission {
-  nothing,       ///< it has them, or the engine ends without an answer to them
+  nothing,       ///< it has them, or the engine ends without answering them
   submit_again,  ///< it takes no calls at the moment
   refuse,        ///< it failed on them
 };
 AfterSubmission after_submission(const Result<void>& taken);
 
 /// A step domain as the driver sees it: the replicas that step together (one, unless experts span
-/// replicas), their workers, and the executor of all of them. Each phase of the start is begun for
-/// all domains before the first is waited for. One thread at a time.
+/// replicas), their workers, and their common executor. Each phase of the start is begun for all
+/// domains before the first is awaited. One thread at a time.
 class Domain {
  public:
-  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0, `epoch` names
-  /// the groups.
+  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0; `epoch` is
+  /// part of the groups' names.
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
          std::uint32_t epoch);
 
-  /// Asks for the processes of the executor and the workers, which tell `load_progress`, if it is
-  /// one, how far they are.
+  /// Requests the processes of the executor and the workers; these report their progress to
+  /// `load_progress`, if set.
   void begin_spawn(const ActorHandle<Driver>& driver,
                    const ActorHandle<LoadProgress>& load_progress);
-  /// Waits for them; `on_down` hears of each one's end from then on. Errors name the actor.
+  /// Waits for them; from then on `on_down` is called at the end of each one. Errors name the
+  /// actor.
   Result<void> finish_spawn(const DownCallback& on_down);
 
-  /// Has every worker open its groups, and the executor read the tokenizer.
+  /// Makes every worker open its groups, and the executor read the tokenizer.
   void begin_announce();
-  /// Has every worker join its groups and read its part of the model.
+  /// Makes every worker join its groups and read its part of the model.
   Result<void> begin_load();
   Result<std::vector<WorkerReport>> finish_load();
 
@@ -51,13 +52,13 @@ class Domain {
   void begin_serve(const EngineInfo& info);
   Result<void> finish_serve(const EngineInfo& info);
 
-  /// For the replica at place `replica` of the domain. Those that the executor has no credit for
-  /// are handed back to `driver` (Driver::submit_again); those that it fails on are told to it
-  /// (Driver::refuse).
+  /// Submits requests to replica number `replica` of the domain. Requests for which the executor
+  /// has no credit go back to `driver` (Driver::submit_again); those on which it fails go to
+  /// Driver::refuse.
   void submit(std::int32_t replica, std::vector<Request> requests,
               const ActorHandle<Driver>& driver);
   void drain();
-  /// Has the executor and every worker tell `events.on_telemetry` of themselves
+  /// Makes the executor and every worker send their telemetry to `events.on_telemetry`
   /// (Worker::telemetry); returns how many will, each once.
   std::int32_t ask_telemetry(bool all, const EngineEvents& events);
 
@@ -87,7 +88,7 @@ class Domain {
   std::vector<Future<StepAddresses>> starting_workers_;
 
   ActorHandle<Executor> executor_;
-  std::vector<ActorHandle<Worker>> workers_;  ///< by rank, from first_rank()
+  std::vector<ActorHandle<Worker>> workers_;  ///< by rank, from first_rank() on
   std::vector<WatchToken> watches_;
   EngineStats stats_;
 };

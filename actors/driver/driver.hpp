@@ -22,8 +22,8 @@
 
 namespace troupe {
 
-/// The actor that builds an engine and speaks for it: spawns executors and workers, watches them,
-/// routes requests to replicas and reports back. Lives in the process that has the Cluster.
+/// The actor that builds an engine and controls it: spawns executors and workers, watches them,
+/// routes requests to replicas and reports back. It runs in the process of the Cluster.
 class Driver {
  public:
   /// `cluster` outlives the actor.
@@ -31,19 +31,20 @@ class Driver {
 
   /// Spawns everything, loads the model and begins to serve. Errors name the actor concerned.
   Result<EngineInfo> start();
-  /// Each goes to the replica that the router chooses, and waits here while its executor takes no
-  /// calls.
+  /// Sends each request to the replica that the router chooses; requests wait here while its
+  /// executor takes no calls.
   Result<void> submit(std::vector<Request> requests);
-  /// As Executor::drain.
+  /// See Executor::drain.
   Result<void> drain();
-  /// Has every process of the engine tell EngineEvents::on_telemetry of itself: totals, and with
-  /// `all` everything. Returns how many will, each once.
+  /// Makes every process of the engine send its telemetry to EngineEvents::on_telemetry: totals,
+  /// and with `all` everything. Returns how many will, each once.
   std::int32_t ask_telemetry(bool all);
-  /// From the executor.
+  /// Called by the executor.
   void report(EngineReport report);
-  /// Hands requests to the executor of a domain once more, which took no calls. From submit.
+  /// Submits requests again to the executor of a domain that took no calls. Called by submit's
+  /// callbacks.
   void submit_again(std::int32_t domain, std::int32_t replica, std::vector<Request> requests);
-  /// Answers requests that a domain's executor failed on. From submit, when it hears of that.
+  /// Answers requests on which a domain's executor failed. Called by submit's callbacks.
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
               const std::string& why);
 
@@ -60,7 +61,7 @@ class Driver {
   EngineEvents events_;
   std::uint32_t epoch_ = 1;
   SpanRecorder recorder_;
-  std::int64_t since_ns_ = 0;  ///< when start() was done
+  std::int64_t since_ns_ = 0;  ///< when start() finished
   Mesh mesh_;
   std::optional<Router> router_;
   std::vector<std::unique_ptr<Domain>> domains_;

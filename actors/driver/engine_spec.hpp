@@ -15,41 +15,41 @@
 
 namespace troupe {
 
-/// The engine a driver builds: a model, how it is split, and its bounds.
+/// The engine that a driver builds: a model, its parallel layout, and its limits.
 struct EngineSpec {
   std::string model_path;
   LoadFormat load_format = LoadFormat::safetensors;
   std::int32_t data_parallel_size = 1;      ///< replicas
   std::int32_t pipeline_parallel_size = 1;  ///< stages of a replica
   std::int32_t tensor_parallel_size = 1;
-  std::int32_t expert_parallel_size = 1;  ///< ranks that whole experts are dealt to
+  std::int32_t expert_parallel_size = 1;  ///< ranks over which whole experts are distributed
   bool sequence_parallel = false;         ///< norms and residuals divided over the tensor ranks
-  std::string collectives = "shm";        ///< what carries tensors between workers: shm or gloo
+  std::string collectives = "shm";        ///< transport of tensors between workers: shm or gloo
   DeviceKind device = DeviceKind::cpu;
   double device_memory_utilization = 0.92;  ///< share of a GPU's memory that an engine may take
   std::int32_t threads_per_worker = 1;
   DType dtype = DType::f32;           ///< of weights and KV cache: f32 or bf16
-  bool deterministic = false;         ///< as WorkerSpec
+  bool deterministic = false;         ///< see WorkerSpec
   std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer
   std::int32_t max_num_seqs = 256;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t block_size = 16;
-  std::int64_t kv_cache_blocks = 0;  ///< 0: what max_num_seqs can use, within half the free memory
-  /// Host memory of each worker for sequences that make room for others; none: as
-  /// choose_swap_blocks says.
+  std::int64_t kv_cache_blocks = 0;  ///< 0: as many as max_num_seqs can use, within half the free
+                                     ///< memory
+  /// Host memory of each worker for evicted sequences; none: decided by choose_swap_blocks.
   std::optional<std::uint64_t> swap_bytes = {};
-  std::int32_t cache_groups = 1;  ///< of the model: each has blocks of its own
+  std::int32_t cache_groups = 1;  ///< of the model; each has its own block tables
   bool chunked_prefill = true;
-  bool prefix_caching = true;    ///< prompts that begin alike share their blocks
+  bool prefix_caching = true;    ///< prompts with a common prefix share its blocks
   bool async_scheduling = true;  ///< a step is planned while the one before it runs
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
-      0;  ///< of the job, in seconds since 1970: the time chat templates are told
+      0;  ///< of the job, in seconds since 1970: the time that chat templates see
 };
 
-/// What a started engine is like.
+/// Properties of a started engine.
 struct EngineInfo {
   std::int64_t kv_cache_blocks = 0;
   std::int64_t swap_blocks = 0;    ///< in host memory
@@ -62,16 +62,16 @@ struct EngineInfo {
   }
 };
 
-/// Whom an engine tells what happens. Called on the engine's threads; must not block.
+/// Callbacks of an engine. Called on the engine's threads; must not block.
 struct EngineEvents {
   std::function<void(EngineReport)> on_report;
-  /// A worker, the executor or their node is gone; the engine answers nothing more. May come more
-  /// than once, as one death brings others.
+  /// A worker, the executor or their node is gone; the engine answers nothing more. May be called
+  /// more than once, as one death causes others.
   std::function<void(const ActorDown&)> on_down;
-  /// What a process says of itself when it was asked for its telemetry, `all` of it or totals only,
-  /// or why it did not. May be empty: then nobody is asked.
+  /// The telemetry of a process, `all` of it or totals only, or why it could not be sent. May be
+  /// empty: then none is requested.
   std::function<void(bool all, Result<ProcessTelemetry>)> on_telemetry = {};
-  /// How far a worker is with its weights, now and then. May be empty.
+  /// A worker's progress in loading weights, now and then. May be empty.
   std::function<void(const LoadingState&)> on_loading = {};
 };
 

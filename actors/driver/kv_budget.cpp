@@ -6,14 +6,14 @@ namespace troupe {
 
 namespace {
 
-/// Bytes of a device that the KV cache may take; below 0 where too much is taken already.
+/// Bytes of a device that the KV cache may take; below 0 if too much is already in use.
 double room_for_blocks(const EngineSpec& spec, const DeviceMemoryReport& device) {
   const double kept_free =
       (1.0 - spec.device_memory_utilization) * static_cast<double>(device.total);
   return static_cast<double>(device.free) - static_cast<double>(device.later) - kept_free;
 }
 
-/// What max_num_seqs requests of max_model_len tokens can use.
+/// The most blocks that max_num_seqs requests of max_model_len tokens can use.
 std::int64_t useful_blocks(const EngineSpec& spec) {
   const std::int64_t blocks_per_sequence =
       (spec.max_model_len + spec.block_size - 1) / spec.block_size;

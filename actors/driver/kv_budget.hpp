@@ -11,29 +11,27 @@
 namespace troupe {
 
 /// KV blocks of each replica: those of the spec, or else what max_num_seqs requests of
-/// max_model_len tokens can use, within half of `free_bytes` if they are known. `bytes_per_block`
-/// (> 0) is what a block takes on all workers, which share that memory. 0 if there is no room for
-/// one.
+/// max_model_len tokens can use, within half of `free_bytes` if known. `bytes_per_block` (> 0) is a
+/// block's size on all workers, which share that memory. 0 if not even one fits.
 std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_per_block,
                                     std::optional<std::uint64_t> free_bytes);
 
 /// The same for workers whose devices have memory of their own: within what
-/// spec.device_memory_utilization leaves on the fullest of them besides what they take later
-/// (DeviceMemoryReport::later), one block less, which passes that are recorded may want for
-/// themselves.
+/// spec.device_memory_utilization leaves on the fullest device besides later needs
+/// (DeviceMemoryReport::later), less one block, which captured passes may need for padding.
 std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
                                            std::span<const WorkerReport> workers);
 
-/// Blocks in host memory of each replica, for sequences that make room for others (none with a
-/// draft model, which has a cache of its own): spec.swap_bytes of each worker, or else, on devices
-/// with memory of their own, what max_num_seqs requests of max_model_len tokens want besides
-/// `kv_cache_blocks`, within a quarter of the `free_bytes` of host memory, if they are known, that
-/// all workers share.
+/// Blocks in host memory of each replica, for evicted sequences (none with a draft model, which has
+/// its own cache): spec.swap_bytes of each worker, or else, on devices with memory of their own,
+/// what max_num_seqs requests of max_model_len tokens need besides `kv_cache_blocks`, within a
+/// quarter of the `free_bytes` of host memory, if known, that all workers share.
 std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
                                 std::int64_t kv_cache_blocks,
                                 std::optional<std::uint64_t> free_bytes);
 
-/// Why those are 0: what has the memory of the fullest device, and what to do. At least one worker.
+/// The error for 0 blocks: what uses the memory of the fullest device, and the remedy. At least one
+/// worker.
 Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers);
 
 }  // namespace troupe

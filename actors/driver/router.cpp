@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t bytes_per_token = 4;
 constexpr std::int64_t chat_answer_tokens = 256;
 
-/// What a request gives the model to read, as bytes that begin alike where prompts do.
+/// The prompt as bytes, such that prompts with a common prefix have a common prefix here.
 std::string_view prompt_bytes(const Request& request) {
   if (request.kind != PromptKind::token_ids) return request.prompt;
   return {reinterpret_cast<const char*>(request.prompt_ids.data()),
@@ -30,7 +30,7 @@ Router::Router(int replicas) : outstanding_tokens_(static_cast<std::size_t>(repl
 int Router::choose(const Request& request) {
   const std::int64_t tokens = estimated_tokens(request);
   std::size_t best = 0;
-  // One replica has no choice, so nothing is hashed for it.
+  // One replica leaves no choice, so nothing is hashed for it.
   if (outstanding_tokens_.size() > 1) {
     const auto hashes = piece_hashes(request);
     const auto known = known_pieces(hashes);
@@ -68,7 +68,7 @@ std::vector<std::uint64_t> Router::piece_hashes(const Request& request) const {
   return hashes;
 }
 
-/// How many pieces from the beginning each replica was given before.
+/// The number of leading pieces that each replica was given before.
 std::vector<std::int64_t> Router::known_pieces(const std::vector<std::uint64_t>& hashes) const {
   std::vector<std::int64_t> known(outstanding_tokens_.size(), 0);
   std::int64_t pieces = 0;
@@ -88,8 +88,8 @@ std::vector<std::int64_t> Router::known_pieces(const std::vector<std::uint64_t>&
 }
 
 void Router::remember(const std::vector<std::uint64_t>& hashes, int replica) {
-  // From the last piece to the first, so that the ends of a prompt are forgotten before its
-  // beginning, without which they are of no use.
+  // From the last piece to the first, so that a prompt's end is forgotten before its beginning,
+  // without which it is useless.
   for (const std::uint64_t hash : std::views::reverse(hashes)) {
     auto found = piece_of_.find(hash);
     if (found == piece_of_.end()) {

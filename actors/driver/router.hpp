@@ -11,25 +11,26 @@
 
 namespace troupe {
 
-/// Chooses a replica for each request: the one that has least to do once it has it, in tokens. What
-/// it has to do are its outstanding requests and this one, less the longest beginning of this one's
-/// prompt that it was given before: where prefixes are cached it need not compute that again. A
-/// pure state machine; one thread at a time.
+/// Chooses a replica for each request: the one with the least work, in tokens, including this
+/// request. A replica's work is its outstanding requests and this one, less the longest prefix of
+/// this one's prompt that it was given before, which a prefix cache need not compute again. A pure
+/// state machine; one thread at a time.
 class Router {
  public:
-  /// Beginnings are remembered in pieces of this many bytes of text, or a quarter as many ids.
+  /// Prefixes are remembered in pieces of this many bytes of text, or a quarter as many ids.
   static constexpr std::size_t piece_bytes = 256;
-  /// Of how many pieces, over all replicas; the least recently met ones are forgotten.
+  /// The most pieces remembered over all replicas; the least recently used ones are forgotten.
   static constexpr std::size_t max_pieces = std::size_t{1} << 16;
 
   explicit Router(int replicas);
 
-  /// The replica for `request`, which is outstanding there from now on; of equals the first.
+  /// Returns the replica for `request`, which counts as outstanding there from now on; of equals
+  /// the first.
   int choose(const Request& request);
   /// The request is answered, or will not be. Unknown ones are ignored.
   void finished(std::uint64_t request);
 
-  /// About how many tokens a replica's outstanding requests take, prompts included.
+  /// The approximate tokens of a replica's outstanding requests, prompts included.
   std::int64_t outstanding_tokens(int replica) const {
     return outstanding_tokens_[static_cast<std::size_t>(replica)];
   }
@@ -37,7 +38,7 @@ class Router {
   std::size_t remembered_pieces() const { return pieces_.size(); }
 
  private:
-  /// A beginning of prompts and who was given it.
+  /// A piece of a prompt prefix, and the replicas that were given it.
   struct Piece {
     std::uint64_t hash = 0;      ///< of all bytes up to its end
     std::vector<bool> given_to;  ///< by replica
@@ -53,11 +54,11 @@ class Router {
 
   std::vector<std::int64_t> outstanding_tokens_;  ///< by replica
   std::unordered_map<std::uint64_t, Outstanding> outstanding_;
-  std::list<Piece> pieces_;  ///< the most recently met first
+  std::list<Piece> pieces_;  ///< the most recently used first
   std::unordered_map<std::uint64_t, std::list<Piece>::iterator> piece_of_;
 };
 
-/// About how many tokens a request takes: those of its prompt (four bytes of text each) and those
+/// The approximate tokens of a request: those of its prompt (four bytes of text each) and those
 /// that it may generate.
 std::int64_t estimated_tokens(const Request& request);
 

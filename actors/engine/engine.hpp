@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Registers the actors that an engine consists of; for init().
+/// Registers the actors of an engine; for init().
 void add_engine_actors(ActorTypes& types);
 
 /// A model being served by a group of actors: requests go in, completions come out through
@@ -20,23 +20,23 @@ void add_engine_actors(ActorTypes& types);
 class Engine {
  public:
   /// Begins to start the engine on `cluster`, which outlives it, and returns at once; requests may
-  /// be submitted when started() is ok.
+  /// be submitted once started() is ok.
   static Result<std::unique_ptr<Engine>> create(Cluster& cluster, EngineSpec spec,
                                                 EngineEvents events);
 
-  /// Waits at most `timeout` for the start to succeed or fail; empty while it goes on. The outcome
-  /// is given once.
+  /// Waits at most `timeout` for the start to succeed or fail; empty while it goes on. Returns the
+  /// outcome once.
   std::optional<Result<EngineInfo>> started(std::chrono::milliseconds timeout);
 
-  /// Hands requests over. Each is answered by one Completion, unless the engine fails, or drain()
+  /// Submits requests. Each is answered by one Completion, unless the engine fails, or drain()
   /// drops it. Errors: resource_exhausted, peer_died.
   Result<void> submit(std::vector<Request> requests);
 
-  /// Has every process tell EngineEvents::on_telemetry of itself: totals, and with `all`
-  /// everything. The future says how many will, each once. Errors: those of ActorHandle::call.
+  /// Makes every process send its telemetry to EngineEvents::on_telemetry: totals, and with `all`
+  /// everything. The future returns how many will, each once. Errors: those of ActorHandle::call.
   Future<std::int32_t> ask_telemetry(bool all);
 
-  /// Requests that have not begun are dropped and reported; those that run are finished.
+  /// Drops and reports requests that have not begun; finishes those that run.
   Result<void> drain();
 
  private:

@@ -13,18 +13,18 @@ namespace troupe {
 /// How busy an engine is. Token counts are from its start.
 struct EngineStats {
   std::uint64_t running = 0;        ///< requests that hold KV blocks
-  std::uint64_t waiting = 0;        ///< admitted by nobody yet
+  std::uint64_t waiting = 0;        ///< not yet admitted
   std::uint64_t output_tokens = 0;  ///< generated
   std::uint64_t steps = 0;
-  std::uint64_t step_us = 0;  ///< time from a plan's sending to its result, all steps
-  /// Inside steps on the answering worker. It runs one at a time, so steps in flight together do
-  /// not count twice: of active_us, the rest is time outside the model.
+  std::uint64_t step_us = 0;  ///< from sending a plan to its result, over all steps
+  /// Time in steps on the answering worker. It runs one at a time, so overlapping steps do not
+  /// count twice: the rest of active_us is time outside the model.
   std::uint64_t model_us = 0;
-  std::uint64_t active_us = 0;  ///< while any request was live
-  double kv_use = 0.0;          ///< of the KV blocks, 0..1
-  SchedulerCounters scheduler;  ///< of all replicas
+  std::uint64_t active_us = 0;  ///< time with any live request
+  double kv_use = 0.0;          ///< share of the KV blocks in use, 0..1
+  SchedulerCounters scheduler;  ///< sums over all replicas
 
-  /// Adds another domain's; kv_use too, for the caller to divide.
+  /// Adds another domain's; kv_use too, which the caller must divide.
   void add(const EngineStats& other) {
     running += other.running;
     waiting += other.waiting;
@@ -44,14 +44,14 @@ struct EngineStats {
   }
 };
 
-/// What an executor tells the driver from time to time.
+/// What an executor reports to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
   std::vector<StepRecord> steps;  ///< of the domain, since its last report
-  bool first_token = false;       ///< the first token of the engine's life is there
+  bool first_token = false;       ///< the engine has generated its first token
 
   template <class Archive>
   void fields(Archive& archive) {

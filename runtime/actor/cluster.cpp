@@ -25,17 +25,17 @@ using Clock = std::chrono::steady_clock;
 
 class ClusterImpl;
 
-/// The agent hands arguments on in one message, with names and numbers.
+/// The agent forwards arguments in one message, together with names and numbers.
 constexpr std::size_t max_argument_bytes = ChildChannel::max_message_bytes - (std::size_t{1} << 20);
 
-/// The regions of the driver process; its actors have them too, and may outlive the cluster.
+/// The shared memory regions of the driver process; its actors use them too, and may outlive the
+/// cluster.
 struct LocalRegions {
   std::mutex mutex;
   Regions regions;
 };
 
-/// Encodes without moving to a larger buffer on the way, which would leave the secret in the old
-/// one.
+/// Encodes without reallocation, which would leave the secret in the old buffer.
 Bytes encode_once(const AgentBootstrap& bootstrap) {
   Encoder encoder;
   encoder.reserve(std::size_t{64} << 10);
@@ -43,8 +43,7 @@ Bytes encode_once(const AgentBootstrap& bootstrap) {
   return encoder.take();
 }
 
-/// Lets threads that may outlive the cluster (a local actor that does not end) find out that it is
-/// gone.
+/// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
 struct Gate {
   std::mutex mutex;
   ClusterImpl* cluster = nullptr;
@@ -92,7 +91,7 @@ class ClusterImpl final : public Cluster {
   void on_agent_process_ended(std::size_t node, const std::string& how);
   void publish(const std::vector<ActorDown>& downs);
   Result<void> send_to_node(std::size_t node, const ControlMessage& message);
-  /// Those that have not ended in time.
+  /// Returns the actors that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
   void stop_agents(milliseconds timeout);
 
@@ -111,17 +110,17 @@ class ClusterImpl final : public Cluster {
   struct Node {
     std::unique_ptr<NodeKeeper> keeper;
     std::uint64_t token = 0;
-    AgentKey agent = 0;  ///< 0 until it has reported, and after it is lost
+    AgentKey agent = 0;  ///< 0 before it has reported, and after it is lost
     int agent_pid = 0;
     bool ready = false;
     bool over = false;
     bool suspended = false;
-    std::string how;      ///< it ended
+    std::string how;      ///< how it ended
     std::string refused;  ///< why its agent was turned away
   };
   std::vector<Node> nodes_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
-  std::mutex spawning_;  ///< agents hear of actors in the order in which they were admitted
+  std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
 };
 
 Result<void> ClusterImpl::boot() {
@@ -322,7 +321,7 @@ void ClusterImpl::on_agent_process_ended(std::size_t index, const std::string& h
   publish(registry_->on_node_lost(index, how));
 }
 
-/// Tells everybody of the ends, and ends processes that have no actors any more.
+/// Reports the ends to everybody, and ends processes without actors.
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->hub->mark_down(down.id, down.message);
@@ -517,7 +516,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
   }
   services_->watches->stop();
   services_->hub->stop();
-  // Those that waited for an answer have it now: that there will be none.
+  // Callers that still wait get an error now.
   const auto deadline = Clock::now() + milliseconds(500);
   for (const auto& [id, cell] : busy) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());

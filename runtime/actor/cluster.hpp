@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// Call first in main. Agents and actor processes are this same program executed again: in those,
+/// Call first in main. Agents and actor processes are this same program executed again: in them,
 /// init does their work and never returns. In the driver it returns at once.
 void init(int argc, char** argv, const ActorTypes& types);
 
@@ -26,35 +26,36 @@ struct ClusterOptions {
   std::string job_folder;                ///< passed to the actors; may be empty
   std::string log_folder;                ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;
-  Placement placement = Placement::pack;           ///< of actors that name no node
-  std::chrono::milliseconds start_timeout{10000};  ///< until all agents have reported
+  Placement placement = Placement::pack;           ///< for actors that name no node
+  std::chrono::milliseconds start_timeout{10000};  ///< limit for all agents to report
   CallHub::Options calls;
 };
 
 struct SpawnOptions {
-  std::string name{};     ///< unique among the living; empty: made from type and id, not findable
+  std::string name{};     ///< unique among living actors; empty: made from type and id, not
+                          ///< findable
   Resources resources{};  ///< reserved until the actor is gone
-  std::string node{};     ///< empty: placed
+  std::string node{};     ///< empty: chosen by placement
   std::string
-      process{};  ///< empty: a process of its own; same label: a shared process on that node
+      process{};  ///< empty: a process of its own; the same label shares a process on that node
 };
 
 /// The driver's side of a job: starts one agent per node, and actors on them. All functions are
 /// callable from any thread; none but start, stop and shutdown blocks.
 ///
-/// When this process ends in whatever way, agents and actors end with it, at once; when it is
-/// stopped from outside while they are not, within 2.5 s.
-/// Children ignore SIGINT (Ctrl-C on the terminal reaches the driver alone).
+/// However this process ends, agents and actors end with it at once; if only this process is
+/// stopped, they end within 2.5 s. Children ignore SIGINT (Ctrl-C on the terminal reaches the
+/// driver alone).
 class Cluster {
  public:
   /// Starts the agents and waits until all have reported. Errors name the node.
   static Result<std::unique_ptr<Cluster>> start(ClusterOptions options);
   virtual ~Cluster() = default;  ///< shuts down
 
-  /// Starts an actor of class A (which is in ActorTypes) with the given construction arguments. The
-  /// future has the handle once the actor is constructed, or why not: its own error, what was asked
-  /// and what there is (resource_exhausted), the taken name (already_exists), the death of its
-  /// process, arguments of more than 255 MiB (invalid_argument).
+  /// Starts an actor of class A (listed in ActorTypes) with the given construction arguments. The
+  /// future has the handle once the actor is constructed, or an error: the actor's own,
+  /// resource_exhausted with what was asked for and what is left, already_exists for a taken name,
+  /// the death of its process, invalid_argument for arguments of more than 255 MiB.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
@@ -64,7 +65,7 @@ class Cluster {
   }
 
   /// The same in this process, on a thread of its own; `options` may give only the name. The
-  /// arguments are handed over as they are and need not be encodable; A need not be in ActorTypes.
+  /// arguments are passed as they are and need not be encodable; A need not be in ActorTypes.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
     auto arguments =
@@ -84,23 +85,24 @@ class Cluster {
     });
   }
 
-  /// The living actor of that name. not_found; invalid_argument if it is of another type.
+  /// Returns the living actor of that name. Errors: not_found; invalid_argument if it is of another
+  /// type.
   template <class A>
   Result<ActorHandle<A>> find(std::string_view name) {
     TROUPE_TRY(auto address, find_address(name, A::actor_type));
     return ActorHandle<A>(std::move(address), hub());
   }
 
-  /// As ActorContext::watch.
+  /// See ActorContext::watch.
   virtual WatchToken watch(const ActorAddress& actor, DownCallback callback) = 0;
   template <class A>
   WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
     return watch(actor.address(), std::move(callback));
   }
 
-  /// Lets the actor finish the method it runs, ends it, and waits until it is gone. An actor that
-  /// is not gone after `timeout` has its process killed (with the others in it) and timeout is
-  /// returned. Calls in its mailbox fail with peer_died. Ok if it is gone already.
+  /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
+  /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
+  /// timeout. Calls in its mailbox fail with peer_died. Ok if it is gone already.
   virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
   template <class A>
   Result<void> stop(const ActorHandle<A>& actor,
@@ -108,7 +110,7 @@ class Cluster {
     return stop(actor.address(), timeout);
   }
 
-  /// Kills the actor's process (SIGKILL) at once. Its death is reported as any other.
+  /// Kills the actor's process (SIGKILL) at once. Its death is reported like any other.
   virtual Result<void> kill(const ActorAddress& actor) = 0;
   template <class A>
   Result<void> kill(const ActorHandle<A>& actor) {
@@ -135,15 +137,15 @@ class Cluster {
 
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
-  /// Has all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have, so
-  /// that this process may stop itself: nobody's silence is taken for death until resume(). If this
-  /// process ends meanwhile, all others end with it as ever.
+  /// Makes all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have,
+  /// so that this process may stop itself: until resume(), silence does not count as death. If this
+  /// process ends meanwhile, all others end with it as usual.
   virtual void suspend(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
-  /// Lets them go on.
+  /// Continues the processes.
   virtual void resume() = 0;
 
-  /// Ends all actors and agents: a stop message, SIGKILL after half of `timeout`. Watches are not
-  /// told any more. Idempotent; bounded by `timeout` + 1 s.
+  /// Ends all actors and agents: a stop message, then SIGKILL after half of `timeout`. No watches
+  /// are notified any more. Idempotent; bounded by `timeout` + 1 s.
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
 
  protected:

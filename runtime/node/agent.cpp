@@ -25,7 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Until the first sign of life of a process that runs: the program may come from a slow disk.
+/// Limit until the first message of a new process: the program may come from a slow disk.
 constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
@@ -45,7 +45,7 @@ class Inbox {
     driver_lost_ = why;
     ::eventfd_write(wake_.get(), 1);
   }
-  /// Why, if it is.
+  /// The reason, if the driver is lost.
   std::optional<std::string> driver_lost() const {
     std::lock_guard lock(mutex_);
     return driver_lost_;
@@ -68,16 +68,16 @@ struct Child {
   ChildProcess process;
   std::unique_ptr<ChildChannel> channel;
   std::string name;
-  Lease start{start_limit};      ///< until it is heard for the first time
-  Lease silence{silence_limit};  ///< from then on; before, if it is stopped
+  Lease start{start_limit};      ///< until its first message
+  Lease silence{silence_limit};  ///< after its first message; before that, if it is stopped
   std::optional<Deadline> kill_at{};
   bool heard = false;
   bool unresponsive = false;
   bool channel_over = false;
-  std::set<ActorId> actors{};  ///< that were to be made in it; it speaks for no others
+  std::set<ActorId> actors{};  ///< actors to be made in it; it may speak for no others
 };
 
-/// The actor that a process speaks for.
+/// Returns the actor that a process's message is about.
 std::optional<ActorId> actor_of(const ControlMessage& message) {
   if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
   if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
@@ -99,7 +99,7 @@ class Agent {
  private:
   void poll_once();
   void on_driver_message(ControlMessage message);
-  /// Hands on what the child has sent; false if there was nothing.
+  /// Forwards the child's messages; false if there were none.
   bool on_child_messages(Child& child);
   void on_child_message(Child& child, ChildChannel::Message message);
   void on_child_end(std::map<ProcessId, Child>::iterator found);
@@ -178,7 +178,7 @@ void Agent::poll_once() {
   if (Clock::now() >= next_tick_) tick();
 }
 
-/// Pings every child, and kills those that were silent too long or outlived their notice.
+/// Pings every child, and kills those that were silent for too long or did not end in time.
 void Agent::tick() {
   next_tick_ = Clock::now() + heartbeat_interval;
   if (is_suspended_) return;
@@ -205,10 +205,10 @@ void Agent::tick() {
 }
 
 void Agent::send_to(Child& child, const ControlMessage& message, UniqueFd attached) {
-  // A failure means that the child is ending; its pidfd tells.
+  // An error means that the child is ending; its pidfd reports that.
   Bytes bytes = encode_message(message);
   (void)child.channel->send(bytes, std::move(attached));
-  wipe(bytes);  // there may be a key in it
+  wipe(bytes);  // it may hold a key
 }
 
 void Agent::on_driver_message(ControlMessage message) {
@@ -249,8 +249,8 @@ void Agent::kill_all() {
   kill_and_reap(processes, milliseconds(5000));
 }
 
-/// The processes stop with the driver, so that what they wait for of each other and of the driver
-/// does not run out.
+/// Stops the processes together with the driver, so that their waits for each other and for the
+/// driver do not run out.
 void Agent::suspend() {
   is_suspended_ = true;
   for (auto& [id, child] : children_) child.process.signal(SIGSTOP);
@@ -313,7 +313,7 @@ bool Agent::on_child_messages(Child& child) {
   if (!child.channel->flush().ok()) child.channel_over = true;
   auto messages = child.channel->receive();
   if (!messages.ok()) {
-    child.channel_over = true;  // it is ending; its pidfd tells how
+    child.channel_over = true;  // it is ending; its pidfd reports how
     return false;
   }
   child.silence.renew();
@@ -367,7 +367,7 @@ void Agent::answer_key(Child& child, const KeyRequest& request) {
 
 void Agent::on_child_end(std::map<ProcessId, Child>::iterator found) {
   auto& child = found->second;
-  while (!child.channel_over && on_child_messages(child)) {  // what it said last
+  while (!child.channel_over && on_child_messages(child)) {  // its last messages
   }
   const auto status = child.process.wait(milliseconds(0));
   if (!status) return;

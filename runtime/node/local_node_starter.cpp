@@ -20,7 +20,8 @@ class LocalNodeProcess final : public NodeProcess {
  private:
   std::mutex mutex_;
   ChildProcess process_;
-  std::unique_ptr<ChildChannel> channel_;  ///< its end tells the agent that this process is gone
+  std::unique_ptr<ChildChannel> channel_;  ///< its closing tells the agent that this process is
+                                           ///< gone
 };
 
 }  // namespace

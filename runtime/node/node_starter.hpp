@@ -26,10 +26,10 @@ class NodeProcess {
 class NodeStarter {
  public:
   virtual ~NodeStarter() = default;
-  /// Starts the agent and gives it `bootstrap` (which holds the job's secret) over a private
-  /// channel, which stays open: its end tells the agent that the driver is gone. `log_path` takes
-  /// the agent's stdout and stderr; empty: they stay as they are. Called on a thread that outlives
-  /// the agents.
+  /// Starts the agent and sends it `bootstrap` (which holds the job's secret) over a private
+  /// channel that stays open: its closing tells the agent that the driver is gone. `log_path` takes
+  /// the agent's stdout and stderr; empty: they are inherited. Called on a thread that outlives the
+  /// agents.
   virtual Result<std::unique_ptr<NodeProcess>> start(const std::string& node,
                                                      const Bytes& bootstrap,
                                                      const std::string& log_path) = 0;

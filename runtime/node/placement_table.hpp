@@ -8,24 +8,24 @@
 
 namespace troupe {
 
-/// Who reserves what on which node. Not synchronised.
+/// The reservations of each node. Not synchronised.
 class PlacementTable {
  public:
   explicit PlacementTable(std::vector<NodeSpec> nodes);
 
-  /// What one actor has been given; to be handed back by `release`.
+  /// One actor's reservation; return it with `release`.
   struct Reservation {
-    std::size_t node = 0;  ///< index in the order of the constructor
+    std::size_t node = 0;  ///< index in the constructor's order
     int cpus = 0;
     std::vector<int> devices;
   };
 
-  /// Reserves `asked` on the node named `node`, or, if that is empty, by `policy` among the living
-  /// nodes. not_found for an unknown node; peer_died for a lost one; resource_exhausted says what
-  /// was asked and what each candidate has left.
+  /// Reserves `asked` on the node named `node`, or, if that is empty, on a living node chosen by
+  /// `policy`. Errors: not_found for an unknown node; peer_died for a lost one; resource_exhausted
+  /// says what was asked for and what each candidate has left.
   Result<Reservation> place(const Resources& asked, const std::string& node, Placement policy);
   void release(const Reservation& reservation);
-  /// The node takes no actors any more.
+  /// The node gets no more actors.
   void remove_node(std::size_t node);
 
  private:

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// What an actor reserves on its node: logical cpus (a count that placement keeps, no pinning) and
-/// whole devices (exclusive).
+/// An actor's reservation on its node: logical cpus (counted by placement, not pinned) and whole
+/// devices (exclusive).
 struct Resources {
   int cpus = 0;
   int devices = 0;
@@ -17,11 +17,11 @@ struct Resources {
   }
 };
 
-/// A node as placement sees it. Several virtual nodes may share one machine.
+/// A node in placement's view. Several virtual nodes may share one machine.
 struct NodeSpec {
   std::string name;
   int cpus = 0;
-  std::vector<int> devices;  ///< ids, as the actors are told them
+  std::vector<int> devices;  ///< ids, as passed to actors
 
   template <class Archive>
   void fields(Archive& archive) {
