@@ -154,7 +154,7 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
 }
 
 void Domain::begin_serve(const EngineInfo& info) {
-  int executor_pid = 0;  // its process has just died: its watch reports that
+  int executor_pid = 0;  // 0: its process has just died, as its watch reports
   for (const auto& actor : cluster_.actors()) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
   }

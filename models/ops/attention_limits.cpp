@@ -3,8 +3,7 @@
 namespace troupe {
 namespace {
 
-/// Registers and shared memory of the kernels for GPUs hold heads up to this: DeepSeek's latent
-/// one.
+/// The largest head that fits the GPU kernels' registers and shared memory: DeepSeek's latent one.
 constexpr std::int64_t max_gpu_head_dim = 576;
 
 Result<void> check_dtype(DType dtype) {

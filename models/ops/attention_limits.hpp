@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-// What allocate_kv and attention of each device can run, known before there is a device. Errors:
+// Limits of each device's allocate_kv and attention, known before there is a device. Errors:
 // unsupported, with the limit and what was found.
 
 Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block_size, DType dtype);

@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-/// `read` with the matrices in host memory.
+/// Calls `read` with the matrices in host memory.
 template <class Read>
 auto with_host_memory(std::span<const StoredMatrix> matrices, const Read& read)
     -> decltype(read(std::span<const Tensor>())) {

@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// A tensor of a checkpoint where it lies: mapped memory, and the file behind it.
+/// A tensor in a checkpoint: mapped memory, and the file behind it.
 struct StoredTensor {
-  Tensor view = {};          ///< to be read only; need not be aligned
-  int file = -1;             ///< descriptor of the file that is mapped; -1: memory alone
-  int direct_file = -1;      ///< the same, read past the page cache (O_DIRECT); -1: it cannot be
+  Tensor view = {};          ///< read-only; need not be aligned
+  int file = -1;             ///< descriptor of the mapped file; -1: memory only
+  int direct_file = -1;      ///< the same, read past the page cache (O_DIRECT); -1: not supported
   std::uint64_t offset = 0;  ///< of the view's first byte in the file
 };
 
@@ -24,20 +24,20 @@ struct StoredPart {
   Slice cols = {};
 };
 
-/// A matrix [rows, columns] that is made of parts of stored ones, one below the other; its last
-/// rows, which no part fills, are zero. All parts have as many columns. Refers to memory and files
-/// of the checkpoint.
+/// A matrix [rows, columns] composed of parts of stored ones, one below the other; its last rows,
+/// which no part fills, are zero. All parts have as many columns. Refers to memory and files of the
+/// checkpoint.
 struct StoredMatrix {
   std::vector<StoredPart> parts = {};
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  DType dtype = DType::bf16;  ///< f32, bf16, or that of all parts: what it is in host memory
+  DType dtype = DType::bf16;  ///< dtype in host memory: f32, bf16, or that of all parts
 
   std::int64_t filled_rows() const;
 };
 
 /// Copies `count` rows of the part, from its row `first` on, to `out`, dense rows of `dtype`: the
-/// matrix's, or f32 (exactly) or bf16 (rounded to nearest even) of f32, bf16 or f16.
+/// matrix's, or f32 (exactly) or bf16 (rounded to nearest even) converted from f32, bf16 or f16.
 void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
                void* out);
 

@@ -1,4 +1,4 @@
-// Keys and values into the paged cache, for any head size and both types.
+// Writes KV into the paged cache, for any head size and both types.
 #include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -45,13 +45,13 @@ struct StoreShape {
   float eps;
 };
 
-/// Where a KV head's row of a slot begins, in keys or values.
+/// The offset of a KV head's row of a slot, in keys or values.
 __device__ std::int64_t cache_row(const StoreShape& shape, std::int32_t slot, int kv_head) {
   const std::int64_t block = slot / shape.block_size, offset = slot % shape.block_size;
   return ((block * shape.kv_heads + kv_head) * shape.block_size + offset) * shape.head_dim;
 }
 
-/// Of a block per token and store_warps heads, a warp each.
+/// The head of this warp: a block has one token and store_warps heads, a warp each.
 __device__ int head_of_warp() {
   return static_cast<int>(blockIdx.y) * store_warps + static_cast<int>(threadIdx.x) / warp;
 }
@@ -84,13 +84,13 @@ __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const f
   }
 }
 
-/// Heads whose elements a warp has under way at once.
+/// Heads whose elements a warp loads concurrently.
 constexpr int heads_at_once = 4;
 
-/// The first of a lane's i-th two neighbours in half of a head.
+/// The first element of a lane's i-th adjacent pair in half of a head.
 __device__ __forceinline__ int own_pair(int i) { return (i * warp + lane()) * 2; }
 
-/// This lane's numbers of either half of a head.
+/// Reads this lane's elements of both halves of a head.
 template <int pairs>
 __device__ __forceinline__ void read_halves(const float* from, float2 (&low)[pairs],
                                             float2 (&high)[pairs]) {
@@ -102,8 +102,8 @@ __device__ __forceinline__ void read_halves(const float* from, float2 (&low)[pai
   }
 }
 
-/// norm_rope_store_heads for bf16 and heads of 128 * pairs elements: a lane has `pairs` pairs of
-/// neighbours in either half of a head. A warp has `heads` heads in a row of one token.
+/// norm_rope_store_heads for bf16 and heads of 128 * pairs elements: a lane has `pairs` adjacent
+/// pairs in each half of a head. A warp has `heads` consecutive heads of one token.
 template <int pairs, int heads>
 __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, const float* k_norm,
                                       const float* rope, const std::int32_t* positions,
@@ -115,7 +115,7 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
   const int first = head_of_warp() * heads;
   const std::int64_t token = blockIdx.x;
   let_next_kernel_start();
-  // What no kernel writes comes while those before end.
+  // Data that no kernel writes is loaded while earlier kernels end.
   float2 q_weight[2][pairs], k_weight[2][pairs];
   if (q_norm != nullptr) read_halves(q_norm, q_weight[0], q_weight[1]);
   if (k_norm != nullptr) read_halves(k_norm, k_weight[0], k_weight[1]);
@@ -174,7 +174,7 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
   }
 }
 
-/// As norm_rope_store_heads; the head after the last query is the key.
+/// Like norm_rope_store_heads; the head after the last query is the key.
 template <class T, class Stored>
 __global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, const T* kv,
                                         const float* norm, const float* rope,
@@ -213,7 +213,7 @@ const float* floats_of(const Tensor& tensor) {
   return tensor.empty() ? nullptr : tensor.as<float>();
 }
 
-/// Of few tokens each warp takes one head, so that more multiprocessors take part.
+/// With few tokens each warp takes one head, so that more multiprocessors are used.
 constexpr std::int64_t few_tokens = 32;
 
 template <int pairs>

@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// Attention of one query row a sequence, bf16 over pages of bf16, at the speed of memory: a block
-/// has the query heads that share a KV head, its warps take pages in turn, each with the online
-/// softmax of FlashAttention (Dao et al., 2022, section 3.1); long contexts are cut into parts,
-/// which the block that ends last puts together (Flash-Decoding, Dao et al., 2023). A batch is
-/// planned on the host, once for all layers. One thread at a time.
+/// Attention of one query row per sequence, bf16 over pages of bf16, at memory bandwidth: a block
+/// has the query heads that share a KV head; its warps take pages in turn, each with the online
+/// softmax of FlashAttention (Dao et al., 2022, section 3.1). Long contexts are split, and the
+/// block that ends last combines the parts (Flash-Decoding, Dao et al., 2023). A batch is planned
+/// on the host, once for all layers. One thread at a time.
 class DecodeAttention {
  public:
   /// Errors: resource_exhausted, internal.
@@ -24,14 +24,14 @@ class DecodeAttention {
   DecodeAttention& operator=(const DecodeAttention&) = delete;
 
   static bool supports(const AttentionShape& shape, DType stored, DType activation);
-  /// Whether each sequence of the batch has one row, in pages that this reads.
+  /// True if each sequence of the batch has one row, in pages that this kernel supports.
   static bool suits(const AttentionBatch& batch);
 
-  /// Ops::plan_attention of a batch that suits: enqueues the upload of a plan, which has the same
+  /// Ops::plan_attention for a batch that suits: enqueues the upload of a plan, which has the same
   /// layout for equal numbers of sequences. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  /// Enqueues Ops::attention of a planned batch. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
@@ -44,7 +44,7 @@ class DecodeAttention {
   static bool supports_heads(const AttentionShape& shape);
 
   int multiprocessors_ = 0;
-  std::unique_ptr<PartMemory> parts_;  ///< of contexts that are cut
+  std::unique_ptr<PartMemory> parts_;  ///< memory for the parts of split contexts
   PlansByTables<Plan> plans_;
 };
 

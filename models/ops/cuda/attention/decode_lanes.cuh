@@ -1,5 +1,5 @@
-// What the lanes of a warp do together in attention: columns of an instruction's result are spread
-// over eight lanes, pairs of 16-bit elements are sorted.
+// Warp-level helpers of attention: an instruction's result columns are spread over eight lanes,
+// pairs of 16-bit elements are transposed.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace troupe::cuda {
 
-/// Of an 8 x 8 matrix of bf16, of which a lane has two neighbours of row lane / 4: its transpose.
+/// Transposes an 8 x 8 matrix of bf16, of which a lane has two adjacent elements of row lane / 4.
 __device__ __forceinline__ std::uint32_t transposed(float left, float right) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
   std::uint32_t value = *reinterpret_cast<const std::uint32_t*>(&pair);

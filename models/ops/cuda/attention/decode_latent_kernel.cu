@@ -11,18 +11,17 @@ namespace cuda {
 namespace {
 
 constexpr int max_heads = max_latent_heads, dim = latent_key_dim, value_dim = latent_value_dim;
-constexpr int tile = 64;  // positions that a block takes at once
+constexpr int tile = 64;  // positions per block and step
 constexpr int stages = 2, warps = 8, threads = warps * 32;
-/// Rows of the query in shared memory are 16 bytes longer than they are, so that eight of them meet
-/// in no bank.
+/// Query rows in shared memory are padded by 16 bytes, so that eight of them share no bank.
 constexpr int row_units = dim / 8 + 1, row_bytes = row_units * 16;
-/// The copy engine brings a page as lines of 64 elements, nine of each key, and exchanges the units
-/// of 16 bytes of line l by unit ^ (l % 8): neither do units of eight keys.
+/// The copy engine brings a page as lines of 64 elements, nine per key, and swizzles the 16-byte
+/// units of line l by unit ^ (l % 8): so units of eight keys share no bank either.
 constexpr int lines = dim / 64, line_bytes = 128;
 constexpr int key_bytes = lines * line_bytes, page_bytes = decode_page * key_bytes;
 constexpr int tile_pages = tile / decode_page;
 constexpr int score_row = tile + 4, term_row = tile + 8;
-/// The keys' elements are shared out among the halves of the block, by 16 at once.
+/// Each half of the block has half of the keys' elements, in steps of 16.
 constexpr int k_steps = dim / 16 / 2;
 constexpr int warp_dims = value_dim / warps;
 static_assert(warp_dims == 64, "a line of each key");
@@ -30,23 +29,23 @@ static_assert(warp_dims == 64, "a line of each key");
 struct Memory {
   alignas(1024) unsigned char tiles[stages][tile_pages * page_bytes];
   uint4 query[max_heads * row_units];
-  float scores[2][max_heads * score_row];  ///< of each half of the keys' elements
+  float scores[2][max_heads * score_row];  ///< from each half of the keys' elements
   bf16 terms[max_heads * term_row];
   float shrink[max_heads];
   float2 scales[max_heads];  ///< maximum and total of the block's share of the row
   std::uint64_t barriers[stages];
 
-  /// The block's sums [head][element], where its tiles were.
+  /// The block's sums [head][element], in the memory of its tiles.
   __device__ float* sums() { return reinterpret_cast<float*>(tiles); }
 };
 static_assert(max_heads * value_dim * sizeof(float) <= sizeof(Memory::tiles));
 
-/// What a block does: its share of the tiles of a row. Others of its cluster have the other shares.
+/// A block's share of the tiles of a row; the other blocks of its cluster have the other shares.
 struct Work {
   std::int32_t row, table;  ///< see DecodePart
   int first_page, pages;    ///< the share; pages may be 0
   int positions;            ///< in these pages
-  int new_page;             ///< the first page of the row that kernels before may still write
+  int new_page;             ///< the first page of the row that earlier kernels may still write
 
   __device__ Work(const DecodePass& pass, int block, int blocks) {
     const DecodePart part = pass.parts[blockIdx.x / blocks];
@@ -56,14 +55,15 @@ struct Work {
     first_page = min(block * share * tile_pages, (part.positions + decode_page - 1) / decode_page);
     positions = max(min(part.positions - first_page * decode_page, share * tile), 0);
     pages = (positions + decode_page - 1) / decode_page;
-    // The row's own, or those of a row that fills a block in this pass which this row shares.
+    // The row's own page, or one of a row that fills a block in this pass, if this row shares it.
     new_page = (part.positions + decode_page - 1) / decode_page - 1 - pass.pages_per_block;
   }
   __device__ bool may_be_new(int page) const { return first_page + page >= new_page; }
 };
 
-/// Four matrices of 8 x 8 elements of 16 bits: lane 8 m + r says where row r of matrix m is, and
-/// gets two neighbours in row lane / 4 of each, or, `transposed`, in column lane / 4.
+/// Loads four matrices of 8 x 8 elements of 16 bits: lane 8 m + r passes the address of row r of
+/// matrix m, and gets two adjacent elements in row lane / 4 of each, or, if `transposed`, in column
+/// lane / 4.
 template <bool transposed>
 __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t from) {
   if constexpr (transposed) {
@@ -79,15 +79,14 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint3
   }
 }
 
-/// The address of a unit of 16 bytes of key `position` of a tile.
+/// The address of a 16-byte unit of key `position` of a tile.
 __device__ __forceinline__ std::uint32_t unit_address(std::uint32_t tile_at, int position, int line,
                                                       int unit) {
   const int exchanged = unit ^ ((position * lines + line) % 8);
   return tile_at + position * key_bytes + line * line_bytes + exchanged * 16;
 }
 
-/// Tiles of a block's part of a context on their way to shared memory. One warp requests them, in
-/// order.
+/// A block's tiles on their way to shared memory. One warp requests them, in order.
 class TileQueue {
  public:
   __device__ TileQueue(const DecodePass& pass, const CUtensorMap& keys, const Work& work,
@@ -129,10 +128,10 @@ class TileQueue {
   const Work& work_;
   Memory& memory_;
   int size_;
-  int page_ = 0;  // of the cache, the lane's among 32
+  int page_ = 0;  // in the cache, for this lane's turn among 32
 };
 
-/// The query's share of a warp: half of the elements of all heads.
+/// A warp's share of the query: half of the elements of all heads.
 struct QueryShare {
   std::uint32_t steps[k_steps][4];
 
@@ -145,13 +144,13 @@ struct QueryShare {
   }
 };
 
-/// The scores of 16 positions and all heads over a half of the elements, to shared memory.
+/// Writes the scores of 16 positions and all heads, over half of the elements, to shared memory.
 __device__ __forceinline__ void score(Memory& memory, int stage, const QueryShare& query) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int positions = warp % 4 * 16, half = warp / 4;
   const std::uint32_t tile_at = shared_address(memory.tiles[stage]);
   const int position = positions + lane / 16 * 8 + lane % 8;
-  float sums[2][2][4] = {};  // of even and odd steps, of eight positions each
+  float sums[2][2][4] = {};  // of even and odd steps, eight positions each
 #pragma unroll
   for (int s = 0; s < k_steps; ++s) {
     std::uint32_t keys[4];
@@ -175,13 +174,13 @@ __device__ __forceinline__ void score(Memory& memory, int stage, const QueryShar
   }
 }
 
-/// The online softmax of a warp's two heads, a lane having two positions of a tile.
+/// The online softmax of a warp's two heads; a lane has two positions of a tile.
 struct TileSoftmax {
   static constexpr int heads = max_heads / warps;
   float maximum[heads] = {-INFINITY, -INFINITY};
-  float total[heads] = {};  // of this lane
+  float total[heads] = {};  // this lane's
 
-  /// Of a tile with `there` positions.
+  /// Adds a tile with `there` positions.
   __device__ void add(Memory& memory, int there, float scale) {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * heads;
 #pragma unroll
@@ -211,13 +210,13 @@ struct TileSoftmax {
   }
 };
 
-/// The sums of a warp's share of the latent's elements: of heads lane / 4 and 8 more, the elements
-/// 8 n + 2 (lane % 4) and the next.
+/// The sums over a warp's share of the latent's elements: for heads lane / 4 and lane / 4 + 8, the
+/// elements 8 n + 2 (lane % 4) and the next.
 struct ValueSums {
   float sums[warp_dims / 8][4] = {};
 
-  /// Of a tile with `there` positions: rows behind them hold anything, and the last one stands for
-  /// them, at weight 0.
+  /// Adds a tile with `there` positions: rows after them hold anything; the last one replaces them,
+  /// at weight 0.
   __device__ void add(const Memory& memory, int stage, int there) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const float shrink[2] = {memory.shrink[lane / 4], memory.shrink[lane / 4 + 8]};
@@ -249,7 +248,7 @@ struct ValueSums {
     }
   }
 
-  /// Heads of the group, to sums[head][element].
+  /// Stores the group's heads to sums[head][element].
   __device__ void store(float* to, int group) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
@@ -266,10 +265,10 @@ struct ValueSums {
   }
 };
 
-/// Puts the shares of a cluster together: each block has a part of the elements of all heads.
+/// Combines the shares of a cluster: each block combines a part of the elements of all heads.
 __device__ __forceinline__ void join_shares(const DecodePass& pass, std::int64_t first_head,
                                             Memory& memory, int block, int blocks) {
-  const int quads = value_dim / 4 / blocks;  // of a head
+  const int quads = value_dim / 4 / blocks;  // per head
   for (int i = threadIdx.x; i < pass.group * quads; i += threads) {
     const int head = i / quads, element = (block * quads + i % quads) * 4;
     float maximum = -INFINITY;
@@ -280,7 +279,7 @@ __device__ __forceinline__ void join_shares(const DecodePass& pass, std::int64_t
     float total = 0.0F;
     for (int b = 0; b < blocks; ++b) {
       const float2 scale = in_block(memory.scales, b)[head];
-      const float weight = exp2f(scale.x - maximum);  // of no positions: 0
+      const float weight = exp2f(scale.x - maximum);  // 0 for no positions
       const float4 share =
           *reinterpret_cast<const float4*>(in_block(memory.sums(), b) + head * value_dim + element);
       total += weight * scale.y;
@@ -296,7 +295,7 @@ __device__ __forceinline__ void join_shares(const DecodePass& pass, std::int64_t
   }
 }
 
-/// A cluster of blocks per row, with all heads.
+/// One cluster of blocks per row, with all heads.
 __global__ void __launch_bounds__(threads, 1)
     attend_one_latent_row(const __grid_constant__ DecodePass pass,
                           const __grid_constant__ CUtensorMap keys, int blocks) {
@@ -304,7 +303,7 @@ __global__ void __launch_bounds__(threads, 1)
   extern __shared__ __align__(1024) unsigned char raw[];
   Memory& memory = *reinterpret_cast<Memory*>(raw);
   let_next_kernel_start();
-  // The plan, the tables and all keys but the last have been there since before this pass.
+  // The plan, the tables and all keys but the last were written before this pass.
   const int block = blocks > 1 ? block_of_cluster() : 0, warp = threadIdx.x / 32;
   const Work work(pass, block, blocks);
   TileQueue queue(pass, keys, work, memory);
@@ -345,7 +344,7 @@ __global__ void __launch_bounds__(threads, 1)
     softmax.add(memory, there, pass.scale);
     __syncthreads();
     values.add(memory, stage, there);
-    __syncthreads();  // all have read the tile: another may take its place
+    __syncthreads();  // all have read the tile: another may replace it
     if (warp == 0) queue.request(turn + stages);
   }
   softmax.store(memory);
@@ -356,7 +355,7 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();
   }
   join_shares(pass, first_head, memory, block, blocks);
-  if (blocks > 1) meet_in_cluster();  // none ends while others read its memory
+  if (blocks > 1) meet_in_cluster();  // no block ends while others read its memory
 #endif
 }
 
@@ -364,7 +363,7 @@ __global__ void __launch_bounds__(threads, 1)
 }  // namespace cuda
 
 int latent_blocks(std::int64_t rows, int multiprocessors) {
-  // What a row and what starting and joining take, in tiles: measured at contexts of about 800.
+  // The costs of a row, and of starting and combining, in tiles: measured at contexts of about 800.
   constexpr double row_tiles = 12, block_tiles = 1.5;
   int best = 1;
   double least = 0;
@@ -391,7 +390,7 @@ cudaError_t attend_latent_rows(const DecodePass& pass, std::int64_t pages, int b
   if (!make_tensor_map(tensor, keys)) return cudaErrorInvalidValue;
   const auto kernel = cuda::attend_one_latent_row;
   constexpr int bytes = sizeof(cuda::Memory);
-  // Of this thread's device: another one's kernel has its own.
+  // Set per device: each device has its own instance of the kernel.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;

@@ -12,8 +12,8 @@ namespace troupe {
 
 /// Multi-head latent attention in its absorbed form (DeepSeek-V2, 2024, section 2.1) of bf16 over
 /// pages of bf16, by FlashInfer's kernel for Hopper: tiles of 64 rows times heads share a latent of
-/// 512 elements and a rotated key of 64, long contexts are split over the multiprocessors. Prompts
-/// and decode alike. A batch is planned on the host, once for all layers. One thread at a time.
+/// 512 elements and a rotated key of 64; long contexts are split over the multiprocessors. For
+/// prompts and decode. A batch is planned on the host, once for all layers. One thread at a time.
 class FlashInferMla {
  public:
   /// Errors: resource_exhausted, internal.
@@ -28,7 +28,7 @@ class FlashInferMla {
   /// of one row a sequence. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  /// Enqueues Ops::attention of a planned batch. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
@@ -38,7 +38,7 @@ class FlashInferMla {
 
   FlashInferMla() = default;
 
-  std::unique_ptr<Memory> sums_;  ///< of contexts that are split
+  std::unique_ptr<Memory> sums_;  ///< for split contexts
   PlansByTables<Plan> plans_;
 };
 

@@ -25,7 +25,7 @@ struct Group {
 
 }  // namespace
 
-/// Memory for the parts of contexts that several blocks share.
+/// Memory for the parts of contexts shared by several blocks.
 struct InvariantAttention::PartMemory {
   std::byte* parts = nullptr;
   unsigned* finished = nullptr;
@@ -44,7 +44,7 @@ struct InvariantAttention::PartMemory {
     TROUPE_CHECK(take(&parts, part_bytes));
     TROUPE_CHECK(take(&finished, counter_bytes));
     TROUPE_CHECK(cuda_done(cudaMemset(finished, 0, counter_bytes), "memory for attention"));
-    // Streams that do not wait for the default one use it.
+    // Streams that do not wait for the default stream use it.
     return cuda_done(cudaStreamSynchronize(nullptr), "memory for attention");
   }
 
@@ -59,7 +59,8 @@ struct InvariantAttention::PartMemory {
   }
 };
 
-/// The items of a batch, longest first. As many entries for every batch of as many single rows.
+/// The items of a batch, longest first. The number of entries depends only on the number of single
+/// rows.
 class InvariantAttention::Plan {
  public:
   static Result<std::unique_ptr<Plan>> create() {
@@ -83,7 +84,7 @@ class InvariantAttention::Plan {
 
   std::unique_ptr<PlanMemory> memory_;
   InvariantColumns columns_ = InvariantColumns::eight;
-  std::int64_t slots_ = 0;  ///< that the memory of parts has
+  std::int64_t slots_ = 0;  ///< capacity of the part memory
   std::int64_t entries_ = 0;
   std::vector<Group> groups_;
 };
@@ -110,7 +111,7 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
   const auto columns = static_cast<std::int64_t>(columns_);
   make_groups(batch, single ? 1 : columns / (shape.heads / shape.kv_heads));
   slots_ = PartMemory::slots(shape.kv_heads, columns, shape.head_dim);
-  // A group has a block for each KV head.
+  // A group has one block per KV head.
   const std::int64_t at_once =
       std::max<std::int64_t>(std::int64_t{multiprocessors} * invariant_blocks / shape.kv_heads, 1);
   const auto groups = static_cast<std::int64_t>(groups_.size());
@@ -123,8 +124,7 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
   entries_ = entries;
   std::int64_t all_parts = 0;
   for (const Group& group : groups_) all_parts += group.parts();
-  // No item is longer than what each block would get if all got the same, as far as there is memory
-  // for parts.
+  // No item is longer than an equal share for each block, as far as there is memory for parts.
   const std::int64_t longest = (all_parts + at_once - 1) / at_once;
   TROUPE_TRY(std::byte* const host, memory_->next());
   auto* next = reinterpret_cast<InvariantItem*>(host);

@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// Attention of any rows of bf16 over pages of bf16, of which each has the same bits whatever the
-/// pass: as the only row of its sequence or among others, whoever shares the batch. The context is
-/// cut at every 512th position from 0 on, and parts are put together in order
-/// (invariant_attention_kernel.hpp); rows of one sequence that are neighbours read it together. A
-/// batch is planned on the host, once for all layers. One thread at a time.
+/// Batch-invariant attention of any rows of bf16 over pages of bf16: a row has the same bits
+/// whatever the pass, as the only row of its sequence or among others, in any batch. The context is
+/// split at every 512th position from 0 on, and parts are combined in order
+/// (invariant_attention_kernel.hpp); adjacent rows of one sequence read it together. A batch is
+/// planned on the host, once for all layers. One thread at a time.
 class InvariantAttention {
  public:
   /// Errors: resource_exhausted, internal.
@@ -24,14 +24,14 @@ class InvariantAttention {
   InvariantAttention& operator=(const InvariantAttention&) = delete;
 
   static bool supports(const AttentionShape& shape, DType stored, DType activation);
-  /// Whether the batch is in pages that this reads.
+  /// True if the batch is in pages that this kernel supports.
   static bool suits(const AttentionBatch& batch);
 
   /// Ops::plan_attention: enqueues the upload of a plan, which has the same layout for equal
   /// numbers of sequences of one row each. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  /// Enqueues Ops::attention of a planned batch. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
@@ -42,7 +42,7 @@ class InvariantAttention {
   InvariantAttention() = default;
 
   int multiprocessors_ = 0;
-  std::unique_ptr<PartMemory> parts_;  ///< of contexts that several blocks share
+  std::unique_ptr<PartMemory> parts_;  ///< for contexts shared by several blocks
   PlansByTables<Plan> plans_;
 };
 

@@ -1,6 +1,6 @@
-// Attention with one order of adding for every row: a part of its context is four strands of pages,
-// a warp each, with the online softmax; the strands are joined, then the parts, in order.
-// Operations that a compiler might fuse one way here and another way there are written out
+// Attention with one order of addition for every row: a part of its context is split into four
+// strands of pages, a warp each, with the online softmax; the strands are combined, then the parts,
+// in order. Operations that a compiler might fuse in one kernel but not in another are written out
 // (__fmul_rn and so on), as kernels of all sizes must give the same bits.
 #include "models/ops/cuda/attention/decode_lanes.cuh"
 #include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
@@ -15,10 +15,10 @@ namespace cuda {
 namespace {
 
 constexpr int page = invariant_page, warps = 4, threads = warps * 32, stages = 2;
-constexpr int part_turns = invariant_part_pages / warps;  // pages of a warp in a part
+constexpr int part_turns = invariant_part_pages / warps;  // pages per warp and part
 constexpr int tile_columns = 8;                           // of one instruction
 
-/// What a maximum's terms are taken relative to: of nothing yet, to anything.
+/// The value relative to which terms with this maximum are computed; any value while there is none.
 __device__ __forceinline__ float origin_of(float maximum) {
   return maximum == -INFINITY ? 0.0F : maximum;
 }
@@ -27,8 +27,8 @@ __device__ __forceinline__ float origin_of(float maximum) {
 struct Work {
   InvariantItem item;
   int kv_head;
-  int last;   // position that the last row sees
-  int pages;  // of the item's parts, as far as the last row sees
+  int last;   // position of the last row
+  int pages;  // in the item's parts, as far as the last row sees
 
   __device__ Work(const InvariantPass& pass, int block)
       : item(pass.items[block / pass.kv_heads]),
@@ -38,25 +38,25 @@ struct Work {
 
   __device__ std::int32_t table() const { return item.table; }
   __device__ int first_page() const { return item.first_part * invariant_part_pages; }
-  /// Positions of a page, counted from the item's first, that the last row sees.
+  /// Number of positions of a page, counted from the item's first, that the last row sees.
   __device__ int positions_of(int in_item) const {
     return min(last + 1 - (first_page() + in_item) * page, page);
   }
   __device__ std::int64_t slot(const InvariantPass& pass, int part) const {
     return std::int64_t{item.slot + part} * pass.kv_heads + kv_head;
   }
-  /// Columns that are queries of the item's rows.
+  /// Number of columns that are queries of the item's rows.
   __device__ int used(const InvariantPass& pass) const { return item.rows * pass.group; }
-  /// Where column c's head of its row is, in heads of q and of the output.
+  /// The offset of column c's head, in heads of q and of the output.
   __device__ std::int64_t head(const InvariantPass& pass, int column) const {
     const std::int64_t row = item.row + column / pass.group;
     return (row * pass.kv_heads + kv_head) * pass.group + column % pass.group;
   }
 };
 
-/// The online softmax of a strand of one part, for 8 columns: of columns 2 (lane % 4) and the next,
-/// the scores' maximum and this lane's share of their total; of all columns, sums[c][w] has the
-/// elements 64 c + 8 (lane / 4) + 2 w and the next, each for both columns.
+/// The online softmax of a strand of one part, for 8 columns: for columns 2 (lane % 4) and the
+/// next, the scores' maximum and this lane's share of their total; for all columns, sums[c][w] has
+/// the elements 64 c + 8 (lane / 4) + 2 w and the next, each for both columns.
 template <int dim>
 struct StrandSoftmax {
   static constexpr int units = dim / 64;  // 16 bytes of each of 8 lanes
@@ -77,7 +77,7 @@ struct StrandSoftmax {
     }
   }
 
-  /// `scores`: of positions lane / 4 (two columns) and lane / 4 + 8; makes them their terms.
+  /// `scores`: of positions lane / 4 (two columns) and lane / 4 + 8; turns them into softmax terms.
   __device__ void add_scores(float (&scores)[4]) {
     float now[2];
 #pragma unroll
@@ -126,7 +126,7 @@ struct StrandSoftmax {
     }
   }
 
-  /// To scales[column] and to `pitch` floats of each column, of 8 columns.
+  /// Stores to scales[column] and to `pitch` floats per column, for 8 columns.
   __device__ __forceinline__ void store(float2* scales, float* to, int pitch) const {
     const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
 #pragma unroll
@@ -146,15 +146,15 @@ struct StrandSoftmax {
   }
 };
 
-/// Four elements of a column's sum, with its maximum and total: of nothing, a part, or all.
+/// Four elements of a column's sum, with its maximum and total: of nothing, one part, or all.
 struct Sum {
   float4 sum{};
   float total = 0.0F;
   float maximum = -INFINITY;
 
-  /// Adds one of several whose common maximum is known.
+  /// Adds one of several sums whose common maximum is known.
   __device__ __forceinline__ void add_below(float common, float2 scale, float4 of) {
-    const float weight = exp2f(__fsub_rn(scale.x, common));  // of nothing: 0
+    const float weight = exp2f(__fsub_rn(scale.x, common));  // 0 for an empty sum
     maximum = common;
     total = __fmaf_rn(weight, scale.y, total);
     sum.x = __fmaf_rn(weight, of.x, sum.x);
@@ -163,7 +163,7 @@ struct Sum {
     sum.w = __fmaf_rn(weight, of.w, sum.w);
   }
 
-  /// Adds the next part, which is one that the row sees.
+  /// Adds the next part, which the row must see.
   __device__ __forceinline__ void add_part(const Sum& part) {
     const float now = fmaxf(maximum, part.maximum);
     const float own = exp2f(__fsub_rn(maximum, now)), other = exp2f(__fsub_rn(part.maximum, now));
@@ -182,21 +182,21 @@ struct Sum {
   }
 };
 
-/// Called by the whole block, which has written its parts of some rows: whether all items of these
-/// have. `is_last` is shared memory.
+/// Called by the whole block, which has written its parts of some rows: true if all items of these
+/// rows have. `is_last` is shared memory.
 __device__ __forceinline__ bool is_last_item(const InvariantPass& pass, const Work& work,
                                              bool& is_last) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     const auto last = static_cast<unsigned>(work.item.items - 1);
-    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
+    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // wraps to 0 again
   }
   __syncthreads();
   return is_last;
 }
 
-/// Called by the whole block that ended last: puts the parts of its rows together.
+/// Called by the whole block that ended last: combines the parts of its rows.
 template <int dim, int columns>
 __device__ void join_parts(const InvariantPass& pass, const Work& work) {
   constexpr int quads = dim / 4;
@@ -216,9 +216,9 @@ __device__ void join_parts(const InvariantPass& pass, const Work& work) {
   }
 }
 
-/// The columns of an item as a lane multiplies them: 16 bytes of each chunk of the query that is
-/// column lane / 4 of a tile, zeros behind the last, and of columns 2 (lane % 4) and the next the
-/// last position that they see.
+/// The columns of an item in a lane's layout: 16 bytes of each chunk of the query of column lane /
+/// 4 of a tile, zeros after the last, and for columns 2 (lane % 4) and the next the last position
+/// that they see.
 template <int dim, int tiles>
 struct Columns {
   static constexpr int chunks = dim / 32;
@@ -245,14 +245,14 @@ struct Columns {
   }
 };
 
-/// Adds the page of `turn`, in whose place the one `stages` turns later is requested.
+/// Adds the page of `turn`, and requests the one `stages` turns later into its memory.
 template <int dim, int tiles, class Queue>
 __device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& work, float scale,
                                          const Columns<dim, tiles>& of,
                                          StrandSoftmax<dim> (&softmax)[tiles]) {
   constexpr int units = dim / 64, row_units = dim / 8;
   const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
-  // Rows behind the last position hold anything: the last one stands for them, at weight 0.
+  // Rows after the last position hold anything; the last one replaces them, at weight 0.
   const int in_item = queue.page_of(turn), there = work.positions_of(in_item);
   const int first_position = (work.first_page() + in_item) * page;
   const auto row = [&](const uint4* first, int position) {
@@ -278,7 +278,7 @@ __device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& wor
 #pragma unroll
     for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
   }
-  __syncwarp();  // all have read the page: the next may take its place
+  __syncwarp();  // all have read the page: the next may replace it
   queue.request(turn + stages);
 #pragma unroll
   for (int t = 0; t < tiles; ++t) {
@@ -309,20 +309,20 @@ __device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][colu
   return sum;
 }
 
-/// A block per item and KV head.
+/// One block per item and KV head.
 template <int dim, int tiles>
 __global__ void __launch_bounds__(threads, invariant_blocks)
     attend_rows_steadily(const __grid_constant__ InvariantPass pass) {
 #if __CUDA_ARCH__ >= 900
   using Queue = PageQueue<dim, page, warps, stages, InvariantPass, Work>;
   constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
-  constexpr int each = columns * quads / threads;  // elements by fours that a thread joins
+  constexpr int each = columns * quads / threads;  // groups of four elements that a thread combines
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ std::uint64_t barriers[warps][stages];
   __shared__ float2 scales[warps][columns];
   __shared__ bool is_last;
   let_next_kernel_start();
-  // The plan has been there since before this pass; pages may be another sequence's new ones.
+  // The plan was written before this pass; pages may be another sequence's new ones.
   const Work work(pass, blockIdx.x);
   if (work.item.rows == 0) return;
   const int warp = threadIdx.x / 32, used = work.used(pass);
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
     for (int turn = part * part_turns; turn < end; ++turn) {
       add_page(queue, turn, work, pass.scale, of, softmax);
     }
-    __syncthreads();  // the strands of the part before have been joined
+    __syncthreads();  // the strands of the previous part have been combined
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       const int column = t * tile_columns;
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
 #pragma unroll
     for (int e = 0; e < each; ++e) {
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
-      // A row does not see the parts behind it.
+      // A row does not see the parts after it.
       if (column >= used || first_position > work.item.position + column / pass.group) continue;
       const Sum sum = sum_of_strands(scales, staged, pitch, column, element);
       if (work.item.items == 1) {
@@ -386,7 +386,7 @@ cudaError_t launch(const InvariantPass& pass, cudaStream_t stream) {
   constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16)) +
                         warps * columns * (dim + 8) * static_cast<int>(sizeof(float));
   const auto kernel = attend_rows_steadily<dim, tiles>;
-  // Of this thread's device: another one's kernel has its own.
+  // Set per device: each device has its own instance of the kernel.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;

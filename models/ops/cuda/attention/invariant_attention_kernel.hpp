@@ -7,24 +7,24 @@
 
 namespace troupe {
 
-/// Positions that a warp takes at once.
+/// Positions per warp and step.
 inline constexpr int invariant_page = 16;
-/// Pages of a part, by which contexts are cut: part p has positions [512 p, 512 p + 512).
+/// Pages per part of a context: part p has positions [512 p, 512 p + 512).
 inline constexpr int invariant_part_pages = 32;
-/// Query heads of a KV head: columns of one instruction.
+/// Query heads per KV head: columns of one instruction.
 inline constexpr int max_invariant_group = 8;
 
-/// What the blocks of all KV heads do for up to columns / group neighbouring rows of one sequence:
-/// parts [first_part, first_part + parts) of their context. Of rows whose parts are spread over
-/// several items the block that ends last puts them together.
+/// The work of all KV heads' blocks for up to columns / group adjacent rows of one sequence: parts
+/// [first_part, first_part + parts) of their context. If rows' parts are spread over several items,
+/// the block that ends last combines them.
 struct InvariantItem {
-  std::int32_t row;       ///< the first
-  std::int32_t rows;      ///< 0: nothing to do
+  std::int32_t row;       ///< the first row
+  std::int32_t rows;      ///< 0: no work
   std::int32_t position;  ///< of the first row
-  std::int32_t table;     ///< where the sequence's block table begins
+  std::int32_t table;     ///< begin of the sequence's block table
   std::int32_t first_part, parts;
-  std::int32_t items;  ///< of these rows
-  std::int32_t slot;   ///< of the rows' part 0 in the memory of parts; the others follow
+  std::int32_t items;  ///< number of items for these rows
+  std::int32_t slot;   ///< of the rows' part 0 in the part memory; the others follow
 };
 static_assert(sizeof(InvariantItem) == 32);
 
@@ -40,22 +40,22 @@ struct InvariantPass {
   const std::int32_t* tables;  ///< block tables
   float* sums;                 ///< [slots, kv_heads, columns, head_dim]
   float2* scales;              ///< [slots, kv_heads, columns]: maximum, total
-  unsigned* finished;          ///< [slots, kv_heads]: items that are done; 0 between passes
+  unsigned* finished;          ///< [slots, kv_heads]: finished items; 0 between passes
   int entries;
   int kv_heads;
   int group;            ///< query heads of a KV head, at most max_invariant_group
-  int pages_per_block;  ///< a block of the cache is so many pages of 16 positions
+  int pages_per_block;  ///< pages of 16 positions in a block of the cache
   float scale;          ///< of q.k, times log2(e)
 };
 
 /// Columns, each a query head of a row, of an item's blocks.
 enum class InvariantColumns : std::uint8_t { eight = 8, sixteen = 16 };
 
-/// Blocks of either kind that a multiprocessor has at once.
+/// Resident blocks of either kind per multiprocessor.
 inline constexpr int invariant_blocks = 2;
 
 /// Enqueues the kernel; head_dim is 64 or 128. A row's output is a function of its query, position
-/// and context, in bits, whatever its item has besides and however its parts are spread.
+/// and context, in bits, whatever else its item has and however its parts are spread.
 cudaError_t launch_invariant_attention(const InvariantPass& pass, InvariantColumns columns,
                                        int head_dim, cudaStream_t stream);
 

@@ -7,10 +7,10 @@
 
 namespace troupe::cuda {
 
-/// A warp's pages of `page` positions, every `warps`-th of what its block does, on their way to
-/// shared memory: the keys of a page, then its values. `work` says where in the row's context that
-/// begins (first_page), where the row's block table does (table), how many pages there are and how
-/// many positions a page has, and whose KV head they are of.
+/// A warp's pages of `page` positions on their way to shared memory, every `warps`-th of its
+/// block's: the keys of a page, then its values. `work` gives the first page in the row's context
+/// (first_page), the begin of the row's block table (table), the number of pages, the positions in
+/// a page, and the KV head.
 template <int dim, int page, int warps, int stages, class Pass, class Work>
 class PageQueue {
  public:
@@ -53,7 +53,7 @@ class PageQueue {
     copy_bulk(shared_address(keys(turn)), pass_.keys + at, bytes, barrier);
     copy_bulk(shared_address(values(turn)), pass_.values + at, bytes, barrier);
   }
-  /// Waits until the page of `turn` is there.
+  /// Waits until the page of `turn` has arrived.
   __device__ void wait(int turn) const {
     wait_for_bytes(barriers_ + turn % stages * 8, turn / stages % 2);
   }
@@ -66,7 +66,7 @@ class PageQueue {
   uint4* memory_;
   std::uint32_t barriers_;
   int lane_, warp_, size_;
-  std::int32_t blocks_ = 0;  // of the lane's turn among 32
+  std::int32_t blocks_ = 0;  // for this lane's turn among 32
 };
 
 }  // namespace troupe::cuda
