@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/executor/answer_limits.hpp"
+#include "models/families/family.hpp"
 
 namespace troupe {
 
@@ -26,7 +27,7 @@ Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_p
                                                       std::int64_t max_model_len,
                                                       std::int64_t now) {
   RequestPreprocessor preprocessor;
-  TROUPE_TRY(preprocessor.config_, ModelConfig::load(model_path));
+  TROUPE_TRY(preprocessor.config_, load_model_config(model_path));
   TROUPE_TRY(preprocessor.defaults_, GenerationDefaults::load(model_path));
   preprocessor.eos_token_ids_ = eos_token_ids(preprocessor.config_, preprocessor.defaults_);
   preprocessor.max_model_len_ = max_model_len;

@@ -8,6 +8,7 @@
 #include "actors/worker/startup/own_device.hpp"
 #include "actors/worker/startup/warm_up.hpp"
 #include "actors/worker/step_plane.hpp"
+#include "models/families/family.hpp"
 #include "models/model/footprint.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/log.hpp"
@@ -40,7 +41,7 @@ Worker::~Worker() {
 }
 
 Result<GroupAddresses> Worker::announce() {
-  TROUPE_TRY(config_, ModelConfig::load(spec_.model_path));
+  TROUPE_TRY(config_, load_model_config(spec_.model_path));
   const auto stage_bytes =
       static_cast<std::size_t>(spec_.max_batch_tokens * config_.hidden_size) * size_of(DType::f32);
   TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, stage_bytes));

@@ -74,8 +74,8 @@ std::string introduction(const std::string& path, const ModelConfig& model,
   if (!machine.gpus.assumed && machine.free_memory_bytes > 0) {
     text += fmt::format(" with {} of free memory", format_bytes(machine.free_memory_bytes));
   }
-  text += fmt::format(", and for {}: {}, {} layers", model_folder_name(path),
-                      to_string(model.architecture), model.layers);
+  text += fmt::format(", and for {}: {}, {} layers", model_folder_name(path), model.architecture,
+                      model.layers);
   if (model.moe) text += fmt::format(", {} experts", model.moe->experts);
   return text + fmt::format(", {} of weights.", format_bytes(weight_bytes));
 }

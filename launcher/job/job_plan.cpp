@@ -17,6 +17,7 @@
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/families/family.hpp"
 #include "models/json/json_file.hpp"
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
@@ -61,7 +62,7 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
     return fail(ErrorCode::invalid_argument,
                 "engine.speculative_method is draft_model: {} must name its folder", key);
   }
-  const auto draft = ModelConfig::load(folder);
+  const auto draft = load_model_config(folder);
   if (!draft.ok()) return about_key(key, draft.error());
   auto fits = check_draft_model(folder, *draft, model, max_model_len);
   if (!fits.ok()) return about_key(key, std::move(fits).error());
@@ -107,7 +108,7 @@ Result<void> check_gpu_job(const Config& config, const Mesh& mesh,
 /// The checkpoint's name when it was saved: `_name_or_path` of its config.json.
 std::optional<std::string> recorded_name(const std::string& folder) {
   const auto json = read_json_object(std::filesystem::path(folder) / "config.json");
-  if (!json.ok()) return std::nullopt;  // ModelConfig::load has reported it
+  if (!json.ok()) return std::nullopt;  // load_model_config has reported it
   const auto name = json->find("_name_or_path");
   if (name == json->end() || !name->is_string() || *name == "") return std::nullopt;
   return name->get<std::string>();
@@ -289,7 +290,7 @@ void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& option
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
   plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  auto model = ModelConfig::load(config.model.path);
+  auto model = load_model_config(config.model.path);
   if (!model.ok()) return about_key("model.path", std::move(model).error());
   plan.model = *std::move(model);
   auto checkpoint = Checkpoint::open(config.model.path, load_format(config), plan.model.dtype);
@@ -336,8 +337,8 @@ Result<void> check_startable(const JobPlan& plan) {
 std::string describe(const JobPlan& plan) {
   std::string text = to_yaml(plan.config);
   const EngineSpec& engine = plan.engine;
-  text += fmt::format("\n{}: {}, {} layers\n", plan.config.model.path,
-                      to_string(plan.model.architecture), plan.model.layers);
+  text += fmt::format("\n{}: {}, {} layers\n", plan.config.model.path, plan.model.architecture,
+                      plan.model.layers);
   text += fmt::format("{} tokens of context, {} a step, {} KV blocks of {} tokens a replica\n",
                       engine.max_model_len, engine.max_num_batched_tokens, plan.kv_blocks,
                       engine.block_size);

@@ -38,7 +38,7 @@ JobFacts facts_of(const JobPlan& plan) {
   facts.input = config.job.input;
   facts.output = config.job.output;
   facts.model_path = config.model.path;
-  facts.architecture = to_string(plan.model.architecture);
+  facts.architecture = plan.model.architecture;
   facts.config_yaml = to_yaml(config);
   facts.began_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -12,12 +11,6 @@
 #include "runtime/base/result.hpp"
 
 namespace troupe {
-
-/// The model families that this version supports.
-enum class Architecture { llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, deepseek_v3 };
-
-/// The architecture's name in config.json, e.g. "Qwen3ForCausalLM".
-std::string_view to_string(Architecture architecture);
 
 /// Positions divided by `factor` (Chen et al. 2023, position interpolation; rope_type "linear").
 struct LinearRopeScaling {
@@ -107,9 +100,11 @@ struct MoeConfig {
   bool operator==(const MoeConfig&) const = default;
 };
 
-/// A Hugging Face config.json of a decoder, in one spelling. A value.
+/// A Hugging Face config.json of a decoder, in one spelling. A value, read by load_model_config
+/// (models/families).
 struct ModelConfig {
-  Architecture architecture = Architecture::qwen3;
+  /// Its name in `architectures` of config.json, e.g. "Qwen3ForCausalLM".
+  std::string architecture;
   std::int64_t hidden_size = 0;
   std::int64_t layers = 0;
   std::int64_t heads = 0;     ///< query heads
@@ -131,13 +126,6 @@ struct ModelConfig {
   std::optional<LatentConfig> latent;
   std::optional<MoeConfig> moe;
   std::vector<std::int32_t> eos_token_ids;  ///< of config.json; generation_config.json has more
-
-  /// Reads `folder`/config.json in the spelling of transformers 4 (rope_theta, rope_scaling,
-  /// torch_dtype, num_experts) or 5 (rope_parameters, dtype, num_local_experts). Errors name the
-  /// file: not_found; corrupt_data with line and column for broken JSON and with the key for one
-  /// that is missing, of the wrong type or out of range; unsupported for architectures (the message
-  /// lists the known ones) and for features that this version does not compute.
-  static Result<ModelConfig> load(const std::filesystem::path& folder);
 
   /// True if layer `layer` (from 0) has experts instead of a dense MLP.
   bool is_sparse(std::int64_t layer) const;
@@ -164,7 +152,7 @@ struct GenerationDefaults {
   std::optional<std::int64_t> max_new_tokens;  ///< for requests without max_tokens
 
   /// Reads `folder`/generation_config.json; all empty if there is no such file. Errors as
-  /// ModelConfig::load.
+  /// load_model_config.
   static Result<GenerationDefaults> load(const std::filesystem::path& folder);
 };
 

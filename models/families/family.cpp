@@ -1,34 +1,56 @@
 #include "models/families/family.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
 
-#include "models/families/deepseek_v3.hpp"
-#include "models/families/llama.hpp"
-#include "models/families/mixtral.hpp"
-#include "models/families/qwen3.hpp"
+#include <fmt/ranges.h>
+
+#include "models/config/read_config.hpp"
+#include "models/families/registry.hpp"
+#include "models/json/json_file.hpp"
+#include "runtime/base/invariant.hpp"
 
 namespace troupe {
 
-const Family& family_of(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::llama:
-    case Architecture::mistral:
-    case Architecture::qwen2:
-      return llama_family();
-    case Architecture::mixtral:
-      return mixtral_family();
-    case Architecture::deepseek_v3:
-      return deepseek_v3_family();
-    case Architecture::qwen3:
-    case Architecture::qwen3_moe:
-      break;
-  }
-  return qwen3_family();
+namespace {
+
+constexpr std::array all_families = {
+    &llama_family, &mistral_family,   &mixtral_family,     &qwen2_family,
+    &qwen3_family, &qwen3_moe_family, &deepseek_v3_family,
+};
+
+}  // namespace
+
+std::span<const Family* const> families() { return all_families; }
+
+const Family& family_of(const ModelConfig& config) {
+  const auto found = std::ranges::find_if(all_families, [&](const Family* family) {
+    return family->config.architecture == config.architecture;
+  });
+  require(found != all_families.end(), "the architecture of a model is a family's");
+  return **found;
 }
 
 bool has_weight(const Family& family, Parameter parameter) {
   return std::ranges::any_of(family.weights,
                              [=](const WeightRule& rule) { return rule.parameter == parameter; });
+}
+
+Result<ModelConfig> load_model_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  TROUPE_TRY(const nlohmann::json object, read_json_object(path));
+  const Fields fields(object, path.string());
+  TROUPE_TRY(const std::string name, read_architecture(fields));
+  std::vector<std::string_view> known;
+  for (const Family* family : all_families) {
+    const ConfigRules& rules = family->config;
+    if (name == rules.architecture || name == rules.model_type) return read_config(fields, rules);
+    known.push_back(rules.architecture);
+  }
+  return fail(ErrorCode::unsupported, "{}: unknown architecture \"{}\"; known are {}",
+              fields.where(), name, fmt::join(known, ", "));
 }
 
 }  // namespace troupe

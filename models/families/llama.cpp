@@ -1,5 +1,9 @@
-#include "models/families/llama.hpp"
+// Llama 2 and 3 (Touvron et al. 2023, Grattafiori et al. 2024) and models that differ from them in
+// their config alone: Mistral (Jiang et al. 2023; a window in every layer) and Qwen2 (Yang et al.
+// 2024; biases of queries, keys and values, windows in some layers). Pre-norm layers, grouped-query
+// attention, SwiGLU.
 
+#include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
 #include "models/layers/attention/attention.hpp"
 #include "models/layers/dense_mlp.hpp"
@@ -17,10 +21,34 @@ Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer
   return DecoderLayer::create(context, layer, std::move(attention), std::move(mlp));
 }
 
-constexpr Family family{weight_rules, build_layer};
-
 }  // namespace
 
-const Family& llama_family() { return family; }
+constinit const Family llama_family{
+    .config = {.architecture = "LlamaForCausalLM",
+               .model_type = "llama",
+               .attention_bias = AttentionBias::as_stated,
+               .reads_mlp_bias = true},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
+
+constinit const Family mistral_family{
+    .config = {.architecture = "MistralForCausalLM",
+               .model_type = "mistral",
+               .windows = WindowRules{.absent = 4096}},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
+
+constinit const Family qwen2_family{
+    .config = {.architecture = "Qwen2ForCausalLM",
+               .model_type = "qwen2",
+               .attention_bias = AttentionBias::always_qkv,
+               .windows =
+                   WindowRules{
+                       .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = 28}},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
 
 }  // namespace troupe

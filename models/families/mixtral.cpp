@@ -1,5 +1,8 @@
-#include "models/families/mixtral.hpp"
+// Mixtral (Jiang et al. 2024): Mistral's layers with experts in place of every MLP.
 
+#include "models/config/config_limits.hpp"
+#include "models/config/fields.hpp"
+#include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
 #include "models/layers/attention/attention.hpp"
 #include "models/layers/moe/moe.hpp"
@@ -30,10 +33,25 @@ Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer
   return DecoderLayer::create(context, layer, std::move(attention), std::move(experts));
 }
 
-constexpr Family family{weight_rules, build_layer};
+Result<void> read_experts(const Fields& fields, ModelConfig& config) {
+  MoeConfig moe;
+  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts"}, 1, max_experts));
+  TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
+  moe.intermediate_size = config.intermediate_size;
+  moe.normalize_top_k = true;
+  config.moe = std::move(moe);
+  return {};
+}
 
 }  // namespace
 
-const Family& mixtral_family() { return family; }
+constinit const Family mixtral_family{
+    .config = {.architecture = "MixtralForCausalLM",
+               .model_type = "mixtral",
+               .windows = WindowRules{},
+               .read_own = read_experts},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
 
 }  // namespace troupe

@@ -1,5 +1,9 @@
-#include "models/families/qwen3.hpp"
+// Qwen3 (Yang et al. 2025), dense and with experts: pre-norm layers, grouped-query attention with
+// normalised query and key heads, SwiGLU; in Qwen3-MoE some layers have experts instead.
 
+#include "models/config/config_limits.hpp"
+#include "models/config/fields.hpp"
+#include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
 #include "models/layers/attention/attention.hpp"
 #include "models/layers/dense_mlp.hpp"
@@ -26,10 +30,41 @@ Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer
   return DecoderLayer::create(context, layer, std::move(attention), std::move(feed_forward));
 }
 
-constexpr Family family{weight_rules, build_layer};
+Result<void> read_experts(const Fields& fields, ModelConfig& config) {
+  MoeConfig moe;
+  TROUPE_TRY(moe.experts, fields.integer({"num_local_experts", "num_experts"}, 1, max_experts));
+  TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
+  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, max_width));
+  TROUPE_TRY(moe.normalize_top_k, fields.boolean_or({"norm_topk_prob"}, false));
+  TROUPE_TRY(moe.sparse_step, fields.integer_or({"decoder_sparse_step"}, 1, max_layers, 1));
+  TROUPE_TRY(moe.dense_layers, fields.integers({"mlp_only_layers"}, 0, config.layers - 1));
+  config.moe = std::move(moe);
+  return {};
+}
 
 }  // namespace
 
-const Family& qwen3_family() { return family; }
+constinit const Family qwen3_family{
+    .config = {.architecture = "Qwen3ForCausalLM",
+               .model_type = "qwen3",
+               .default_head_dim = 128,
+               .attention_bias = AttentionBias::as_stated,
+               .windows =
+                   WindowRules{
+                       .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = 28}},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
+
+constinit const Family qwen3_moe_family{
+    .config = {.architecture = "Qwen3MoeForCausalLM",
+               .model_type = "qwen3_moe",
+               .default_head_dim = 128,
+               .attention_bias = AttentionBias::as_stated,
+               .windows = WindowRules{.absent = 4096, .needs_use_sliding_window = true},
+               .read_own = read_experts},
+    .weights = weight_rules,
+    .build_layer = build_layer,
+};
 
 }  // namespace troupe

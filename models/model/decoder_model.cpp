@@ -30,7 +30,7 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
 
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
                                  ShardOf shard, const OnWeightsLoaded& on_loaded) {
-  const Family& family = family_of(config_.architecture);
+  const Family& family = family_of(config_);
   const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank, limits_,
                         ops_);
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));

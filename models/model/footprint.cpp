@@ -155,7 +155,7 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   const ShardOf expert_shard{footprint.expert_part, footprint.expert_parts};
 
   WeightBytes weights(config, checkpoint, options, shard);
-  for (const WeightUse& use : weights_in_use(config, family_of(config.architecture).weights)) {
+  for (const WeightUse& use : weights_in_use(config, family_of(config).weights)) {
     const Parameter parameter = use.rule->parameter;
     if (is_expert(parameter)) {
       if (!holds(footprint.layers, use.layer) || !holds(footprint.experts, use.expert)) continue;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/families/family.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "tests/golden/support/golden_model.hpp"
@@ -142,7 +143,7 @@ void expect_bits_of_one_rank(const char* name, const Arrangement& arrangement) {
   SCOPED_TRACE(name);
   const auto golden = golden_model(name);
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
-  REQUIRE_OK(const auto config, ModelConfig::load(golden->checkpoint));
+  REQUIRE_OK(const auto config, load_model_config(golden->checkpoint));
   const RankBody body = [&](Runner& runner, int) { return feed(runner, prompts.front().ids); };
   REQUIRE_OK(const auto expected, run_ranks(golden->checkpoint, DType::f32, {}, body));
   std::atomic<int> norms = 0, late_norms = 0;

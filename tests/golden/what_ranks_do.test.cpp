@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/families/family.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/support/forwarding_collectives.hpp"
@@ -91,7 +92,7 @@ class CountingExchanges final : public ForwardingCollectives {
 TEST(DealtExperts, are_sent_routed_rows_only) {
   const auto golden = golden_model("fable-moe");
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
-  REQUIRE_OK(const auto config, ModelConfig::load(golden->checkpoint));
+  REQUIRE_OK(const auto config, load_model_config(golden->checkpoint));
   for (const int tensor : {2, 4}) {
     constexpr int expert_ranks = 2;
     std::atomic<std::size_t> bytes = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/families/family.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 
 namespace troupe {
@@ -28,7 +29,7 @@ Result<void> check_draft_model(const std::string& folder, const ModelConfig& dra
 
 Result<Drafter> Drafter::create(const std::string& folder, LoadFormat format,
                                 const ModelConfig& target, const ModelLimits& limits, Ops& ops) {
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
+  TROUPE_TRY(const ModelConfig config, load_model_config(folder));
   TROUPE_CHECK(check_draft_model(folder, config, target, limits.max_positions));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder, format, config.dtype));
   TROUPE_TRY(auto model, load_model(config, checkpoint, ops, ParallelContext{}, limits));

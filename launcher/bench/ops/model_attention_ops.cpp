@@ -114,7 +114,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
     TROUPE_TRY(const DeviceTensor rope, random(DType::f32, {figures.context, dim}));
     TROUPE_TRY(const DeviceTensor norm, random(DType::f32, {dim}));
     TROUPE_TRY(const DeviceTensor qkv, random(activation_, {rows, (heads_ + 2 * kv_heads_) * dim}));
-    const bool norms = has_weight(family_of(model_.architecture), Parameter::query_norm);
+    const bool norms = has_weight(family_of(model_), Parameter::query_norm);
     const Tensor head_norm = norms ? norm.view() : Tensor();
     OpFigure stored{.op = "rope and store",
                     .shape = fmt::format("{} + 2 x {} x {}", heads_, kv_heads_, dim),

@@ -45,8 +45,7 @@ Result<void> make_checkpoint(const JobPlan& plan, const std::filesystem::path& f
   if (problem) return fail(ErrorCode::io, "{}: {}", folder.string(), problem.message());
   TROUPE_TRY(const Checkpoint noise, Checkpoint::dummy(plan.model.dtype));
   std::vector<NamedTensor> tensors;
-  for (const WeightUse& use :
-       weights_in_use(plan.model, family_of(plan.model.architecture).weights)) {
+  for (const WeightUse& use : weights_in_use(plan.model, family_of(plan.model).weights)) {
     const std::string name = checkpoint_name(*use.rule, use.layer, use.expert);
     TROUPE_TRY(const Tensor tensor, noise.weight(name, shape_of(use.rule->parameter, plan.model)));
     tensors.push_back({name, tensor});

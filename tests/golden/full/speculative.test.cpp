@@ -9,6 +9,7 @@
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/worker/model_runner.hpp"
 #include "actors/worker/sampling/drafter.hpp"
+#include "models/families/family.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/require.hpp"
@@ -31,7 +32,7 @@ Result<Speculating> load_both(const std::filesystem::path& target,
   const ModelLimits limits{.max_batch_tokens = 512, .max_head_rows = 16, .max_positions = 1024};
   Speculating all;
   TROUPE_TRY(all.ops, make_cpu_ops({.threads = 2, .dtype = DType::f32}));
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(target));
+  TROUPE_TRY(const ModelConfig config, load_model_config(target));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(target.string()));
   TROUPE_TRY(all.model, load_model(config, checkpoint, *all.ops, {}, limits));
   TROUPE_CHECK(all.model->allocate_kv_cache(kv_blocks));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "models/families/family.hpp"
+
 namespace troupe::golden {
 
 namespace {
@@ -66,7 +68,7 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          bool exact_sums) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder));
+  TROUPE_TRY(const ModelConfig config, load_model_config(folder));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   ModelLimits limits;
   limits.max_batch_tokens = 512;

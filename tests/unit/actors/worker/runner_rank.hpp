@@ -8,6 +8,7 @@
 #include "actors/worker/model_runner.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/families/family.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "runtime/base/result.hpp"
@@ -30,7 +31,7 @@ struct RunnerRank {
                                  std::int64_t max_positions = 64) {
     RunnerRank rank;
     rank.ops = std::move(ops);
-    TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder()));
+    TROUPE_TRY(const ModelConfig config, load_model_config(folder()));
     TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder()));
     const ModelLimits limits{
         .max_batch_tokens = 40, .max_head_rows = max_head_rows, .max_positions = max_positions};

@@ -3,6 +3,7 @@
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/families/family.hpp"
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/model/footprint.hpp"
@@ -195,7 +196,7 @@ void changed_model_configs(Effort effort) {
     mutator.json(generation);
     folder.write("generation_config.json", dumped(generation));
     const auto defaults = GenerationDefaults::load(folder.path());
-    const auto model = ModelConfig::load(folder.path());
+    const auto model = load_model_config(folder.path());
     if (!model.ok()) return;
     if (defaults.ok()) eos_token_ids(*model, *defaults);
     for (const Mesh& mesh : {one, several}) {

@@ -8,6 +8,7 @@
 
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/job/job_plan.hpp"
+#include "models/families/family.hpp"
 
 namespace troupe {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 const std::string demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
 
 ModelConfig demo_model() {
-  auto model = ModelConfig::load(demo);
+  auto model = load_model_config(demo);
   EXPECT_TRUE(model.ok()) << model.error().message;
   return *std::move(model);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "models/families/family.hpp"
 #include "models/model/model.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/checkpoint_folder.hpp"
@@ -33,7 +34,7 @@ Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_co
   Tensors tensors = golden::read_all(good);
   change_weights(tensors);
   folder.write("model.safetensors", golden::safetensors_bytes(tensors));
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(folder.path()));
+  TROUPE_TRY(const ModelConfig config, load_model_config(folder.path()));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder.path()));
   TROUPE_TRY(const Mesh mesh, Mesh::create(shape, expert_parallel_size));
   return check_model(config, checkpoint, mesh);
@@ -101,7 +102,7 @@ TEST(CheckModel, says_that_ranks_do_not_divide_the_experts) {
 
 TEST(CheckModel, refuses_expert_ranks_for_a_model_without_experts) {
   const auto folder = golden::data_folder() / "llama-a";
-  REQUIRE_OK(const ModelConfig config, ModelConfig::load(folder));
+  REQUIRE_OK(const ModelConfig config, load_model_config(folder));
   REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
   REQUIRE_OK(const Mesh mesh, Mesh::create({.tensor = 2}, 2));
   const auto checked = check_model(config, checkpoint, mesh);

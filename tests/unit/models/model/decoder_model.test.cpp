@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "models/families/family.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
@@ -22,7 +23,7 @@ std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a
 
 Result<std::unique_ptr<Model>> load_tiny(Ops& ops, const ParallelContext& parallel,
                                          const ModelLimits& limits) {
-  TROUPE_TRY(const ModelConfig config, ModelConfig::load(tiny_folder()));
+  TROUPE_TRY(const ModelConfig config, load_model_config(tiny_folder()));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(tiny_folder()));
   return load_model(config, checkpoint, ops, parallel, limits);
 }

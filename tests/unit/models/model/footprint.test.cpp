@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/families/family.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
@@ -38,7 +39,7 @@ void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int
                       DType dtype) {
   SCOPED_TRACE(fmt::format("{}, {}, E {}, {}", folder.filename().string(), mesh.describe(rank),
                            mesh.expert_parallel_size(), to_string(dtype)));
-  REQUIRE_OK(const auto config, ModelConfig::load(folder));
+  REQUIRE_OK(const auto config, load_model_config(folder));
   REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder));
   REQUIRE_OK(const auto ops, make_cpu_ops({.dtype = dtype}));
   REQUIRE_OK(const auto tensor, seat_of(mesh.group(MeshDimension::tensor, rank), rank));
@@ -104,7 +105,7 @@ TEST(Footprint, is_what_each_rank_with_dealt_experts_says) {
 
 /// The footprints of fable-moe's ranks on a mesh.
 std::vector<RankFootprint> demo_footprints(MeshShape shape, int expert_parallel_size) {
-  const auto config = ModelConfig::load(demo_folder());
+  const auto config = load_model_config(demo_folder());
   const auto checkpoint = Checkpoint::open(demo_folder());
   const auto mesh = Mesh::create(shape, expert_parallel_size);
   std::vector<RankFootprint> all;
@@ -149,7 +150,7 @@ TEST(Footprint, of_experts_shrinks_where_replicas_share_them) {
 }
 
 TEST(Footprint, refuses_what_does_not_divide) {
-  REQUIRE_OK(const auto config, ModelConfig::load(demo_folder()));
+  REQUIRE_OK(const auto config, load_model_config(demo_folder()));
   REQUIRE_OK(const auto checkpoint, Checkpoint::open(demo_folder()));
   const auto refusal = [&](MeshShape shape, int expert_parallel_size) {
     const auto mesh = Mesh::create(shape, expert_parallel_size);

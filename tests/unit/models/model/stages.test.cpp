@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/families/family.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/require.hpp"
 
@@ -89,9 +90,9 @@ TEST(Stages, count_on_a_gpu_what_is_read_for_a_sampled_token) {
 }
 
 TEST(Stages, of_the_measured_models_are_even_on_gpus_where_experts_outweigh_the_head) {
-  REQUIRE_OK(const auto dense, ModelConfig::load(TROUPE_SOURCE_DIR "/configs/bench/qwen3-8b"));
+  REQUIRE_OK(const auto dense, load_model_config(TROUPE_SOURCE_DIR "/configs/bench/qwen3-8b"));
   REQUIRE_OK(const auto sparse,
-             ModelConfig::load(TROUPE_SOURCE_DIR "/configs/bench/qwen3-30b-a3b"));
+             load_model_config(TROUPE_SOURCE_DIR "/configs/bench/qwen3-30b-a3b"));
   for (const auto& [config, counts] :
        {std::pair{dense, Counts{9, 9, 9, 9}}, std::pair{sparse, Counts{12, 12, 12, 12}}}) {
     Counts found;
@@ -107,11 +108,11 @@ TEST(Stages, of_a_small_vocabulary_share_layers_evenly_and_a_large_one_takes_som
 }
 
 TEST(Stages, of_the_models_that_come_with_the_program) {
-  REQUIRE_OK(const auto demo, ModelConfig::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe"));
+  REQUIRE_OK(const auto demo, load_model_config(TROUPE_SOURCE_DIR "/configs/demo/fable-moe"));
   EXPECT_EQ(layers_of(demo, 1), (Counts{4}));
   EXPECT_EQ(layers_of(demo, 2), (Counts{2, 2}));
   EXPECT_EQ(layers_of(demo, 4), (Counts{1, 1, 1, 1}));
-  REQUIRE_OK(const auto tiny, ModelConfig::load(golden::data_folder() / "qwen3moe-a"));
+  REQUIRE_OK(const auto tiny, load_model_config(golden::data_folder() / "qwen3moe-a"));
   EXPECT_EQ(layers_of(tiny, 2), (Counts{2, 1}));
   EXPECT_EQ(layers_of(tiny, 3), (Counts{1, 1, 1}));
 }

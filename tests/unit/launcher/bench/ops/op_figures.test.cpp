@@ -79,6 +79,7 @@ TEST(OpFigures, name_each_pass_in_json) {
 
 ModelConfig small_model() {
   ModelConfig model;
+  model.architecture = "Qwen3ForCausalLM";
   model.hidden_size = 64;
   model.layers = 4;
   model.heads = 4;

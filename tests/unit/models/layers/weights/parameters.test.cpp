@@ -17,7 +17,7 @@ using testing::Not;
 
 ModelConfig small_config() {
   ModelConfig config;
-  config.architecture = Architecture::qwen3_moe;
+  config.architecture = "Qwen3MoeForCausalLM";
   config.hidden_size = 8;
   config.layers = 3;
   config.heads = 4;
@@ -31,7 +31,7 @@ ModelConfig small_config() {
 
 std::set<std::string> names_in_use(const ModelConfig& config) {
   std::set<std::string> names;
-  for (const WeightUse& use : weights_in_use(config, family_of(config.architecture).weights)) {
+  for (const WeightUse& use : weights_in_use(config, family_of(config).weights)) {
     names.insert(checkpoint_name(*use.rule, use.layer, use.expert));
   }
   return names;
@@ -84,7 +84,7 @@ TEST(Parameters, have_biases_where_the_config_says_so) {
 
 TEST(Parameters, of_dense_layers_have_mlp_biases_where_the_config_says_so) {
   ModelConfig config = small_config();
-  config.architecture = Architecture::llama;
+  config.architecture = "LlamaForCausalLM";
   EXPECT_THAT(names_in_use(config), Not(Contains(HasSubstr("mlp.gate_proj.bias"))));
   config.mlp_bias = true;
   EXPECT_THAT(names_in_use(config), AllOf(Contains("model.layers.1.mlp.gate_proj.bias"),
@@ -96,7 +96,7 @@ TEST(Parameters, of_dense_layers_have_mlp_biases_where_the_config_says_so) {
 
 TEST(Parameters, of_latent_attention_have_its_ranks) {
   ModelConfig config = small_config();
-  config.architecture = Architecture::deepseek_v3;
+  config.architecture = "DeepseekV3ForCausalLM";
   config.kv_heads = 1;
   config.head_dim = 10;
   config.latent = LatentConfig{

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "models/families/family.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/require.hpp"
@@ -32,7 +33,7 @@ nlohmann::json config_of(const std::string& name) {
 Result<ModelConfig> load_text(std::string_view text) {
   const TemporaryFolder folder;
   folder.write("config.json", text);
-  return ModelConfig::load(folder.path());
+  return load_model_config(folder.path());
 }
 
 /// The config of a small model after `change`.
@@ -43,7 +44,7 @@ Result<ModelConfig> load_changed(const std::function<void(nlohmann::json&)>& cha
 }
 
 void expect_tiny(const ModelConfig& config) {
-  EXPECT_EQ(config.architecture, Architecture::qwen3_moe);
+  EXPECT_EQ(config.architecture, "Qwen3MoeForCausalLM");
   EXPECT_EQ(config.hidden_size, 64);
   EXPECT_EQ(config.layers, 3);
   EXPECT_EQ(config.heads, 4);
@@ -65,7 +66,7 @@ void expect_tiny(const ModelConfig& config) {
 }
 
 TEST(ModelConfig, reads_the_spelling_of_transformers_5) {
-  REQUIRE_OK(const auto config, ModelConfig::load(tiny_folder()));
+  REQUIRE_OK(const auto config, load_model_config(tiny_folder()));
   expect_tiny(config);
 }
 
@@ -73,7 +74,7 @@ TEST(ModelConfig, reads_the_spelling_of_transformers_4_to_the_same_values) {
   for (const std::string name : {"llama-a", "llama-a-sharded", "mistral-a", "mixtral-a", "qwen2-a",
                                  "deepseek3-a", "qwen3moe-a"}) {
     const std::filesystem::path folder = golden::data_folder() / name;
-    REQUIRE_OK(const auto newer, ModelConfig::load(folder));
+    REQUIRE_OK(const auto newer, load_model_config(folder));
     REQUIRE_OK(const auto older, load_text(golden::file_bytes(folder / "config.v4.json")));
     EXPECT_EQ(newer, older) << name;
   }
@@ -111,7 +112,7 @@ TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
   for (const std::string name : {"config.json", "config.v4.json"}) {
     REQUIRE_OK(const auto config,
                load_text(golden::file_bytes(golden::data_folder() / "llama-a" / name)));
-    EXPECT_EQ(config.architecture, Architecture::llama);
+    EXPECT_EQ(config.architecture, "LlamaForCausalLM");
     EXPECT_EQ(config.rope.theta, 500000.0) << name;
     const auto* scaling = std::get_if<Llama3RopeScaling>(&config.rope.scaling);
     ASSERT_NE(scaling, nullptr) << name;
@@ -129,7 +130,7 @@ Result<ModelConfig> load_changed(const std::string& name,
 }
 
 TEST(ModelConfig, gives_every_layer_of_mistral_its_window) {
-  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "mistral-a"));
+  REQUIRE_OK(const auto config, load_model_config(golden::data_folder() / "mistral-a"));
   EXPECT_THAT(config.windows, ElementsAre(32, 32, 32));
   REQUIRE_OK(const auto none, load_changed("mistral-a", [](nlohmann::json& object) {
                object["sliding_window"] = nullptr;
@@ -183,7 +184,7 @@ TEST(ModelConfig, refuses_layer_types_that_contradict_the_rest) {
 }
 
 TEST(ModelConfig, knows_which_projections_have_biases) {
-  REQUIRE_OK(const auto qwen2, ModelConfig::load(golden::data_folder() / "qwen2-a"));
+  REQUIRE_OK(const auto qwen2, load_model_config(golden::data_folder() / "qwen2-a"));
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.output_bias);
   const auto with_bias = [](nlohmann::json& object) { object["attention_bias"] = true; };
@@ -206,7 +207,7 @@ TEST(ModelConfig, reads_mlp_bias_where_transformers_does) {
 }
 
 TEST(ModelConfig, reads_the_experts_of_mixtral) {
-  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "mixtral-a"));
+  REQUIRE_OK(const auto config, load_model_config(golden::data_folder() / "mixtral-a"));
   ASSERT_TRUE(config.moe.has_value());
   EXPECT_EQ(config.moe->experts, 8);
   EXPECT_EQ(config.moe->top_k, 2);
@@ -216,7 +217,7 @@ TEST(ModelConfig, reads_the_experts_of_mixtral) {
 }
 
 TEST(ModelConfig, reads_latent_attention_and_the_experts_of_deepseek_v3) {
-  REQUIRE_OK(const auto config, ModelConfig::load(golden::data_folder() / "deepseek3-a"));
+  REQUIRE_OK(const auto config, load_model_config(golden::data_folder() / "deepseek3-a"));
   EXPECT_EQ(config.latent, (LatentConfig{.query_rank = 48,
                                          .rank = 32,
                                          .unrotated_dim = 32,
@@ -333,7 +334,7 @@ TEST(ModelConfig, says_line_and_column_of_a_syntax_error) {
 
 TEST(ModelConfig, says_that_the_file_is_missing) {
   const TemporaryFolder folder;
-  const auto config = ModelConfig::load(folder.path());
+  const auto config = load_model_config(folder.path());
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::not_found);
   EXPECT_THAT(config.error().message, HasSubstr((folder.path() / "config.json").string()));
@@ -411,7 +412,7 @@ TEST(GenerationDefaults, reads_what_servers_take_as_defaults) {
   EXPECT_EQ(defaults.top_k, 20);
   EXPECT_EQ(defaults.top_p, 0.95);
   EXPECT_FALSE(defaults.min_p.has_value());
-  REQUIRE_OK(const auto config, ModelConfig::load(demo));
+  REQUIRE_OK(const auto config, load_model_config(demo));
   EXPECT_THAT(config.eos_token_ids, ElementsAre(4095));
   EXPECT_THAT(eos_token_ids(config, defaults), ElementsAre(4093, 4095));
 }

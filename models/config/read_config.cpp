@@ -1,0 +1,116 @@
+#include "models/config/read_config.hpp"
+
+#include "models/config/read_parts.hpp"
+
+namespace troupe {
+
+namespace {
+
+Result<DType> read_dtype(const Fields& fields) {
+  TROUPE_TRY(const std::string name, fields.string_or({"dtype", "torch_dtype"}, "bfloat16"));
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float32") return DType::f32;
+  return fields.unsupported("dtype", name, "bfloat16, float16, float32");
+}
+
+/// Refuses features that the layers do not compute, so that no model runs and answers wrongly.
+Result<void> refuse_unsupported(const Fields& fields) {
+  TROUPE_TRY(const std::string activation, fields.string_or({"hidden_act"}, "silu"));
+  if (activation != "silu") return fields.unsupported("hidden_act", activation, "silu");
+  if (fields.find({"quantization_config"}) != nullptr) {
+    return fields.unsupported("quantization_config", "(present)", "bf16, fp16 and fp32 weights");
+  }
+  return {};
+}
+
+Result<void> read_biases(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
+  if (rules.reads_mlp_bias) {
+    TROUPE_TRY(config.mlp_bias, fields.boolean_or({"mlp_bias"}, false));
+  }
+  TROUPE_TRY(const bool stated, fields.boolean_or({"attention_bias"}, false));
+  switch (rules.attention_bias) {
+    case AttentionBias::none:
+      break;
+    case AttentionBias::as_stated:
+      config.qkv_bias = config.output_bias = stated;
+      break;
+    case AttentionBias::always_qkv:
+      config.qkv_bias = true;
+      break;
+    case AttentionBias::refused:
+      if (stated) return fields.unsupported("attention_bias", "true", "false");
+      break;
+  }
+  return {};
+}
+
+Result<void> read_heads(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
+  TROUPE_TRY(config.heads, fields.integer({"num_attention_heads"}, 1, max_heads));
+  if (rules.read_heads != nullptr) return rules.read_heads(fields, config);
+  TROUPE_TRY(config.kv_heads,
+             fields.integer_or({"num_key_value_heads"}, 1, config.heads, config.heads));
+  if (config.heads % config.kv_heads != 0) {
+    return fail(ErrorCode::corrupt_data,
+                "{}: num_key_value_heads {} does not divide num_attention_heads {}", fields.where(),
+                config.kv_heads, config.heads);
+  }
+  const std::int64_t absent =
+      rules.default_head_dim > 0 ? rules.default_head_dim : config.hidden_size / config.heads;
+  TROUPE_TRY(config.head_dim, fields.integer_or({"head_dim"}, 2, max_width, absent));
+  if (config.head_dim < 2 || config.head_dim % 2 != 0) {
+    return fail(ErrorCode::corrupt_data, "{}: head_dim: expected an even number, found {}",
+                fields.where(), config.head_dim);
+  }
+  return {};
+}
+
+Result<void> read_sizes(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
+  TROUPE_TRY(config.hidden_size, fields.integer({"hidden_size"}, 1, max_width));
+  TROUPE_TRY(config.layers, fields.integer({"num_hidden_layers"}, 1, max_layers));
+  TROUPE_CHECK(read_heads(fields, rules, config));
+  TROUPE_TRY(config.intermediate_size, fields.integer({"intermediate_size"}, 1, max_width));
+  TROUPE_TRY(config.vocab_size, fields.integer({"vocab_size"}, 1, max_vocabulary));
+  TROUPE_TRY(const double epsilon, fields.number_or({"rms_norm_eps"}, 0.0, 1.0, 1e-6));
+  config.rms_norm_eps = static_cast<float>(epsilon);
+  TROUPE_TRY(const std::int64_t positions,
+             fields.integer({"max_position_embeddings"}, 1, max_positions));
+  TROUPE_TRY(config.rope, read_rope(fields, positions));
+  config.max_position_embeddings = longest_sequence(config.rope, positions);
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> read_architecture(const Fields& fields) {
+  const nlohmann::json* listed = fields.find({"architectures"});
+  if (listed != nullptr && listed->is_array() && !listed->empty() && listed->front().is_string()) {
+    return listed->front().get<std::string>();
+  }
+  TROUPE_TRY(std::string name, fields.string_or({"model_type"}, ""));
+  if (name.empty()) {
+    return fail(ErrorCode::corrupt_data, "{}: missing key architectures", fields.where());
+  }
+  return name;
+}
+
+Result<ModelConfig> read_config(const Fields& fields, const ConfigRules& rules) {
+  ModelConfig config;
+  config.architecture = rules.architecture;
+  TROUPE_CHECK(refuse_unsupported(fields));
+  TROUPE_CHECK(read_sizes(fields, rules, config));
+  TROUPE_CHECK(read_biases(fields, rules, config));
+  TROUPE_TRY(config.windows, read_windows(fields, rules, config));
+  TROUPE_TRY(config.dtype, read_dtype(fields));
+  TROUPE_TRY(config.tie_word_embeddings, fields.boolean_or({"tie_word_embeddings"}, false));
+  TROUPE_TRY(config.eos_token_ids, read_token_ids(fields, {"eos_token_id"}));
+  if (rules.read_own != nullptr) TROUPE_CHECK(rules.read_own(fields, config));
+  return config;
+}
+
+Result<std::vector<std::int32_t>> read_token_ids(const Fields& fields, Fields::Spellings keys) {
+  TROUPE_TRY(const auto ids, fields.integers(keys, 0, max_token_id));
+  return std::vector<std::int32_t>(ids.begin(), ids.end());
+}
+
+}  // namespace troupe

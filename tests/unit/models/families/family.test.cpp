@@ -1,0 +1,55 @@
+#include "models/families/family.hpp"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/checkpoint_folder.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Families, are_found_by_the_name_that_their_configs_have) {
+  std::set<std::string_view> names, types;
+  for (const Family* family : families()) {
+    ModelConfig config;
+    config.architecture = family->config.architecture;
+    EXPECT_EQ(&family_of(config), family) << config.architecture;
+    EXPECT_TRUE(names.insert(family->config.architecture).second) << config.architecture;
+    EXPECT_TRUE(types.insert(family->config.model_type).second) << config.architecture;
+  }
+}
+
+TEST(Families, have_a_layer_builder_and_the_weights_that_every_decoder_has) {
+  for (const Family* family : families()) {
+    EXPECT_NE(family->build_layer, nullptr) << family->config.architecture;
+    for (const Parameter parameter :
+         {Parameter::embedding, Parameter::attention_norm, Parameter::output, Parameter::mlp_norm,
+          Parameter::final_norm, Parameter::head}) {
+      EXPECT_TRUE(has_weight(*family, parameter))
+          << family->config.architecture << ", parameter " << static_cast<int>(parameter);
+    }
+  }
+}
+
+TEST(Families, do_not_stand_in_for_an_architecture_that_none_has) {
+  ModelConfig config;
+  config.architecture = "FooBarForCausalLM";
+  EXPECT_DEATH(family_of(config), "");
+}
+
+TEST(Families, are_all_in_the_documentation) {
+  const std::filesystem::path docs = TROUPE_SOURCE_DIR "/docs";
+  for (const char* page : {"models.md", "configuration.md"}) {
+    const std::string text = golden::file_bytes(docs / page);
+    for (const Family* family : families()) {
+      EXPECT_THAT(text, HasSubstr("`" + std::string(family->config.architecture) + "`")) << page;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe
