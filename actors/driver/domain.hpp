@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// What to do with requests that were submitted to an executor.
+/// The next action for requests that were submitted to an executor.
 enum class AfterSubmission {
   nothing,       ///< it has them, or the engine ends without answering them
   submit_again,  ///< it takes no calls at the moment

@@ -10,9 +10,9 @@ namespace {
 /// Plans from noticing that blocks are short to having the blocks of a sequence swapped out for
 /// that, not counting plans in flight; with a margin, as blocks are not taken evenly.
 constexpr std::int32_t plans_of_a_swap = 6;
-/// A sequence that comes back outside of its turn has room to stay for so many more plans.
+/// A sequence that comes back outside of its turn has room to stay for this many more plans.
 constexpr std::int32_t plans_between_swaps = 8;
-/// At the end of a batch, a sequence with so many more tokens to generate takes another's place.
+/// At the end of a batch, a sequence with this many more tokens to generate takes another's place.
 constexpr std::int32_t turn_tokens = 64;
 /// A sequence with fewer tokens left than this is evicted last: it frees its blocks by ending.
 constexpr std::int32_t nearly_done_tokens = 32;
@@ -100,7 +100,7 @@ std::optional<SequenceId> Scheduler::next_to_leave() const {
       const bool nearly_done = waiting_.empty() && remaining < nearly_done_tokens;
       return std::tuple(sequence.evicting, nearly_done, remaining);
     };
-    // Of equal ones the last: running_ is in the order of rank.
+    // The last of equal ones: running_ is in the order of rank.
     return key(a) <= key(b);
   };
   std::int32_t host_blocks = 0;

@@ -16,7 +16,7 @@ struct SwappedSequence {
   std::vector<std::int32_t> host_blocks;  ///< one for each block that it held
 };
 
-/// Which sequences' KV is in host memory, and in which blocks of it. A sequence goes out with
+/// Tracks which sequences' KV is in host memory, and in which blocks. A sequence goes out with
 /// put(), is inside from the next tell() on, and comes back with take(). The lowest blocks are used
 /// first, so that memory that was never needed is never touched. One thread at a time.
 class SwapSpace {

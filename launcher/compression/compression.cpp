@@ -12,7 +12,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t chunk_bytes = 64 << 10;
-constexpr int gzip_framing = 16 + MAX_WBITS;  // asks zlib for gzip instead of its own format
+constexpr int gzip_framing = 16 + MAX_WBITS;  // selects gzip instead of zlib's own format
 constexpr std::string_view gzip_magic = "\x1f\x8b";
 constexpr std::string_view zstd_magic = "\x28\xb5\x2f\xfd";
 

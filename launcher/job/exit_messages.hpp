@@ -23,10 +23,10 @@ struct JobStanding {
 /// "120 of 400 lines are answered in out.jsonl (80 of them before this run)".
 std::string done_sentence(const JobStanding& standing);
 
-/// The advice to the user: "The same command goes on".
+/// The advice to the user, e.g. "The same command goes on".
 std::string how_to_go_on(const JobStanding& standing);
 
-/// The message after an error: the error, what is done, how to go on, where the logs are.
+/// The message after an error: the error, what is done, how to resume, where the logs are.
 std::string failed_text(std::string_view why, const JobStanding& standing);
 
 /// The message after signals: `what` happened to the running requests.

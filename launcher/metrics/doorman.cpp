@@ -102,7 +102,7 @@ void Doorman::accept_all(Clock::time_point now) {
     }
     const int fd = socket.get();
     waiting_.emplace(fd, std::move(socket));
-    look_at(fd);  // most have sent their request while waiting in the kernel: they displace nobody
+    look_at(fd);  // most sent their request while waiting in the kernel and displace no other
   }
   refusals_.note("no descriptors left", acceptor_.take_turned_away());
 }

@@ -130,7 +130,7 @@ std::string ProgressPrinter::erase_sequence() {
 std::size_t ProgressPrinter::put(std::string_view text, int patience_ms) const {
   std::size_t written = 0;
   while (written < text.size()) {
-    // A blocking descriptor must not be written to before it has room, whoever shares it.
+    // A blocking descriptor must not be written to before it has room, as others may share it.
     pollfd descriptor{fd_, POLLOUT, 0};
     const int ready = ::poll(&descriptor, 1, written == 0 ? patience_ms : stuck_ms);
     if (ready < 0 && errno == EINTR) continue;

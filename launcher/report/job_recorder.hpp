@@ -109,7 +109,7 @@ class JobRecorder {
   std::uint64_t answers_ = 0;  ///< of this run
   ErrorTally errors_;
   EngineStats stats_;  ///< of this run
-  /// Of earlier runs; parts that grow with each answer and step include this one's, too.
+  /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.
   JobFigures figures_;
   std::map<std::string, Process> processes_;
   SpanRecorder spans_;

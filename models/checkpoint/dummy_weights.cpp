@@ -15,7 +15,8 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
-// A page more than a power of two: otherwise rows of power-of-two length would all start alike.
+// A page more than a power of two: otherwise all rows of power-of-two length would begin with the
+// same values.
 constexpr std::size_t pattern_bytes = (std::size_t{16} << 20) + page_bytes;
 constexpr std::size_t max_tensor_bytes = std::size_t{16} << 30;
 // A tensor may begin anywhere in the first repetition.

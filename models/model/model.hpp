@@ -84,7 +84,7 @@ class Model {
   /// How its weights were read; see Ops::finish_loading.
   virtual const LoadedWeights& loaded() const = 0;
   virtual const ModelConfig& config() const = 0;
-  /// As given, with max_positions resolved.
+  /// The limits given at loading, with max_positions resolved.
   virtual const ModelLimits& limits() const = 0;
 };
 

@@ -90,7 +90,7 @@ struct RouterOptions {
   std::int64_t top_k = 1;
   bool normalize = false;  ///< the chosen experts' weights are divided by their sum
   bool sigmoid = false;    ///< scores are sigmoids of the logits instead of their softmax
-  /// Of the `groups` equal groups of experts, only the `top_groups` whose two best scores have the
+  /// Among `groups` equal groups of experts, only the `top_groups` whose two best scores have the
   /// largest sum take part.
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;

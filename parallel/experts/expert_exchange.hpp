@@ -16,7 +16,7 @@ namespace troupe {
 /// expert_ranks, (e + 1) * experts / expert_ranks).
 struct ExpertLayout {
   std::int64_t experts = 1;     ///< of the model; expert_ranks divides it
-  int expert_ranks = 1;         ///< ranks that whole experts are dealt out to
+  int expert_ranks = 1;         ///< ranks over which whole experts are distributed
   int parts = 1;                ///< of each expert; parts * expert_ranks is the group's size
   std::int64_t top_k = 1;       ///< experts that a token chooses, all different; at most `experts`
   std::int64_t max_tokens = 1;  ///< sent by one rank of the group in one exchange, at most

@@ -75,7 +75,7 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
   std::deque<IncomingCall> mailbox_;
   bool closed_ = false;   ///< takes no more calls
   bool over_ = false;     ///< the thread is done
-  bool stopped_ = false;  ///< was asked to end
+  bool stopped_ = false;  ///< asked to end
   std::optional<std::string> exit_reason_;
 };
 

@@ -92,7 +92,7 @@ class ActorContext {
   /// next request for such a name makes a new region.
   virtual Result<void> release_shared_memory(std::string_view prefix) = 0;
 
-  /// Ends this actor after the method that runs now; watchers are told `reason`.
+  /// Ends this actor after its current method; watchers get `reason`.
   virtual void exit(std::string reason) = 0;
 };
 

@@ -19,7 +19,7 @@ enum class DownCause : std::uint8_t {
 };
 std::string_view to_string(DownCause cause);
 
-/// The end of an actor, reported exactly once to everybody who watches it.
+/// The end of an actor, reported exactly once to each watcher.
 struct ActorDown {
   ActorId id = 0;
   std::string name;
@@ -28,7 +28,7 @@ struct ActorDown {
   int pid = 0;
   DownCause cause = DownCause::stopped;
   int code = 0;          ///< exit code or signal number, where the cause has one
-  std::string message;   ///< one sentence for a person: who, where, why, and the path of the log
+  std::string message;   ///< one sentence for people: which actor, where, why, and the log's path
   std::string log_path;  ///< its process's log; empty if there is none
 
   template <class Archive>

@@ -59,7 +59,7 @@ class ActorProcess {
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
   std::uint64_t next_ask_ = 1;
-  std::optional<Clock::time_point> ends_at_;  ///< set once told to end; used by the main thread
+  std::optional<Clock::time_point> ends_at_;  ///< set when asked to end; used by the main thread
                                               ///< only
 };
 
@@ -147,7 +147,7 @@ void ActorProcess::start_actor(StartActor start) {
     forget(id);
   };
   events.on_ended = [this, id](bool exited, const std::string& reason) {
-    // The process may be told to end as soon as the driver knows.
+    // The driver may end the process as soon as it knows.
     if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
       log::warning("the last answers of actor {}: {}", id, sent.error().message);
     }

@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// The call plane's transport for one process of the job. It listens at "troupe-<job_id>-" and 32
-/// random digits, so that nobody can take the name beforehand.
+/// random digits, so that no other process can take the name beforehand.
 Result<std::unique_ptr<Transport>> make_job_transport(const Key& call_key,
                                                       const std::string& job_id);
 

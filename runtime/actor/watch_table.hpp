@@ -19,7 +19,7 @@ class WatchTable {
   WatchTable& operator=(const WatchTable&) = delete;
 
   WatchToken watch(ActorId actor, DownCallback callback);
-  /// Notifies everybody who watches the actor; only an actor's first report counts. True for the
+  /// Notifies all watchers of the actor; only an actor's first report counts. True for the
   /// first.
   bool on_down(const ActorDown& down);
   std::optional<ActorDown> down_of(ActorId actor) const;

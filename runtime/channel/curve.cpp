@@ -57,7 +57,7 @@ Result<void> make_curve_server(void* socket, const Key& own) {
   if (zmq_setsockopt(socket, ZMQ_CURVE_SERVER, &yes, sizeof yes) != 0) {
     return curve_error("cannot make a CURVE server");
   }
-  // ZeroMQ asks the gate for any non-empty domain; for an empty one it would not always.
+  // ZeroMQ consults the gate for every non-empty domain; for an empty one it might not.
   constexpr std::string_view domain = "troupe";
   if (zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, domain.data(), domain.size()) != 0) {
     return curve_error("cannot set the authentication domain");

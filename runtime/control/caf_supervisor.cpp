@@ -50,7 +50,7 @@ struct State {
       return give_up(fail(ErrorCode::timeout, "{} was silent for {} ms", link->peer().text(),
                           silence_limit.count()));
     }
-    (void)link->send(LinkFrame(encode_message(Heartbeat{})));  // a closed link is told
+    (void)link->send(LinkFrame(encode_message(Heartbeat{})));  // on_closed reports a closed link
   }
 };
 

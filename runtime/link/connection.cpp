@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-/// What one connection may read and write while others wait.
+/// The most that one connection may read or write while others wait.
 constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 
 }  // namespace

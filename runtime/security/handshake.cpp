@@ -13,7 +13,7 @@ enum class Kind : std::uint8_t { greeting = 1, proof, welcome, refusal };
 
 constexpr char magic[8] = {'t', 'r', 'o', 'u', 'p', 'e', '/', 'c'};
 
-/// Sent as it lies in memory; both ends have one architecture (little endian).
+/// Sent in its memory layout; both ends have one architecture (little endian).
 struct Greeting {
   char mark[8];
   std::uint32_t version;

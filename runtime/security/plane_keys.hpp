@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-// The keys that an agent hands to the actor processes of its node: never the job's secret, only
+// The keys that an agent gives to the actor processes of its node: never the job's secret, only
 // keys from which no other can be computed.
 
 /// The key by which all actors of a job authenticate each other on the call plane.

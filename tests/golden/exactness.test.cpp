@@ -7,7 +7,7 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// A request's logits have the same bits whoever shares its batch, however its tokens are cut into
+// A request's logits have the same bits in any batch, however its tokens are split into
 // passes and however many tensor ranks compute them.
 
 namespace troupe::golden {
@@ -64,7 +64,7 @@ TEST_P(Exactness, company_in_a_batch_changes_no_bit) {
   ASSERT_TRUE(fed.ok()) << fed.error().message;
   runner.release(alone);
 
-  // The watched prompt is fed in pieces of changing size, behind others that come and go.
+  // The watched prompt is fed in pieces of changing size, after others that come and go.
   Sequence sequence{watched.ids};
   std::vector<Sequence> others;
   std::vector<float> found;

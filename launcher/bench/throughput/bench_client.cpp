@@ -87,7 +87,7 @@ class Run {
       for (const Choice& choice : completion.choices) {
         outcome.output_tokens += static_cast<std::int64_t>(choice.token_ids.size());
       }
-      // As if tokens were delivered one by one: the time after the last one is added to each.
+      // Counts tokens as delivered one by one: the time after the last one is added to each.
       const std::uint64_t between = completion.last_token_us - completion.first_token_us;
       outcome.first_token = now - static_cast<double>(between) * 1e-6;
     }

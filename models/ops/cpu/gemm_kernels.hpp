@@ -14,8 +14,8 @@ namespace troupe::TROUPE_ISA {
 
 #ifdef __AVX512F__
 inline constexpr int max_tile_rows = 14;  // 14 x 32: 28 of 32 registers are accumulators
-// Widening bf16 hides behind the FMAs: 105 GFLOP/s at N = K = 2048, M = 512 on Zen 4, and 94 with a
-// panel widened once, which displaces the rows in the second-level cache.
+// Widening bf16 overlaps with the FMAs: 105 GFLOP/s at N = K = 2048, M = 512 on Zen 4, and 94 with
+// a panel widened once, which displaces the rows in the second-level cache.
 inline constexpr bool widens_panels = false;
 #else
 inline constexpr int max_tile_rows = 6;  // 6 x 16: 12 of 16

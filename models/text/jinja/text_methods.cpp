@@ -20,7 +20,7 @@ Value text_list(const std::vector<std::string_view>& parts, Interpreter& interpr
   return Value::list(std::move(items));
 }
 
-/// Where the last character of `text` begins.
+/// Returns where the last character of `text` begins.
 std::size_t last_character(std::string_view text) {
   std::size_t at = text.size() - 1;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;

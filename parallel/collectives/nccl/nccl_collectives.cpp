@@ -16,7 +16,8 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t scratch_bytes = 64u << 20;
-/// Size of NCCL's first group call over all ranks, which connects them before graphs are captured.
+/// Bytes per rank of the first NCCL group calls, which connect all ranks before graphs are
+/// captured.
 constexpr std::int64_t greeting_bytes = 64;
 
 std::byte* at(const Tensor& tensor, std::size_t offset) {

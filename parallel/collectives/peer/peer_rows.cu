@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(threads) return_rows(PeerRows exchange, PeerRo
   const int words = static_cast<int>(layout.width / 8);
   const int parts = (words + part_words - 1) / part_words;
   const int first = blockIdx.x * warps + threadIdx.x / warp, stride = gridDim.x * warps;
-  int before = 0;  // parts of earlier ranks, as if all ranks' parts were dealt out together
+  int before = 0;  // parts of earlier ranks, as if all ranks' parts were distributed together
   for (int rank = 0; rank < call.size; ++rank) {
     const int filled = own.control->filled[rank] * parts;
     uint4* const to =

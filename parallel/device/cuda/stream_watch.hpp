@@ -52,7 +52,7 @@ class StreamWatch {
   std::string describe() const;
 
   std::vector<AwaitedRanks*> groups_;
-  /// Of the wait that is not done.
+  /// The deadline of the wait that is not done.
   std::optional<Deadline> deadline_;
 };
 

@@ -7,7 +7,7 @@
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
-// With deterministic operations a request's logits have the same bits whoever shares its batch,
+// With deterministic operations a request's logits have the same bits in any batch,
 // however its tokens are cut into passes and however many tensor ranks compute them, in bf16.
 
 namespace troupe::golden {
@@ -86,7 +86,7 @@ TEST_P(DeterministicGpus, company_in_a_batch_changes_no_bit) {
   ASSERT_TRUE(fed.ok()) << fed.error().message;
   runner.release(alone);
 
-  // In pieces of changing size, behind others that come and go.
+  // In pieces of changing size, after others that come and go.
   Sequence sequence{watched.ids};
   std::vector<float> found;
   for (std::size_t pass = 0; found.size() < expected.size(); ++pass) {

@@ -148,7 +148,7 @@ std::string on_a_terminal(const LauncherJob& job, unsigned short columns, const 
   char buffer[4096];
   pollfd descriptor{reader, POLLIN, 0};
   const auto limit = std::chrono::milliseconds(run_limit).count();
-  // A terminal whose other side everybody has closed reads as an error.
+  // A terminal whose other side is closed reads as an error.
   while (::poll(&descriptor, 1, static_cast<int>(limit)) > 0) {
     const ssize_t got = ::read(reader, buffer, sizeof buffer);
     if (got <= 0) break;

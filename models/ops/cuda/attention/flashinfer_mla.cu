@@ -18,7 +18,7 @@ using Id = std::int32_t;
 using Parameters = flashinfer::MLAParams<Element, Element, Element, Id>;
 
 constexpr std::int64_t latent_dim = 512, rotated_dim = 64;
-/// FlashInfer's arrays have room for so many tiles of rows and heads.
+/// The tiles of rows and heads for which FlashInfer's arrays have room.
 constexpr std::int64_t max_tiles = 16384 - 1024, tile_rows = 128;
 constexpr std::size_t plan_bytes = std::size_t{1} << 20;
 constexpr std::size_t sums_bytes = std::size_t{24} << 20;

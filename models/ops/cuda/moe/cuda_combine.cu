@@ -8,7 +8,7 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-/// Which choices are added: all, or those of local experts.
+/// Selects the choices to add: all, or those of local experts.
 struct Added {
   const std::int32_t* ids = nullptr;  // null: all
   std::int64_t first_expert = 0, experts = 0;

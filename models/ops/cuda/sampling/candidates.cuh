@@ -29,7 +29,7 @@ struct Choice {
   }
 };
 
-/// Bounds between which the smallest sum that top_p keeps lies.
+/// Bounds of the smallest sum that top_p keeps.
 struct Limits {
   std::uint64_t least;
   std::uint64_t most;

@@ -56,7 +56,7 @@ __device__ void choose_from_nucleus(RowPart& part, const Choice& choice, std::in
   }
   const CrossingKey last = part.narrow(leading, limit, shift(leading.bin), key,
                                        [](float weight) { return digits_of(weight); });
-  // Of the tokens equal to the last one kept, the lower ids stay.
+  // Among the tokens equal to the last one kept, the lower ids stay.
   const auto equal = [&](float weight, int) {
     return key(weight) == last.key ? whole(weight) : std::uint64_t{0};
   };

@@ -154,7 +154,7 @@ TEST(StepCodec, refuses_another_protocol_number_by_name) {
   StepPlan plan;
   plan.epoch = 0x11223344;
   Bytes bytes = bytes_of(plan);
-  // The protocol lies beside the epoch in the first word of the plan's data.
+  // The protocol is beside the epoch in the first word of the plan's data.
   bool found = false;
   for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
     std::uint32_t pair[2];

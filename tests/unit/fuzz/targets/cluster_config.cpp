@@ -81,7 +81,7 @@ constexpr std::string_view values[] = {"auto",
 
 struct YamlLine {
   std::size_t begin = 0;
-  std::size_t value = 0;  ///< behind "key: "
+  std::size_t value = 0;  ///< after "key: "
   std::size_t end = 0;    ///< without the newline
 };
 

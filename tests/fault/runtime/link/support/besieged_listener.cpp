@@ -19,7 +19,7 @@ constexpr auto patience = 10s;
 const LinkPeer driver{"driver", "job"};
 const LinkPeer agent{"agent", "node0"};
 
-/// A process that knocks at the port it is told, until the object is destroyed.
+/// A process that knocks at a given port until the object is destroyed.
 class Besiegers {
  public:
   Besiegers() {

@@ -20,7 +20,7 @@ struct Choice {
   std::vector<double> weights;
 };
 
-/// As in DeepSeek-V3's report (section 2.1.2), in double: sort, cut, add up.
+/// Follows DeepSeek-V3's report (section 2.1.2), in double: sort, cut, add up.
 Choice reference(const float* logits, const float* bias, std::int64_t experts,
                  const RouterOptions& options) {
   std::vector<double> scores, biased;
