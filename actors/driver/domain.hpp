@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/driver/engine_spec.hpp"
-#include "actors/engine/report.hpp"
-#include "actors/engine/request.hpp"
+#include "actors/api/engine_spec.hpp"
+#include "actors/api/report.hpp"
+#include "actors/api/request.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
 #include "parallel/mesh/mesh.hpp"

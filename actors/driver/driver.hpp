@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/api/engine_spec.hpp"
+#include "actors/api/report.hpp"
+#include "actors/api/request.hpp"
 #include "actors/driver/domain.hpp"
-#include "actors/driver/engine_spec.hpp"
 #include "actors/driver/router.hpp"
-#include "actors/engine/report.hpp"
-#include "actors/engine/request.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
 #include "runtime/actor/actor_context.hpp"

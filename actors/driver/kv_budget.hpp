@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "actors/driver/engine_spec.hpp"
+#include "actors/api/engine_spec.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "runtime/base/available_memory.hpp"
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 
 namespace troupe {
 

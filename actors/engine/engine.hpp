@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "actors/api/engine_spec.hpp"
 #include "actors/driver/driver.hpp"
-#include "actors/driver/engine_spec.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/result.hpp"
 

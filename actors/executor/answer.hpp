@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "actors/executor/prepared_request.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "models/text/tokenizer.hpp"

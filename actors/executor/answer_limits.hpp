@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {

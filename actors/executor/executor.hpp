@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "actors/executor/request_preprocessor.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/telemetry/process_telemetry.hpp"

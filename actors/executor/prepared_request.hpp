@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "models/sampler/sampling_params.hpp"
 #include "models/text/detokenizer.hpp"
 

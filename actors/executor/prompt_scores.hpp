@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "actors/executor/prepared_request.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "models/text/tokenizer.hpp"

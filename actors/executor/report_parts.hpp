@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/report.hpp"
 
 namespace troupe {
 

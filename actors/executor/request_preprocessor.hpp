@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "actors/executor/prepared_request.hpp"
 #include "models/config/model_config.hpp"
 #include "models/text/chat_template.hpp"

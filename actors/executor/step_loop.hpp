@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/report.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/executor/request_tracker.hpp"
 #include "actors/scheduler/step_domain.hpp"

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {

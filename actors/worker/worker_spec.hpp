@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/api/load_progress.hpp"
 #include "actors/worker/startup/device_memory_report.hpp"
-#include "actors/worker/startup/load_progress.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"

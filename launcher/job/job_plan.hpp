@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/driver/engine_spec.hpp"
+#include "actors/api/engine_spec.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/machine/machine.hpp"
 #include "models/config/model_config.hpp"

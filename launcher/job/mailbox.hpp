@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/load_progress.hpp"
+#include "actors/api/report.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
-#include "actors/worker/startup/load_progress.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "launcher/batch/input/request_parser.hpp"
 
 namespace troupe {

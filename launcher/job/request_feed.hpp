@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "actors/telemetry/span_recorder.hpp"
 #include "launcher/job/input_ahead.hpp"
 #include "launcher/job/job_output.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "launcher/batch/input/request_parser.hpp"
 
 namespace troupe {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/report.hpp"
 #include "launcher/metrics/exposition.hpp"
 
 namespace troupe {

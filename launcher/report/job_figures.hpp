@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/report.hpp"
 #include "actors/telemetry/distribution_sketch.hpp"
 #include "launcher/batch/output/answer_format.hpp"
 #include "launcher/report/step_series.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/report.hpp"
+#include "actors/api/report.hpp"
 #include "actors/telemetry/distribution_sketch.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/telemetry/span_recorder.hpp"

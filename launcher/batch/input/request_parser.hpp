@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 
 namespace troupe {
 

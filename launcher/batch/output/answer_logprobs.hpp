@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 
 namespace troupe {
 

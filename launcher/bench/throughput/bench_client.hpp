@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "launcher/bench/throughput/step_tally.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/stop_signals.hpp"

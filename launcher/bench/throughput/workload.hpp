@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/request.hpp"
+#include "actors/api/request.hpp"
 #include "launcher/cli/bench_options.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "runtime/base/result.hpp"

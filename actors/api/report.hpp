@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/engine/request.hpp"
-#include "actors/scheduler/scheduler.hpp"
+#include "actors/api/request.hpp"
+#include "actors/scheduler/scheduler_counters.hpp"
 #include "actors/telemetry/step_record.hpp"
 
 namespace troupe {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "actors/engine/report.hpp"
-#include "actors/scheduler/scheduler.hpp"
+#include "actors/api/load_progress.hpp"
+#include "actors/api/report.hpp"
+#include "actors/scheduler/scheduler_config.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
-#include "actors/worker/startup/load_progress.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/ops/device/device.hpp"
 #include "runtime/actor/actor_down.hpp"
