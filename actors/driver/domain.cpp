@@ -75,11 +75,11 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .load_progress = load_progress};
 }
 
-void Domain::begin_spawn(const ActorHandle<Driver>& driver,
+void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
                          const ActorHandle<LoadProgress>& load_progress) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       {.name = executor_name()},
-      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, driver}));
+      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     spawning_workers_.push_back(cluster_.spawn<Worker>(

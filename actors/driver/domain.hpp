@@ -16,6 +16,8 @@
 
 namespace troupe {
 
+class Driver;
+
 /// The next action for requests that were submitted to an executor.
 enum class AfterSubmission {
   nothing,       ///< it has them, or the engine ends without answering them
@@ -34,9 +36,9 @@ class Domain {
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
          std::uint32_t epoch);
 
-  /// Requests the processes of the executor and the workers; these report their progress to
-  /// `load_progress`, if set.
-  void begin_spawn(const ActorHandle<Driver>& driver,
+  /// Requests the processes of the executor, which reports to `reports`, and of the workers, which
+  /// report their progress to `load_progress`, if set.
+  void begin_spawn(const ActorHandle<ReportSink>& reports,
                    const ActorHandle<LoadProgress>& load_progress);
   /// Waits for them; from then on `on_down` is called at the end of each one. Errors name the
   /// actor.

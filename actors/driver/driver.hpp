@@ -9,6 +9,7 @@
 
 #include "actors/api/engine_spec.hpp"
 #include "actors/api/report.hpp"
+#include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/driver/domain.hpp"
 #include "actors/driver/router.hpp"
@@ -24,7 +25,7 @@ namespace troupe {
 
 /// The actor that builds an engine and controls it: spawns executors and workers, watches them,
 /// routes requests to replicas and reports back. It runs in the process of the Cluster.
-class Driver {
+class Driver final : public ReportSink {
  public:
   /// `cluster` outlives the actor.
   Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineEvents events);
@@ -39,8 +40,8 @@ class Driver {
   /// Makes every process of the engine send its telemetry to EngineEvents::on_telemetry: totals,
   /// and with `all` everything. Returns how many will, each once.
   std::int32_t ask_telemetry(bool all);
-  /// Called by the executor.
-  void report(EngineReport report);
+  /// Called by the executors.
+  void report(EngineReport report) override;
   /// Submits requests again to the executor of a domain that took no calls. Called by submit's
   /// callbacks.
   void submit_again(std::int32_t domain, std::int32_t replica, std::vector<Request> requests);
@@ -50,8 +51,8 @@ class Driver {
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
   using Methods =
-      troupe::Methods<&Driver::start, &Driver::submit, &Driver::drain, &Driver::ask_telemetry,
-                      &Driver::report, &Driver::submit_again, &Driver::refuse>;
+      troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
+                      &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "actors/executor/step_loop.hpp"
-#include "actors/worker/worker.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "runtime/base/log.hpp"
 
@@ -50,7 +49,7 @@ Result<void> Executor::start(const ExecutorStart& start) {
   }
   steps_ =
       std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
-                                 spec_.domain, preprocessor_->tokenizer(), spec_.driver);
+                                 spec_.domain, preprocessor_->tokenizer(), spec_.reports);
   since_ns_ = monotonic_ns();
   loop_ = std::thread([this] {
     const Result<void> ended = steps_->run();

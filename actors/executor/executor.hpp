@@ -10,11 +10,12 @@
 #include <variant>
 #include <vector>
 
+#include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/executor/request_preprocessor.hpp"
-#include "actors/scheduler/scheduler.hpp"
+#include "actors/scheduler/scheduler_config.hpp"
+#include "actors/step/step_address.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
-#include "actors/worker/worker_spec.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/methods.hpp"
@@ -22,7 +23,6 @@
 
 namespace troupe {
 
-class Driver;
 class StepLoop;
 struct StepChannels;
 
@@ -30,12 +30,12 @@ struct ExecutorSpec {
   std::string model_path;
   std::int32_t domain = 0;
   std::int64_t max_model_len = 0;
-  std::int64_t created = 0;    ///< see EngineSpec
-  ActorHandle<Driver> driver;  ///< receives the answers
+  std::int64_t created = 0;  ///< see EngineSpec
+  ActorHandle<ReportSink> reports;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, domain, max_model_len, created, driver);
+    archive(model_path, domain, max_model_len, created, reports);
   }
 };
 
@@ -68,8 +68,8 @@ struct ExecutorInbox {
 };
 
 /// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; its
-/// own thread plans steps, exchanges them with the workers, and reports answers to the driver. If
-/// the loop fails the actor exits and its watchers get the reason.
+/// own thread plans steps, exchanges them with the workers, and reports answers to the spec's sink.
+/// If the loop fails the actor exits and its watchers get the reason.
 class Executor {
  public:
   Executor(ActorContext& context, ExecutorSpec spec);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/driver/driver.hpp"
 #include "actors/executor/report_parts.hpp"
 #include "runtime/base/log.hpp"
 
@@ -20,13 +19,13 @@ constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 }  // namespace
 
 StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-                   std::int32_t index, const Tokenizer* tokenizer, ActorHandle<Driver> driver)
+                   std::int32_t index, const Tokenizer* tokenizer, ActorHandle<ReportSink> reports)
     : domain_(std::move(domain)),
       channels_(std::move(channels)),
       inbox_(inbox),
       index_(index),
       answers_(tokenizer),
-      driver_(std::move(driver)) {}
+      reports_(std::move(reports)) {}
 
 Result<void> StepLoop::run() {
   began_us_ = now_us();
@@ -249,7 +248,7 @@ Result<void> StepLoop::report_if_due() {
        split_report(std::exchange(report_, EngineReport{}), max_report_bytes)) {
     // The call's answer is not awaited; if the driver is gone this process ends as well. A report
     // that could not be sent has failed by now.
-    auto sent = driver_.call<&Driver::report>(std::move(part));
+    auto sent = reports_.call<&ReportSink::report>(std::move(part));
     if (sent.ready()) TROUPE_CHECK(sent.get(std::chrono::seconds(0)));
   }
   return {};

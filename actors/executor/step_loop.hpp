@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/api/report.hpp"
+#include "actors/api/report_sink.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/executor/request_tracker.hpp"
 #include "actors/scheduler/step_domain.hpp"
@@ -38,10 +39,10 @@ class StepLoop {
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
   /// entry for each replica of the domain; `index` is the domain's.
   StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-           std::int32_t index, const Tokenizer* tokenizer, ActorHandle<Driver> driver);
+           std::int32_t index, const Tokenizer* tokenizer, ActorHandle<ReportSink> reports);
 
   /// Runs until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly;
-  /// a driver that takes no reports.
+  /// a sink that takes no reports.
   Result<void> run();
 
   /// The clock of deadlines.
@@ -68,7 +69,7 @@ class StepLoop {
   Result<void> take_updates(std::vector<SequenceUpdate> updates);
   void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
                  std::uint64_t sequences);
-  /// Errors: a report that could not be sent to the driver; its answers would be lost.
+  /// Errors: a report that could not be sent to the sink; its answers would be lost.
   Result<void> report_if_due();
   void update_stats();
 
@@ -77,7 +78,7 @@ class StepLoop {
   ExecutorInbox& inbox_;
   std::int32_t index_;
   RequestTracker answers_;
-  ActorHandle<Driver> driver_;
+  ActorHandle<ReportSink> reports_;
   StepEncoder encoder_;
   std::deque<std::int64_t> sent_at_us_;  ///< of the steps in flight, oldest first
   EngineReport report_;

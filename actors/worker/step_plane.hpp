@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "actors/step/step_address.hpp"
 #include "actors/step/step_codec.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "runtime/actor/actor_context.hpp"

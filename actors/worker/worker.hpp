@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "actors/step/step_address.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/telemetry/span_recorder.hpp"
 #include "actors/worker/model_runner.hpp"

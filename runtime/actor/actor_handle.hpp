@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,14 @@ class ActorHandle {
   ActorHandle() = default;  ///< refers to nothing; calls fail with invalid_argument
   ActorHandle(ActorAddress address, std::weak_ptr<CallHub> hub)
       : address_(std::move(address)), hub_(std::move(hub)) {}
+  /// The handle of an actor that implements A, an abstract class with a Methods list: the actor is
+  /// derived from A, and its own Methods list begins with A's.
+  template <std::derived_from<A> Derived>
+    requires(!std::same_as<Derived, A>)
+  ActorHandle(const ActorHandle<Derived>& actor) : address_(actor.address_), hub_(actor.hub_) {
+    static_assert(A::Methods::template is_prefix_of<typename Derived::Methods>(),
+                  "the actor's Methods list does not begin with its interface's");
+  }
 
   /// Calls a method of the actor: `handle.call<&Counter::add>(5)`. Returns at once unless the calls
   /// under way use up the credits (see CallHub). Calls that one thread makes arrive in order.
@@ -77,6 +86,9 @@ class ActorHandle {
   }
 
  private:
+  template <class>
+  friend class ActorHandle;
+
   ActorAddress address_;
   std::weak_ptr<CallHub> hub_;
 };

@@ -59,6 +59,13 @@ struct Methods {
     return index;
   }
 
+  /// Whether `Other`, a Methods list too, begins with this one, so that the numbers of this one's
+  /// methods mean the same there.
+  template <class Other>
+  static constexpr bool is_prefix_of() {
+    return ((Other::template index_of<list>() == index_of<list>()) && ...);
+  }
+
   /// Calls `visit.template operator()<method>()` for the method of number `index`; false if there
   /// is none.
   template <class Visitor>

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/step/step_address.hpp"
 #include "actors/worker/timed_collectives.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"

@@ -26,6 +26,14 @@ TEST(Calls, answer_with_values_errors_nothing_and_the_text_of_exceptions) {
       << "an exception must not end the actor";
 }
 
+TEST(Calls, through_an_interface_reach_the_actor_that_implements_it) {
+  const auto cluster = start_cluster();
+  const auto doubler = must(cluster->spawn_local<Doubler>({.name = "doubler"}).get(limit));
+  const auto insider = must(cluster->spawn<Insider>({}).get(limit));
+  EXPECT_EQ(must(insider.call<&Insider::add_through_interface>(doubler, 5).get(limit)), 10);
+  EXPECT_EQ(must(doubler.call<&Doubler::value>().get(limit)), 10);
+}
+
 TEST(Calls, of_one_caller_arrive_in_order) {
   const auto cluster = start_cluster();
   const auto recorder = must(cluster->spawn<Recorder>({}).get(limit));

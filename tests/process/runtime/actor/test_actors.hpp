@@ -58,6 +58,29 @@ class Recorder {
   std::vector<int> numbers_;
 };
 
+/// What actors that can add have in common.
+class Adder {
+ public:
+  virtual ~Adder() = default;
+  virtual int add(int amount) = 0;
+
+  static constexpr std::string_view actor_type = "Adder";
+  using Methods = troupe::Methods<&Adder::add>;
+};
+
+/// Adds everything twice.
+class Doubler final : public Adder {
+ public:
+  int add(int amount) override { return value_ += 2 * amount; }
+  int value() { return value_; }
+
+  static constexpr std::string_view actor_type = "Doubler";
+  using Methods = troupe::Methods<&Adder::add, &Doubler::value>;
+
+ private:
+  int value_ = 0;
+};
+
 /// Uses everything an ActorContext offers.
 class Insider {
  public:
@@ -65,6 +88,9 @@ class Insider {
 
   Result<int> add_through(const ActorHandle<Counter>& counter, int amount) {
     return counter.call<&Counter::add>(amount).get(limit);
+  }
+  Result<int> add_through_interface(const ActorHandle<Adder>& adder, int amount) {
+    return adder.call<&Adder::add>(amount).get(limit);
   }
   Result<int> add_by_name(const std::string& name, int amount) {
     TROUPE_TRY(const auto counter, context_.find<Counter>(name));
@@ -90,11 +116,11 @@ class Insider {
   ActorHandle<Insider> self() { return context_.self<Insider>(); }
 
   static constexpr std::string_view actor_type = "Insider";
-  using Methods =
-      troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
-                      &Insider::devices, &Insider::pid, &Insider::watch_until_down,
-                      &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
-                      &Insider::release_memory, &Insider::leave, &Insider::self>;
+  using Methods = troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
+                                  &Insider::devices, &Insider::pid, &Insider::watch_until_down,
+                                  &Insider::memory_inode, &Insider::write_memory,
+                                  &Insider::read_memory, &Insider::release_memory, &Insider::leave,
+                                  &Insider::self, &Insider::add_through_interface>;
 
  private:
   ActorContext& context_;
