@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/batch/output/json_text.hpp"
+#include "launcher/batch/json_text.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {

@@ -8,7 +8,7 @@
 #include "launcher/batch/input/chat_fields.hpp"
 #include "launcher/batch/input/json_input.hpp"
 #include "launcher/batch/input/request_body.hpp"
-#include "launcher/batch/output/json_text.hpp"
+#include "launcher/batch/json_text.hpp"
 #include "launcher/config/nearest.hpp"
 
 namespace troupe {

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "launcher/batch/json_text.hpp"
 #include "launcher/batch/output/answer_logprobs.hpp"
 #include "launcher/batch/output/error_kind.hpp"
-#include "launcher/batch/output/json_text.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {

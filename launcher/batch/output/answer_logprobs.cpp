@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/batch/output/json_text.hpp"
+#include "launcher/batch/json_text.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/batch/json_text.hpp"
 #include "launcher/batch/output/error_tally.hpp"
-#include "launcher/batch/output/json_text.hpp"
 #include "models/text/unicode/utf8.hpp"
 
 namespace troupe {

@@ -1,4 +1,4 @@
-#include "launcher/batch/output/json_text.hpp"
+#include "launcher/batch/json_text.hpp"
 
 #include <cmath>
 #include <cstdint>
