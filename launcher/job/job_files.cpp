@@ -51,6 +51,7 @@ JournalOptions journal_options(const Config& config, const RunOptions& options) 
           .input = config.job.input,
           .mode = resume_mode(config, options),
           .retry_errors = options.retry_errors,
+          .ordered = config.job.ordered,
           .must_be_resumable = options.resume_asked || options.retry_errors.has_value()};
 }
 

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "launcher/batch/input/byte_source.hpp"
-#include "launcher/batch/output/error_kind.hpp"
 
 namespace troupe {
 namespace {
@@ -39,6 +38,16 @@ Result<void> check_resumable(const JournalOptions& options) {
   return {};
 }
 
+/// What is asked again is answered behind all that stands in the output.
+Result<void> check_retries(const JournalOptions& options) {
+  if (!options.retry_errors || !options.ordered) return {};
+  return fail(ErrorCode::invalid_argument,
+              "--retry-errors: job.ordered is true, and answers to error lines would stand at the "
+              "end of {0}, out of order. Let them: --retry-errors --resume=force --set "
+              "job.ordered=false; or answer all lines anew: --overwrite",
+              options.output);
+}
+
 Error refuse_content(const std::string& output, std::string_view why) {
   return fail(ErrorCode::already_exists,
               "the output {} exists and has content{}; give another --output, move it away, or "
@@ -59,6 +68,7 @@ Result<void> check_journal(const JournalOptions& options) {
   const OutputOptions output{.input_path = options.input};
   TROUPE_CHECK(check_output(options.output, output));
   if (options.must_be_resumable) TROUPE_CHECK(check_resumable(options));
+  TROUPE_CHECK(check_retries(options));
   if (options.mode == ResumeMode::overwrite || content_bytes(options.output) == 0) return {};
   if (options.mode == ResumeMode::never) return refuse_content(options.output, "");
   if (options.mode == ResumeMode::force) return {};
@@ -123,9 +133,9 @@ Result<void> Journal::read_past() {
 }
 
 AskedAgain Journal::asked_again() const {
-  return [codes = options_.retry_errors](const AnswerKey& key) {
-    return is_transient(key.code) ||
-           (codes && (codes->empty() || std::ranges::count(*codes, key.code) > 0));
+  if (!options_.retry_errors) return nullptr;
+  return [codes = *options_.retry_errors](const AnswerKey& key) {
+    return codes.empty() || std::ranges::count(codes, key.code) > 0;
   };
 }
 

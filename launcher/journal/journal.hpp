@@ -24,8 +24,7 @@ enum class ResumeMode {
   overwrite,  ///< replace it
 };
 
-/// The codes of error lines to retry; empty: all codes. Errors that say that the engine had no room
-/// (is_transient) are retried in any case.
+/// The codes of error lines to retry; empty: all codes.
 using RetriedCodes = std::vector<std::string>;
 
 struct JournalOptions {
@@ -34,6 +33,7 @@ struct JournalOptions {
   std::string folder = {};  ///< for lock and fingerprint; empty: job_folder_of(output)
   ResumeMode mode = ResumeMode::automatic;
   std::optional<RetriedCodes> retry_errors = {};  ///< absent: error lines count as answered
+  bool ordered = false;              ///< the lines stand in the order of the input
   bool must_be_resumable = false;    ///< refuse if output or input cannot be read again
   KeepGoing keep_waiting = nullptr;  ///< see OutputOptions; called while the output is read, too
 };
@@ -45,7 +45,8 @@ std::string job_folder_of(const std::string& output);
 
 /// Checks `options` for everything a Journal would refuse that can be seen without the model;
 /// changes nothing. Errors: those of check_output; already_exists for content that is not to be
-/// resumed; unsupported if must_be_resumable is set and it is not.
+/// resumed; unsupported if must_be_resumable is set and it is not; invalid_argument for errors that
+/// are to be retried in an ordered output.
 Result<void> check_journal(const JournalOptions& options);
 
 /// The output file as the record of what is done: an answer in it is not computed again. A job's

@@ -5,10 +5,7 @@ namespace troupe {
 ErrorKind error_kind(std::string_view code) {
   if (code == "model_not_found") return {404, "invalid_request_error"};
   if (code == "not_finite") return {500, "server_error"};
-  if (is_transient(code)) return {503, "server_error"};
   return {};
 }
-
-bool is_transient(std::string_view code) { return code == "engine_busy"; }
 
 }  // namespace troupe

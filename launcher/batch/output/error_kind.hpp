@@ -11,7 +11,4 @@ struct ErrorKind {
 };
 ErrorKind error_kind(std::string_view code);
 
-/// True if the same request may succeed another time: the engine had no room for it.
-bool is_transient(std::string_view code);
-
 }  // namespace troupe

@@ -69,6 +69,9 @@ TEST(ErrorLines, are_asked_again_when_that_is_wanted) {
 
   const Ended conflict = job.run({"--retry-errors", "--overwrite"});
   EXPECT_EQ(conflict.code, 2) << conflict.describe();
+  const Ended ordered = job.run({"--retry-errors", "--set", "job.ordered=true"});
+  EXPECT_EQ(ordered.code, 2) << ordered.describe();
+  EXPECT_THAT(ordered.err, HasSubstr("--set job.ordered=false"));
 }
 
 TEST(Ordered, answers_stand_in_the_order_of_the_requests_also_of_a_job_that_goes_on) {

@@ -330,16 +330,29 @@ TEST_F(JournalTest, asks_error_lines_again_and_takes_them_out_of_the_output) {
   }
 }
 
-TEST_F(JournalTest, asks_again_in_packed_outputs_and_what_the_engine_had_no_room_for) {
+TEST_F(JournalTest, refuses_to_ask_error_lines_again_behind_ordered_answers) {
+  JournalOptions again = options();
+  again.retry_errors = RetriedCodes{};
+  again.ordered = true;
+  const auto refused = check_journal(again);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(refused.error().message, HasSubstr("--set job.ordered=false"));
+  again.ordered = false;
+  EXPECT_TRUE(check_journal(again).ok());
+}
+
+TEST_F(JournalTest, asks_again_in_packed_outputs) {
   JournalOptions packed = options();
   packed.output = path("o.zst");
   fs::create_directories(path("o.zst.job"));
-  const std::string busy = format_error({4, "engine_busy", "y", "d"}, {});
+  const std::string busy = format_error({4, "not_finite", "y", "d"}, {});
   auto first = Journal::open(packed, job("0"));
   ASSERT_TRUE(first.ok() && first->begin().ok());
   for (const std::string& line : {answer("a"), busy}) ASSERT_TRUE(first->append(line).ok());
   ASSERT_TRUE(first->finish().ok());
   first = fail(ErrorCode::io, "let go of the lock");
+  packed.retry_errors.emplace();
   auto journal = Journal::open(packed, job("0"));
   ASSERT_TRUE(journal.ok()) << journal.error().message;
   EXPECT_EQ(journal->retried(), 1U);
