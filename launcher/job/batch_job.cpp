@@ -69,7 +69,8 @@ class BatchJob {
   bool may_wait();
   Result<void> read_ahead();
   Result<void> check_failures() const;
-  Result<void> take_report(const EngineReport& report);
+  Result<void> take_report(EngineReport report);
+  Result<void> write_answers(std::vector<Completion>& completions);
   void count_lines();
   void update_progress();
   ExitCode stopped(std::string_view what, ExitCode code);
@@ -285,8 +286,9 @@ ExitCode BatchJob::serve() {
     if (reporter_.take(std::move(content.telemetry))) {
       state_.rank_busy = reporter_.recorder().rank_busy();
     }
-    for (const EngineReport& report : content.reports) {
-      if (const auto taken = take_report(report); !taken.ok()) return failed(taken.error());
+    for (EngineReport& report : content.reports) {
+      const auto taken = take_report(std::move(report));
+      if (!taken.ok()) return failed(taken.error());
     }
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
@@ -346,22 +348,28 @@ Result<void> BatchJob::check_failures() const {
               config_.output);
 }
 
-Result<void> BatchJob::take_report(const EngineReport& report) {
+Result<void> BatchJob::take_report(EngineReport report) {
+  TROUPE_CHECK(write_answers(report.completions));
   if (metrics_) metrics_->metrics().observe(report);
   reporter_.take(report, state_);
-  SpanScope span(&reporter_.recorder().spans(), SpanKind::write);
-  if (report.completions.empty()) span.forget();
-  for (const Completion& completion : report.completions) {
-    const auto header = pending_.take(completion.id);
-    if (!header) continue;
-    TROUPE_CHECK(output_->write(*header, completion));
-    shown_.add(*header, completion);
-  }
   count_lines();
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
   if (report.first_token && !std::exchange(first_token_seen_, true)) {
     log::info("first token {} ms after the start",
               std::chrono::duration_cast<milliseconds>(Clock::now() - began_).count());
+  }
+  return {};
+}
+
+/// Those that no line can hold become errors.
+Result<void> BatchJob::write_answers(std::vector<Completion>& completions) {
+  if (completions.empty()) return {};
+  const SpanScope span(&reporter_.recorder().spans(), SpanKind::write);
+  for (Completion& completion : completions) {
+    const auto header = pending_.take(completion.id);
+    if (!header) continue;
+    TROUPE_CHECK(output_->write(*header, completion));
+    shown_.add(*header, completion);
   }
   return {};
 }

@@ -8,9 +8,10 @@ void JobOutput::expect(std::size_t line) {
   if (ordered_) order_.expect(line);
 }
 
-Result<void> JobOutput::write(const RequestHeader& header, const Completion& completion) {
+Result<void> JobOutput::write(const RequestHeader& header, Completion& completion) {
+  std::string text = fit_answer(header, completion, journal_->identity());
   return write(OutputLine{.line = header.line,
-                          .text = format_answer(header, completion, journal_->identity()),
+                          .text = std::move(text),
                           .error_code = completion.error_code,
                           .error = completion.error});
 }

@@ -25,8 +25,9 @@ class JobOutput {
   /// False while too many answers wait for those of earlier lines.
   bool has_room() const { return order_.has_room(); }
 
-  /// Writes the answer to an announced line. Errors: those of Journal::append.
-  Result<void> write(const RequestHeader& header, const Completion& completion);
+  /// Writes the answer to an announced line; `completion` becomes an error if no line can hold it
+  /// (fit_answer). Errors: those of Journal::append.
+  Result<void> write(const RequestHeader& header, Completion& completion);
   Result<void> write(const LineError& error);
 
   /// Lines and error lines of the output, including those of earlier runs.

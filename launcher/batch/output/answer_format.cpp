@@ -103,23 +103,10 @@ void append_error_body(std::string& out, const LineError& error, std::string_vie
   out += '}';
 }
 
-std::string too_long(const RequestHeader& header, const JobIdentity& job, std::size_t max_bytes) {
-  return format_error({header.line, "answer_too_large",
-                       fmt::format("the answer takes more than the {} bytes that a line may have: "
-                                   "lower n, max_tokens, logprobs or prompt_logprobs",
-                                   max_bytes),
-                       header.custom_id},
-                      job);
-}
-
-}  // namespace
-
-std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
-  return hash_128(input_path, hash_128(name).first).first;
-}
-
-std::string format_answer(const RequestHeader& header, const Completion& completion,
-                          const JobIdentity& job, std::size_t max_bytes) {
+/// The line of format_answer, or its beginning if it is longer than `max_bytes`: then more of it
+/// than that.
+std::string format_some(const RequestHeader& header, const Completion& completion,
+                        const JobIdentity& job, std::size_t max_bytes) {
   if (completion.failed()) {
     return format_error({header.line, completion.error_code, completion.error, header.custom_id,
                          std::string(param_of(header, completion.error_code))},
@@ -141,14 +128,40 @@ std::string format_answer(const RequestHeader& header, const Completion& complet
     if (i > 0) out += ',';
     append_choice(out, header, completion, i);
     generated += completion.choices[i].token_ids.size();
-    if (out.size() > max_bytes) return too_long(header, job, max_bytes);
+    if (out.size() > max_bytes) return out;
   }
   const std::size_t prompt = completion.prompt_ids.size();
   out += fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
                      prompt, generated, prompt + generated);
   if (chat) append_prompt_parts(out, header, completion);
   out += "}},\"error\":null}";
-  return out.size() > max_bytes ? too_long(header, job, max_bytes) : out;
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t make_job_id(std::string_view name, std::string_view input_path) {
+  return hash_128(input_path, hash_128(name).first).first;
+}
+
+std::string format_answer(const RequestHeader& header, const Completion& completion,
+                          const JobIdentity& job) {
+  return format_some(header, completion, job, std::string::npos);
+}
+
+std::string fit_answer(const RequestHeader& header, Completion& completion, const JobIdentity& job,
+                       std::size_t max_bytes) {
+  std::string line = format_some(header, completion, job, max_bytes);
+  if (completion.failed() || line.size() <= max_bytes) return line;
+  const std::uint64_t id = completion.id;
+  completion = {};
+  completion.id = id;
+  completion.error_code = "answer_too_large";
+  completion.error = fmt::format(
+      "the answer takes more than the {} bytes that a line may have: lower n, max_tokens, logprobs "
+      "or prompt_logprobs",
+      max_bytes);
+  return format_answer(header, completion, job);
 }
 
 std::string format_error(const LineError& error, const JobIdentity& job) {

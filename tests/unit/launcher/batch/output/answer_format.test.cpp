@@ -294,7 +294,7 @@ TEST(AnswerFormat, writes_error_lines_with_and_without_a_custom_id) {
 
 TEST(AnswerFormat, gives_each_error_the_status_that_a_server_would) {
   const std::vector<std::pair<std::string, int>> table = {
-      {"invalid_value", 400}, {"model_not_found", 404}, {"not_finite", 500}, {"engine_busy", 503}};
+      {"invalid_value", 400}, {"model_not_found", 404}, {"not_finite", 500}};
   for (const auto& [code, status] : table) {
     const json line = json::parse(format_error({1, code, "why", "a", "model"}, job));
     EXPECT_EQ(line["response"]["status_code"], status) << code;
@@ -325,9 +325,13 @@ TEST(AnswerFormat, has_an_error_in_place_of_an_answer_that_no_line_can_hold) {
   answer.prompt_ids.assign(500, 11);  // repeated by each choice
   answer.choices.resize(3, answer.choices.front());
   const std::size_t whole = format_answer(header, answer, job).size();
-  EXPECT_EQ(format_answer(header, answer, job, whole).size(), whole);
+  EXPECT_EQ(fit_answer(header, answer, job, whole).size(), whole);
+  EXPECT_FALSE(answer.failed());
   for (const std::size_t limit : {whole - 1, whole / 2}) {
-    const auto line = json::parse(format_answer(header, answer, job, limit));
+    Completion cut = answer;
+    const auto line = json::parse(fit_answer(header, cut, job, limit));
+    EXPECT_EQ(cut.error_code, "answer_too_large") << "it counts as an error line from here on";
+    EXPECT_EQ(cut.id, answer.id);
     EXPECT_GE(line["response"]["status_code"], 400);
     EXPECT_EQ(line["response"]["body"]["error"]["code"], "answer_too_large");
     EXPECT_EQ(line["error"]["code"], "answer_too_large");
