@@ -23,6 +23,7 @@ EarlyExit refuse(std::string_view message) {
 
 bool is_option(std::string_view argument) { return argument.starts_with('-'); }
 bool asks_for_help(std::string_view argument) { return argument == "--help" || argument == "-h"; }
+bool asks_for_version(std::string_view argument) { return argument == "--version"; }
 
 /// "bench" for "bench ops"; empty for a top-level command.
 std::string_view parent_of(std::string_view name) {
@@ -166,21 +167,21 @@ std::variant<Action, EarlyExit> Commands::parse(std::vector<std::string> argumen
     arguments.emplace_back("--help");
   }
   const bool names_none = arguments.empty() || is_option(arguments.front());
-  const bool is_of_program =
-      !arguments.empty() && (asks_for_help(arguments.front()) || arguments.front() == "--version");
-  if (names_none && !is_of_program) {
+  if (names_none && (arguments.empty() || !asks_for_help(arguments.front()))) {
     const auto first = std::ranges::find_if(table_, [](auto& row) { return !row.name.empty(); });
     arguments.insert(arguments.begin(), std::string(first->name));
   }
   const Command& command = named(arguments);
-  if (std::ranges::any_of(arguments, asks_for_help)) {  // before any error
+  // Before any error.
+  if (std::ranges::any_of(arguments, asks_for_help)) {
     return EarlyExit{ExitCode::all_answered, help(command.row->name), false};
+  }
+  if (std::ranges::any_of(arguments, asks_for_version)) {
+    return EarlyExit{ExitCode::all_answered, fmt::format("{}\n", program_version()), false};
   }
   try {
     std::ranges::reverse(arguments);  // CLI11 takes a vector in reverse
     root_.parse(std::move(arguments));
-  } catch (const CLI::CallForVersion& version) {
-    return EarlyExit{ExitCode::all_answered, fmt::format("{}\n", version.what()), false};
   } catch (const CLI::Error& error) {
     return refuse(fmt::format("{}; try {}", error.what(), help_command(command)));
   }

@@ -109,6 +109,12 @@ TEST_F(Commands, have_help_of_their_own_whatever_else_is_there) {
 
 TEST_F(Commands, tell_the_version_of_the_project) {
   EXPECT_EQ(ran({"--version"}), std::string(program_version()) + "\n");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--config", "c.yaml", "--version"},
+        {"run", "--version"},
+        {"bench", "ops", "--no-such", "--version"}}) {
+    EXPECT_EQ(ran(arguments), std::string(program_version()) + "\n");
+  }
   EXPECT_THAT(std::string(program_version()),
               testing::MatchesRegex("launcher \\(Troupe\\) 0\\.[2-9].*"));
 }
