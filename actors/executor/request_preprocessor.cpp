@@ -26,8 +26,16 @@ std::size_t numbers_of(const SamplingParams& params) {
 Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_path,
                                                       std::int64_t max_model_len,
                                                       std::int64_t now) {
+  TROUPE_TRY(ModelConfig config, load_model_config(model_path));
+  return load(model_path, std::move(config), max_model_len, now);
+}
+
+Result<RequestPreprocessor> RequestPreprocessor::load(const std::string& model_path,
+                                                      ModelConfig config,
+                                                      std::int64_t max_model_len,
+                                                      std::int64_t now) {
   RequestPreprocessor preprocessor;
-  TROUPE_TRY(preprocessor.config_, load_model_config(model_path));
+  preprocessor.config_ = std::move(config);
   TROUPE_TRY(preprocessor.defaults_, GenerationDefaults::load(model_path));
   preprocessor.eos_token_ids_ = eos_token_ids(preprocessor.config_, preprocessor.defaults_);
   preprocessor.max_model_len_ = max_model_len;

@@ -27,6 +27,9 @@ class RequestPreprocessor {
   /// chat template. If the template is unusable, only chats are refused.
   static Result<RequestPreprocessor> load(const std::string& model_path, std::int64_t max_model_len,
                                           std::int64_t now);
+  /// The same for a model whose config is read already.
+  static Result<RequestPreprocessor> load(const std::string& model_path, ModelConfig config,
+                                          std::int64_t max_model_len, std::int64_t now);
 
   /// Returns the prepared request, or the answer that refuses it (invalid_prompt, invalid_value,
   /// context_length_exceeded).

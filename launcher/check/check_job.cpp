@@ -72,8 +72,9 @@ Result<ExitCode> check_input(const JobPlan& plan) {
 ExitCode check_job(const CheckOptions& options) {
   auto config = options.run.config.load(Purpose::check);
   if (!config.ok()) return refuse(config.error());
-  const auto plan = plan_job(*std::move(config),
-                             {.assumed_gpus = options.assumed_gpus, .compares_gpu_memory = true});
+  const auto plan = plan_job(*std::move(config), {.assumed_gpus = options.assumed_gpus,
+                                                  .compares_gpu_memory = true,
+                                                  .keeps_preprocessor = true});
   if (!plan.ok()) return refuse(plan.error());
   std::fputs(describe(*plan).c_str(), stdout);
   ExitCode code = ExitCode::all_answered;

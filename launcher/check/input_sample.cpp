@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "actors/executor/request_preprocessor.hpp"
 #include "launcher/batch/input/batch_reader.hpp"
 
 namespace troupe {
@@ -26,8 +25,6 @@ Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines) {
   TROUPE_TRY(BatchReader reader,
              BatchReader::open(config.job.input,
                                {plan.model_names, static_cast<std::uint64_t>(config.job.seed)}));
-  TROUPE_TRY(const RequestPreprocessor preprocessor,
-             RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
   InputSample sample;
   while (sample.lines < max_lines) {
     TROUPE_TRY(BatchReader::Item item, reader.next());
@@ -40,7 +37,7 @@ Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines) {
       note(sample, {error->line, std::move(error->code), std::move(error->message)});
     } else if (auto* request = std::get_if<BatchRequest>(&item)) {
       const std::size_t line = request->header.line;
-      auto prepared = preprocessor.prepare(std::move(request->request));
+      auto prepared = plan.preprocessor->prepare(std::move(request->request));
       if (auto* refused = std::get_if<Completion>(&prepared)) {
         note(sample, {line, std::move(refused->error_code), std::move(refused->error)});
       }

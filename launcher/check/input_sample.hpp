@@ -25,8 +25,8 @@ struct InputSample {
 };
 
 /// Checks the first lines of the plan's job.input, at most `max_lines`, as a run does: the form of
-/// the line, the chat template, the tokens and the context length. Errors: those of
-/// BatchReader::open and RequestPreprocessor::load.
+/// the line, the chat template, the tokens and the context length. The plan was made with
+/// keeps_preprocessor. Errors: those of BatchReader::open.
 Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines);
 
 /// Text for people: a line with the counts, then the first problems; ends with a newline.

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/driver/kv_budget.hpp"
-#include "actors/executor/request_preprocessor.hpp"
 #include "actors/worker/sampling/drafter.hpp"
 #include "launcher/job/memory_check.hpp"
 #include "launcher/job/mesh_table.hpp"
@@ -317,11 +316,15 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
   judge_memory(plan, options);
   // Find broken tokenizers and templates now, not when the executor starts.
-  TROUPE_TRY(const auto preprocessor,
-             RequestPreprocessor::load(config.model.path, plan.engine.max_model_len, 0));
+  TROUPE_TRY(
+      RequestPreprocessor preprocessor,
+      RequestPreprocessor::load(config.model.path, plan.model, plan.engine.max_model_len, 0));
   if (const Error* problem = preprocessor.template_problem()) {
     plan.warnings.push_back(
         fmt::format("chats will be refused, completions will not: {}", problem->message));
+  }
+  if (options.keeps_preprocessor) {
+    plan.preprocessor = std::make_shared<const RequestPreprocessor>(std::move(preprocessor));
   }
   plan.model_names = config.model.served_model_name;
   if (auto name = recorded_name(config.model.path)) plan.model_names.push_back(*std::move(name));

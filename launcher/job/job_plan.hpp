@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
+#include "actors/executor/request_preprocessor.hpp"
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/machine/machine.hpp"
 #include "models/config/model_config.hpp"
@@ -29,7 +31,8 @@ struct JobPlan {
   Gpus gpus = {};                    ///< of a job on GPUs, as far as known
   /// The model names that requests may use: those of the configuration, and the one in its files.
   std::vector<std::string> model_names;
-  std::vector<std::string> warnings;  ///< for the user, a sentence each
+  std::shared_ptr<const RequestPreprocessor> preprocessor = {};  ///< if the options keep it
+  std::vector<std::string> warnings;                             ///< for the user, a sentence each
   /// Why a valid job cannot start: memory is missing. A sentence each, with what to change.
   std::vector<std::string> problems;
 };
@@ -42,6 +45,8 @@ struct PlanOptions {
   /// Compares the workers' memory with that of their GPUs, which takes part of a second. Done
   /// anyway if engine.kv_cache_blocks is given.
   bool compares_gpu_memory = false;
+  /// Keeps the tokenizer and template, which are read anyway, in plan.preprocessor.
+  bool keeps_preprocessor = false;
 };
 
 /// Reads the model's headers and decides. Everything that can be refused before a process starts is
