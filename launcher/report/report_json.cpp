@@ -203,6 +203,12 @@ ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelem
   return {{"experts_per_token", job.facts().experts_per_token}, {"rows", rows}};
 }
 
+/// What the processes of the last run told, where others were before it.
+ordered_json last_run_only_json(const JobFigures& figures) {
+  if (figures.runs.size() < 2) return ordered_json::array();
+  return {"ranks", "experts", "processes", "trace.json"};
+}
+
 ordered_json process_times_json(const std::vector<ProcessTelemetry>& processes) {
   ordered_json all = ordered_json::array();
   for (const ProcessTelemetry& process : processes) {
@@ -249,6 +255,7 @@ ordered_json report_json(const JobRecorder& job) {
           {"latency_ms", latency_json(figures)},
           {"goodput", goodput_json(job.facts().objectives, figures)},
           {"over_time", over_time_json(figures.steps)},
+          {"last_run_only", last_run_only_json(figures)},
           {"ranks", ranks_json(processes)},
           {"experts", experts_json(job, processes)},
           {"processes", process_times_json(processes)}};

@@ -66,7 +66,9 @@
   distributionPlot("itl", "Time between tokens", latency.itl, "green");
   distributionPlot("e2e", "Time to the whole answer", latency.e2e, "violet");
 
-  stackedBars("ranks", "Each rank's time",
+  // Their processes are gone, and with them what they counted of themselves.
+  const lastRun = report.last_run_only.length > 0 ? ", in the last run" : "";
+  stackedBars("ranks", "Each rank's time" + lastRun,
     [["computing", "blue"], ["exchange in its stage", "amber"], ["other stages", "violet"],
       ["waiting for a plan", "stone"], ["other", "line"]],
     report.ranks.map((rank) => ({
@@ -78,7 +80,7 @@
     })));
   const experts = document.querySelector('[data-plot="experts"]');
   if (report.experts) {
-    heatMap("experts", "Rows of each expert", report.experts.rows);
+    heatMap("experts", "Rows of each expert" + lastRun, report.experts.rows);
   } else {
     experts.remove();
   }
@@ -114,6 +116,7 @@
     fill("runs-table", ["Run", "Ended", "Answers", "Time"], runs.map((run) =>
       [run.began.replace("T", " ").replace("Z", " UTC"), run.outcome, short(run.answered), duration(run.seconds)]));
   }
+  put("processes-title", "What each process did" + lastRun);
   fill("processes", ["Process", "Doing", "Times", "Seconds"], report.processes.flatMap((process) =>
     Object.entries(process.spans).map(([name, span], i) =>
       [i === 0 ? process.process : "", name.replaceAll("_", " "), span.count.toLocaleString("en"), trim(span.seconds)])));

@@ -39,6 +39,16 @@ TEST(ReportJson, has_the_numbers_of_the_job) {
   EXPECT_DOUBLE_EQ(report.at("goodput").at("answers_per_second"), 1);
 }
 
+TEST(ReportJson, names_the_parts_that_are_of_the_last_of_several_runs) {
+  const auto first = small_job();
+  EXPECT_EQ(report_json(*first).at("last_run_only"), ordered_json::array());
+  JobRecorder second(facts(), 0);
+  second.go_on(5, 2, first->figures(0));
+  second.finish(JobOutcome::answered, "", 1'000'000);
+  EXPECT_EQ(report_json(second).at("last_run_only"),
+            ordered_json::array({"ranks", "experts", "processes", "trace.json"}));
+}
+
 TEST(ReportJson, does_not_take_exchanges_on_gpus_for_known) {
   ProcessTelemetry on_gpu = worker(0);
   on_gpu.exchanges_on_device = true;
