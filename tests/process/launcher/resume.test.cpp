@@ -134,6 +134,38 @@ TEST_F(Resuming, may_use_another_arrangement_but_not_another_seed) {
   expect_undisturbed(output());
 }
 
+TEST_F(Resuming, tells_templates_the_date_at_which_the_job_was_begun) {
+  const golden::TemporaryFolder models;
+  const auto model = models.path() / "dated";
+  std::filesystem::copy(demo_model(), model);
+  // A word for each year since 2000, so that the prompt's length tells the year.
+  std::ofstream(model / "chat_template.jinja")
+      << "{% for year in range(strftime_now('%Y') | int - 2000) %}once {% endfor %}"
+         "{{ messages[0].content }}";
+  const LauncherJob job(model);
+  job.write_input(chat("first", "Hello", {{"max_tokens", 1}}) +
+                  chat("second", "Hello", {{"max_tokens", 1}}));
+  ASSERT_EQ(job.run({"--set", "job.ordered=true"}).code, 0);
+  const auto prompt_tokens = [&](const std::string& id) {
+    return job.answers().at(id).body().at("usage").at("prompt_tokens").get<int>();
+  };
+  const int tokens_now = prompt_tokens("second");
+  EXPECT_GT(tokens_now, 20);
+
+  // As if it had been begun in September 2001 and broken off after the first answer.
+  const auto fingerprint = job.folder() / "out.jsonl.job/fingerprint.json";
+  const std::string begun =
+      std::regex_replace(golden::file_bytes(fingerprint), std::regex("\"created\": ?[0-9]+"),
+                         "\"created\":1000000000");
+  std::ofstream(fingerprint) << begun;
+  const std::string whole = golden::file_bytes(job.output());
+  std::ofstream(job.output()) << whole.substr(0, whole.find('\n') + 1);
+  const Ended resumed = job.run({"--set", "job.ordered=true"});
+  ASSERT_EQ(resumed.code, 0) << resumed.describe();
+  EXPECT_EQ(job.answers().at("second").body().at("created"), 1'000'000'000);
+  EXPECT_LT(prompt_tokens("second"), tokens_now - 20);
+}
+
 TEST_F(Resuming, is_refused_for_another_input_unless_forced) {
   break_off();
   const std::size_t before = lines();
