@@ -99,7 +99,8 @@ class Bench {
  private:
   Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
     TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level));
-    TROUPE_CHECK(session->wait_until_ready([this] { return signals_.count() == 0; }));
+    TROUPE_TRY([[maybe_unused]] const EngineInfo info,
+               session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;
   }
 

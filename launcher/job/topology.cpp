@@ -32,11 +32,13 @@ bool has_dense_layers(const ModelConfig& model) {
 
 Result<void> check_tensor_size(const MeshShape& shape, const ModelConfig& model) {
   const ShardOf shard{0, shape.tensor};
-  TROUPE_CHECK(even_slice("attention heads", model.heads, shard));
-  TROUPE_CHECK(kv_head_slice(model.kv_heads, shard));
-  TROUPE_CHECK(segments_per_rank("attention heads", model.heads, shape.tensor));
+  TROUPE_TRY([[maybe_unused]] const Slice heads, even_slice("attention heads", model.heads, shard));
+  TROUPE_TRY([[maybe_unused]] const Slice kv_heads, kv_head_slice(model.kv_heads, shard));
+  TROUPE_TRY([[maybe_unused]] const int head_segments,
+             segments_per_rank("attention heads", model.heads, shape.tensor));
   if (!has_dense_layers(model)) return {};
-  TROUPE_CHECK(segments_per_rank("intermediate_size", model.intermediate_size, shape.tensor));
+  TROUPE_TRY([[maybe_unused]] const int inner_segments,
+             segments_per_rank("intermediate_size", model.intermediate_size, shape.tensor));
   return {};
 }
 

@@ -72,7 +72,7 @@ Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint
   if (shape.context > 1) {
     return fail(ErrorCode::unsupported, "context size {}: this version runs 1", shape.context);
   }
-  TROUPE_CHECK(stage_layers(config, shape.pipeline));
+  TROUPE_TRY([[maybe_unused]] const auto stages, stage_layers(config, shape.pipeline));
   return check_weights(config, checkpoint, family_of(config).weights, mesh);
 }
 

@@ -28,7 +28,8 @@ Result<double> OpTimer::time(const std::function<void(std::size_t turn)>& enqueu
   const auto several = [&](std::size_t count) {
     for (std::size_t turn = 0; turn < count; ++turn) enqueue(turn);
   };
-  TROUPE_CHECK(seconds_of([&] { several(2); }));  // loads kernels and tunes
+  // Loads kernels and tunes.
+  TROUPE_TRY([[maybe_unused]] const double first, seconds_of([&] { several(2); }));
   TROUPE_TRY(const double tried, seconds_of([&] { several(trial); }));
   const double wanted = seconds_ / runs / (tried / trial);
   const auto count = static_cast<std::size_t>(std::clamp(wanted, 1.0, double{most}));
@@ -38,7 +39,8 @@ Result<double> OpTimer::time(const std::function<void(std::size_t turn)>& enqueu
       several(count);
       return {};
     }));
-    TROUPE_CHECK(seconds_of([&] { ops_.replay(*graph); }));
+    TROUPE_TRY([[maybe_unused]] const double first_replay,
+               seconds_of([&] { ops_.replay(*graph); }));
   }
   std::array<double, runs> times{};
   for (double& time : times) {

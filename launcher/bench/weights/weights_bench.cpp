@@ -93,7 +93,7 @@ Result<WeightsFigures> measure(const WeightsBenchOptions& options, const JobPlan
   if (options.cold) {
     TROUPE_CHECK(drop_from_cache(files));
   } else {
-    TROUPE_CHECK(measure_reading(files, figures.threads));
+    TROUPE_TRY([[maybe_unused]] const double first_rate, measure_reading(files, figures.threads));
   }
   TROUPE_TRY(figures.reading_rate, measure_reading(files, figures.threads));
   for (std::int64_t i = 0; i < options.repeat; ++i) {

@@ -35,9 +35,11 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
                        const Checkpoint& checkpoint, int ranks) {
   const WeightRule& rule = *use.rule;
   const std::string name = checkpoint_name(rule, use.layer, use.expert);
-  TROUPE_CHECK(find_part(checkpoint, rule, name, config, {0, ranks}));
+  TROUPE_TRY([[maybe_unused]] const StoredPart part,
+             find_part(checkpoint, rule, name, config, {0, ranks}));
   if (is_row_parallel(rule.shard)) {
-    TROUPE_CHECK(segments_per_rank(name, segment_extent(rule, config), ranks));
+    TROUPE_TRY([[maybe_unused]] const int segments,
+               segments_per_rank(name, segment_extent(rule, config), ranks));
   }
   return {};
 }

@@ -138,8 +138,10 @@ bool DenseGemm::multiplies_gated(const Tensor& weight, const Tensor& x) {
 
 Result<void> DenseGemm::multiply_gated(const Tensor& weight, const Tensor& x, const Tensor& out,
                                        cudaStream_t stream) {
-  TROUPE_CHECK(launch_own_gemm(weight, x, out, true, stream));
-  return {};
+  TROUPE_TRY(const bool is_done, launch_own_gemm(weight, x, out, true, stream));
+  if (is_done) return {};
+  return fail(ErrorCode::internal, "no GEMM with a gate suits {} rows of {}", x[0],
+              weight.shape().to_string());
 }
 
 }  // namespace troupe
