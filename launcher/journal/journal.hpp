@@ -33,7 +33,7 @@ struct JournalOptions {
   std::string folder = {};  ///< for lock and fingerprint; empty: job_folder_of(output)
   ResumeMode mode = ResumeMode::automatic;
   std::optional<RetriedCodes> retry_errors = {};  ///< absent: error lines count as answered
-  bool ordered = false;              ///< the lines stand in the order of the input
+  bool ordered = false;                           ///< the lines stand in the order of the input
   bool must_be_resumable = false;    ///< refuse if output or input cannot be read again
   KeepGoing keep_waiting = nullptr;  ///< see OutputOptions; called while the output is read, too
 };
