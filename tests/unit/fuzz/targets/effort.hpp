@@ -15,6 +15,7 @@ namespace troupe::fuzz {
 struct Effort {
   std::chrono::milliseconds time{1000};
   std::uint64_t inputs = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t first_seed = 0;
 };
 
 /// The time limit for one input.
@@ -28,27 +29,27 @@ inline std::int64_t peak_memory_kib() {
   return usage.ru_maxrss;
 }
 
-/// Calls `one_case(seed)` for seeds 0, 1, 2, ... until the time is over or a test has failed, so
-/// that a failure recurs at the same seed. Each must end within case_limit; all together may take
-/// memory_limit_kib more than at the start. (Sanitizers keep freed memory: there memory is not
-/// checked.)
+/// Calls `one_case(seed)` for the seeds from `first_seed` on, until the time is over or a test has
+/// failed, so that a failure recurs at the same seed. Each must end within case_limit; all together
+/// may take memory_limit_kib more than at the start. (Sanitizers keep freed memory: there memory is
+/// not checked.)
 template <class Case>
 void for_seeds(Effort effort, Case&& one_case) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + effort.time;
   const std::int64_t before = peak_memory_kib();
-  std::uint64_t seed = 0;
-  for (auto now = Clock::now(); now < end && seed < effort.inputs && !testing::Test::HasFailure();
-       ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    one_case(seed);
+  std::uint64_t tried = 0;
+  for (auto now = Clock::now(); now < end && tried < effort.inputs && !testing::Test::HasFailure();
+       ++tried) {
+    SCOPED_TRACE(testing::Message() << "seed " << effort.first_seed + tried);
+    one_case(effort.first_seed + tried);
     const auto done = Clock::now();
     EXPECT_LT(done - now, case_limit) << "this input takes too long";
     now = done;
   }
-  EXPECT_GT(seed, 10U) << "hardly anything was tried";
+  EXPECT_GT(tried, 10U) << "hardly anything was tried";
   if (test::time_scale == 1) {
-    EXPECT_LT(peak_memory_kib() - before, memory_limit_kib) << "after " << seed << " inputs";
+    EXPECT_LT(peak_memory_kib() - before, memory_limit_kib) << "after " << tried << " inputs";
   }
 }
 
