@@ -19,6 +19,7 @@ namespace troupe {
 /// The services that all actors of one process share.
 struct HostServices {
   std::string node;
+  std::string node_address;
   std::string job_folder;
   std::string log_path;
   std::function<Result<Key>(std::string_view purpose)> channel_key;  ///< see

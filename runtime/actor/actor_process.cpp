@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "runtime/actor/actor_cell.hpp"
-#include "runtime/actor/job_transport.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/call/network_transport.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/process/child_channel.hpp"
 
@@ -76,10 +76,11 @@ Result<void> ActorProcess::boot() {
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
-  TROUPE_TRY(auto transport, make_job_transport(bootstrap->call_key.bytes, bootstrap->job_id));
+  TROUPE_TRY(auto transport, make_network_transport(bootstrap->call_key.bytes, bootstrap->job_id,
+                                                    {bootstrap->locality, bootstrap->address}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
-      bootstrap->node, bootstrap->job_folder, bootstrap->log_path,
+      bootstrap->node, bootstrap->address, bootstrap->job_folder, bootstrap->log_path,
       [this](std::string_view purpose) { return ask_key(purpose); }, hub,
       std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },

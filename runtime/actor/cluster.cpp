@@ -10,8 +10,8 @@
 
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
-#include "runtime/actor/job_transport.hpp"
 #include "runtime/actor/node_keeper.hpp"
+#include "runtime/call/network_transport.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
@@ -35,13 +35,7 @@ struct LocalRegions {
   Regions regions;
 };
 
-/// Encodes without reallocation, which would leave the secret in the old buffer.
-Bytes encode_once(const AgentBootstrap& bootstrap) {
-  Encoder encoder;
-  encoder.reserve(std::size_t{64} << 10);
-  encoder(bootstrap);
-  return encoder.take();
-}
+constexpr const char* loopback = "127.0.0.1";
 
 /// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
 struct Gate {
@@ -82,8 +76,11 @@ class ClusterImpl final : public Cluster {
   }
 
  private:
-  Result<void> start_services(const std::string& job_id);
-  Result<void> start_agents(const std::string& job_id);
+  Result<void> start_services();
+  Result<void> start_agents();
+  std::string agent_log_path(const std::string& node) const;
+  AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& ready) const;
+  void on_agent_ready(AgentKey agent, const AgentReady& ready);
   Result<void> wait_for_agents();
   void on_agent_message(AgentKey agent, ControlMessage message);
   void on_agent_lost(AgentKey agent, const Error& why);
@@ -109,9 +106,10 @@ class ClusterImpl final : public Cluster {
   std::condition_variable changed_;
   struct Node {
     std::unique_ptr<NodeKeeper> keeper;
-    std::uint64_t token = 0;
-    AgentKey agent = 0;  ///< 0 before it has reported, and after it is lost
+    AgentKey agent = 0;  ///< 0 until it has reported, and after it is lost
     int agent_pid = 0;
+    std::string host;
+    std::string address;
     bool ready = false;
     bool over = false;
     bool suspended = false;
@@ -136,20 +134,21 @@ Result<void> ClusterImpl::boot() {
                   error.message());
     }
   }
-  TROUPE_CHECK(start_services(job_id_));
-  TROUPE_CHECK(start_agents(job_id_));
+  TROUPE_CHECK(start_services());
+  TROUPE_CHECK(start_agents());
   return wait_for_agents();
 }
 
-Result<void> ClusterImpl::start_services(const std::string& job_id) {
-  TROUPE_TRY(auto transport, make_job_transport(call_plane_key(keys_), job_id));
+Result<void> ClusterImpl::start_services() {
+  TROUPE_TRY(auto transport,
+             make_network_transport(call_plane_key(keys_), job_id_, {job_id_, options_.address}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
   const auto regions = std::make_shared<LocalRegions>();
   services_ = std::make_shared<HostServices>(
-      HostServices{"driver", options_.job_folder, "",
+      HostServices{"driver", options_.address, options_.job_folder, "",
                    [keys = keys_](std::string_view purpose) { return channel_key(keys, purpose); },
                    hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(directory, hub),
                    [local = regions](std::string_view name, std::size_t bytes) {
@@ -175,48 +174,64 @@ Result<void> ClusterImpl::start_services(const std::string& job_id) {
   return made.future().get(milliseconds(5000));
 }
 
-Result<void> ClusterImpl::start_agents(const std::string& job_id) {
+Result<void> ClusterImpl::start_agents() {
+  if (options_.address.empty() && !options_.starter->is_local()) {
+    return fail(ErrorCode::invalid_argument,
+                "nodes of other hosts need an address of this process to come to");
+  }
+  const std::string address = options_.address.empty() ? loopback : options_.address;
   nodes_.resize(options_.nodes.size());
-  for (auto& node : nodes_)
-    TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&node.token, 1))));
-  TROUPE_TRY(
-      control_,
-      ControlServer::start(
-          keys_, "127.0.0.1",
-          {[this](AgentKey agent, ControlMessage message) {
-             on_agent_message(agent, std::move(message));
-           },
-           [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
-           [this](const std::string& node, const Error& why) { on_agent_refused(node, why); }}));
+  TROUPE_TRY(control_,
+             ControlServer::start(
+                 address, {[this](AgentKey agent, ControlMessage message) {
+                             on_agent_message(agent, std::move(message));
+                           },
+                           [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
+                           [this](const std::string& node, const Error& why) {
+                             on_agent_refused(node, why);
+                           }}));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const std::string& name = options_.nodes[i].name;
-    AgentBootstrap bootstrap;
-    auto& process = bootstrap.processes;
-    std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
-    process.call_key = SecretKey(call_plane_key(keys_));
-    process.job_id = job_id;
-    process.process_name = "agent-" + name;
-    process.node = name;
-    process.job_folder = options_.job_folder;
-    if (!options_.log_folder.empty())
-      process.log_path = fmt::format("{}/agent-{}.log", options_.log_folder, name);
-    process.log_level = static_cast<std::int32_t>(options_.log_level);
-    process.directory = services_->directory.address();
-    process.credits = options_.calls.credits;
-    process.credit_timeout_ms = options_.calls.credit_timeout.count();
-    process.cause_grace_ms = options_.calls.cause_grace.count();
-    bootstrap.control_host = "127.0.0.1";
-    bootstrap.control_port = control_->port();
-    bootstrap.token = nodes_[i].token;
-    bootstrap.log_folder = options_.log_folder;
-    control_->admit(name, nodes_[i].token);
+    NodeTicket ticket;
+    ticket.node = options_.nodes[i].name;
+    ticket.host = address;
+    ticket.port = control_->port();
+    TROUPE_CHECK(random_bytes(ticket.key.bytes));
+    control_->admit(ticket.node, ticket.key.bytes);
     auto keeper = std::make_unique<NodeKeeper>(
-        options_.starter, name, encode_once(bootstrap), process.log_path,
+        options_.starter, std::move(ticket), agent_log_path(options_.nodes[i].name),
         [this, i](const std::string& how) { on_agent_process_ended(i, how); });
     std::lock_guard lock(mutex_);
     nodes_[i].keeper = std::move(keeper);
   }
   return {};
+}
+
+std::string ClusterImpl::agent_log_path(const std::string& node) const {
+  return options_.log_folder.empty() ? ""
+                                     : fmt::format("{}/agent-{}.log", options_.log_folder, node);
+}
+
+AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentReady& ready) const {
+  const bool is_local = options_.starter->is_local();
+  AgentBootstrap bootstrap;
+  std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
+  // Another host's agent writes to its stderr, which its starter brings here.
+  if (is_local) bootstrap.log_folder = options_.log_folder;
+  auto& process = bootstrap.processes;
+  process.call_key = SecretKey(call_plane_key(keys_));
+  process.job_id = job_id_;
+  process.locality = is_local ? job_id_ : node;
+  if (!options_.address.empty()) process.address = ready.address;
+  process.process_name = "agent-" + node;
+  process.node = node;
+  process.job_folder = options_.job_folder;
+  if (is_local) process.log_path = agent_log_path(node);
+  process.log_level = static_cast<std::int32_t>(options_.log_level);
+  process.directory = services_->directory.address();
+  process.credits = options_.calls.credits;
+  process.credit_timeout_ms = options_.calls.credit_timeout.count();
+  process.cause_grace_ms = options_.calls.cause_grace.count();
+  return bootstrap;
 }
 
 Result<void> ClusterImpl::wait_for_agents() {
@@ -250,19 +265,7 @@ Result<void> ClusterImpl::wait_for_agents() {
 }
 
 void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
-  if (const auto* ready = std::get_if<AgentReady>(&message)) {
-    std::lock_guard lock(mutex_);
-    for (auto& node : nodes_) {
-      if (node.token != ready->token || node.ready || node.over) continue;
-      node.agent = agent;
-      node.agent_pid = ready->pid;
-      node.ready = true;
-      changed_.notify_all();
-      log::debug("the agent of node '{}' is ready on {}, pid {}", ready->node, ready->host,
-                 ready->pid);
-    }
-    return;
-  }
+  if (const auto* ready = std::get_if<AgentReady>(&message)) return on_agent_ready(agent, *ready);
   std::size_t index = 0;
   {
     std::lock_guard lock(mutex_);
@@ -287,6 +290,23 @@ void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
   if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
   if (const auto* process = std::get_if<ProcessEnded>(&message))
     publish(registry_->on_process_ended(*process));
+}
+
+void ClusterImpl::on_agent_ready(AgentKey agent, const AgentReady& ready) {
+  std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
+    if (options_.nodes[i].name != ready.node || node.ready || node.over || !control_) continue;
+    if (!control_->send(agent, bootstrap_of(ready.node, ready)).ok()) return;  // it is lost
+    node.agent = agent;
+    node.agent_pid = ready.pid;
+    node.host = ready.host;
+    node.address = ready.address;
+    node.ready = true;
+    changed_.notify_all();
+    log::debug("the agent of node '{}' has come from {} ({}), pid {}", ready.node, ready.host,
+               ready.address, ready.pid);
+  }
 }
 
 void ClusterImpl::on_agent_refused(const std::string& name, const Error& why) {
@@ -455,7 +475,9 @@ std::vector<Cluster::NodeInfo> ClusterImpl::nodes() const {
   std::lock_guard lock(mutex_);
   std::vector<NodeInfo> infos;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    infos.push_back({options_.nodes[i], nodes_[i].agent_pid, nodes_[i].ready && !nodes_[i].over});
+    const Node& node = nodes_[i];
+    infos.push_back(
+        {options_.nodes[i], node.host, node.address, node.agent_pid, node.ready && !node.over});
   }
   return infos;
 }

@@ -23,8 +23,11 @@ void init(int argc, char** argv, const ActorTypes& types);
 struct ClusterOptions {
   std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
-  std::string job_folder;                ///< passed to the actors; may be empty
-  std::string log_folder;                ///< <log_folder>/<process name>.log; empty: all to stderr
+  /// The numeric address of this process at which nodes of other hosts reach it. Must be given for
+  /// a starter of such, and is then listened at.
+  std::string address{};
+  std::string job_folder;  ///< passed to the actors; may be empty
+  std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;
   Placement placement = Placement::pack;           ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};  ///< limit for all agents to report
@@ -130,6 +133,8 @@ class Cluster {
   /// One node and its agent. `alive` is false once the agent has died or fallen silent.
   struct NodeInfo {
     NodeSpec spec;
+    std::string host;     ///< its machine's name
+    std::string address;  ///< numeric; where other hosts reach it
     int agent_pid = 0;
     bool alive = true;
   };

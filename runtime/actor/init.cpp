@@ -6,6 +6,7 @@
 #include "runtime/actor/actor_process.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/node/agent.hpp"
+#include "runtime/node/node_starter.hpp"
 
 namespace troupe {
 
@@ -13,7 +14,7 @@ void init(int argc, char** argv, const ActorTypes& types) {
   if (argc < 2) return;
   const std::string_view role = argv[1];
   constexpr int parent_fd = 3;
-  if (role == "--troupe-process=agent") std::exit(run_agent(UniqueFd(parent_fd)));
+  if (role == agent_flag) std::exit(run_agent());
   if (role == "--troupe-process=actor") run_actor_process(UniqueFd(parent_fd), types);
 }
 

@@ -2,18 +2,13 @@
 
 #include <csignal>
 
-#include "runtime/security/job_secret.hpp"
-
 namespace troupe {
 
-NodeKeeper::NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
+NodeKeeper::NodeKeeper(std::shared_ptr<NodeStarter> starter, NodeTicket ticket,
                        std::string log_path, std::function<void(const std::string& how)> on_ended)
     : on_ended_(std::move(on_ended)) {
-  thread_ =
-      std::thread([this, starter = std::move(starter), node = std::move(node),
-                   bootstrap = std::move(bootstrap), log_path = std::move(log_path)]() mutable {
-        run(*starter, node, std::move(bootstrap), log_path);
-      });
+  thread_ = std::thread([this, starter = std::move(starter), ticket = std::move(ticket),
+                         log_path = std::move(log_path)] { run(*starter, ticket, log_path); });
 }
 
 NodeKeeper::~NodeKeeper() {
@@ -21,10 +16,8 @@ NodeKeeper::~NodeKeeper() {
   join();
 }
 
-void NodeKeeper::run(NodeStarter& starter, const std::string& node, Bytes bootstrap,
-                     const std::string& log_path) {
-  auto started = starter.start(node, bootstrap, log_path);
-  wipe(bootstrap);  // it holds the job's secret
+void NodeKeeper::run(NodeStarter& starter, const NodeTicket& ticket, const std::string& log_path) {
+  auto started = starter.start(ticket, log_path);
   if (!started.ok()) return on_ended_("could not be started: " + started.error().message);
   {
     std::lock_guard lock(mutex_);

@@ -17,8 +17,8 @@ class NodeKeeper {
  public:
   /// Calls `on_ended` exactly once, on the keeper's thread, with how the agent ended or why it
   /// could not be started ("(pid 7) was killed by signal 9 (SIGKILL)").
-  NodeKeeper(std::shared_ptr<NodeStarter> starter, std::string node, Bytes bootstrap,
-             std::string log_path, std::function<void(const std::string& how)> on_ended);
+  NodeKeeper(std::shared_ptr<NodeStarter> starter, NodeTicket ticket, std::string log_path,
+             std::function<void(const std::string& how)> on_ended);
   ~NodeKeeper();  ///< kills the agent if it still runs
   NodeKeeper(const NodeKeeper&) = delete;
   NodeKeeper& operator=(const NodeKeeper&) = delete;
@@ -30,8 +30,7 @@ class NodeKeeper {
   void join();
 
  private:
-  void run(NodeStarter& starter, const std::string& node, Bytes bootstrap,
-           const std::string& log_path);
+  void run(NodeStarter& starter, const NodeTicket& ticket, const std::string& log_path);
   std::string wait_for_end();
   std::string describe(const std::string& end) const;
 

@@ -32,7 +32,7 @@ using AgentKey = std::uint64_t;
 class ControlServer {
  public:
   struct Events {
-    /// An agent's first message is AgentReady, with the node and token it was admitted with.
+    /// The first message of an agent is AgentReady, with the node it was admitted for.
     std::function<void(AgentKey agent, ControlMessage message)> on_message;
     /// The connection has ended. Exactly once per agent that has sent a message.
     std::function<void(AgentKey agent, const Error& why)> on_lost;
@@ -40,14 +40,13 @@ class ControlServer {
     std::function<void(const std::string& node, const Error& why)> on_refused;
   };
   /// Listens at `address` on a port of the kernel's choice.
-  static Result<std::unique_ptr<ControlServer>> start(const JobKeys& keys,
-                                                      const std::string& address, Events events);
+  static Result<std::unique_ptr<ControlServer>> start(const std::string& address, Events events);
   virtual ~ControlServer() = default;  ///< disconnects; no callback runs afterwards
   virtual std::uint16_t port() const = 0;
-  /// Lets the agent of `node` in, once, if it shows this token. A later call for the same node
-  /// admits a later agent instead.
-  virtual void admit(const std::string& node, std::uint64_t token) = 0;
-  /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
+  /// Lets the agent of `node` in, once, if it has this key, which is that of the pair. A later call
+  /// for the same node admits a later agent in its place, with a key of its own.
+  virtual void admit(const std::string& node, const Key& key) = 0;
+  /// Messages to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.
   virtual Result<void> send(AgentKey agent, const ControlMessage& message) = 0;
@@ -60,7 +59,7 @@ class ControlClient {
     std::function<void(const Error& why)> on_lost;  ///< once at most
   };
   /// Connects as the agent of `hello.node` and sends `hello`; tries again until `timeout` while
-  /// the driver refuses or is silent. `key` is agent_key() of that node.
+  /// the driver refuses or is silent. `key` is the one that the node was admitted with.
   static Result<std::unique_ptr<ControlClient>> connect(const Key& key, const std::string& host,
                                                         std::uint16_t port, const AgentReady& hello,
                                                         Events events,
@@ -69,8 +68,5 @@ class ControlClient {
   /// Sends a message. A driver that has stopped reading counts as lost.
   virtual void send(const ControlMessage& message) = 0;
 };
-
-/// The key of the link between the driver and the agent of `node`.
-Key agent_key(const JobKeys& keys, const std::string& node);
 
 }  // namespace troupe

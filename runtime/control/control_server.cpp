@@ -13,7 +13,7 @@ namespace {
 
 class Server final : public ControlServer {
  public:
-  Server(const JobKeys& keys, Events events) : keys_(keys), events_(std::move(events)) {}
+  explicit Server(Events events) : events_(std::move(events)) {}
   ~Server() override {
     is_stopping_ = true;
     loop_.reset();
@@ -34,8 +34,9 @@ class Server final : public ControlServer {
                       }};
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       std::lock_guard lock(mutex_);
-      if (peer.role != agent_role || !admitted_.contains(peer.name)) return std::nullopt;
-      return agent_key(keys_, peer.name);
+      const auto admitted = admitted_.find(peer.name);
+      if (peer.role != agent_role || admitted == admitted_.end()) return std::nullopt;
+      return admitted->second.bytes;
     };
     TROUPE_TRY(port_, loop_->listen("control plane", address, key_of, std::move(events)));
     return {};
@@ -43,9 +44,9 @@ class Server final : public ControlServer {
 
   std::uint16_t port() const override { return port_; }
 
-  void admit(const std::string& node, std::uint64_t token) override {
+  void admit(const std::string& node, const Key& key) override {
     std::lock_guard lock(mutex_);
-    admitted_[node] = token;
+    admitted_.insert_or_assign(node, SecretKey(key));
   }
 
   Result<void> send(AgentKey agent, const ControlMessage& message) override {
@@ -67,7 +68,7 @@ class Server final : public ControlServer {
     std::shared_ptr<Supervisor> supervisor;
   };
 
-  /// An agent has proven its key. It is let in once: showing the token uses it up.
+  /// An agent has proven its key. It is let in once: introducing itself uses the key up.
   void on_open(const std::shared_ptr<TlsLink>& link) {
     const std::string& node = link->peer().name;
     std::lock_guard lock(mutex_);
@@ -78,7 +79,7 @@ class Server final : public ControlServer {
         [this, key, node](bool was_greeted, const Error& why) {
           on_over(key, node, was_greeted, why);
         }};
-    ControlSession::Hello hello{node, admitted_[node], this_build()};
+    ControlSession::Hello hello{node, this_build()};
     agents_[key] = {link,
                     std::make_shared<Supervisor>(
                         caf_, link, ControlSession::with_agent(std::move(hello), silence_limit),
@@ -113,11 +114,10 @@ class Server final : public ControlServer {
     if (why.code != ErrorCode::peer_died) events_.on_refused(node, why);
   }
 
-  const JobKeys keys_;
   const Events events_;
   std::atomic<bool> is_stopping_ = false;
   std::mutex mutex_;
-  std::map<std::string, std::uint64_t> admitted_;  ///< tokens of agents that have not connected yet
+  std::map<std::string, SecretKey> admitted_;  ///< keys of the agents that are awaited
   AgentKey next_key_ = 1;
   std::map<AgentKey, Agent> agents_;
   std::map<const TlsLink*, AgentKey> key_of_link_;
@@ -128,16 +128,11 @@ class Server final : public ControlServer {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> ControlServer::start(const JobKeys& keys,
-                                                            const std::string& address,
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address,
                                                             Events events) {
-  auto server = std::make_unique<Server>(keys, std::move(events));
+  auto server = std::make_unique<Server>(std::move(events));
   TROUPE_CHECK(server->listen(address));
   return std::unique_ptr<ControlServer>(std::move(server));
-}
-
-Key agent_key(const JobKeys& keys, const std::string& node) {
-  return link_key(keys, driver_peer(), {agent_role, node});
 }
 
 }  // namespace troupe

@@ -37,9 +37,9 @@ Result<void> ControlSession::check_hello(const ControlMessage& message) {
                 "installation",
                 expected_->node);
   }
-  if (hello->node != expected_->node || hello->token != expected_->token) {
-    return fail(ErrorCode::permission_denied,
-                "an agent of '{}' that was given up, or never asked for", expected_->node);
+  if (hello->node != expected_->node) {
+    return fail(ErrorCode::permission_denied, "the agent of '{}' introduces itself as that of '{}'",
+                expected_->node, hello->node);
   }
   expected_.reset();
   return {};

@@ -17,7 +17,6 @@ class ControlSession {
   /// What an agent's first message must say.
   struct Hello {
     std::string node;
-    std::uint64_t token = 0;
     std::array<std::byte, 32> build{};
   };
 

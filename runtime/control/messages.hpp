@@ -20,20 +20,22 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 2;
+inline constexpr std::uint32_t control_protocol = 3;
 
-/// A -> D, first: this agent serves `node`. `token` is from its bootstrap: an agent that comes back
-/// after it was given up has an old one and is refused, as is one of another build.
+/// A -> D, first: the agent of the ticket for `node` has come. An agent of another build is
+/// refused.
 struct AgentReady {
   std::uint32_t protocol = control_protocol;  ///< the first field in every version
   Key build{};                                ///< this_build()
   std::string node;
-  std::uint64_t token = 0;
   std::int32_t pid = 0;
-  std::string host;  ///< the machine's name
+  std::string host;                ///< the machine's name
+  std::string address;             ///< numeric; where other hosts of the job reach this one
+  std::int32_t cpus = 0;           ///< that the agent may use
+  std::uint64_t memory_bytes = 0;  ///< available to the agent
   template <class Archive>
   void fields(Archive& archive) {
-    archive(protocol, build, node, token, pid, host);
+    archive(protocol, build, node, pid, host, address, cpus, memory_bytes);
   }
 };
 /// D -> A -> P: makes an actor, in a new process if `starts_process`. A process that has ended is
@@ -131,6 +133,8 @@ struct Shutdown {
 struct ProcessBootstrap {
   SecretKey call_key;  ///< of the call plane
   std::string job_id;
+  std::string locality;  ///< of the node; see NetworkAddress
+  std::string address;   ///< numeric, of the node; empty: no other host takes part
   ProcessId process = 0;
   std::string process_name;
   std::string node;
@@ -143,8 +147,18 @@ struct ProcessBootstrap {
   std::int64_t cause_grace_ms = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(call_key, job_id, process, process_name, node, job_folder, log_path, log_level,
-            directory, credits, credit_timeout_ms, cause_grace_ms);
+    archive(call_key, job_id, locality, address, process, process_name, node, job_folder, log_path,
+            log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
+  }
+};
+/// D -> A, first: the agent is let in.
+struct AgentBootstrap {
+  SecretKey secret;            ///< the job's
+  ProcessBootstrap processes;  ///< template for its actor processes
+  std::string log_folder;      ///< of the node; empty: everything goes to the agent's stderr
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(secret, processes, log_folder);
   }
 };
 /// P -> A: asks for the key of channels with this purpose (channel_key()).
@@ -215,7 +229,8 @@ struct RegionReply {
 using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
-                 RegionRequest, RegionReply, KeyRequest, KeyReply, Suspend, Suspended, Resume>;
+                 RegionRequest, RegionReply, KeyRequest, KeyReply, Suspend, Suspended, Resume,
+                 AgentBootstrap>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };
@@ -227,19 +242,5 @@ Bytes encode_message(const ControlMessage& message);
 /// Reads a message that came in on `edge`. Errors: corrupt_data, unsupported for an AgentReady of
 /// another protocol, permission_denied for a message that does not travel there.
 Result<ControlMessage> decode_message(std::span<const std::byte> bytes, ControlEdge edge);
-
-/// The agent's start data, sent by the driver through its NodeStarter.
-struct AgentBootstrap {
-  SecretKey secret;            ///< of the job
-  ProcessBootstrap processes;  ///< template for its actor processes
-  std::string control_host;
-  std::uint16_t control_port = 0;
-  std::uint64_t token = 0;
-  std::string log_folder;
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(secret, processes, control_host, control_port, token, log_folder);
-  }
-};
 
 }  // namespace troupe

@@ -11,11 +11,8 @@ constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 }  // namespace
 
 Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
+  TROUPE_CHECK(check_size(frame));
   const std::size_t bytes = frame.bytes().size();
-  if (bytes > limits_.max_frame_bytes) {
-    return fail(ErrorCode::invalid_argument, "a frame of {} bytes to {}, the limit is {}", bytes,
-                peer_.text(), limits_.max_frame_bytes);
-  }
   std::unique_lock lock(mutex_);
   const auto has_room = [&] {
     return over_ || queue_.empty() || queue_.queued_bytes() + bytes <= limits_.max_queued_bytes;
@@ -25,6 +22,22 @@ Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
     return fail(ErrorCode::resource_exhausted, "{} bytes are queued to {}, which is the limit",
                 queue_.queued_bytes(), peer_.text());
   }
+  return push(std::move(frame), lock);
+}
+
+Result<void> Connection::post(LinkFrame frame) {
+  TROUPE_CHECK(check_size(frame));
+  std::unique_lock lock(mutex_);
+  return push(std::move(frame), lock);
+}
+
+Result<void> Connection::check_size(const LinkFrame& frame) const {
+  if (frame.bytes().size() <= limits_.max_frame_bytes) return {};
+  return fail(ErrorCode::invalid_argument, "a frame of {} bytes to {}, the limit is {}",
+              frame.bytes().size(), peer_.text(), limits_.max_frame_bytes);
+}
+
+Result<void> Connection::push(LinkFrame frame, std::unique_lock<std::mutex>& lock) {
   if (over_) return fail(ErrorCode::peer_died, "the link is over: {}", over_->message);
   queue_.push(std::move(frame));
   if (std::exchange(flush_asked_, true)) return {};

@@ -33,6 +33,7 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
 
   const LinkPeer& peer() const override { return peer_; }
   Result<void> send(LinkFrame frame, std::chrono::milliseconds wait) override;
+  Result<void> post(LinkFrame frame) override;
   std::size_t queued_bytes() const override;
   void close() override { requests_.close(shared_from_this()); }
 
@@ -52,6 +53,9 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   bool wants_to_write();
 
  private:
+  Result<void> check_size(const LinkFrame& frame) const;
+  /// `lock` holds mutex_, and is given up.
+  Result<void> push(LinkFrame frame, std::unique_lock<std::mutex>& lock);
   Result<void> open_if_proven();
   Result<bool> read();
   Result<bool> write();

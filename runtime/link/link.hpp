@@ -31,6 +31,9 @@ class TlsLink {
   /// Errors: resource_exhausted if there is still no room, peer_died after the link has closed,
   /// invalid_argument above `max_frame_bytes`.
   virtual Result<void> send(LinkFrame frame, std::chrono::milliseconds wait = {}) = 0;
+  /// As send, but queues beyond the bound instead of waiting: for a thread that must not wait and
+  /// whose frames something else bounds.
+  virtual Result<void> post(LinkFrame frame) = 0;
   virtual std::size_t queued_bytes() const = 0;
   /// Closes at once, discarding what is queued; on_closed follows with `cancelled`.
   virtual void close() = 0;

@@ -2,17 +2,23 @@
 
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "runtime/base/available_memory.hpp"
 #include "runtime/base/lease.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
+#include "runtime/link/local_address.hpp"
+#include "runtime/node/node_ticket.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
@@ -28,6 +34,8 @@ using std::chrono::milliseconds;
 /// Limit until the first message of a new process: the program may come from a slow disk.
 constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
+/// For the ticket to come, and again for the driver to answer.
+constexpr milliseconds join_limit{10000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
 
 /// Messages from the control client's thread to the agent's, with an eventfd to poll.
@@ -50,17 +58,20 @@ class Inbox {
     std::lock_guard lock(mutex_);
     return driver_lost_;
   }
-  std::vector<ControlMessage> take() {
+  std::optional<ControlMessage> take() {
     eventfd_t ignored = 0;
     ::eventfd_read(wake_.get(), &ignored);
     std::lock_guard lock(mutex_);
-    return std::exchange(messages_, {});
+    if (messages_.empty()) return std::nullopt;
+    ControlMessage message = std::move(messages_.front());
+    messages_.pop_front();
+    return message;
   }
 
  private:
   UniqueFd wake_;
   mutable std::mutex mutex_;
-  std::vector<ControlMessage> messages_;
+  std::deque<ControlMessage> messages_;
   std::optional<std::string> driver_lost_;
 };
 
@@ -92,11 +103,13 @@ std::string host_name() {
 
 class Agent {
  public:
-  Agent(AgentBootstrap bootstrap, JobKeys keys, int parent)
-      : bootstrap_(std::move(bootstrap)), keys_(std::move(keys)), parent_(parent) {}
-  int run();
+  /// `parent`: the stream whose end tells that the driver's side is gone.
+  explicit Agent(int parent) : parent_(parent) {}
+  int run(const NodeTicket& ticket);
 
  private:
+  Result<void> join(const NodeTicket& ticket);
+  Result<AgentBootstrap> wait_for_bootstrap();
   void poll_once();
   void on_driver_message(ControlMessage message);
   /// Forwards the child's messages; false if there were none.
@@ -114,9 +127,9 @@ class Agent {
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
   void tick();
 
-  const AgentBootstrap bootstrap_;  ///< without the secret
-  const JobKeys keys_;
   const int parent_;
+  AgentBootstrap bootstrap_;  ///< without the secret
+  std::optional<JobKeys> keys_;
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
   std::map<ProcessId, Child> children_;
@@ -127,32 +140,58 @@ class Agent {
   bool is_suspended_ = false;
 };
 
-int Agent::run() {
+Result<void> Agent::join(const NodeTicket& ticket) {
   AgentReady hello;
   hello.build = this_build();
-  hello.node = bootstrap_.processes.node;
-  hello.token = bootstrap_.token;
+  hello.node = ticket.node;
   hello.pid = ::getpid();
   hello.host = host_name();
-  auto driver = ControlClient::connect(
-      agent_key(keys_, hello.node), bootstrap_.control_host, bootstrap_.control_port, hello,
-      {[this](ControlMessage message) { inbox_.push(std::move(message)); },
-       [this](const Error& why) { inbox_.lose_driver(why.message); }},
-      milliseconds(10000));
-  if (!driver.ok()) return log::error("{}", driver.error().message), 1;
-  driver_ = *std::move(driver);
-  log::info("agent of node {} is ready", bootstrap_.processes.node);
+  TROUPE_TRY(hello.address, local_address_towards(ticket.host));
+  hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  hello.memory_bytes = available_memory_bytes().value_or(0);
+  TROUPE_TRY(driver_, ControlClient::connect(
+                          ticket.key.bytes, ticket.host, ticket.port, hello,
+                          {[this](ControlMessage message) { inbox_.push(std::move(message)); },
+                           [this](const Error& why) { inbox_.lose_driver(why.message); }},
+                          join_limit));
+  TROUPE_TRY(bootstrap_, wait_for_bootstrap());
+  TROUPE_TRY(keys_, JobKeys::from_secret(bootstrap_.secret.bytes));
+  bootstrap_.secret = {};
+  const auto& process = bootstrap_.processes;
+  return log::open(process.process_name, process.log_path,
+                   static_cast<log::Level>(process.log_level));
+}
+
+/// It comes once the driver has heard of all nodes, which may take long.
+Result<AgentBootstrap> Agent::wait_for_bootstrap() {
   while (true) {
     poll_once();
-    for (auto& message : inbox_.take()) on_driver_message(std::move(message));
+    if (auto message = inbox_.take()) {
+      if (auto* bootstrap = std::get_if<AgentBootstrap>(&*message)) return std::move(*bootstrap);
+      return fail(ErrorCode::permission_denied, "the driver gave orders before it let us in");
+    }
+    if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
+    if (parent_gone_) return fail(ErrorCode::peer_died, "the starter of this node has ended");
+  }
+}
+
+int Agent::run(const NodeTicket& ticket) {
+  if (auto joined = join(ticket); !joined.ok()) {
+    log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
+    return 1;
+  }
+  log::info("agent of node {} is ready", bootstrap_.processes.node);
+  while (true) {
+    while (auto message = inbox_.take()) on_driver_message(*std::move(message));
     const auto lost = inbox_.driver_lost();
     if (parent_gone_ || lost) {
       log::warning("the driver is gone ({}); ending {} processes",
-                   lost.value_or("its end of the socketpair is closed"), children_.size());
+                   lost.value_or("its end of our stdin is closed"), children_.size());
       kill_all();
       ::_exit(1);
     }
     if (is_shutting_down_ && children_.empty()) break;
+    poll_once();
   }
   log::info("agent of node {} ends as told", bootstrap_.processes.node);
   return 0;
@@ -351,7 +390,7 @@ void Agent::answer_region(Child& child, const RegionRequest& request) {
 }
 
 void Agent::answer_key(Child& child, const KeyRequest& request) {
-  auto key = channel_key(keys_, request.purpose);
+  auto key = channel_key(*keys_, request.purpose);
   KeyReply reply;
   reply.request = request.request;
   reply.ok = key.ok();
@@ -379,24 +418,16 @@ void Agent::on_child_end(std::map<ProcessId, Child>::iterator found) {
 
 }  // namespace
 
-int run_agent(UniqueFd parent) {
+int run_agent() {
   forbid_dumps();
-  ChildChannel channel(std::move(parent));
-  auto message = channel.receive_one(10000);
-  if (!message.ok()) return log::error("agent: {}", message.error().message), 1;
-  auto bootstrap = decode<AgentBootstrap>(message->bytes);
-  wipe(message->bytes);
-  if (!bootstrap.ok()) return log::error("agent: {}", bootstrap.error().message), 1;
-  auto keys = JobKeys::from_secret(bootstrap->secret.bytes);
-  if (!keys.ok()) return log::error("agent: {}", keys.error().message), 1;
-  bootstrap->secret = {};
-  const auto& process = bootstrap->processes;
-  if (auto opened = log::open(process.process_name, process.log_path,
-                              static_cast<log::Level>(process.log_level));
-      !opened.ok()) {
-    return log::error("agent: {}", opened.error().message), 1;
-  }
-  return Agent(*std::move(bootstrap), *std::move(keys), channel.fd()).run();
+  // Children get neither the stream nor the signals that are meant for the driver.
+  const UniqueFd parent(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::dup2(null.get(), STDIN_FILENO);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) ::signal(number, SIG_IGN);
+  auto ticket = read_ticket(parent.get(), join_limit);
+  if (!ticket.ok()) return log::error("agent: {}", ticket.error().message), 1;
+  return Agent(parent.get()).run(*ticket);
 }
 
 }  // namespace troupe

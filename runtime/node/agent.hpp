@@ -1,14 +1,12 @@
 #pragma once
 
-#include "runtime/process/unique_fd.hpp"
-
 namespace troupe {
 
-/// Runs an agent process: reads its AgentBootstrap from `parent` (a socketpair to the driver's
-/// machine side), connects to the driver, starts, watches, pings and ends actor processes on
-/// request, and keeps the node's shared memory. Ends when told to, when `parent` closes or when the
-/// driver is lost, together with all actor processes. Returns the exit code. Runs on the main
-/// thread, which forks all children.
-int run_agent(UniqueFd parent);
+/// The life of an agent process: reads its NodeTicket from stdin, dials the driver, is given the
+/// job's secret, starts, watches, pings and ends actor processes as told, and keeps the node's
+/// shared memory. Ends when told, when stdin ends or when the driver is lost, and then takes all
+/// actor processes with it. Returns the exit code. Runs on the main thread, which forks all
+/// children.
+int run_agent();
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "runtime/process/child_process.hpp"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -14,8 +15,15 @@
 namespace troupe {
 namespace {
 
+/// The descriptors of a child, -1 for those that it does not get.
+struct ChildFds {
+  int input = -1;
+  int output = -1;
+  int inherited = -1;
+};
+
 /// Runs between fork and exec: async-signal-safe calls only.
-[[noreturn]] void become_child(char* const* argv, int output_fd, int inherited_fd, pid_t parent) {
+[[noreturn]] void become_child(const char* program, char* const* argv, ChildFds fds, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
   ::setpgid(0, 0);
@@ -24,24 +32,24 @@ namespace {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null_fd = ::open("/dev/null", O_RDONLY);
-  if (null_fd > 0) ::dup2(null_fd, 0);
-  if (output_fd >= 0) {
-    ::dup2(output_fd, 1);
-    ::dup2(output_fd, 2);
+  const int input = fds.input >= 0 ? fds.input : ::open("/dev/null", O_RDONLY);
+  if (input > 0) ::dup2(input, 0);
+  if (fds.output >= 0) {
+    ::dup2(fds.output, 1);
+    ::dup2(fds.output, 2);
   }
   unsigned first_to_close = 3;
-  if (inherited_fd >= 0) {
-    if (inherited_fd == 3) {
+  if (fds.inherited >= 0) {
+    if (fds.inherited == 3) {
       ::fcntl(3, F_SETFD, 0);
     } else {
-      ::dup2(inherited_fd, 3);
+      ::dup2(fds.inherited, 3);
     }
     first_to_close = 4;
   }
   ::syscall(SYS_close_range, first_to_close, ~0U, 0U);
-  ::execv("/proc/self/exe", argv);
-  constexpr char text[] = "troupe: cannot execute /proc/self/exe again\n";
+  ::execv(program, argv);
+  constexpr char text[] = "troupe: cannot execute the program of a child process\n";
   [[maybe_unused]] const auto written = ::write(2, text, sizeof text - 1);
   ::_exit(127);
 }
@@ -59,7 +67,24 @@ std::string signal_name(int signal_number) {
   return fmt::format("SIG{}", abbreviation);
 }
 
+Result<std::string> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* path = std::getenv("PATH");
+  std::string_view folders = path == nullptr ? "/usr/bin:/bin" : path;
+  while (!folders.empty()) {
+    const std::size_t end = std::min(folders.find(':'), folders.size());
+    std::string file = fmt::format("{}/{}", folders.substr(0, end), name);
+    if (::access(file.c_str(), X_OK) == 0) return file;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
+  }
+  return fail(ErrorCode::not_found, "there is no program '{}' in PATH", name);
+}
+
 Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
+  std::string program = "/proc/self/exe";
+  if (!options.program.empty()) {
+    TROUPE_TRY(program, find_program(options.program));
+  }
   UniqueFd output;
   if (!options.output_path.empty()) {
     output.reset(
@@ -75,7 +100,10 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(errno, "cannot fork a child process");
-  if (pid == 0) become_child(argv.data(), output.get(), options.inherited_fd, parent);
+  if (pid == 0) {
+    become_child(program.c_str(), argv.data(),
+                 {options.input_fd, output.get(), options.inherited_fd}, parent);
+  }
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {
     const int why = errno;

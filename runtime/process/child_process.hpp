@@ -24,12 +24,15 @@ struct ExitStatus {
 
 /// How to start a child process.
 struct ChildOptions {
-  std::vector<std::string> arguments;  ///< argv, argv[0] included; the program is this one again
+  std::vector<std::string> arguments;  ///< argv, argv[0] included
   std::string output_path;             ///< stdout and stderr are appended to it; empty: inherited
   int inherited_fd = -1;  ///< becomes descriptor 3 of the child; all others are closed; -1: none
+  int input_fd = -1;      ///< becomes its stdin; -1: /dev/null
+  std::string program{};  ///< looked up in PATH unless it has a slash; empty: this one again
 };
 
-/// A child that executes this same program again (/proc/self/exe) and cannot outlive its parent.
+/// A child that executes this same program again (/proc/self/exe), or another one, and cannot
+/// outlive its parent.
 ///
 /// The child gets SIGKILL when the *thread* that forked it ends (PR_SET_PDEATHSIG), so start must
 /// be called on a thread that lives as long as the child may; comparing getppid closes the race
@@ -67,6 +70,9 @@ class ChildProcess {
 /// Sends SIGKILL to all of them, then waits at most `timeout` in all and reaps them, so that their
 /// deaths overlap.
 void kill_and_reap(std::span<ChildProcess* const> children, std::chrono::milliseconds timeout);
+
+/// Where PATH has a program of this name; a name with a slash stays as it is. not_found.
+Result<std::string> find_program(const std::string& name);
 
 /// "SIGKILL" for 9 and so on; "signal 77" for unknown ones.
 std::string signal_name(int signal_number);

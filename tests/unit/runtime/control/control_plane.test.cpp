@@ -17,18 +17,22 @@ using ::testing::HasSubstr;
 
 constexpr auto limit = 5s;
 
-AgentReady hello_of(const std::string& node, std::uint64_t token) {
+Key key_of(std::uint8_t number) {
+  Key key{};
+  key.back() = std::byte{number};
+  return key;
+}
+
+AgentReady hello_of(const std::string& node) {
   AgentReady hello;
   hello.build = this_build();
   hello.node = node;
-  hello.token = token;
   hello.pid = 1;
   return hello;
 }
 
 /// A driver's end, and its events.
 struct Driver {
-  JobKeys keys = *JobKeys::generate();
   std::atomic<int> heard = 0, lost = 0;
   Promise<AgentKey> greeted;
   Promise<std::string> why_lost, why_refused;
@@ -45,7 +49,7 @@ struct Driver {
           why_lost.complete(why.message);
         },
         [this](const std::string&, const Error& why) { why_refused.complete(why.message); }};
-    server = *ControlServer::start(keys, "127.0.0.1", std::move(events));
+    server = *ControlServer::start("127.0.0.1", std::move(events));
   }
   Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello, const Key& key,
                                                  std::chrono::milliseconds timeout = limit,
@@ -54,26 +58,22 @@ struct Driver {
     return ControlClient::connect(key, "127.0.0.1", server->port(), hello, std::move(events),
                                   timeout);
   }
-  Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello) {
-    return connect(hello, agent_key(keys, hello.node));
-  }
 };
 
 TEST(ControlPlane, keeps_agents_although_strangers_knock_and_refuses_other_jobs) {
   Driver driver;
-  driver.server->admit("node", 1);
+  driver.server->admit("node", key_of(1));
   Promise<void> answered;
   auto client =
-      driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), limit,
+      driver.connect(hello_of("node"), key_of(1), limit,
                      {[&](const ControlMessage&) { answered.complete({}); }, [](auto&) {}});
   ASSERT_TRUE(client.ok()) << client.error().message;
   const auto agent = driver.greeted.future().get(limit);
   ASSERT_TRUE(agent.ok()) << agent.error().message;
-  driver.server->admit("other", 2);
+  driver.server->admit("other", key_of(2));
   const test::Knocker knocker(test::Knocker::to_port(driver.server->port()),
                               {.idle = 100, .knocks_per_second = 200});
-  const auto stranger =
-      driver.connect(hello_of("other", 2), agent_key(*JobKeys::generate(), "other"), 100ms);
+  const auto stranger = driver.connect(hello_of("other"), key_of(7), 100ms);
   EXPECT_FALSE(stranger.ok()) << "a process of another job was let in";
   ASSERT_TRUE(driver.server->send(*agent, StopActor{}).ok());
   EXPECT_TRUE(answered.future().get(limit).ok()) << "the agent's connection was lost";
@@ -83,25 +83,28 @@ TEST(ControlPlane, keeps_agents_although_strangers_knock_and_refuses_other_jobs)
 
 TEST(ControlPlane, lets_in_only_the_agent_it_was_told_to_and_only_once) {
   Driver driver;
-  driver.server->admit("node", 1);
-  EXPECT_FALSE(
-      driver.connect(hello_of("elsewhere", 1), agent_key(driver.keys, "elsewhere"), 100ms).ok());
-  auto late = driver.connect(hello_of("node", 7));
+  driver.server->admit("node", key_of(1));
+  EXPECT_FALSE(driver.connect(hello_of("elsewhere"), key_of(1), 100ms).ok());
+  driver.server->admit("node", key_of(2));  // in the place of the first
+  EXPECT_FALSE(driver.connect(hello_of("node"), key_of(1), 100ms).ok());
+  AgentReady other_build = hello_of("node");
+  other_build.build[0] ^= std::byte{1};
+  auto other = driver.connect(other_build, key_of(2));
   const auto why = driver.why_refused.future().get(limit);
   ASSERT_TRUE(why.ok());
-  EXPECT_THAT(*why, HasSubstr("given up"));
-  const auto agent = driver.connect(hello_of("node", 1));
+  EXPECT_THAT(*why, HasSubstr("another build"));
+  const auto agent = driver.connect(hello_of("node"), key_of(2));
   ASSERT_TRUE(agent.ok()) << agent.error().message;
   ASSERT_TRUE(driver.greeted.future().get(limit).ok());
-  EXPECT_FALSE(driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), 100ms).ok());
+  EXPECT_FALSE(driver.connect(hello_of("node"), key_of(2), 100ms).ok());
   EXPECT_EQ(driver.heard, 1);
 }
 
 TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   Driver driver;
-  driver.server->admit("node", 1);
+  driver.server->admit("node", key_of(1));
   Promise<void> lost;
-  auto client = driver.connect(hello_of("node", 1), agent_key(driver.keys, "node"), limit,
+  auto client = driver.connect(hello_of("node"), key_of(1), limit,
                                {[](auto) {}, [&](const Error&) { lost.complete({}); }});
   ASSERT_TRUE(client.ok()) << client.error().message;
   ASSERT_TRUE(driver.greeted.future().get(limit).ok());
@@ -109,8 +112,8 @@ TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   EXPECT_TRUE(lost.future().get(limit).ok());
 
   Driver other;
-  other.server->admit("node", 1);
-  auto second = other.connect(hello_of("node", 1));
+  other.server->admit("node", key_of(1));
+  auto second = other.connect(hello_of("node"), key_of(1));
   ASSERT_TRUE(other.greeted.future().get(limit).ok());
   second->reset();
   EXPECT_TRUE(other.why_lost.future().get(limit).ok());
@@ -119,8 +122,8 @@ TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
 
 TEST(ControlPlane, an_agent_that_speaks_as_the_driver_is_disconnected) {
   Driver driver;
-  driver.server->admit("node", 1);
-  auto client = driver.connect(hello_of("node", 1));
+  driver.server->admit("node", key_of(1));
+  auto client = driver.connect(hello_of("node"), key_of(1));
   ASSERT_TRUE(client.ok()) << client.error().message;
   ASSERT_TRUE(driver.greeted.future().get(limit).ok());
   (*client)->send(StopProcess{1, true});

@@ -12,14 +12,11 @@ using Clock = ControlSession::Clock;
 
 constexpr Clock::time_point start{};
 
-ControlSession agent_session() {
-  return ControlSession::with_agent({"node0", 5, {}}, 1800ms, start);
-}
+ControlSession agent_session() { return ControlSession::with_agent({"node0", {}}, 1800ms, start); }
 
 AgentReady right_hello() {
   AgentReady hello;
   hello.node = "node0";
-  hello.token = 5;
   return hello;
 }
 
@@ -41,14 +38,12 @@ TEST(ControlSession, hands_on_what_an_agent_says_after_its_hello) {
 }
 
 TEST(ControlSession, refuses_an_agent_that_is_not_the_one_that_was_started) {
-  AgentReady other_token = right_hello(), other_node = right_hello(), other_build = right_hello(),
+  AgentReady other_node = right_hello(), other_build = right_hello(),
              other_protocol = right_hello();
-  other_token.token = 6;
   other_node.node = "node1";
   other_build.build[0] = std::byte{1};
   other_protocol.protocol = control_protocol + 1;
-  EXPECT_THAT(refusal_of(agent_session(), other_token), HasSubstr("given up"));
-  EXPECT_THAT(refusal_of(agent_session(), other_node), HasSubstr("given up"));
+  EXPECT_THAT(refusal_of(agent_session(), other_node), HasSubstr("introduces itself as"));
   EXPECT_THAT(refusal_of(agent_session(), other_build), HasSubstr("another build"));
   EXPECT_THAT(refusal_of(agent_session(), other_protocol), HasSubstr("protocol"));
   EXPECT_THAT(refusal_of(agent_session(), Heartbeat{}), HasSubstr("introduce"));

@@ -1,0 +1,275 @@
+#include "runtime/call/network_transport.hpp"
+
+#include <array>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/call/unix_transport.hpp"
+#include "runtime/link/link.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr const char* process_role = "process";
+
+/// An endpoint, taken apart.
+struct Endpoint {
+  std::string socket;    ///< of the unix transport; names the process
+  std::string locality;  ///< empty, with the rest, where only unix sockets lead there
+  std::string address;
+  std::uint16_t port = 0;
+
+  std::string text() const {
+    return port == 0 ? socket : fmt::format("{} {} {} {}", socket, locality, address, port);
+  }
+  static Endpoint parse(std::string_view text) {
+    Endpoint endpoint;
+    std::array<std::string_view, 4> words;
+    for (auto& word : words) {
+      word = text.substr(0, text.find(' '));
+      text.remove_prefix(std::min(word.size() + 1, text.size()));
+    }
+    endpoint.socket = words[0];
+    std::from_chars(words[3].data(), words[3].data() + words[3].size(), endpoint.port);
+    if (endpoint.port == 0) return endpoint;
+    endpoint.locality = words[1];
+    endpoint.address = words[2];
+    return endpoint;
+  }
+};
+
+/// What a link and the transport that it belongs to share.
+struct LinkRules {
+  std::chrono::milliseconds send_timeout{};
+  std::function<bool()> on_own_thread;
+};
+
+/// A TlsLink as the call plane sees it.
+class NetworkLink final : public Link {
+ public:
+  explicit NetworkLink(std::shared_ptr<const LinkRules> rules) : rules_(std::move(rules)) {}
+
+  void attach(std::shared_ptr<TlsLink> link) {
+    std::lock_guard lock(mutex_);
+    if (!is_over_) link_ = std::move(link);
+  }
+  /// Lets go of the TLS link, whose events refer to this one.
+  void finish() {
+    std::shared_ptr<TlsLink> link;
+    std::lock_guard lock(mutex_);
+    is_over_ = true;
+    link_.swap(link);
+  }
+
+  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override {
+    const auto link = tls();
+    if (!link) return fail(ErrorCode::peer_died, "the link is over");
+    std::vector<std::byte> bytes;
+    bytes.reserve(body.size() + trailer.size());
+    bytes.insert(bytes.end(), body.begin(), body.end());
+    bytes.insert(bytes.end(), trailer.begin(), trailer.end());
+    if (rules_->on_own_thread()) return link->post(LinkFrame(std::move(bytes)));
+    auto sent = link->send(LinkFrame(std::move(bytes)), rules_->send_timeout);
+    if (!sent.ok() && sent.error().code == ErrorCode::resource_exhausted) {
+      return fail(ErrorCode::timeout, "{}", sent.error().message);
+    }
+    return sent;
+  }
+
+  void close() override {
+    if (const auto link = tls()) link->close();
+  }
+
+  std::size_t queued_bytes() const {
+    const auto link = tls();
+    return link ? link->queued_bytes() : 0;
+  }
+
+ private:
+  std::shared_ptr<TlsLink> tls() const {
+    std::lock_guard lock(mutex_);
+    return link_;
+  }
+
+  const std::shared_ptr<const LinkRules> rules_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<TlsLink> link_;
+  bool is_over_ = false;
+};
+
+class NetworkTransport final : public Transport {
+ public:
+  NetworkTransport(UnixTransport::Options options, const JobKeys& keys, NetworkAddress own,
+                   std::chrono::milliseconds send_timeout)
+      : own_{.socket = options.endpoint, .locality = own.locality, .address = own.address},
+        keys_(keys),
+        unix_(std::move(options)),
+        rules_(std::make_shared<LinkRules>(
+            LinkRules{send_timeout, [this] { return unix_.on_own_thread(); }})) {}
+  ~NetworkTransport() override { stop(); }
+
+  Result<void> start(TransportEvents events) override {
+    events_ = events;
+    TROUPE_CHECK(unix_.start(std::move(events)));
+    TROUPE_TRY(loop_, LinkLoop::start());
+    const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
+      if (peer.role != process_role) return std::nullopt;
+      return link_key(keys_, own_peer(), peer);
+    };
+    TROUPE_TRY(own_.port, loop_->listen("call plane", own_.address, key_of, events_of_accepted()));
+    endpoint_ = own_.text();
+    return {};
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+
+  std::shared_ptr<Link> connect(const std::string& text) override {
+    const Endpoint peer = Endpoint::parse(text);
+    if (peer.locality == own_.locality) return unix_.connect(peer.socket);
+    auto link = std::make_shared<NetworkLink>(rules_);
+    auto connected = peer.port == 0
+                         ? Error{ErrorCode::not_found, "there is no way from here to " + text}
+                         : begin_to_connect(peer, link);
+    if (!connected.ok()) {
+      hand_over([this, link, why = connected.error()] { events_.on_closed(link, why); });
+    }
+    return link;
+  }
+
+  void run_after(std::chrono::milliseconds delay, std::function<void()> task) override {
+    unix_.run_after(delay, std::move(task));
+  }
+  bool on_own_thread() const override { return unix_.on_own_thread(); }
+
+  Result<void> flush(std::chrono::milliseconds timeout) override {
+    Deadline deadline = deadline_in(timeout);
+    TROUPE_CHECK(unix_.flush(timeout));
+    while (queued_bytes() > 0) {
+      if (deadline.is_over()) {
+        return fail(ErrorCode::timeout, "another host does not read what it is sent");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return {};
+  }
+
+  void stop() override {
+    if (loop_) loop_->stop();
+    unix_.stop();
+  }
+
+ private:
+  LinkPeer own_peer() const { return {process_role, own_.socket}; }
+
+  Result<void> begin_to_connect(const Endpoint& peer, const std::shared_ptr<NetworkLink>& link) {
+    const LinkPeer listener{process_role, peer.socket};
+    LinkEvents events{
+        nullptr,
+        [this, link](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
+          on_frame(link, frame);
+        },
+        [this, link](const std::shared_ptr<TlsLink>&, const Error& why) { on_closed(link, why); }};
+    TROUPE_TRY(auto made, loop_->connect(peer.address, peer.port, own_peer(), listener,
+                                         link_key(keys_, listener, own_peer()), std::move(events)));
+    std::lock_guard lock(mutex_);
+    links_[link.get()] = link;
+    link->attach(std::move(made));
+    return {};
+  }
+
+  LinkEvents events_of_accepted() {
+    return {[this](const std::shared_ptr<TlsLink>& tls) {
+              auto link = std::make_shared<NetworkLink>(rules_);
+              link->attach(tls);
+              accepted_[tls.get()] = link;
+              std::lock_guard lock(mutex_);
+              links_[link.get()] = link;
+            },
+            [this](const std::shared_ptr<TlsLink>& tls, std::vector<std::byte>& frame) {
+              on_frame(accepted_.at(tls.get()), frame);
+            },
+            [this](const std::shared_ptr<TlsLink>& tls, const Error& why) {
+              const auto found = accepted_.extract(tls.get());
+              on_closed(found.mapped(), why);
+            }};
+  }
+
+  void on_frame(const std::shared_ptr<NetworkLink>& link, std::vector<std::byte>& frame) {
+    auto moved = std::make_shared<std::vector<std::byte>>(std::move(frame));
+    hand_over([this, link, moved] { events_.on_frame(link, *moved); });
+  }
+
+  void on_closed(const std::shared_ptr<NetworkLink>& link, const Error& why) {
+    link->finish();
+    {
+      std::lock_guard lock(mutex_);
+      links_.erase(link.get());
+    }
+    hand_over([this, link, why] { events_.on_closed(link, why); });
+  }
+
+  /// Runs `event` on the unix transport's thread, in order.
+  void hand_over(std::function<void()> event) {
+    std::lock_guard lock(mutex_);
+    events_due_.push_back(std::move(event));
+    if (events_due_.size() > 1) return;
+    unix_.run_after(std::chrono::milliseconds(0), [this] {
+      std::vector<std::function<void()>> due;
+      {
+        std::lock_guard inner(mutex_);
+        due.swap(events_due_);
+      }
+      for (const auto& one : due) one();
+    });
+  }
+
+  std::size_t queued_bytes() const {
+    std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const auto& [key, weak] : links_) {
+      if (const auto link = weak.lock()) bytes += link->queued_bytes();
+    }
+    return bytes;
+  }
+
+  Endpoint own_;
+  const JobKeys keys_;
+  TransportEvents events_;
+  std::string endpoint_;
+  UnixTransport unix_;
+  const std::shared_ptr<const LinkRules> rules_;
+
+  mutable std::mutex mutex_;
+  std::map<const NetworkLink*, std::weak_ptr<NetworkLink>> links_;
+  std::vector<std::function<void()>> events_due_;
+
+  std::map<const TlsLink*, std::shared_ptr<NetworkLink>> accepted_;  ///< the loop's thread only
+  std::unique_ptr<LinkLoop> loop_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_network_transport(const Key& call_key,
+                                                          const std::string& job_id,
+                                                          NetworkAddress own,
+                                                          std::chrono::milliseconds send_timeout) {
+  std::array<std::byte, 16> unguessable{};
+  TROUPE_CHECK(random_bytes(unguessable));
+  UnixTransport::Options options;
+  options.endpoint = fmt::format("troupe-{}-{}", job_id, to_hex(unguessable));
+  options.key = call_key;
+  options.identity.build = this_build();
+  options.send_timeout = send_timeout;
+  if (own.address.empty()) {
+    return std::unique_ptr<Transport>(std::make_unique<UnixTransport>(std::move(options)));
+  }
+  TROUPE_TRY(const JobKeys keys, JobKeys::from_secret(call_key));
+  return std::unique_ptr<Transport>(
+      std::make_unique<NetworkTransport>(std::move(options), keys, std::move(own), send_timeout));
+}
+
+}  // namespace troupe

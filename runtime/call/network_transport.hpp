@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/transport.hpp"
+#include "runtime/security/job_secret.hpp"
+
+namespace troupe {
+
+/// Where a process of a job is.
+struct NetworkAddress {
+  /// The same in processes that see each other's unix sockets: those below one agent, and those of
+  /// local agents and the driver. Never told from host names or the like.
+  std::string locality;
+  /// Numeric; where processes of other localities reach this one. Empty: nobody does.
+  std::string address;
+};
+
+/// Links to all processes of a job: UnixTransport within a locality, TLS 1.3 over TCP (TlsLink)
+/// with a key of each pair across localities. An endpoint is "SOCKET", or "SOCKET LOCALITY ADDRESS
+/// PORT" where other localities may connect.
+///
+/// Events come on the unix transport's thread, as its contract has it; those of TLS links are
+/// handed over to it. While a peer reads slowly, a sender waits for 64 MiB that are queued on one
+/// link, at most `send_timeout`.
+Result<std::unique_ptr<Transport>> make_network_transport(
+    const Key& call_key, const std::string& job_id, NetworkAddress own,
+    std::chrono::milliseconds send_timeout = std::chrono::seconds(10));
+
+}  // namespace troupe

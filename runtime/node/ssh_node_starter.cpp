@@ -1,0 +1,55 @@
+#include "runtime/node/ssh_node_starter.hpp"
+
+#include <filesystem>
+
+#include "runtime/node/started_node.hpp"
+
+namespace troupe {
+
+std::string quote_for_shell(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& ticket,
+                                                           const std::string& log_path) {
+  const auto host = options_.host_of_node.find(ticket.node);
+  if (host == options_.host_of_node.end()) {
+    return fail(ErrorCode::not_found, "node '{}' has no host", ticket.node);
+  }
+  std::string program = options_.program;
+  if (program.empty()) {
+    std::error_code error;
+    program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+    if (error) return fail(ErrorCode::io, "cannot read /proc/self/exe: {}", error.message());
+  }
+  std::vector<std::string> arguments{
+      "ssh",
+      "-o",
+      "BatchMode=yes",
+      "-o",
+      fmt::format("ConnectTimeout={}", options_.connect_timeout.count()),
+      "-o",
+      "ServerAliveInterval=5",
+      "-o",
+      "ServerAliveCountMax=3"};
+  arguments.insert(arguments.end(), options_.ssh_options.begin(), options_.ssh_options.end());
+  arguments.push_back("--");
+  arguments.push_back(host->second);
+  std::string command = "exec env";
+  for (const auto& variable : options_.environment) {
+    command += fmt::format(" {}", quote_for_shell(variable));
+  }
+  arguments.push_back(fmt::format("{} {} {}", command, quote_for_shell(program), agent_flag));
+  return StartedNode::start(
+      ticket, {.arguments = std::move(arguments), .output_path = log_path, .program = "ssh"});
+}
+
+}  // namespace troupe

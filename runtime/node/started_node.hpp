@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "runtime/node/node_starter.hpp"
+#include "runtime/process/child_process.hpp"
+
+namespace troupe {
+
+/// A child of this process that is an agent, or a client (ssh, srun) that has one started
+/// elsewhere and hands its own stdin on to it.
+class StartedNode final : public NodeProcess {
+ public:
+  /// Starts the child with one end of a socketpair as its stdin, and sends the ticket. The other
+  /// end stays open as long as this object lives.
+  static Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket, ChildOptions options);
+
+  StartedNode(ChildProcess process, UniqueFd input)
+      : process_(std::move(process)), input_(std::move(input)) {}
+  int pid() const override { return process_.pid(); }
+  std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) override;
+  void signal(int signal_number) override { process_.signal(signal_number); }
+
+ private:
+  std::mutex mutex_;
+  ChildProcess process_;
+  UniqueFd input_;
+};
+
+}  // namespace troupe

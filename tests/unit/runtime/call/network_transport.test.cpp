@@ -1,0 +1,122 @@
+#include "runtime/call/network_transport.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto limit = 10s;
+
+/// One process of a job: its transport, and what it was told. Echoes frames if asked to.
+class Process {
+ public:
+  Process(const Key& key, NetworkAddress own, bool echoes = false) {
+    transport_ = *make_network_transport(key, "job", std::move(own));
+    EXPECT_TRUE(transport_
+                    ->start({[this, echoes](const std::shared_ptr<Link>& link, Bytes& frame) {
+                               EXPECT_TRUE(transport_->on_own_thread());
+                               if (echoes) EXPECT_TRUE(link->send(frame, {}).ok());
+                               std::lock_guard lock(mutex_);
+                               frames_.push_back(std::move(frame));
+                               changed_.notify_all();
+                             },
+                             [this](const std::shared_ptr<Link>&, const Error& why) {
+                               EXPECT_TRUE(transport_->on_own_thread());
+                               std::lock_guard lock(mutex_);
+                               ends_.push_back(why);
+                               changed_.notify_all();
+                             }})
+                    .ok());
+  }
+  ~Process() { transport_->stop(); }
+
+  Transport& transport() { return *transport_; }
+  /// The first `count` frames, or fewer if they do not come.
+  std::vector<Bytes> frames(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [&] { return frames_.size() >= count; });
+    return frames_;
+  }
+  std::vector<Error> ends(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [&] { return ends_.size() >= count; });
+    return ends_;
+  }
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Bytes> frames_;
+  std::vector<Error> ends_;
+};
+
+Key key_of(std::uint8_t number) {
+  Key key{};
+  key.fill(std::byte{number});
+  return key;
+}
+
+Bytes bytes_of(std::uint8_t value, std::size_t count) { return Bytes(count, std::byte{value}); }
+
+TEST(NetworkTransport, frames_go_to_another_locality_and_back_in_order) {
+  Process first(key_of(1), {"here", "127.0.0.1"});
+  Process second(key_of(1), {"there", "127.0.0.1"}, true);
+  const auto link = first.transport().connect(second.transport().endpoint());
+  std::vector<Bytes> sent;
+  for (std::uint8_t i = 0; i < 50; ++i) {
+    sent.push_back(bytes_of(i, std::size_t{1} << (i % 20)));
+    ASSERT_TRUE(link->send(sent.back(), {}).ok());
+  }
+  EXPECT_EQ(second.frames(50), sent);
+  EXPECT_EQ(first.frames(50), sent);
+  EXPECT_TRUE(first.transport().flush(limit).ok());
+}
+
+TEST(NetworkTransport, a_process_of_the_same_locality_is_reached_without_the_network) {
+  Process first(key_of(1), {"here", "127.0.0.1"});
+  Process second(key_of(1), {"here", "127.0.0.1"}, true);
+  std::string endpoint = second.transport().endpoint();
+  endpoint.replace(endpoint.rfind(' ') + 1, std::string::npos, "1");  // a port of nobody
+  ASSERT_TRUE(first.transport().connect(endpoint)->send(bytes_of(1, 3), {}).ok());
+  EXPECT_EQ(first.frames(1), std::vector<Bytes>{bytes_of(1, 3)});
+}
+
+TEST(NetworkTransport, each_end_is_told_once_that_a_link_is_over) {
+  Process first(key_of(1), {"here", "127.0.0.1"});
+  auto second = std::make_unique<Process>(key_of(1), NetworkAddress{"there", "127.0.0.1"});
+  const auto link = first.transport().connect(second->transport().endpoint());
+  ASSERT_TRUE(link->send(bytes_of(1, 3), {}).ok());
+  ASSERT_EQ(second->frames(1).size(), 1U);
+  second.reset();
+  ASSERT_EQ(first.ends(1).size(), 1U);
+  EXPECT_EQ(link->send(bytes_of(1, 3), {}).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(first.ends(1).size(), 1U);
+}
+
+TEST(NetworkTransport, a_process_of_another_job_is_not_let_in) {
+  Process first(key_of(1), {"here", "127.0.0.1"});
+  Process second(key_of(2), {"there", "127.0.0.1"});
+  const auto link = first.transport().connect(second.transport().endpoint());
+  (void)link->send(bytes_of(1, 3), {});
+  EXPECT_EQ(first.ends(1).size(), 1U);
+  EXPECT_TRUE(second.frames(0).empty());
+}
+
+TEST(NetworkTransport, an_endpoint_that_only_unix_sockets_lead_to_ends_the_link_at_once) {
+  Process first(key_of(1), {"here", "127.0.0.1"});
+  const auto link = first.transport().connect("troupe-elsewhere");
+  const auto ends = first.ends(1);
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends.front().code, ErrorCode::not_found);
+}
+
+}  // namespace
+}  // namespace troupe
