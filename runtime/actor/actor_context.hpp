@@ -55,7 +55,7 @@ class ActorContext {
   virtual const std::string& node() const = 0;  ///< its node's name
   /// Numeric; where other hosts of the job reach its node. Empty if no other host takes part.
   virtual const std::string& node_address() const = 0;
-  virtual const std::vector<int>& device_ids() const = 0;  ///< given to this actor alone
+  virtual const std::vector<int>& device_ids() const = 0;  ///< reserved for this actor
   virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
   virtual const std::string& log_path() const = 0;         ///< this process's log; empty: stderr
   virtual std::weak_ptr<CallHub> hub() const = 0;

@@ -32,7 +32,7 @@ using AgentKey = std::uint64_t;
 class ControlServer {
  public:
   struct Events {
-    /// The first message of an agent is AgentReady, with the node it was admitted for.
+    /// An agent's first message is AgentReady, with the node it was admitted for.
     std::function<void(AgentKey agent, ControlMessage message)> on_message;
     /// The connection has ended. Exactly once per agent that has sent a message.
     std::function<void(AgentKey agent, const Error& why)> on_lost;
@@ -43,10 +43,10 @@ class ControlServer {
   static Result<std::unique_ptr<ControlServer>> start(const std::string& address, Events events);
   virtual ~ControlServer() = default;  ///< disconnects; no callback runs afterwards
   virtual std::uint16_t port() const = 0;
-  /// Lets the agent of `node` in, once, if it has this key, which is that of the pair. A later call
-  /// for the same node admits a later agent in its place, with a key of its own.
+  /// Lets the agent of `node` in, once, if it has this key, which belongs to the pair alone. A
+  /// later call for the same node admits a later agent instead, with another key.
   virtual void admit(const std::string& node, const Key& key) = 0;
-  /// Messages to one agent arrive in order; those to a lost one are dropped. Errors:
+  /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.
   virtual Result<void> send(AgentKey agent, const ControlMessage& message) = 0;

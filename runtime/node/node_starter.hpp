@@ -29,14 +29,12 @@ class NodeProcess {
 class NodeStarter {
  public:
   virtual ~NodeStarter() = default;
-  /// Starts the agent and gives it `ticket` over a private stream, which stays open: its end tells
-  /// the agent that the driver is gone. `log_path` takes the agent's stdout and stderr; empty: they
-  /// stay as they are. Called on a thread that outlives the agents, for each node on one of its
-  /// own.
+  /// Starts the agent and sends it `ticket` over a private stream that stays open: its closing
+  /// tells the agent that the driver is gone. `log_path` takes the agent's stdout and stderr;
+  /// empty: they are inherited. Called on a thread that outlives the agent, one for each node.
   virtual Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                                      const std::string& log_path) = 0;
-  /// True if the node is on this machine and sees the same network, so that its processes and the
-  /// driver's may meet at unix sockets.
+  /// True if agents are children of this process, whose unix sockets they see.
   virtual bool is_local() const = 0;
 };
 

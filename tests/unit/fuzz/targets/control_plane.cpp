@@ -88,7 +88,7 @@ void changed_control_messages(Effort effort) {
       EXPECT_TRUE(travels_on(edge, *message));
       EXPECT_EQ(text_of(encode_message(*message)), bytes);
     }
-    // A stranger to the protocol becomes nobody's agent.
+    // A peer that violates the protocol does not become an agent.
     auto session = ControlSession::with_agent({"node0", {}}, std::chrono::seconds(2));
     const auto first = session.on_frame(bytes_of(bytes));
     EXPECT_EQ(first.ok(), session.is_greeted());
