@@ -49,10 +49,9 @@ class Inhabitant {
   }
 
   static constexpr std::string_view actor_type = "Inhabitant";
-  using Methods =
-      troupe::Methods<&Inhabitant::host, &Inhabitant::node, &Inhabitant::address, &Inhabitant::pid,
-                      &Inhabitant::echo, &Inhabitant::host_of, &Inhabitant::host_of_named,
-                      &Inhabitant::end_of>;
+  using Methods = troupe::Methods<&Inhabitant::host, &Inhabitant::node, &Inhabitant::address,
+                                  &Inhabitant::pid, &Inhabitant::echo, &Inhabitant::host_of,
+                                  &Inhabitant::host_of_named, &Inhabitant::end_of>;
 
  private:
   ActorContext& context_;

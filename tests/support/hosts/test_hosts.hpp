@@ -5,8 +5,8 @@
 namespace troupe::test {
 
 /// Runs this program again under with-hosts, which gives it `count` other hosts, unless that has
-/// been done or is not wanted (tests that are only listed); returns in the former. Where hosts cannot
-/// be made (not root, or packages are missing) it returns too, and missing_hosts() says why.
+/// been done or is not wanted (tests that are only listed); returns in the former. Where hosts
+/// cannot be made (not root, or packages are missing) it returns too, and missing_hosts() says why.
 void run_with_hosts(int count, int argc, char** argv);
 
 /// Why there are no hosts; empty if there are. A test that needs them skips with it.

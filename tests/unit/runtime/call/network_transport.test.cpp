@@ -22,7 +22,9 @@ class Process {
     EXPECT_TRUE(transport_
                     ->start({[this, echoes](const std::shared_ptr<Link>& link, Bytes& frame) {
                                EXPECT_TRUE(transport_->on_own_thread());
-                               if (echoes) EXPECT_TRUE(link->send(frame, {}).ok());
+                               if (echoes) {
+                                 EXPECT_TRUE(link->send(frame, {}).ok());
+                               }
                                std::lock_guard lock(mutex_);
                                frames_.push_back(std::move(frame));
                                changed_.notify_all();
@@ -116,6 +118,15 @@ TEST(NetworkTransport, an_endpoint_that_only_unix_sockets_lead_to_ends_the_link_
   const auto ends = first.ends(1);
   ASSERT_EQ(ends.size(), 1U);
   EXPECT_EQ(ends.front().code, ErrorCode::not_found);
+}
+
+TEST(NetworkTransport, listens_under_a_name_that_nobody_can_guess) {
+  const auto first = make_network_transport(Key{}, "job", {});
+  const auto second = make_network_transport(Key{}, "job", {});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE((*first)->endpoint().starts_with("troupe-job-"));
+  EXPECT_EQ((*first)->endpoint().size(), std::string("troupe-job-").size() + 32);
+  EXPECT_NE((*first)->endpoint(), (*second)->endpoint());
 }
 
 }  // namespace
