@@ -80,6 +80,11 @@ struct AttentionShape {
   /// Above 0, the one KV head's value is the first `latent` elements of its key, which is all that
   /// the cache holds (multi-head latent attention in its absorbed form).
   std::int64_t latent = 0;
+  /// Scores s become soft_cap * tanh(s / soft_cap); 0: no cap.
+  float soft_cap = 0.0F;
+  /// [heads] f32 on the device, or empty. A head's sink is one more score in its softmax, without a
+  /// value.
+  Tensor sinks = {};
 
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
   /// Elements that a layer's cache holds of a token.

@@ -204,6 +204,17 @@ TROUPE_INLINE F16 without_first(F16 x, std::int64_t n, F16 other) {
   return x;
 }
 
+/// Applies AttentionShape::soft_cap to the scores of a row, which are times log2(e).
+inline void cap_scores(const AttentionTile& tile, std::int64_t row, Seen seen, float soft_cap) {
+  const F16 cap = broadcast(soft_cap * 1.44269504F), inward = broadcast(2.0F / soft_cap),
+            one = broadcast(1.0F), twice = broadcast(2.0F), largest = broadcast(126.0F);
+  float* scores = tile.scores + row * attention_chunk;
+  for (std::int64_t i = seen.begin / 16 * 16; i < seen.end; i += 16) {
+    const F16 power = exp2(min(largest, load(scores + i) * inward));  // e^(2 s / cap)
+    store(scores + i, cap * (one - twice / (power + one)));
+  }
+}
+
 /// Turns the scores that a row sees into softmax terms, and the others in their groups of 16
 /// positions into zeros. Without windows all rows see a chunk from its first position, which is
 /// known at compile time.
@@ -369,7 +380,10 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
       score.template operator()<false>(r, count);
     }
   }
-  for (std::int64_t r = begin; r < end; ++r) softmax_row<windowed>(tile, r, seen_by(r));
+  for (std::int64_t r = begin; r < end; ++r) {
+    if (job.shape.soft_cap > 0.0F) cap_scores(tile, r, seen_by(r), job.shape.soft_cap);
+    softmax_row<windowed>(tile, r, seen_by(r));
+  }
   const Stored* upcoming[groups_per_chunk] = {};
   const int upcoming_groups = prefetches ? keys_after<Stored>(job, first, upcoming) : 0;
   for (int g = groups; g < upcoming_groups; ++g) {  // keys that are not prefetched along with
@@ -394,6 +408,16 @@ inline AttentionTile lay_out(float* scratch, std::int64_t head_dim) {
   tile.alpha = tile.maximum + attention_tile_rows;
   tile.values = tile.alpha + attention_tile_rows;
   return tile;
+}
+
+/// What a row's sink adds to the total of its terms.
+TROUPE_INLINE float sink_term(const AttentionJob& job, const AttentionTile& tile,
+                              std::int64_t row) {
+  if (job.sinks == nullptr) return 0.0F;
+  const float score = job.sinks[job.first_head + row % job.heads] * 1.44269504F;
+  float terms[16];
+  store(terms, exp2(min(broadcast(126.0F), broadcast(score - tile.maximum[row]))));
+  return terms[0];
 }
 
 template <class Stored>
@@ -427,7 +451,8 @@ void attend(const AttentionJob& job) {
     }
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    const F16 inverse = broadcast(1.0F / reduce_add(load(tile.total + r * 16)));
+    const float total = reduce_add(load(tile.total + r * 16)) + sink_term(job, tile, r);
+    const F16 inverse = broadcast(1.0F / total);
     float* out = job.out + place(r) * value_dim;
     for (std::int64_t d = 0; d < value_dim; d += 16) {
       const F16 sum = load_up_to(tile.sum + r * value_dim + d, value_dim - d);

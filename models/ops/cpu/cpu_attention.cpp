@@ -101,6 +101,7 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
   job.dtype = cache.keys.dtype();
   job.block_size = batch.block_size;
   job.shape = shape;
+  job.sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>();
   job.heads = heads_of_tile(shape.heads / shape.kv_heads);
   const std::int64_t parts = shape.heads / job.heads;
   const std::int64_t tile_rows = attention_tile_rows / job.heads;

@@ -49,7 +49,8 @@ struct AttentionJob {
   std::int64_t first_head = 0;  ///< query heads [first_head, first_head + heads)
   std::int64_t heads = 1;       ///< all read the same KV head
   AttentionShape shape;
-  float* scratch = nullptr;  ///< attention_scratch_floats(head_dim) floats, 64-byte aligned
+  const float* sinks = nullptr;  ///< shape.sinks, or null
+  float* scratch = nullptr;      ///< attention_scratch_floats(head_dim) floats, 64-byte aligned
   const AttentionJob* following = nullptr;  ///< this thread's next job, if known: to prefetch
 };
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head

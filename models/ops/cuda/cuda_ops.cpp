@@ -135,8 +135,8 @@ Result<DeviceTensor> CudaOps::allocate(DType dtype, const Shape& shape) {
   return memory;
 }
 
-Result<DeviceTensor> CudaOps::allocate_unset(DType dtype, const Shape& shape) {
-  const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+Result<DeviceTensor> CudaOps::allocate_unset(DType dtype, const Shape& shape, std::int64_t behind) {
+  const std::size_t bytes = static_cast<std::size_t>(shape.elements() + behind) * size_of(dtype);
   (void)stream();
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
@@ -178,8 +178,10 @@ Result<void> CudaOps::synchronize() {
 
 bool CudaOps::supports_graph(const AttentionShape& shape, DType stored) const {
   if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
-  return flash_attention_ != nullptr && (FlashAttention::supports(shape, stored, dtype_) ||
-                                         FlashInferMla::supports(shape, stored, dtype_));
+  if (flash_attention_ == nullptr) return false;
+  return DecodeAttention::supports(shape, stored, dtype_) ||
+         FlashInferMla::supports(shape, stored, dtype_) ||
+         (FlashAttention::supports(shape, stored, dtype_) && FlashAttention::supports_graph(shape));
 }
 
 Result<std::unique_ptr<CapturedGraph>> CudaOps::capture(
@@ -212,9 +214,16 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaOps::allocate_kv(std::int64_t 
                                                                    DType dtype) {
   TROUPE_CHECK(check_gpu_attention(shape, dtype));
   const Shape pages{blocks, shape.kv_heads, block_size, shape.head_dim};
-  TROUPE_TRY(DeviceTensor keys, allocate(dtype, pages));
+  const auto zeros = [&]() -> Result<DeviceTensor> {
+    const std::int64_t behind = FlashAttention::elements_behind(shape);
+    TROUPE_TRY(DeviceTensor memory, allocate_unset(dtype, pages, behind));
+    const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(dtype);
+    check(cudaMemsetAsync(memory->data(), 0, bytes, stream()), "cudaMemset");
+    return memory;
+  };
+  TROUPE_TRY(DeviceTensor keys, zeros());
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
-  TROUPE_TRY(DeviceTensor values, allocate(dtype, pages));
+  TROUPE_TRY(DeviceTensor values, zeros());
   return std::pair(std::move(keys), std::move(values));
 }
 

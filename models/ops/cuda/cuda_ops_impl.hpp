@@ -163,8 +163,8 @@ class CudaOps final : public Ops {
 
   /// Creates the GEMM and attention components.
   Result<void> make_parts(const CudaOpsOptions& options);
-  /// Allocates uninitialised device memory.
-  Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape);
+  /// Allocates uninitialised device memory, with `behind` more elements after the tensor.
+  Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape, std::int64_t behind = 0);
   /// Begins to upload `weight` to `device` [rows, columns].
   void begin_load(const StoredMatrix& weight, const Tensor& device);
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.

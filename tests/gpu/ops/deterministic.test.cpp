@@ -154,6 +154,7 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
   struct Case {
     AttentionShape shape;
     std::int32_t block_size;
+    bool has_sinks = false;
   };
   const Case cases[] = {
       {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, 16},
@@ -161,11 +162,21 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
       {{.heads = 4, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, 16},
       {{.heads = 6, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, 16},
       {{.heads = 2, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, 16},
+      {{.heads = 6, .kv_heads = 2, .head_dim = 80, .scale = 0.1F}, 16},
+      {{.heads = 24, .kv_heads = 2, .head_dim = 96, .scale = 0.1F, .soft_cap = 3.0F}, 16},
+      {{.heads = 14, .kv_heads = 1, .head_dim = 112, .scale = 0.1F}, 32, true},
+      {{.heads = 32, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, 16, true},
+      {{.heads = 71, .kv_heads = 1, .head_dim = 64, .scale = 0.125F}, 16},
+      {{.heads = 6, .kv_heads = 2, .head_dim = 192, .scale = 0.07F, .soft_cap = 5.0F}, 16, true},
+      {{.heads = 8, .kv_heads = 4, .head_dim = 256, .scale = 0.06F, .soft_cap = 5.0F}, 16},
+      {{.heads = 8, .kv_heads = 2, .head_dim = 96, .scale = 0.1F, .window = 300}, 16, true},
       {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, 16},
       {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, 16}};
   constexpr std::int32_t length = 1100, others = 40;
   for (const Case& c : cases) {
-    const AttentionShape& shape = c.shape;
+    AttentionShape shape = c.shape;
+    const DeviceTensor sinks = exact(random({shape.heads}, 2.0F));
+    if (c.has_sinks) shape.sinks = sinks;
     const std::int64_t dim = shape.head_dim;
     const std::int32_t own_blocks = (length + c.block_size - 1) / c.block_size;
     const std::int64_t blocks = own_blocks * 2;
@@ -238,10 +249,25 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
 }
 
 TEST_P(Deterministic, attention_is_the_hosts) {
-  for (const auto& [heads, kv_heads, dim] :
-       {std::tuple{8, 2, 128}, {8, 1, 128}, {6, 2, 64}, {4, 4, 64}}) {
-    const AttentionShape shape{
-        .heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = 0.09F};
+  for (const auto& [heads, kv_heads, dim, soft_cap, has_sinks] :
+       {std::tuple{8, 2, 128, 0.0F, false},
+        {8, 1, 128, 0.0F, true},
+        {6, 2, 64, 0.0F, false},
+        {4, 4, 64, 0.0F, false},
+        {24, 2, 80, 0.0F, true},
+        {6, 2, 96, 4.0F, false},
+        {71, 1, 112, 0.0F, false},
+        {4, 2, 192, 3.0F, true},
+        {7, 1, 256, 0.0F, true}}) {
+    AttentionShape shape{.heads = heads,
+                         .kv_heads = kv_heads,
+                         .head_dim = dim,
+                         .scale = 0.09F,
+                         .soft_cap = soft_cap};
+    const HostTensor sinks = random({heads}, 2.0F);
+    const DeviceTensor gpu_sinks = exact(sinks);
+    AttentionShape gpu_shape = shape;
+    if (has_sinks) shape.sinks = sinks, gpu_shape.sinks = gpu_sinks;
     constexpr std::int32_t length = 700, blocks = 44;
     const std::vector<std::int32_t> table = shuffled(blocks);
     const HostTensor tables = integers(table, {blocks});
@@ -269,9 +295,9 @@ TEST_P(Deterministic, attention_is_the_hosts) {
     cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
     gpu_->norm_rope_store(activation(qkv), {}, {}, 1e-6F, exact(rope), shape, gpu_batch, gpu_layer,
                           gpu_q);
-    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
-    gpu_->plan_attention(shape, gpu_batch);
-    gpu_->attention(gpu_q, shape, gpu_batch, gpu_layer, gpu_out);
+    cpu_->attention(back(gpu_q), shape, cpu_batch, cpu_layer, out);
+    gpu_->plan_attention(gpu_shape, gpu_batch);
+    gpu_->attention(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
     expect_equal(gpu_out, out, fmt::format("{} / {} heads of {}", heads, kv_heads, dim));
   }
 }

@@ -20,7 +20,8 @@ struct AttentionPass {
   const std::int32_t* tables;
   int heads, kv_heads, head_dim, value_dim, block_size;
   std::int64_t window;
-  float scale;
+  float scale, soft_cap;  // no cap: 0
+  const float* sinks;     // of the heads, or null
 };
 
 /// The span of a row of the pass: spans are in row order.
@@ -80,6 +81,7 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
         score += query[d] * load(keys + rows[p] + d);
       }
       score = warp_sum(score);
+      if (pass.soft_cap > 0.0F) score = pass.soft_cap * tanhf(score / pass.soft_cap);
       if (thread % warp == 0) scores[p] = score;
     }
     __syncthreads();
@@ -103,6 +105,7 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
       }
     }
   }
+  if (pass.sinks != nullptr) total += expf(pass.sinks[head] - maximum);
 #pragma unroll
   for (int e = 0; e < max_elements; ++e) {
     const int d = thread + e * attention_threads;
@@ -178,7 +181,9 @@ void CudaOps::attention_of_any_shape(const Tensor& q, const AttentionShape& shap
                            static_cast<int>(shape.value_dim()),
                            batch.block_size,
                            shape.window,
-                           shape.scale};
+                           shape.scale,
+                           shape.soft_cap,
+                           shape.sinks.empty() ? nullptr : shape.sinks.as<float>()};
   const Tensor& values = shape.latent > 0 ? cache.keys : cache.values;
   const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
   with_type(q.dtype(), [&](auto* type) {

@@ -10,14 +10,26 @@
 #include "models/ops/cuda/attention/decode_kernel.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
+#include "models/ops/gpu_attention.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::int64_t max_kv_heads = 128, max_head_dim = 128, max_blocks = 3;
+/// Of the sums of one block's part: columns times elements of a head.
+constexpr std::int64_t max_part_sums = 2048;
+static_assert(decode_columns(128, max_decode_columns) * 128 <= max_part_sums &&
+              decode_columns(256, max_decode_columns) * 256 <= max_part_sums);
 /// A context of up to `whole_pages` is not cut, a longer one not finer than `min_pages`: putting
 /// parts together would cost more.
 constexpr std::int64_t whole_pages = 16, min_pages = 8;
+
+/// Blocks of a row or of a part of it: those of a KV head share its query heads.
+std::int64_t row_blocks_of(const AttentionShape& shape) {
+  if (shape.latent > 0) return 1;
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  const int columns = decode_columns(static_cast<int>(shape.head_dim), group);
+  return shape.kv_heads * ((group + columns - 1) / columns);
+}
 
 }  // namespace
 
@@ -37,8 +49,8 @@ struct DecodeAttention::PartMemory {
     const auto take = [](auto** memory, std::size_t size) {
       return cuda_done(cudaMalloc(reinterpret_cast<void**>(memory), size), "memory for attention");
     };
-    TROUPE_CHECK(take(&sums, bytes(max_decode_group * max_head_dim * std::int64_t{sizeof(float)})));
-    TROUPE_CHECK(take(&scales, bytes(max_decode_group * std::int64_t{sizeof(float2)})));
+    TROUPE_CHECK(take(&sums, bytes(max_part_sums * std::int64_t{sizeof(float)})));
+    TROUPE_CHECK(take(&scales, bytes(max_decode_columns * std::int64_t{sizeof(float2)})));
     TROUPE_CHECK(take(&finished, bytes(sizeof(unsigned))));
     TROUPE_CHECK(
         cuda_done(cudaMemset(finished, 0, bytes(sizeof(unsigned))), "memory for attention"));
@@ -58,7 +70,7 @@ class DecodeAttention::Plan {
 
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, int multiprocessors,
                     cudaStream_t stream);
-  const DecodeLayout& layout() const { return layout_; }
+  int blocks() const { return blocks_; }  ///< on a multiprocessor
   std::int64_t entries() const { return entries_; }
   const DecodePart* parts() const { return reinterpret_cast<const DecodePart*>(memory_->device()); }
 
@@ -66,17 +78,17 @@ class DecodeAttention::Plan {
   explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
 
   std::unique_ptr<PlanMemory> memory_;
-  DecodeLayout layout_;
+  int blocks_ = 1;
   std::int64_t entries_ = 0;
 };
 
 Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
                                          int multiprocessors, cudaStream_t stream) {
   const auto rows = static_cast<std::int64_t>(batch.sequences.size());
-  layout_ = DecodeLayout::fastest(rows * shape.kv_heads, multiprocessors);
-  // A row has a block for each KV head.
+  const std::int64_t row_blocks = row_blocks_of(shape);
+  blocks_ = decode_blocks(rows * row_blocks, multiprocessors);
   const std::int64_t rows_at_once =
-      std::max<std::int64_t>(std::int64_t{multiprocessors} * layout_.blocks / shape.kv_heads, 1);
+      std::max<std::int64_t>(std::int64_t{multiprocessors} * blocks_ / row_blocks, 1);
   const bool whole_rows = shape.latent > 0;  // its kernel shares them out itself
   const std::int64_t entries = whole_rows ? rows : rows + rows_at_once;
   const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(DecodePart);
@@ -105,7 +117,8 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   std::int64_t longest =
       whole_rows ? all_pages : std::max((all_pages + rows_at_once - 1) / rows_at_once, min_pages);
   const auto parts_of = [&](std::int32_t row) -> std::int64_t {
-    return pages_of(row) <= whole_pages ? 1 : (pages_of(row) + longest - 1) / longest;
+    if (pages_of(row) <= whole_pages) return 1;
+    return std::min<std::int64_t>((pages_of(row) + longest - 1) / longest, max_decode_parts);
   };
   const auto all_parts = [&] {
     std::int64_t parts = 0;
@@ -155,25 +168,15 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
   attention->parts_ = std::make_unique<PartMemory>();
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
-  TROUPE_CHECK(attention->parts_->allocate(2 * max_blocks * attention->multiprocessors_));
+  TROUPE_CHECK(attention->parts_->allocate(2 * max_decode_blocks * attention->multiprocessors_));
   return Result<std::unique_ptr<DecodeAttention>>(std::move(attention));
 }
 
 DecodeAttention::~DecodeAttention() = default;
 
-bool DecodeAttention::supports_latent(const AttentionShape& shape) {
-  return shape.latent == latent_value_dim && shape.head_dim == latent_key_dim &&
-         shape.heads <= max_latent_heads && shape.window == 0;
-}
-
-bool DecodeAttention::supports_heads(const AttentionShape& shape) {
-  return (shape.head_dim == 64 || shape.head_dim == max_head_dim) &&
-         shape.heads / shape.kv_heads <= max_decode_group && shape.kv_heads <= max_kv_heads;
-}
-
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
   return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
-         (shape.latent > 0 ? supports_latent(shape) : supports_heads(shape));
+         (decode_kernel_takes(shape) || latent_decode_kernel_takes(shape));
 }
 
 bool DecodeAttention::suits(const AttentionBatch& batch) {
@@ -192,26 +195,29 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
                                      const Tensor& out, cudaStream_t stream) {
   const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
-  constexpr float log2_e = 1.4426950408889634F;
+  const bool is_capped = shape.soft_cap > 0.0F;
   const DecodePass pass{.q = static_cast<const DecodePass::Element*>(q.data()),
                         .keys = static_cast<const DecodePass::Element*>(cache.keys.data()),
                         .values = static_cast<const DecodePass::Element*>(cache.values.data()),
                         .out = static_cast<DecodePass::Element*>(out.data()),
                         .parts = plan->parts(),
                         .tables = batch.block_tables.as<std::int32_t>(),
+                        .sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>(),
                         .sums = parts_->sums,
                         .scales = parts_->scales,
                         .finished = parts_->finished,
                         .entries = static_cast<int>(plan->entries()),
                         .kv_heads = static_cast<int>(shape.kv_heads),
+                        .row_blocks = static_cast<int>(row_blocks_of(shape)),
                         .group = static_cast<int>(shape.heads / shape.kv_heads),
                         .pages_per_block = batch.block_size / decode_page,
-                        .scale = shape.scale * log2_e};
+                        .scale = shape.scale * log2_e * (is_capped ? 2.0F / shape.soft_cap : 1.0F),
+                        .soft_cap = shape.soft_cap * log2_e};
   const cudaError_t launched =
       shape.latent > 0
           ? attend_latent_rows(pass, cache.keys.elements() / latent_key_dim / decode_page,
                                latent_blocks(plan->entries(), multiprocessors_), stream)
-          : launch_decode_attention(pass, plan->layout(), static_cast<int>(shape.head_dim), stream);
+          : launch_decode_attention(pass, plan->blocks(), static_cast<int>(shape.head_dim), stream);
   return cuda_done(launched, "the launch of attention");
 }
 

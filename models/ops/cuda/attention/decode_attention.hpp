@@ -40,8 +40,6 @@ class DecodeAttention {
   struct PartMemory;
 
   DecodeAttention() = default;
-  static bool supports_latent(const AttentionShape& shape);
-  static bool supports_heads(const AttentionShape& shape);
 
   int multiprocessors_ = 0;
   std::unique_ptr<PartMemory> parts_;  ///< memory for the parts of split contexts

@@ -1,5 +1,6 @@
 #include "models/ops/cuda/attention/decode_kernel.hpp"
 #include "models/ops/cuda/attention/decode_lanes.cuh"
+#include "models/ops/cuda/attention/head_lanes.cuh"
 #include "models/ops/cuda/attention/page_queue.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
@@ -10,18 +11,19 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int page = decode_page, max_heads = max_decode_group;
+constexpr int page = decode_page;
+constexpr int tile_heads = decode_tile_heads;  // columns of one instruction
 
-/// The online softmax of a warp: of the query heads 2 (lane % 4) and the next, the scores' maximum
-/// and this lane's share of their total; of all heads, sums[c][w] has the elements
-/// 64 c + 8 (lane / 4) + 2 w and the next, each for both heads.
+/// The online softmax of a warp for a tile of 8 query heads: of the heads 2 (lane % 4) and the
+/// next, the scores' maximum and this lane's share of their total; of all heads, sums[f] has the
+/// elements HeadLanes::element(f) and the next, each for both heads.
 template <int dim>
 struct WarpSoftmax {
-  static constexpr int units = dim / 64;  // 16 bytes of each of 8 lanes
+  using Lanes = HeadLanes<dim>;
 
   float maximum[2] = {-INFINITY, -INFINITY};
   float total[2] = {};
-  float sums[units][4][4] = {};
+  float sums[Lanes::fragments][4] = {};
 
   /// `scores`: of positions lane / 4 (two heads) and lane / 4 + 8; makes them their terms.
   __device__ void add_scores(float (&scores)[4]) {
@@ -38,12 +40,9 @@ struct WarpSoftmax {
         maximum[i] = now[i];
       }
 #pragma unroll
-      for (int c = 0; c < units; ++c) {
+      for (auto& sum : sums) {
 #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[c][w][i] *= shrink[i % 2];
-        }
+        for (int i = 0; i < 4; ++i) sum[i] *= shrink[i % 2];
       }
     }
 #pragma unroll
@@ -53,41 +52,20 @@ struct WarpSoftmax {
     }
   }
 
-  /// values[i]: elements of position 2 (lane % 4) + i % 2 + 8 (i / 2).
-  __device__ void add_values(const float (&terms)[4], const uint4 (&values)[4][units]) {
-    const std::uint32_t low = transposed(terms[0], terms[1]), high = transposed(terms[2], terms[3]);
-    constexpr unsigned even = 0x5410, odd = 0x7632;
-#pragma unroll
-    for (int c = 0; c < units; ++c) {
-      const uint4 a = word_pairs(values[0][c], values[1][c], even),
-                  b = word_pairs(values[0][c], values[1][c], odd),
-                  e = word_pairs(values[2][c], values[3][c], even),
-                  f = word_pairs(values[2][c], values[3][c], odd);
-      mma(sums[c][0], a.x, b.x, e.x, f.x, low, high);
-      mma(sums[c][1], a.y, b.y, e.y, f.y, low, high);
-      mma(sums[c][2], a.z, b.z, e.z, f.z, low, high);
-      mma(sums[c][3], a.w, b.w, e.w, f.w, low, high);
-    }
-  }
-
-  /// To scales[head] and to the `dim` floats at sums_of(head), of each head of the group.
+  /// To scales[head] and to the `dim` floats at sums_of(head), of the tile's first `heads`.
   template <class SumsOf>
-  __device__ __forceinline__ void store(int group, float2 (&scales)[max_heads],
-                                        const SumsOf& sums_of) const {
+  __device__ __forceinline__ void store(int heads, float2* scales, const SumsOf& sums_of) const {
     const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int head = 2 * fourth + i;
       const float all = sum_of_column(total[i]);
-      if (head >= group) continue;
+      if (head >= heads) continue;
       if (eighth == 0) scales[head] = {maximum[i], all};
 #pragma unroll
-      for (int c = 0; c < units; ++c) {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          float* const to = sums_of(head) + 64 * c + 8 * eighth + 2 * w;
-          *reinterpret_cast<float2*>(to) = {sums[c][w][i], sums[c][w][2 + i]};
-        }
+      for (int f = 0; f < Lanes::fragments; ++f) {
+        float* const to = sums_of(head) + Lanes::element(f, eighth);
+        *reinterpret_cast<float2*>(to) = {sums[f][i], sums[f][2 + i]};
       }
     }
   }
@@ -98,21 +76,29 @@ __device__ __forceinline__ float weight_of(float2 scale, float maximum) {
   return exp2f(scale.x - maximum);  // of no pages: 0
 }
 
-/// A block's part of a row for one KV head.
+/// A block's part of a row, for up to `columns` of the query heads that share a KV head.
+template <int columns>
 struct Work {
   DecodePart part;
+  int index;  // of the block among those of its row
   int kv_head, pages, pages_per_block;
-  std::int64_t first_head;
+  int first_in_layer, heads;  // of the query heads
+  std::int64_t first_head;    // of q and of the output
 
   __device__ Work(const DecodePass& pass, int block)
-      : part(pass.parts[block / pass.kv_heads]),
-        kv_head(block % pass.kv_heads),
+      : part(pass.parts[block / pass.row_blocks]),
+        index(block % pass.row_blocks),
+        kv_head(index / (pass.row_blocks / pass.kv_heads)),
         pages((part.positions + page - 1) / page),
-        pages_per_block(pass.pages_per_block),
-        first_head((std::int64_t{part.row} * pass.kv_heads + kv_head) * pass.group) {}
+        pages_per_block(pass.pages_per_block) {
+    const int in_group = index % (pass.row_blocks / pass.kv_heads) * columns;
+    first_in_layer = kv_head * pass.group + in_group;
+    heads = min(pass.group - in_group, columns);
+    first_head = std::int64_t{part.row} * pass.kv_heads * pass.group + first_in_layer;
+  }
 
   __device__ std::int64_t slot(const DecodePass& pass, int of) const {
-    return std::int64_t{part.slot + of} * pass.kv_heads + kv_head;
+    return std::int64_t{part.slot + of} * pass.row_blocks + index;
   }
   __device__ int first_page() const { return part.first_page; }
   __device__ std::int32_t table() const { return part.table; }
@@ -125,6 +111,10 @@ struct Work {
   /// row that fills a block in this pass which this row shares, the last before its own.
   __device__ bool may_be_new(int page_of_part) const {
     return page_of_part + 1 + pages_per_block >= pages;
+  }
+  /// The score that a head's softmax has besides those of positions.
+  __device__ float sink(const DecodePass& pass, int head) const {
+    return pass.sinks == nullptr ? -INFINITY : pass.sinks[first_in_layer + head] * log2_e;
   }
 };
 
@@ -149,22 +139,24 @@ struct WeightedSum {
 
 /// Called by the whole block that ended last: puts the parts of its row together. `scales` is
 /// shared memory for one of each part and head.
-template <int dim>
-__device__ void join_parts(const DecodePass& pass, const Work& work, float2* scales) {
-  const int parts = work.part.parts, group = pass.group;
-  for (int i = threadIdx.x; i < parts * group; i += blockDim.x) {
-    scales[i] = __ldcg(pass.scales + work.slot(pass, i / group) * max_heads + i % group);
+template <int dim, int columns>
+__device__ void join_parts(const DecodePass& pass, const Work<columns>& work, float2* scales) {
+  const int parts = work.part.parts, heads = work.heads;
+  for (int i = threadIdx.x; i < parts * heads; i += blockDim.x) {
+    scales[i] = __ldcg(pass.scales + work.slot(pass, i / heads) * columns + i % heads);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < group * dim / 4; i += blockDim.x) {
+  for (int i = threadIdx.x; i < heads * dim / 4; i += blockDim.x) {
     const int head = i / (dim / 4), element = i % (dim / 4) * 4;
-    float maximum = -INFINITY;
-    for (int p = 0; p < parts; ++p) maximum = fmaxf(maximum, scales[p * group + head].x);
+    const float sink = work.sink(pass, head);
+    float maximum = sink;
+    for (int p = 0; p < parts; ++p) maximum = fmaxf(maximum, scales[p * heads + head].x);
     WeightedSum all;
+    all.total = exp2f(sink - maximum);
 #pragma unroll 8
     for (int p = 0; p < parts; ++p) {
-      const std::int64_t from = (work.slot(pass, p) * max_heads + head) * dim + element;
-      const float2 scale = scales[p * group + head];
+      const std::int64_t from = (work.slot(pass, p) * columns + head) * dim + element;
+      const float2 scale = scales[p * heads + head];
       all.add(weight_of(scale, maximum), scale.y,
               __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
     }
@@ -174,28 +166,31 @@ __device__ void join_parts(const DecodePass& pass, const Work& work, float2* sca
 
 /// Called by the whole block, of which each warp has its sums of head h at warp_sums(warp, h): the
 /// row's output, or a part of it.
-template <int dim, int warps, class WarpSums>
-__device__ __forceinline__ void join_warps(const DecodePass& pass, const Work& work, int group,
-                                           const float2 (&warp_scales)[warps][max_heads],
+template <int dim, int warps, int columns, class WarpSums>
+__device__ __forceinline__ void join_warps(const DecodePass& pass, const Work<columns>& work,
+                                           const float2 (&warp_scales)[warps][columns],
                                            const WarpSums& warp_sums) {
   constexpr int threads = warps * 32;
-  for (int i = threadIdx.x; i < group * dim / 4; i += threads) {
+  const bool is_whole = work.part.parts == 1;
+  for (int i = threadIdx.x; i < work.heads * dim / 4; i += threads) {
     const int head = i / (dim / 4), element = i % (dim / 4) * 4;
-    float maximum = -INFINITY;
+    const float sink = is_whole ? work.sink(pass, head) : -INFINITY;
+    float maximum = sink;
 #pragma unroll
     for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, warp_scales[w][head].x);
     WeightedSum all;
+    all.total = exp2f(sink - maximum);
 #pragma unroll
     for (int w = 0; w < warps; ++w) {
       const float2 scale = warp_scales[w][head];
       all.add(weight_of(scale, maximum), scale.y,
               *reinterpret_cast<const float4*>(warp_sums(w, head) + element));
     }
-    if (work.part.parts == 1) {
+    if (is_whole) {
       all.write(pass.out + (work.first_head + head) * dim + element);
       continue;
     }
-    const std::int64_t to = work.slot(pass, work.part.index) * max_heads + head;
+    const std::int64_t to = work.slot(pass, work.part.index) * columns + head;
     __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
     if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
   }
@@ -203,7 +198,8 @@ __device__ __forceinline__ void join_warps(const DecodePass& pass, const Work& w
 
 /// Called by the whole block, which has written its part of a row: whether all parts are there.
 /// `is_last` is shared memory.
-__device__ __forceinline__ bool is_last_part(const DecodePass& pass, const Work& work,
+template <int columns>
+__device__ __forceinline__ bool is_last_part(const DecodePass& pass, const Work<columns>& work,
                                              bool& is_last) {
   __threadfence();
   __syncthreads();
@@ -215,27 +211,31 @@ __device__ __forceinline__ bool is_last_part(const DecodePass& pass, const Work&
   return is_last;
 }
 
-/// A block per part and KV head.
-template <int dim, int warps, int stages, int blocks>
+/// A block per part, KV head and `tiles` of 8 of its query heads. `early`: values are in registers
+/// before their page is given back, which leaves the queue more time and other things fewer
+/// registers.
+template <int dim, int tiles, int warps, int stages, int blocks, bool early>
 __global__ void __launch_bounds__(warps * 32, blocks)
     attend_one_row(const __grid_constant__ DecodePass pass) {
 #if __CUDA_ARCH__ >= 900
-  using Queue = PageQueue<dim, page, warps, stages, DecodePass, Work>;
-  constexpr int units = dim / 64, chunks = dim / 32, row_units = dim / 8;
+  constexpr int columns = tiles * tile_heads;
+  using Lanes = HeadLanes<dim>;
+  using Queue = PageQueue<dim, page, warps, stages, DecodePass, Work<columns>>;
+  constexpr int value_steps = Lanes::value_steps;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
-  static_assert(max_heads * row_floats * sizeof(float) <= 2 * Queue::units * sizeof(uint4));
+  constexpr int warp_units = stages * 2 * Queue::units;
+  static_assert(columns * row_floats * sizeof(float) <= warp_units * sizeof(uint4));
+  static_assert(max_decode_parts * columns * sizeof(float2) <= warps * warp_units * sizeof(uint4));
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ std::uint64_t barriers[warps][stages];
-  __shared__ float2 warp_scales[warps][max_heads];
+  __shared__ float2 warp_scales[warps][columns];
   __shared__ bool is_last;
   let_next_kernel_start();
   // The plan, the tables and all keys but the last have been there since before this pass.
-  const Work work(pass, blockIdx.x);
+  const Work<columns> work(pass, blockIdx.x);
   if (work.pages == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane / 4, fourth = lane % 4;
-  const int group = pass.group;
-  const auto warp_memory = [&](int of) { return memory + of * stages * 2 * Queue::units; };
-  Queue queue(pass, work, warp_memory(warp), barriers[warp]);
+  Queue queue(pass, work, memory + warp * warp_units, barriers[warp]);
   int requested = 0;
   while (requested < min(stages, queue.size()) && !work.may_be_new(queue.page_of(requested))) {
     queue.request(requested++);
@@ -243,99 +243,159 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   wait_for_kernels_before();
   while (requested < min(stages, queue.size())) queue.request(requested++);
 
-  uint4 query[chunks];
+  KeyRow<dim> query[tiles];
 #pragma unroll
-  for (int j = 0; j < chunks; ++j) {
-    const bf16* from = pass.q + (work.first_head + eighth) * dim + (fourth + 4 * j) * 8;
-    query[j] = eighth < group ? *reinterpret_cast<const uint4*>(from) : uint4{};
+  for (int t = 0; t < tiles; ++t) {
+    const int head = t * tile_heads + eighth;
+    if (head < work.heads) query[t].read(pass.q + (work.first_head + head) * dim, fourth);
   }
-  WarpSoftmax<dim> softmax;
+  WarpSoftmax<dim> softmax[tiles];
   for (int turn = 0; turn < queue.size(); ++turn) {
     // Rows behind the last position hold anything: the last one stands for them, at weight 0.
     const int there = work.positions_of(queue.page_of(turn));
     const int seen_from = work.first_seen(queue.page_of(turn));
     const auto row = [&](const uint4* first, int position) {
-      return first + min(position, there - 1) * row_units;
+      return first + min(position, there - 1) * Lanes::row_units;
     };
-    const uint4* const top = row(queue.keys(turn), eighth) + fourth;
-    const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
+    const uint4* const top = row(queue.keys(turn), eighth);
+    const uint4* const bottom = row(queue.keys(turn), eighth + 8);
     queue.wait(turn);
-    float scores[4] = {};
+    float scores[tiles][4] = {};
+    add_products<dim, tiles>(top, bottom, fourth, query, scores);
+    const auto value_row = [&](int i) {
+      return row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2));
+    };
+    const auto give_page_back = [&] {
+      __syncwarp();  // all have read the page: the next may take its place
+      queue.request(turn + stages);
+    };
+    ValueRows<dim> values;
+    if constexpr (early) {
 #pragma unroll
-    for (int j = 0; j < chunks; ++j) {
-      const uint4 a = top[4 * j], b = bottom[4 * j];
-      mma(scores, a.x, b.x, a.y, b.y, query[j].x, query[j].y);
-      mma(scores, a.z, b.z, a.w, b.w, query[j].z, query[j].w);
+      for (int c = 0; c < value_steps; ++c) values.read(c, eighth, value_row);
+      give_page_back();
     }
-    uint4 values[4][units];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint4* const from = row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
+    for (int t = 0; t < tiles; ++t) {
 #pragma unroll
-      for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
+      for (int i = 0; i < 4; ++i) {
+        const int position = eighth + 8 * (i / 2);
+        const bool is_seen = position >= seen_from && position < there;
+        scores[t][i] = is_seen ? capped_score(scores[t][i] * pass.scale, pass.soft_cap) : -INFINITY;
+      }
+      softmax[t].add_scores(scores[t]);
     }
-    __syncwarp();  // all have read the page: the next may take its place
-    queue.request(turn + stages);
+    const auto add = [&](const Terms(&terms)[tiles]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int position = eighth + 8 * (i / 2);
-      const bool is_seen = position >= seen_from && position < there;
-      scores[i] = is_seen ? scores[i] * pass.scale : -INFINITY;
+      for (int c = 0; c < value_steps; ++c) {
+        if constexpr (!early) values.read(c, eighth, value_row);
+        add_values<dim, tiles>(c, values, terms, softmax);
+      }
+    };
+    if constexpr (tiles == 1) {
+      add({Terms(scores[0])});
+    } else {
+      add({Terms(scores[0]), Terms(scores[1])});
     }
-    softmax.add_scores(scores);
-    softmax.add_values(scores, values);
+    if constexpr (!early) give_page_back();
   }
 
   const auto warp_sums = [&](int of, int head) {
-    return reinterpret_cast<float*>(warp_memory(of)) + head * row_floats;
+    return reinterpret_cast<float*>(memory + of * warp_units) + head * row_floats;
   };
-  softmax.store(group, warp_scales[warp], [&](int head) { return warp_sums(warp, head); });
+#pragma unroll
+  for (int t = 0; t < tiles; ++t) {
+    const int first = t * tile_heads;
+    softmax[t].store(work.heads - first, warp_scales[warp] + first,
+                     [&](int head) { return warp_sums(warp, first + head); });
+  }
   __syncthreads();
-  join_warps<dim, warps>(pass, work, group, warp_scales, warp_sums);
+  join_warps<dim, warps>(pass, work, warp_scales, warp_sums);
   if (work.part.parts == 1 || !is_last_part(pass, work, is_last)) return;
   __threadfence();
   join_parts<dim>(pass, work, reinterpret_cast<float2*>(memory));
 #endif
 }
 
-template <int dim, int warps, int stages, int blocks>
+template <int dim, int tiles, int warps, int stages, int blocks>
 cudaError_t launch(const DecodePass& pass, cudaStream_t stream) {
   constexpr int bytes = warps * stages * 2 * page * dim * static_cast<int>(sizeof(bf16));
-  const auto kernel = attend_one_row<dim, warps, stages, blocks>;
+  constexpr bool early = dim * tiles <= 128;
+  const auto kernel = attend_one_row<dim, tiles, warps, stages, blocks, early>;
   // Of this thread's device: another one's kernel has its own.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;
-  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.kv_heads)), warps * 32, bytes};
+  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.row_blocks)), warps * 32, bytes};
   return launch_early(kernel, grid, stream, pass);
 }
 
-template <int dim>
-cudaError_t launch(const DecodePass& pass, const DecodeLayout& layout, cudaStream_t stream) {
-  switch (layout.blocks) {
-    case 1:
-      return launch<dim, 8, 3, 1>(pass, stream);
-    case 2:
-      return launch<dim, 4, 3, 2>(pass, stream);
-    default:
-      return launch<dim, 4, 2, 3>(pass, stream);
+/// Launches so many blocks of a multiprocessor at once, with as many pages under way as its shared
+/// memory holds. Heads of 80 and 96 have small pages: more warps, or more pages of each, keep
+/// memory busy; two tiles of heads leave registers for four warps.
+template <int dim, int tiles>
+cudaError_t launch(const DecodePass& pass, int blocks, cudaStream_t stream) {
+  constexpr bool has_small_pages = dim == 80 || dim == 96;
+  if constexpr (dim > 128) {
+    constexpr int most = dim <= 192 ? 3 : 2;  // warps of the smaller blocks
+    switch (blocks) {
+      case 1:
+        return launch<dim, tiles, 2 * most, 3, 1>(pass, stream);
+      case 2:
+        return launch<dim, tiles, most, 3, 2>(pass, stream);
+      default:
+        return launch<dim, tiles, most, 2, 3>(pass, stream);
+    }
+  } else {
+    constexpr int warps = has_small_pages && tiles == 1 ? 8 : 4;
+    constexpr int stages = has_small_pages ? 3 : 2;
+    switch (blocks) {
+      case 1:
+        return launch<dim, tiles, 8, 3, 1>(pass, stream);
+      case 2:
+        return launch < dim, tiles, warps, warps == 8 ? 2 : 3, 2 > (pass, stream);
+      default:
+        return launch<dim, tiles, 4, stages, 3>(pass, stream);
+    }
   }
+}
+
+template <int dim>
+cudaError_t launch(const DecodePass& pass, int blocks, cudaStream_t stream) {
+  if constexpr (decode_columns(dim, max_decode_columns) > tile_heads) {
+    if (pass.group > tile_heads) return launch<dim, 2>(pass, blocks, stream);
+  }
+  return launch<dim, 1>(pass, blocks, stream);
 }
 
 }  // namespace
 }  // namespace cuda
 
-DecodeLayout DecodeLayout::fastest(std::int64_t items, int multiprocessors) {
+int decode_blocks(std::int64_t items, int multiprocessors) {
   const double each = static_cast<double>(items) / multiprocessors;
-  if (each >= 6) return {.blocks = 3, .warps = 4, .stages = 2};
-  if (each >= 2.5) return {.blocks = 2, .warps = 4, .stages = 3};
-  return {.blocks = 1, .warps = 8, .stages = 3};
+  return each >= 6 ? 3 : each >= 2.5 ? 2 : 1;
 }
 
-cudaError_t launch_decode_attention(const DecodePass& pass, const DecodeLayout& layout,
-                                    int head_dim, cudaStream_t stream) {
-  return head_dim == 64 ? cuda::launch<64>(pass, layout, stream)
-                        : cuda::launch<128>(pass, layout, stream);
+cudaError_t launch_decode_attention(const DecodePass& pass, int blocks, int head_dim,
+                                    cudaStream_t stream) {
+  switch (head_dim) {
+    case 64:
+      return cuda::launch<64>(pass, blocks, stream);
+    case 80:
+      return cuda::launch<80>(pass, blocks, stream);
+    case 96:
+      return cuda::launch<96>(pass, blocks, stream);
+    case 112:
+      return cuda::launch<112>(pass, blocks, stream);
+    case 128:
+      return cuda::launch<128>(pass, blocks, stream);
+    case 192:
+      return cuda::launch<192>(pass, blocks, stream);
+    case 256:
+      return cuda::launch<256>(pass, blocks, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace troupe

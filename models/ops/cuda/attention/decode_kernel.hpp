@@ -9,8 +9,18 @@ namespace troupe {
 
 /// Positions that a warp takes at once.
 constexpr int decode_page = 16;
-/// Query heads of a KV head: columns of one instruction.
-constexpr int max_decode_group = 8;
+/// Scores are multiplied by this, so that 2^score is e^score.
+constexpr float log2_e = 1.4426950408889634F;
+/// Query heads of one instruction, and of a block at most. A KV head with more query heads has
+/// several blocks.
+constexpr int decode_tile_heads = 8, max_decode_columns = 16;
+/// A row has at most this many parts.
+constexpr int max_decode_parts = 256;
+/// Query heads of a block, for a KV head with `group` of them. Registers hold two tiles of heads of
+/// up to 128 elements.
+constexpr int decode_columns(int head_dim, std::int64_t group) {
+  return group > decode_tile_heads && head_dim <= 128 ? max_decode_columns : decode_tile_heads;
+}
 /// Latent attention: query heads, which are rows of one instruction, and elements of a key and of
 /// the part of it that is the value.
 constexpr int max_latent_heads = 16;
@@ -40,27 +50,23 @@ struct DecodePass {
   Element* out;                ///< as q
   const DecodePart* parts;     ///< [entries]
   const std::int32_t* tables;  ///< block tables
-  float* sums;                 ///< [slots, kv_heads, max_decode_group, head_dim]
-  float2* scales;              ///< [slots, kv_heads, max_decode_group]: maximum, total
-  unsigned* finished;          ///< [slots, kv_heads]: parts that are done; 0 between passes
+  const float* sinks;          ///< [kv_heads * group], or null
+  float* sums;                 ///< [slots, row_blocks, columns, head_dim]
+  float2* scales;              ///< [slots, row_blocks, columns]: maximum, total
+  unsigned* finished;          ///< [slots, row_blocks]: parts that are done; 0 between passes
   int entries;
   int kv_heads;
-  int group;            ///< query heads of a KV head, at most max_decode_group
+  int row_blocks;       ///< blocks of an entry: kv_heads times the blocks of a KV head
+  int group;            ///< query heads of a KV head
   int pages_per_block;  ///< a block of the cache is so many pages of 16 positions
-  float scale;          ///< of q.k, times log2(e)
+  float scale;          ///< of q.k, times log2(e); with a cap, also times 2 / cap
+  float soft_cap;       ///< times log2(e); 0: none
 };
 
-/// How a multiprocessor is shared: so many blocks of so many warps, of which each has `stages`
-/// pages under way.
-struct DecodeLayout {
-  int blocks = 1;
-  int warps = 8;
-  int stages = 3;
-
-  /// The fastest for `items` rows times KV heads on so many multiprocessors: many short items want
-  /// many blocks, few long ones many warps of one block.
-  static DecodeLayout fastest(std::int64_t items, int multiprocessors);
-};
+/// The best number of blocks on a multiprocessor at once, for `items` (rows times blocks of a row).
+/// Many short items need many blocks, few long ones many warps of one block.
+int decode_blocks(std::int64_t items, int multiprocessors);
+constexpr int max_decode_blocks = 3;
 
 /// How many blocks share a row of latent attention, so that `rows` rows take the least time on so
 /// many multiprocessors: a power of two up to 8.
@@ -71,8 +77,8 @@ int latent_blocks(std::int64_t rows, int multiprocessors);
 cudaError_t attend_latent_rows(const DecodePass& pass, std::int64_t pages, int blocks,
                                cudaStream_t stream);
 
-/// Enqueues the kernel; head_dim is 64 or 128.
-cudaError_t launch_decode_attention(const DecodePass& pass, const DecodeLayout& layout,
-                                    int head_dim, cudaStream_t stream);
+/// Enqueues the kernel; head_dim is 64, 80, 96, 112, 128, 192 or 256, `blocks` are decode_blocks().
+cudaError_t launch_decode_attention(const DecodePass& pass, int blocks, int head_dim,
+                                    cudaStream_t stream);
 
 }  // namespace troupe

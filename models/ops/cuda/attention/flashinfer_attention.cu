@@ -7,7 +7,9 @@
 
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_kernels.cuh"
+#include "models/ops/cuda/attention/padded_heads.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
+#include "models/ops/gpu_attention.hpp"
 
 namespace troupe {
 namespace {
@@ -24,6 +26,13 @@ constexpr std::size_t plan_bytes = std::size_t{4} << 20;
 std::int32_t positions_before(const AttentionShape& shape) {
   return static_cast<std::int32_t>(shape.window) - 1;
 }
+
+/// The heads of the kernel that attention of such heads takes: the others' elements are zeros in
+/// queries, so that keys may have anything there, and are left out of the results.
+std::int64_t kernel_dim(std::int64_t head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
+bool is_padded(const AttentionShape& shape) { return kernel_dim(shape.head_dim) != shape.head_dim; }
 
 /// Of consecutive arrays in a plan's memory.
 class Layout {
@@ -43,7 +52,13 @@ class Layout {
 
 struct FlashAttention::Memory {
   std::byte* data = nullptr;
+  std::size_t bytes = 0;
+
   ~Memory() { cudaFree(data); }
+  Result<void> allocate(std::size_t size) {
+    bytes = size;
+    return cuda_done(cudaMalloc(reinterpret_cast<void**>(&data), size), "memory for attention");
+  }
 };
 
 /// What a batch is planned as: the arrays of the batch, then FlashInfer's own.
@@ -56,9 +71,9 @@ class FlashAttention::Plan {
 
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, std::byte* sums,
                     cudaStream_t stream);
-  flash::Parameters parameters(const Tensor& q, const AttentionShape& shape,
-                               const AttentionBatch& batch, const KvLayer& cache,
-                               const Tensor& out) const;
+  /// For `q` and `out` of heads of kernel_dim().
+  flash::Parameters parameters(Element* q, const AttentionShape& shape, const AttentionBatch& batch,
+                               const KvLayer& cache, Element* out) const;
   const flashinfer::PrefillPlanInfo& info() const { return info_; }
 
  private:
@@ -116,7 +131,7 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
   std::vector<Id> used_pages = write_batch(batch, host);
   Id* const rows = reinterpret_cast<Id*>(host + row_offsets_);
   info_ = {};
-  const auto head_dim = static_cast<std::uint32_t>(shape.head_dim);
+  const auto head_dim = static_cast<std::uint32_t>(kernel_dim(shape.head_dim));
   const cudaError_t planned = flashinfer::PrefillPlan<Id>(
       sums, sums_bytes, memory_->device() + rest_, host + rest_, plan_bytes - rest_, info_, rows,
       used_pages.data(), static_cast<std::uint32_t>(rows[batch.sequences.size()]),
@@ -129,20 +144,23 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
   return memory_->upload(rest_, stream);
 }
 
-flash::Parameters FlashAttention::Plan::parameters(const Tensor& q, const AttentionShape& shape,
+flash::Parameters FlashAttention::Plan::parameters(Element* q, const AttentionShape& shape,
                                                    const AttentionBatch& batch,
-                                                   const KvLayer& cache, const Tensor& out) const {
+                                                   const KvLayer& cache, Element* out) const {
+  const std::int64_t dim = shape.head_dim, padded = kernel_dim(dim);
+  const std::int64_t strides[] = {shape.kv_heads * batch.block_size * dim, batch.block_size * dim,
+                                  dim};
   const flashinfer::paged_kv_t<Element, Id> pages(
       static_cast<std::uint32_t>(shape.kv_heads), static_cast<std::uint32_t>(batch.block_size),
-      static_cast<std::uint32_t>(shape.head_dim),
-      static_cast<std::uint32_t>(batch.sequences.size()), flashinfer::QKVLayout::kHND,
-      static_cast<Element*>(cache.keys.data()), static_cast<Element*>(cache.values.data()),
-      batch.block_tables.as<Id>(), device<Id>(page_offsets_), device<Id>(last_pages_));
-  flash::Parameters parameters(
-      static_cast<Element*>(q.data()), pages, nullptr, device<Id>(row_offsets_), nullptr, nullptr,
-      static_cast<Element*>(out.data()), nullptr, nullptr, static_cast<std::uint32_t>(shape.heads),
-      static_cast<Id>(shape.heads * shape.head_dim), static_cast<Id>(shape.head_dim),
-      positions_before(shape), 0.0F, shape.scale, 1.0F, 1.0F);
+      static_cast<std::uint32_t>(padded), static_cast<std::uint32_t>(batch.sequences.size()),
+      flashinfer::QKVLayout::kHND, static_cast<Element*>(cache.keys.data()),
+      static_cast<Element*>(cache.values.data()), strides, batch.block_tables.as<Id>(),
+      device<Id>(page_offsets_), device<Id>(last_pages_));
+  flash::Parameters parameters(q, pages, nullptr, device<Id>(row_offsets_), nullptr, nullptr, out,
+                               nullptr, nullptr, static_cast<std::uint32_t>(shape.heads),
+                               static_cast<Id>(shape.heads * padded), static_cast<Id>(padded),
+                               positions_before(shape), shape.soft_cap, shape.scale, 1.0F, 1.0F);
+  if (!shape.sinks.empty()) parameters.sinks = shape.sinks.as<float>();
   parameters.request_indices = planned(info_.request_indices_offset);
   parameters.qo_tile_indices = planned(info_.qo_tile_indices_offset);
   parameters.kv_tile_indices = planned(info_.kv_tile_indices_offset);
@@ -163,20 +181,38 @@ FlashAttention::~FlashAttention() = default;
 Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
   std::unique_ptr<FlashAttention> attention(new FlashAttention());
   attention->sums_ = std::make_unique<Memory>();
-  TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&attention->sums_->data), sums_bytes),
-                         "memory for attention"));
+  TROUPE_CHECK(attention->sums_->allocate(sums_bytes));
   return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
 }
 
 bool FlashAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return activation == DType::bf16 && stored == DType::bf16 && shape.latent == 0 &&
-         (shape.head_dim == 64 || shape.head_dim == 128);
+  return activation == DType::bf16 && stored == DType::bf16 && flashinfer_takes(shape);
+}
+
+std::int64_t FlashAttention::elements_behind(const AttentionShape& shape) {
+  return shape.latent > 0 ? 0
+                          : std::max<std::int64_t>(kernel_dim(shape.head_dim) - shape.head_dim, 0);
+}
+
+bool FlashAttention::supports_graph(const AttentionShape& shape) { return !is_padded(shape); }
+
+Result<void> FlashAttention::reserve_padded(const AttentionShape& shape,
+                                            const AttentionBatch& batch) {
+  std::int64_t rows = 0;
+  for (const SequenceSpan& span : batch.sequences) rows += span.rows;
+  const auto bytes =
+      static_cast<std::size_t>(rows * shape.heads * kernel_dim(shape.head_dim)) * sizeof(Element);
+  if (padded_ != nullptr && padded_->bytes >= bytes) return {};
+  padded_.reset();  // waits for what uses it
+  padded_ = std::make_unique<Memory>();
+  return padded_->allocate(bytes);
 }
 
 Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                   cudaStream_t stream) {
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
+    if (is_padded(shape)) TROUPE_CHECK(reserve_padded(shape, batch));
     return plan->make(shape, batch, sums_->data, stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of attention: {}", error.what());
@@ -190,16 +226,32 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
   try {
     const flashinfer::PrefillPlanInfo& info = plan->info();
-    const flash::Parameters parameters = plan->parameters(q, shape, batch, cache, out);
+    const std::int64_t padded = kernel_dim(shape.head_dim), heads = q[0] * shape.heads;
+    auto* kernel_q = static_cast<Element*>(q.data());
+    auto* kernel_out = static_cast<Element*>(out.data());
+    if (is_padded(shape)) {
+      // A tile's results take the place of its queries, which were read before.
+      kernel_out = reinterpret_cast<Element*>(padded_->data);
+      TROUPE_CHECK(cuda_done(
+          resize_rows(kernel_q, heads, shape.head_dim, kernel_out, padded, stream), "queries"));
+      kernel_q = kernel_out;
+    }
+    const flash::Parameters parameters =
+        plan->parameters(kernel_q, shape, batch, cache, kernel_out);
     auto* const sums =
         info.split_kv ? reinterpret_cast<Element*>(sums_->data + info.v_offset) : nullptr;
     auto* const scales =
         info.split_kv ? reinterpret_cast<float*>(sums_->data + info.s_offset) : nullptr;
-    const cudaError_t launched =
-        shape.head_dim == 64
-            ? flash::launch<64>(info.cta_tile_q, parameters, sums, scales, stream)
-            : flash::launch<128>(info.cta_tile_q, parameters, sums, scales, stream);
-    return cuda_done(launched, "the launch of attention");
+    const auto launch = padded == 64    ? flash::launch<64>
+                        : padded == 128 ? flash::launch<128>
+                                        : flash::launch<256>;
+    TROUPE_CHECK(
+        cuda_done(launch(info.cta_tile_q, shape.soft_cap > 0.0F, parameters, sums, scales, stream),
+                  "the launch of attention"));
+    if (!is_padded(shape)) return {};
+    return cuda_done(resize_rows(kernel_out, heads, padded, static_cast<Element*>(out.data()),
+                                 shape.head_dim, stream),
+                     "results of attention");
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "attention: {}", error.what());
   }

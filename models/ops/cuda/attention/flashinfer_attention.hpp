@@ -11,8 +11,9 @@
 namespace troupe {
 
 /// Attention of bf16 over pages of bf16 on tensor cores, by FlashInfer's kernels: blocks of query
-/// rows and the heads that share a KV head, long contexts split over the multiprocessors. A batch
-/// is planned on the host, once for all layers. One thread at a time.
+/// rows and the heads that share a KV head, long contexts split over the multiprocessors. Heads of
+/// other sizes than 64, 128 and 256 take the kernel for the next of these, with queries padded by
+/// zeros. A batch is planned on the host, once for all layers. One thread at a time.
 class FlashAttention {
  public:
   /// Errors: resource_exhausted.
@@ -22,6 +23,11 @@ class FlashAttention {
   FlashAttention& operator=(const FlashAttention&) = delete;
 
   static bool supports(const AttentionShape& shape, DType stored, DType activation);
+  /// Whether attention of a supported shape can be captured in a graph.
+  static bool supports_graph(const AttentionShape& shape);
+  /// Elements behind the end of the cache that the kernel reads. They may hold anything but NaN and
+  /// infinity.
+  static std::int64_t elements_behind(const AttentionShape& shape);
 
   /// Ops::plan_attention: enqueues the upload of a plan. Where `batch` is recorded, a plan has the
   /// same layout for equal numbers of sequences. Errors: internal, resource_exhausted.
@@ -36,8 +42,11 @@ class FlashAttention {
   class Plan;
 
   FlashAttention() = default;
+  /// Memory for the padded queries of a batch.
+  Result<void> reserve_padded(const AttentionShape& shape, const AttentionBatch& batch);
 
-  std::unique_ptr<Memory> sums_;  ///< of contexts that are split
+  std::unique_ptr<Memory> sums_;    ///< of contexts that are split
+  std::unique_ptr<Memory> padded_;  ///< queries of padded heads, and then results
   PlansByTables<Plan> plans_;
 };
 

@@ -2,6 +2,7 @@
 
 namespace troupe::flash {
 
-template cudaError_t launch<128>(std::int64_t, const Parameters&, Element*, float*, cudaStream_t);
+template cudaError_t launch<128>(std::int64_t, bool, const Parameters&, Element*, float*,
+                                 cudaStream_t);
 
 }  // namespace troupe::flash

@@ -9,6 +9,7 @@
 #include "models/ops/cuda/attention/flashinfer_mla.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
+#include "models/ops/gpu_attention.hpp"
 
 namespace troupe {
 namespace {
@@ -116,7 +117,7 @@ Result<std::unique_ptr<FlashInferMla>> FlashInferMla::create() {
 
 bool FlashInferMla::supports(const AttentionShape& shape, DType stored, DType activation) {
   return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
-         shape.latent == latent_dim && shape.head_dim == latent_dim + rotated_dim;
+         flashinfer_latent_takes(shape);
 }
 
 Result<void> FlashInferMla::plan(const AttentionShape& shape, const AttentionBatch& batch,

@@ -8,6 +8,7 @@
 #include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
+#include "models/ops/gpu_attention.hpp"
 
 namespace troupe {
 namespace {
@@ -15,6 +16,12 @@ namespace {
 constexpr std::int64_t part_positions = invariant_page * invariant_part_pages;
 constexpr std::int64_t part_bytes = std::int64_t{64} << 20;
 constexpr std::int64_t max_counters = std::int64_t{1} << 16;
+
+/// Blocks of an item: those of a KV head share its query heads.
+std::int64_t row_blocks_of(const AttentionShape& shape) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  return shape.kv_heads * ((group + max_invariant_heads - 1) / max_invariant_heads);
+}
 
 /// Rows of one sequence that read their context together.
 struct Group {
@@ -49,13 +56,14 @@ struct InvariantAttention::PartMemory {
   }
 
   /// Scales lie before the sums.
-  static constexpr std::int64_t slot_scales(std::int64_t kv_heads, std::int64_t columns) {
-    return kv_heads * columns * std::int64_t{sizeof(float2)};
+  static constexpr std::int64_t slot_scales(std::int64_t row_blocks, std::int64_t columns) {
+    return row_blocks * columns * std::int64_t{sizeof(float2)};
   }
-  static constexpr std::int64_t slots(std::int64_t kv_heads, std::int64_t columns,
+  static constexpr std::int64_t slots(std::int64_t row_blocks, std::int64_t columns,
                                       std::int64_t dim) {
-    const std::int64_t sums = kv_heads * columns * dim * std::int64_t{sizeof(float)};
-    return std::min(part_bytes / (sums + slot_scales(kv_heads, columns)), max_counters / kv_heads);
+    const std::int64_t sums = row_blocks * columns * dim * std::int64_t{sizeof(float)};
+    return std::min(part_bytes / (sums + slot_scales(row_blocks, columns)),
+                    max_counters / row_blocks);
   }
 };
 
@@ -109,11 +117,13 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
       std::ranges::all_of(batch.sequences, [](const SequenceSpan& span) { return span.rows == 1; });
   columns_ = single ? InvariantColumns::eight : InvariantColumns::sixteen;
   const auto columns = static_cast<std::int64_t>(columns_);
-  make_groups(batch, single ? 1 : columns / (shape.heads / shape.kv_heads));
-  slots_ = PartMemory::slots(shape.kv_heads, columns, shape.head_dim);
-  // A group has one block per KV head.
+  const std::int64_t block_heads =
+      std::min<std::int64_t>(shape.heads / shape.kv_heads, max_invariant_heads);
+  make_groups(batch, single ? 1 : columns / block_heads);
+  const std::int64_t row_blocks = row_blocks_of(shape);
+  slots_ = PartMemory::slots(row_blocks, columns, shape.head_dim);
   const std::int64_t at_once =
-      std::max<std::int64_t>(std::int64_t{multiprocessors} * invariant_blocks / shape.kv_heads, 1);
+      std::max<std::int64_t>(std::int64_t{multiprocessors} * invariant_blocks / row_blocks, 1);
   const auto groups = static_cast<std::int64_t>(groups_.size());
   const std::int64_t entries = groups + at_once;
   const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(InvariantItem);
@@ -167,9 +177,7 @@ InvariantAttention::~InvariantAttention() = default;
 
 bool InvariantAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
   return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
-         shape.window == 0 && shape.latent == 0 &&
-         (shape.head_dim == 64 || shape.head_dim == 128) &&
-         shape.heads / shape.kv_heads <= max_invariant_group && shape.kv_heads <= 128;
+         invariant_kernel_takes(shape);
 }
 
 bool InvariantAttention::suits(const AttentionBatch& batch) {
@@ -187,10 +195,10 @@ Result<void> InvariantAttention::attend(const Tensor& q, const AttentionShape& s
                                         const Tensor& out, cudaStream_t stream) {
   const Plan* const plan = plans_.find(batch);
   if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
-  constexpr float log2_e = 1.4426950408889634F;
+  const bool is_capped = shape.soft_cap > 0.0F;
   const std::int64_t scales =
       plan->slots() *
-      PartMemory::slot_scales(shape.kv_heads, static_cast<std::int64_t>(plan->columns()));
+      PartMemory::slot_scales(row_blocks_of(shape), static_cast<std::int64_t>(plan->columns()));
   const InvariantPass pass{
       .q = static_cast<const InvariantPass::Element*>(q.data()),
       .keys = static_cast<const InvariantPass::Element*>(cache.keys.data()),
@@ -198,14 +206,17 @@ Result<void> InvariantAttention::attend(const Tensor& q, const AttentionShape& s
       .out = static_cast<InvariantPass::Element*>(out.data()),
       .items = plan->items(),
       .tables = batch.block_tables.as<std::int32_t>(),
+      .sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>(),
       .sums = reinterpret_cast<float*>(parts_->parts + scales),
       .scales = reinterpret_cast<float2*>(parts_->parts),
       .finished = parts_->finished,
       .entries = static_cast<int>(plan->entries()),
       .kv_heads = static_cast<int>(shape.kv_heads),
+      .row_blocks = static_cast<int>(row_blocks_of(shape)),
       .group = static_cast<int>(shape.heads / shape.kv_heads),
       .pages_per_block = batch.block_size / invariant_page,
-      .scale = shape.scale * log2_e};
+      .scale = shape.scale * log2_e * (is_capped ? 2.0F / shape.soft_cap : 1.0F),
+      .soft_cap = shape.soft_cap * log2_e};
   return cuda_done(
       launch_invariant_attention(pass, plan->columns(), static_cast<int>(shape.head_dim), stream),
       "the launch of attention");

@@ -3,6 +3,7 @@
 // in order. Operations that a compiler might fuse in one kernel but not in another are written out
 // (__fmul_rn and so on), as kernels of all sizes must give the same bits.
 #include "models/ops/cuda/attention/decode_lanes.cuh"
+#include "models/ops/cuda/attention/head_lanes.cuh"
 #include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
 #include "models/ops/cuda/attention/page_queue.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
@@ -26,15 +27,22 @@ __device__ __forceinline__ float origin_of(float maximum) {
 /// A block's item for one KV head.
 struct Work {
   InvariantItem item;
+  int index;  // of the block among those of its item
   int kv_head;
-  int last;   // position of the last row
-  int pages;  // in the item's parts, as far as the last row sees
+  int first_in_layer, group;  // of the query heads
+  int last;                   // position of the last row
+  int pages;                  // in the item's parts, as far as the last row sees
 
   __device__ Work(const InvariantPass& pass, int block)
-      : item(pass.items[block / pass.kv_heads]),
-        kv_head(block % pass.kv_heads),
+      : item(pass.items[block / pass.row_blocks]),
+        index(block % pass.row_blocks),
+        kv_head(index / (pass.row_blocks / pass.kv_heads)),
         last(item.position + item.rows - 1),
-        pages(min(last / page + 1 - first_page(), item.parts * invariant_part_pages)) {}
+        pages(min(last / page + 1 - first_page(), item.parts * invariant_part_pages)) {
+    const int in_group = index % (pass.row_blocks / pass.kv_heads) * max_invariant_heads;
+    first_in_layer = kv_head * pass.group + in_group;
+    group = min(pass.group - in_group, max_invariant_heads);
+  }
 
   __device__ std::int32_t table() const { return item.table; }
   __device__ int first_page() const { return item.first_part * invariant_part_pages; }
@@ -43,37 +51,39 @@ struct Work {
     return min(last + 1 - (first_page() + in_item) * page, page);
   }
   __device__ std::int64_t slot(const InvariantPass& pass, int part) const {
-    return std::int64_t{item.slot + part} * pass.kv_heads + kv_head;
+    return std::int64_t{item.slot + part} * pass.row_blocks + index;
   }
   /// Number of columns that are queries of the item's rows.
-  __device__ int used(const InvariantPass& pass) const { return item.rows * pass.group; }
+  __device__ int used() const { return item.rows * group; }
   /// The offset of column c's head, in heads of q and of the output.
   __device__ std::int64_t head(const InvariantPass& pass, int column) const {
-    const std::int64_t row = item.row + column / pass.group;
-    return (row * pass.kv_heads + kv_head) * pass.group + column % pass.group;
+    const std::int64_t row = item.row + column / group;
+    return row * pass.kv_heads * pass.group + first_in_layer + column % group;
+  }
+  /// The sink of column c's head, times log2(e); -infinity: none.
+  __device__ float sink(const InvariantPass& pass, int column) const {
+    if (pass.sinks == nullptr) return -INFINITY;
+    return __fmul_rn(pass.sinks[first_in_layer + column % group], log2_e);
   }
 };
 
 /// The online softmax of a strand of one part, for 8 columns: for columns 2 (lane % 4) and the
-/// next, the scores' maximum and this lane's share of their total; for all columns, sums[c][w] has
-/// the elements 64 c + 8 (lane / 4) + 2 w and the next, each for both columns.
+/// next, the scores' maximum and this lane's share of their total; for all columns, sums[f] has the
+/// elements HeadLanes::element(f) and the next, each for both columns.
 template <int dim>
 struct StrandSoftmax {
-  static constexpr int units = dim / 64;  // 16 bytes of each of 8 lanes
+  using Lanes = HeadLanes<dim>;
 
   float maximum[2], total[2];
-  float sums[units][4][4];
+  float sums[Lanes::fragments][4];
 
   __device__ void clear() {
     maximum[0] = maximum[1] = -INFINITY;
     total[0] = total[1] = 0.0F;
 #pragma unroll
-    for (int c = 0; c < units; ++c) {
+    for (auto& fragment : sums) {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) {
-#pragma unroll
-        for (float& sum : sums[c][w]) sum = 0.0F;
-      }
+      for (float& sum : fragment) sum = 0.0F;
     }
   }
 
@@ -94,35 +104,15 @@ struct StrandSoftmax {
         maximum[i] = now[i];
       }
 #pragma unroll
-      for (int c = 0; c < units; ++c) {
+      for (auto& fragment : sums) {
 #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[c][w][i] = __fmul_rn(sums[c][w][i], shrink[i % 2]);
-        }
+        for (int i = 0; i < 4; ++i) fragment[i] = __fmul_rn(fragment[i], shrink[i % 2]);
       }
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scores[i] = exp2f(__fsub_rn(scores[i], origin_of(maximum[i % 2])));
       total[i % 2] = __fadd_rn(total[i % 2], scores[i]);
-    }
-  }
-
-  /// values[i]: elements of position 2 (lane % 4) + i % 2 + 8 (i / 2).
-  __device__ void add_values(const float (&terms)[4], const uint4 (&values)[4][units]) {
-    const std::uint32_t low = transposed(terms[0], terms[1]), high = transposed(terms[2], terms[3]);
-    constexpr unsigned even = 0x5410, odd = 0x7632;
-#pragma unroll
-    for (int c = 0; c < units; ++c) {
-      const uint4 a = word_pairs(values[0][c], values[1][c], even),
-                  b = word_pairs(values[0][c], values[1][c], odd),
-                  e = word_pairs(values[2][c], values[3][c], even),
-                  f = word_pairs(values[2][c], values[3][c], odd);
-      mma(sums[c][0], a.x, b.x, e.x, f.x, low, high);
-      mma(sums[c][1], a.y, b.y, e.y, f.y, low, high);
-      mma(sums[c][2], a.z, b.z, e.z, f.z, low, high);
-      mma(sums[c][3], a.w, b.w, e.w, f.w, low, high);
     }
   }
 
@@ -135,12 +125,9 @@ struct StrandSoftmax {
       const float all = sum_of_column(total[i]);
       if (eighth == 0) scales[column] = {maximum[i], all};
 #pragma unroll
-      for (int c = 0; c < units; ++c) {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          float* const at = to + column * pitch + 64 * c + 8 * eighth + 2 * w;
-          *reinterpret_cast<float2*>(at) = {sums[c][w][i], sums[c][w][2 + i]};
-        }
+      for (int f = 0; f < Lanes::fragments; ++f) {
+        float* const at = to + column * pitch + Lanes::element(f, eighth);
+        *reinterpret_cast<float2*>(at) = {sums[f][i], sums[f][2 + i]};
       }
     }
   }
@@ -175,6 +162,12 @@ struct Sum {
     sum.w = __fmaf_rn(other, part.sum.w, __fmul_rn(own, sum.w));
   }
 
+  /// Adds a score without a value, after all parts.
+  __device__ __forceinline__ void add_sink(float score) {
+    if (score == -INFINITY) return;
+    add_part({.sum = {}, .total = 1.0F, .maximum = score});
+  }
+
   __device__ __forceinline__ void write(bf16* to) const {
     auto* const pairs = reinterpret_cast<__nv_bfloat162*>(to);
     pairs[0] = __floats2bfloat162_rn(__fdiv_rn(sum.x, total), __fdiv_rn(sum.y, total));
@@ -200,10 +193,10 @@ __device__ __forceinline__ bool is_last_item(const InvariantPass& pass, const Wo
 template <int dim, int columns>
 __device__ void join_parts(const InvariantPass& pass, const Work& work) {
   constexpr int quads = dim / 4;
-  for (int i = threadIdx.x; i < work.item.rows * pass.group * quads; i += threads) {
+  for (int i = threadIdx.x; i < work.used() * quads; i += threads) {
     const int column = i / quads, element = i % quads * 4;
     const int parts =
-        (work.item.position + column / pass.group) / (invariant_part_pages * page) + 1;
+        (work.item.position + column / work.group) / (invariant_part_pages * page) + 1;
     Sum all;
     for (int p = 0; p < parts; ++p) {
       const std::int64_t from = work.slot(pass, p) * columns + column;
@@ -212,6 +205,7 @@ __device__ void join_parts(const InvariantPass& pass, const Work& work) {
                      scale.y, scale.x};
       all.add_part(part);
     }
+    all.add_sink(work.sink(pass, column));
     all.write(pass.out + work.head(pass, column) * dim + element);
   }
 }
@@ -221,9 +215,7 @@ __device__ void join_parts(const InvariantPass& pass, const Work& work) {
 /// that they see.
 template <int dim, int tiles>
 struct Columns {
-  static constexpr int chunks = dim / 32;
-
-  uint4 query[tiles][chunks];
+  KeyRow<dim> query[tiles];
   int limit[tiles][2];
 
   __device__ __forceinline__ void read(const InvariantPass& pass, const Work& work) {
@@ -231,15 +223,12 @@ struct Columns {
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       const int column = t * tile_columns + eighth;
-#pragma unroll
-      for (int j = 0; j < chunks; ++j) {
-        const bf16* const from = pass.q + work.head(pass, column) * dim + (fourth + 4 * j) * 8;
-        query[t][j] = column < work.used(pass) ? *reinterpret_cast<const uint4*>(from) : uint4{};
-      }
+      query[t] = {};
+      if (column < work.used()) query[t].read(pass.q + work.head(pass, column) * dim, fourth);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         limit[t][i] =
-            min(work.item.position + (t * tile_columns + 2 * fourth + i) / pass.group, work.last);
+            min(work.item.position + (t * tile_columns + 2 * fourth + i) / work.group, work.last);
       }
     }
   }
@@ -247,49 +236,58 @@ struct Columns {
 
 /// Adds the page of `turn`, and requests the one `stages` turns later into its memory.
 template <int dim, int tiles, class Queue>
-__device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& work, float scale,
-                                         const Columns<dim, tiles>& of,
+__device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& work,
+                                         const InvariantPass& pass, const Columns<dim, tiles>& of,
                                          StrandSoftmax<dim> (&softmax)[tiles]) {
-  constexpr int units = dim / 64, row_units = dim / 8;
+  using Lanes = HeadLanes<dim>;
   const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
-  // Rows after the last position hold anything; the last one replaces them, at weight 0.
+  // Rows after the last position may hold anything: the last one stands for them, at weight 0.
   const int in_item = queue.page_of(turn), there = work.positions_of(in_item);
   const int first_position = (work.first_page() + in_item) * page;
   const auto row = [&](const uint4* first, int position) {
-    return first + min(position, there - 1) * row_units;
+    return first + min(position, there - 1) * Lanes::row_units;
   };
-  const uint4* const top = row(queue.keys(turn), eighth) + fourth;
-  const uint4* const bottom = row(queue.keys(turn), eighth + 8) + fourth;
+  const auto value_row = [&](int i) {
+    return row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2));
+  };
+  constexpr bool early = dim * tiles <= 256;  // values fit in registers beside all else
+  const auto give_page_back = [&] {
+    __syncwarp();  // all have read the page: the next may take its place
+    queue.request(turn + stages);
+  };
   queue.wait(turn);
   float scores[tiles][4] = {};
+  add_products<dim, tiles>(row(queue.keys(turn), eighth), row(queue.keys(turn), eighth + 8), fourth,
+                           of.query, scores);
+  ValueRows<dim> values;
+  if constexpr (early) {
 #pragma unroll
-  for (int j = 0; j < of.chunks; ++j) {
-    const uint4 a = top[4 * j], b = bottom[4 * j];
-#pragma unroll
-    for (int t = 0; t < tiles; ++t) {
-      mma(scores[t], a.x, b.x, a.y, b.y, of.query[t][j].x, of.query[t][j].y);
-      mma(scores[t], a.z, b.z, a.w, b.w, of.query[t][j].z, of.query[t][j].w);
-    }
+    for (int c = 0; c < Lanes::value_steps; ++c) values.read(c, eighth, value_row);
+    give_page_back();
   }
-  uint4 values[4][units];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint4* const from = row(queue.values(turn), 2 * fourth + i % 2 + 8 * (i / 2)) + eighth;
-#pragma unroll
-    for (int c = 0; c < units; ++c) values[i][c] = from[8 * c];
-  }
-  __syncwarp();  // all have read the page: the next may replace it
-  queue.request(turn + stages);
 #pragma unroll
   for (int t = 0; t < tiles; ++t) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int position = first_position + eighth + 8 * (i / 2);
-      scores[t][i] = position <= of.limit[t][i % 2] ? __fmul_rn(scores[t][i], scale) : -INFINITY;
+      const float score = capped_score(__fmul_rn(scores[t][i], pass.scale), pass.soft_cap);
+      scores[t][i] = position <= of.limit[t][i % 2] ? score : -INFINITY;
     }
     softmax[t].add_scores(scores[t]);
-    softmax[t].add_values(scores[t], values);
   }
+  const auto add = [&](const Terms(&terms)[tiles]) {
+#pragma unroll
+    for (int c = 0; c < Lanes::value_steps; ++c) {
+      if constexpr (!early) values.read(c, eighth, value_row);
+      add_values<dim, tiles>(c, values, terms, softmax);
+    }
+  };
+  if constexpr (tiles == 1) {
+    add({Terms(scores[0])});
+  } else {
+    add({Terms(scores[0]), Terms(scores[1])});
+  }
+  if constexpr (!early) give_page_back();
 }
 
 /// Four elements of a column, from the four strands of a part.
@@ -311,12 +309,13 @@ __device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][colu
 
 /// One block per item and KV head.
 template <int dim, int tiles>
-__global__ void __launch_bounds__(threads, invariant_blocks)
+__global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
     attend_rows_steadily(const __grid_constant__ InvariantPass pass) {
 #if __CUDA_ARCH__ >= 900
   using Queue = PageQueue<dim, page, warps, stages, InvariantPass, Work>;
   constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
-  constexpr int each = columns * quads / threads;  // groups of four elements that a thread combines
+  constexpr int each =
+      (columns * quads + threads - 1) / threads;  // groups of four elements that a thread combines
   extern __shared__ __align__(128) uint4 memory[];
   __shared__ std::uint64_t barriers[warps][stages];
   __shared__ float2 scales[warps][columns];
@@ -325,7 +324,7 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
   // The plan was written before this pass; pages may be another sequence's new ones.
   const Work work(pass, blockIdx.x);
   if (work.item.rows == 0) return;
-  const int warp = threadIdx.x / 32, used = work.used(pass);
+  const int warp = threadIdx.x / 32, used = work.used();
   auto* const staged = reinterpret_cast<float*>(memory + warps * stages * 2 * Queue::units);
   Queue queue(pass, work, memory + warp * stages * 2 * Queue::units, barriers[warp]);
   wait_for_kernels_before();
@@ -341,7 +340,7 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
     for (int t = 0; t < tiles; ++t) softmax[t].clear();
     const int end = min(queue.size(), (part + 1) * part_turns);
     for (int turn = part * part_turns; turn < end; ++turn) {
-      add_page(queue, turn, work, pass.scale, of, softmax);
+      add_page(queue, turn, work, pass, of, softmax);
     }
     __syncthreads();  // the strands of the previous part have been combined
 #pragma unroll
@@ -355,7 +354,7 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
     for (int e = 0; e < each; ++e) {
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
       // A row does not see the parts after it.
-      if (column >= used || first_position > work.item.position + column / pass.group) continue;
+      if (column >= used || first_position > work.item.position + column / work.group) continue;
       const Sum sum = sum_of_strands(scales, staged, pitch, column, element);
       if (work.item.items == 1) {
         joined[e].add_part(sum);
@@ -375,7 +374,9 @@ __global__ void __launch_bounds__(threads, invariant_blocks)
 #pragma unroll
   for (int e = 0; e < each; ++e) {
     const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
-    if (column < used) joined[e].write(pass.out + work.head(pass, column) * dim + element);
+    if (column >= used) continue;
+    joined[e].add_sink(work.sink(pass, column));
+    joined[e].write(pass.out + work.head(pass, column) * dim + element);
   }
 #endif
 }
@@ -390,8 +391,14 @@ cudaError_t launch(const InvariantPass& pass, cudaStream_t stream) {
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;
-  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.kv_heads)), threads, bytes};
+  const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.row_blocks)), threads, bytes};
   return launch_early(kernel, grid, stream, pass);
+}
+
+template <int dim>
+cudaError_t launch(const InvariantPass& pass, InvariantColumns columns, cudaStream_t stream) {
+  return columns == InvariantColumns::eight ? launch<dim, 1>(pass, stream)
+                                            : launch<dim, 2>(pass, stream);
 }
 
 }  // namespace
@@ -399,10 +406,24 @@ cudaError_t launch(const InvariantPass& pass, cudaStream_t stream) {
 
 cudaError_t launch_invariant_attention(const InvariantPass& pass, InvariantColumns columns,
                                        int head_dim, cudaStream_t stream) {
-  if (columns == InvariantColumns::eight) {
-    return head_dim == 64 ? cuda::launch<64, 1>(pass, stream) : cuda::launch<128, 1>(pass, stream);
+  switch (head_dim) {
+    case 64:
+      return cuda::launch<64>(pass, columns, stream);
+    case 80:
+      return cuda::launch<80>(pass, columns, stream);
+    case 96:
+      return cuda::launch<96>(pass, columns, stream);
+    case 112:
+      return cuda::launch<112>(pass, columns, stream);
+    case 128:
+      return cuda::launch<128>(pass, columns, stream);
+    case 192:
+      return cuda::launch<192>(pass, columns, stream);
+    case 256:
+      return cuda::launch<256>(pass, columns, stream);
+    default:
+      return cudaErrorInvalidValue;
   }
-  return head_dim == 64 ? cuda::launch<64, 2>(pass, stream) : cuda::launch<128, 2>(pass, stream);
 }
 
 }  // namespace troupe

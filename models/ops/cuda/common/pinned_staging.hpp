@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -51,26 +53,28 @@ template <class Plan>
 class PlansByTables {
  public:
   /// Returns the plan for `batch`, created on first use by Plan::create(). If tables changed so
-  /// often that there are many plans, waits for `stream` and discards them all. Errors: those of
-  /// create().
+  /// often that there are many plans, waits for `stream` and discards the one that was asked
+  /// for least recently. Errors: those of create().
   Result<Plan*> of(const AttentionBatch& batch, cudaStream_t stream) {
     const Key key = key_of(batch);
     if (plans_.size() >= max_plans && !plans_.contains(key)) {
       if (const cudaError_t error = cudaStreamSynchronize(stream); error != cudaSuccess) {
         return fail(ErrorCode::internal, "wait for plans: {}", cudaGetErrorString(error));
       }
-      plans_.clear();
+      plans_.erase(std::ranges::min_element(
+          plans_, {}, [](const auto& entry) { return entry.second.asked_for; }));
     }
-    auto& plan = plans_[key];
-    if (plan == nullptr) {
-      TROUPE_TRY(plan, Plan::create());
+    Entry& entry = plans_[key];
+    entry.asked_for = ++times_asked_;
+    if (entry.plan == nullptr) {
+      TROUPE_TRY(entry.plan, Plan::create());
     }
-    return plan.get();
+    return entry.plan.get();
   }
   /// Returns null if there is none.
   const Plan* find(const AttentionBatch& batch) const {
     const auto found = plans_.find(key_of(batch));
-    return found == plans_.end() ? nullptr : found->second.get();
+    return found == plans_.end() ? nullptr : found->second.plan.get();
   }
 
  private:
@@ -80,7 +84,12 @@ class PlansByTables {
   using Key = std::pair<const void*, int>;
   static Key key_of(const AttentionBatch& batch) { return {batch.block_tables.data(), batch.part}; }
 
-  std::map<Key, std::unique_ptr<Plan>> plans_;
+  struct Entry {
+    std::unique_ptr<Plan> plan;
+    std::uint64_t asked_for = 0;  ///< when: the number of the request
+  };
+  std::map<Key, Entry> plans_;
+  std::uint64_t times_asked_ = 0;
 };
 
 }  // namespace troupe

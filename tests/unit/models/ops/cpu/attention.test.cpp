@@ -136,7 +136,13 @@ std::vector<double> reference(const Tensor& qkv, const AttentionShape& shape, co
           shape.window == 0 ? 0 : std::max<std::int64_t>(0, t - shape.window + 1);
       for (std::int64_t j = first; j <= t; ++j) {
         for (std::int64_t d = 0; d < dim; ++d) weight[j] += q[d] * keys[j][d] * shape.scale;
+        if (shape.soft_cap > 0) weight[j] = shape.soft_cap * std::tanh(weight[j] / shape.soft_cap);
         largest = std::max(largest, weight[j]);
+      }
+      if (!shape.sinks.empty()) {
+        const double sink = shape.sinks.as<float>()[h];
+        largest = std::max(largest, sink);
+        sum = std::exp(sink - largest);
       }
       for (std::int64_t j = first; j <= t; ++j) sum += weight[j] = std::exp(weight[j] - largest);
       for (std::int64_t j = first; j <= t; ++j) {
@@ -340,6 +346,72 @@ TEST(WindowAttention, gives_the_same_bits_chunked_in_company_and_without_what_le
         }
       }
     }
+  }
+}
+
+TEST(SinkAttention, agrees_with_double_precision) {
+  Random random(31);
+  const std::int64_t rows = 150, dim = 32;
+  const HostTensor qkv = random.normal({rows, 10 * dim});
+  const HostTensor rope = rope_table(rows, dim);
+  const HostTensor sinks = random.normal({6}, 3.0F);
+  sinks->as<float>()[0] = -200.0F;  // nothing beside the least score
+  sinks->as<float>()[1] = 150.0F;   // all but nothing is left
+  for (const std::int64_t window : {0, 40}) {
+    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
+      SCOPED_TRACE(testing::Message() << "seed 31, window " << window);
+      AttentionShape shape{6, 2, dim, 0.2F, window};
+      shape.sinks = sinks;
+      auto ops = make_ops(2, DType::f32, isa);
+      Cache cache(*ops, shape, DType::f32, {int(rows)});
+      const HostTensor out = cache.run(qkv, rows, {{0, 0, int(rows)}}, rope);
+      expect_near(out, reference(qkv, shape, rope, {}, {}, DType::f32), 4e-6);
+    }
+  }
+}
+
+TEST(SoftCapAttention, agrees_with_double_precision) {
+  Random random(37);
+  const std::int64_t rows = 150;
+  for (const std::int64_t dim : {24, 64, 256}) {
+    const HostTensor qkv = random.normal({rows, 8 * dim}, 2.0F);
+    const HostTensor rope = rope_table(rows, dim);
+    const HostTensor sinks = random.normal({4});
+    for (const float cap : {0.5F, 10.0F, 50.0F}) {
+      for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::best}) {
+        SCOPED_TRACE(testing::Message() << "seed 37, heads of " << dim << ", cap " << cap);
+        AttentionShape shape{4, 2, dim, 2.0F / std::sqrt(static_cast<float>(dim)),
+                             cap > 1 ? 33 : 0};
+        shape.soft_cap = cap;
+        if (cap > 20) shape.sinks = sinks;
+        auto ops = make_ops(2, DType::f32, isa);
+        Cache cache(*ops, shape, DType::f32, {int(rows)});
+        const HostTensor out = cache.run(qkv, rows, {{0, 0, int(rows)}}, rope);
+        // Scores near the cap have its rounding error.
+        expect_near(out, reference(qkv, shape, rope, {}, {}, DType::f32), 1e-6 * (20 + cap));
+      }
+    }
+  }
+}
+
+TEST(SoftCapAttention, gives_the_same_bits_chunked_and_with_avx2_and_avx512) {
+  const int rows = 200;
+  Random random(41);
+  const HostTensor qkv = random.normal({rows, 8 * 32}, 3.0F);
+  const HostTensor rope = rope_table(rows, 32);
+  const HostTensor sinks = random.normal({4}, 3.0F);
+  AttentionShape shape{4, 2, 32, 0.2F, 70};
+  shape.soft_cap = 5.0F;
+  shape.sinks = sinks;
+  auto narrow = make_ops(1, DType::f32, CpuIsa::avx2);
+  auto best = make_ops(2, DType::f32, CpuIsa::best);
+  Cache whole_cache(*narrow, shape, DType::bf16, {rows});
+  const HostTensor whole = whole_cache.run(qkv, rows, {{0, 0, rows}}, rope);
+  Cache cache(*best, shape, DType::bf16, {rows});
+  for (int begin = 0; begin < rows;) {
+    const int count = std::min(rows - begin, 1 + begin % 37);
+    expect_same_bits(cache.run(qkv, rows, {{0, begin, count}}, rope), whole->rows(begin, count));
+    begin += count;
   }
 }
 

@@ -1,0 +1,8 @@
+#include "models/ops/cuda/attention/flashinfer_launch.cuh"
+
+namespace troupe::flash {
+
+template cudaError_t launch<256>(std::int64_t, bool, const Parameters&, Element*, float*,
+                                 cudaStream_t);
+
+}  // namespace troupe::flash

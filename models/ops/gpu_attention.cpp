@@ -1,0 +1,90 @@
+#include "models/ops/gpu_attention.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+bool is_plain(const AttentionShape& shape) {
+  return shape.window == 0 && shape.soft_cap == 0.0F && shape.sinks.empty();
+}
+
+}  // namespace
+
+std::string_view to_string(GpuAttentionKernel kernel) {
+  switch (kernel) {
+    case GpuAttentionKernel::decode:
+      return "the decode kernel";
+    case GpuAttentionKernel::latent_decode:
+      return "the latent decode kernel";
+    case GpuAttentionKernel::flashinfer:
+      return "FlashInfer";
+    case GpuAttentionKernel::flashinfer_latent:
+      return "FlashInfer's latent kernel";
+    case GpuAttentionKernel::invariant:
+      return "the batch-invariant kernel";
+    case GpuAttentionKernel::any_shape:
+      break;
+  }
+  return "the kernel for any shape";
+}
+
+bool decode_kernel_takes(const AttentionShape& shape) {
+  constexpr std::array<std::int64_t, 7> dims{64, 80, 96, 112, 128, 192, 256};
+  // A KV head with more than 8 query heads has several blocks.
+  constexpr std::int64_t max_heads = 512, max_kv_heads = 128;
+  return shape.latent == 0 && std::ranges::find(dims, shape.head_dim) != dims.end() &&
+         shape.heads <= max_heads && shape.kv_heads <= max_kv_heads;
+}
+
+bool latent_decode_kernel_takes(const AttentionShape& shape) {
+  constexpr std::int64_t max_heads = 16;
+  return flashinfer_latent_takes(shape) && shape.heads <= max_heads;
+}
+
+bool flashinfer_takes(const AttentionShape& shape) {
+  constexpr std::int64_t max_head_dim = 256, step = 8;
+  return shape.latent == 0 && shape.head_dim % step == 0 && shape.head_dim <= max_head_dim;
+}
+
+bool flashinfer_latent_takes(const AttentionShape& shape) {
+  constexpr std::int64_t latent = 512, rotated = 64;
+  return shape.latent == latent && shape.head_dim == latent + rotated && is_plain(shape);
+}
+
+bool invariant_kernel_takes(const AttentionShape& shape) {
+  return shape.window == 0 && decode_kernel_takes(shape);
+}
+
+GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype,
+                                          bool deterministic) {
+  using enum GpuAttentionKernel;
+  if (dtype != DType::bf16) return {};
+  if (deterministic) {
+    const GpuAttentionKernel kernel = invariant_kernel_takes(shape) ? invariant : any_shape;
+    return {kernel, kernel};
+  }
+  GpuAttentionKernels kernels;
+  if (flashinfer_latent_takes(shape)) kernels.prompts = flashinfer_latent;
+  if (flashinfer_takes(shape)) kernels.prompts = flashinfer;
+  kernels.decode = kernels.prompts;
+  if (latent_decode_kernel_takes(shape)) kernels.decode = latent_decode;
+  if (decode_kernel_takes(shape)) kernels.decode = decode;
+  return kernels;
+}
+
+std::string describe(const AttentionShape& shape) {
+  std::string text = shape.latent > 0 ? fmt::format("{} heads over latents of {} + {}", shape.heads,
+                                                    shape.latent, shape.head_dim - shape.latent)
+                                      : fmt::format("{} / {} heads of {}", shape.heads,
+                                                    shape.kv_heads, shape.head_dim);
+  if (shape.window > 0) text += fmt::format(", window of {}", shape.window);
+  if (shape.soft_cap > 0.0F) text += fmt::format(", soft cap of {}", shape.soft_cap);
+  if (!shape.sinks.empty()) text += ", sinks";
+  return text;
+}
+
+}  // namespace troupe

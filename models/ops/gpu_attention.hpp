@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+// The kernels for attention on GPUs, known before there is a GPU. All but any_shape compute in bf16
+// over a cache of bf16.
+
+enum class GpuAttentionKernel : std::uint8_t {
+  decode,             ///< Troupe's, one row a sequence
+  latent_decode,      ///< Troupe's over latents, one row a sequence
+  flashinfer,         ///< any number of rows
+  flashinfer_latent,  ///< any number of rows over latents
+  invariant,          ///< Troupe's for engine.deterministic
+  any_shape,          ///< slow; takes every shape and dtype
+};
+/// Completes "decode steps by ...".
+std::string_view to_string(GpuAttentionKernel kernel);
+
+bool decode_kernel_takes(const AttentionShape& shape);
+bool latent_decode_kernel_takes(const AttentionShape& shape);
+bool flashinfer_takes(const AttentionShape& shape);
+bool flashinfer_latent_takes(const AttentionShape& shape);
+bool invariant_kernel_takes(const AttentionShape& shape);
+
+/// The kernels of a Hopper GPU, for KV blocks of a multiple of 16 tokens.
+struct GpuAttentionKernels {
+  GpuAttentionKernel decode = GpuAttentionKernel::any_shape;   ///< passes of one row a sequence
+  GpuAttentionKernel prompts = GpuAttentionKernel::any_shape;  ///< other passes
+
+  bool operator==(const GpuAttentionKernels&) const = default;
+  bool any_slow() const {
+    return decode == GpuAttentionKernel::any_shape || prompts == GpuAttentionKernel::any_shape;
+  }
+};
+GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype,
+                                          bool deterministic);
+
+/// "32 / 8 heads of 128, window of 4096".
+std::string describe(const AttentionShape& shape);
+
+}  // namespace troupe
