@@ -186,6 +186,7 @@ ExitCode BatchJob::run_to_its_end() {
     return stopped ? ExitCode::drained : ExitCode::refused;
   }
   if (!options_.quiet) {
+    for (const auto& line : plan_.attention) progress_.tell("launcher: attention: " + line);
     for (const auto& warning : plan_.warnings) progress_.tell("launcher: warning: " + warning);
   }
   ExitCode code = ExitCode::all_answered;

@@ -24,6 +24,7 @@
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/gpu_attention.hpp"
 
 namespace troupe {
 namespace {
@@ -257,7 +258,7 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
 
-/// Warns users with GPUs whose job runs slower on them than need be, or not on them at all.
+/// Warns users with GPUs whose job does not run on them.
 void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& options) {
   if (!options.assumed_gpus && config.cluster.device == "auto" &&
       plan.engine.device == DeviceKind::cpu && gpu_part_is_here()) {
@@ -266,22 +267,29 @@ void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& option
                                 ? "the part for GPUs finds none that it runs on: the CPU computes"
                                 : gpus.error().message + ": the CPU computes");
   }
-  if (plan.engine.device != DeviceKind::cuda) return;
-  const ModelConfig& model = plan.model;
-  const bool fast_shape = model.latent
-                              ? model.latent->rank == 512 && model.latent->rotated_dim == 64
-                              : model.head_dim == 64 || model.head_dim == 128;
-  const bool only_full = !model.latent && cache_groups(model) == std::vector{CacheSpec()};
-  if (plan.engine.dtype != DType::bf16 || !fast_shape) {
-    plan.warnings.push_back(
-        "attention in float32, or with heads of other sizes than 64, 128 and latents of 512 + 64, "
-        "is "
-        "right but slow on GPUs in this version");
-  } else if (plan.engine.deterministic && !only_full) {
-    plan.warnings.push_back(
-        "with engine.deterministic attention with windows or latents is right but slow on GPUs in "
-        "this version");
+}
+
+/// Tells which kernels attention takes on GPUs, and warns of slow ones.
+Result<void> tell_of_attention(JobPlan& plan) {
+  const EngineSpec& engine = plan.engine;
+  if (engine.device != DeviceKind::cuda) return {};
+  std::vector<CacheSpec> told;
+  for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
+    const CacheSpec spec = cache_spec_of(plan.model, layer);
+    if (std::ranges::find(told, spec) != told.end()) continue;
+    told.push_back(spec);
+    TROUPE_TRY(const AttentionShape shape,
+               attention_shape(plan.model, layer, {0, plan.mesh.shape().tensor}));
+    const GpuAttentionKernels kernels =
+        gpu_attention_kernels(shape, engine.dtype, engine.deterministic);
+    plan.attention.push_back(fmt::format("{}: decode steps by {}, prompts by {}", describe(shape),
+                                         to_string(kernels.decode), to_string(kernels.prompts)));
+    if (!kernels.any_slow()) continue;
+    plan.warnings.push_back(fmt::format(
+        "attention of {} in {}{} is right but slow on GPUs in this version", describe(shape),
+        to_string(engine.dtype), engine.deterministic ? " with engine.deterministic" : ""));
   }
+  return {};
 }
 
 }  // namespace
@@ -307,6 +315,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
   warn_of_gpus(config, plan, options);
+  TROUPE_CHECK(tell_of_attention(plan));
   if (!options.assumed_gpus) warn_of_swap_space(plan);
   if (!options.assumed_gpus && world * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
@@ -355,6 +364,7 @@ std::string describe(const JobPlan& plan) {
   } else {
     text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
   }
+  for (const std::string& line : plan.attention) text += fmt::format("attention: {}\n", line);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
   return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks);
 }

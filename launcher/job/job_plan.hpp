@@ -31,6 +31,8 @@ struct JobPlan {
   Gpus gpus = {};                    ///< of a job on GPUs, as far as known
   /// The model names that requests may use: those of the configuration, and the one in its files.
   std::vector<std::string> model_names;
+  /// On GPUs: the kernels for each kind of attention in the model, a line each.
+  std::vector<std::string> attention = {};
   std::shared_ptr<const RequestPreprocessor> preprocessor = {};  ///< if the options keep it
   std::vector<std::string> warnings;                             ///< for the user, a sentence each
   /// Why a valid job cannot start: memory is missing. A sentence each, with what to change.

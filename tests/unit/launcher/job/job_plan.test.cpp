@@ -49,6 +49,24 @@ TEST(JobPlan, is_made_for_gpus_that_are_assumed) {
   EXPECT_THAT(none.error().message, HasSubstr("cluster.device is cuda, but no GPU is assumed"));
 }
 
+TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
+  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
+                                "/configs/demo/fable-moe, dtype: bfloat16}\n"
+                                "cluster: {device: cuda}\n",
+                                "c.yaml", {}, Purpose::check);
+  const auto fast = plan_job(config, {.assumed_gpus = one});
+  ASSERT_TRUE(fast.ok()) << fast.error().message;
+  EXPECT_THAT(describe(*fast), HasSubstr("attention: 4 / 2 heads of 64: decode steps by the decode "
+                                         "kernel, prompts by FlashInfer\n"));
+  EXPECT_TRUE(fast->warnings.empty()) << fast->warnings.front();
+  config.model.dtype = "float32";
+  const auto slow = plan_job(config, {.assumed_gpus = one});
+  ASSERT_TRUE(slow.ok()) << slow.error().message;
+  EXPECT_THAT(describe(*slow),
+              HasSubstr("attention of 4 / 2 heads of 64 in f32 is right but slow"));
+}
+
 TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {
   const Gpus tiny{.count = 8, .memory_bytes = 1 << 20, .assumed = true};
   const auto weights = plan_on(tiny, "");
