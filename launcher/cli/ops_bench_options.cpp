@@ -1,12 +1,53 @@
 #include "launcher/cli/ops_bench_options.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include <CLI/CLI.hpp>
 
 #include "launcher/cli/number_checks.hpp"
 
 namespace troupe {
+namespace {
+
+/// Reads a positive number of T from the front of `text`.
+template <class T>
+bool take_number(std::string_view& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return error == std::errc() && value > 0;
+}
+
+bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+}  // namespace
+
+Result<BenchedAttention> parse_benched_attention(const std::string& text) {
+  BenchedAttention attention;
+  std::string_view rest = text;
+  bool good = take_number(rest, attention.heads) && take(rest, "/") &&
+              take_number(rest, attention.kv_heads) && take(rest, "x") &&
+              take_number(rest, attention.head_dim);
+  while (good && !rest.empty()) {
+    if (take(rest, ":window=")) {
+      good = take_number(rest, attention.window);
+    } else if (take(rest, ":cap=")) {
+      good = take_number(rest, attention.soft_cap);
+    } else {
+      good = take(rest, ":sinks");
+      attention.has_sinks = true;
+    }
+  }
+  if (good) return attention;
+  return fail(ErrorCode::invalid_argument,
+              "--attention: expected heads/KV headsxhead size, as 32/8x128, and then any of "
+              ":window=4096, :cap=50 and :sinks, found {}",
+              text);
+}
 
 std::string_view OpsBenchArguments::summary() const {
   return "One worker's operations beside what its device could do at most.";
@@ -35,6 +76,11 @@ void OpsBenchArguments::declare(CLI::App& app) {
       ->type_name("N")
       ->check(integer_between(1, 1 << 24))
       ->capture_default_str();
+  app.add_option("--attention", attention_,
+                 "times attention of these shapes alone, as 64/8x64:window=128:sinks")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--seconds", options_.seconds, "about how long each operation is timed for")
       ->type_name("S")
       ->check(number_between(0.001, 60))
@@ -44,6 +90,10 @@ void OpsBenchArguments::declare(CLI::App& app) {
 Result<OpsBenchOptions> OpsBenchArguments::judge() const {
   OpsBenchOptions options = options_;
   TROUPE_TRY(static_cast<PartBenchOptions&>(options), common_.judge());
+  for (const std::string& text : attention_) {
+    TROUPE_TRY(const BenchedAttention attention, parse_benched_attention(text));
+    options.attention.push_back(attention);
+  }
   std::ranges::sort(options.rows);
   const auto same = std::ranges::unique(options.rows);
   options.rows.erase(same.begin(), same.end());

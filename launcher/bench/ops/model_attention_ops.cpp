@@ -1,5 +1,6 @@
 // Attention, and the operations that write its cache.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -72,14 +73,35 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures) {
     TROUPE_TRY(const AttentionShape shape,
                attention_shape(model_, layer, {0, static_cast<int>(options_.tensor_ranks)}));
     for (const std::int64_t rows : figures.rows) {
-      TROUPE_CHECK(measure_attention(figures, shape, layers, rows));
+      TROUPE_CHECK(measure_attention(figures, shape, layers, rows, true));
+    }
+  }
+  return {};
+}
+
+Result<void> ModelOps::measure(OpsFigures& figures, std::span<const BenchedAttention> attention) {
+  TROUPE_CHECK(measure_ceilings(figures.ceilings));
+  for (const BenchedAttention& one : attention) {
+    AttentionShape shape{.heads = one.heads,
+                         .kv_heads = one.kv_heads,
+                         .head_dim = one.head_dim,
+                         .scale = 1.0F / std::sqrt(static_cast<float>(one.head_dim)),
+                         .window = one.window,
+                         .soft_cap = one.soft_cap};
+    DeviceTensor sinks;
+    if (one.has_sinks) {
+      TROUPE_TRY(sinks, random(DType::f32, {one.heads}));
+      shape.sinks = sinks;
+    }
+    for (const std::int64_t rows : figures.rows) {
+      TROUPE_CHECK(measure_attention(figures, shape, 1, rows, false));
     }
   }
   return {};
 }
 
 Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionShape& shape,
-                                         std::int64_t layers, std::int64_t rows) {
+                                         std::int64_t layers, std::int64_t rows, bool is_own) {
   const bool decode = rows <= figures.max_decode_rows;
   const Sequences sequences = make_sequences(rows, figures.context, options_.block_size, decode);
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
@@ -109,7 +131,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
     const auto& [keys, values] = caches[turn % caches.size()];
     return KvLayer{keys, values};
   };
-  if (shape.latent == 0) {
+  if (is_own && shape.latent == 0) {
     const std::int64_t dim = shape.head_dim;
     TROUPE_TRY(const DeviceTensor rope, random(DType::f32, {figures.context, dim}));
     TROUPE_TRY(const DeviceTensor norm, random(DType::f32, {dim}));
@@ -142,6 +164,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   }
   std::string text = fmt::format("{} / {} x {}", shape.heads, shape.kv_heads, shape.head_dim);
   if (shape.window > 0) text += fmt::format(" in {}", shape.window);
+  if (shape.soft_cap > 0.0F) text += " cap";
+  if (!shape.sinks.empty()) text += " sinks";
   OpFigure attended{.op = "attention",
                     .shape = std::move(text),
                     .rows = rows,

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "launcher/bench/ops/op_figures.hpp"
 #include "launcher/bench/ops/op_timer.hpp"
+#include "launcher/cli/ops_bench_options.hpp"
 #include "models/config/model_config.hpp"
 #include "models/ops/ops.hpp"
 
@@ -28,6 +30,8 @@ class ModelOps {
 
   /// Fills in the ceilings, and the operations for each of `figures.rows`. Errors: those of Ops.
   Result<void> measure(OpsFigures& figures);
+  /// The ceilings and attention of any shapes.
+  Result<void> measure(OpsFigures& figures, std::span<const BenchedAttention> attention);
 
  private:
   /// A matrix of the model, with the number of its GEMMs in a pass.
@@ -42,8 +46,9 @@ class ModelOps {
   Result<void> measure_row_ops(OpsFigures& figures);
   Result<void> measure_matrix(OpsFigures& figures, const Matrix& matrix);
   Result<void> measure_attention(OpsFigures& figures);
+  /// A pass's attention and, of the model's own, what writes its cache.
   Result<void> measure_attention(OpsFigures& figures, const AttentionShape& shape,
-                                 std::int64_t layers, std::int64_t rows);
+                                 std::int64_t layers, std::int64_t rows, bool is_own);
   /// Measures the per-head operations of latent attention.
   Result<void> measure_latent_heads(OpsFigures& figures);
   Result<void> measure_routing(OpsFigures& figures);

@@ -34,7 +34,8 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                   .deterministic = engine.deterministic,
                   .threads = engine.threads_per_worker,
                   .seconds = options.seconds});
-  TROUPE_CHECK(bench.measure(figures));
+  TROUPE_CHECK(options.attention.empty() ? bench.measure(figures)
+                                         : bench.measure(figures, options.attention));
   return figures;
 }
 

@@ -23,10 +23,21 @@ TEST(OpsBenchOptions, take_rows_in_order_and_once) {
   EXPECT_EQ(options.context, 100);
 }
 
+TEST(OpsBenchOptions, take_shapes_of_attention) {
+  const auto parsed =
+      parse({"--config", "c.yaml", "--attention", "71/1x64,64/8x64:window=128:sinks:cap=2.5"});
+  ASSERT_TRUE(std::holds_alternative<OpsBenchOptions>(parsed));
+  EXPECT_THAT(
+      std::get<OpsBenchOptions>(parsed).attention,
+      ElementsAre(BenchedAttention{71, 1, 64}, BenchedAttention{64, 8, 64, 128, 2.5F, true}));
+}
+
 TEST(OpsBenchOptions, refuse_mistakes_with_the_way_out) {
   expect_refused(parse, {{{}, "Give --config FILE"},
                          {{"--config", "c.yaml", "--row", "1"}, "--rows"},
                          {{"--config", "c.yaml", "--rows", "0"}, "--rows"},
+                         {{"--config", "c.yaml", "--attention", "32x64"}, "--attention"},
+                         {{"--config", "c.yaml", "--attention", "8/2x64:sink"}, "8/2x64:sink"},
                          {{"--config", "c.yaml", "fast"}, "unexpected argument fast"}});
 }
 
