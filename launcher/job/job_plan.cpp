@@ -114,6 +114,38 @@ std::optional<std::string> recorded_name(const std::string& folder) {
   return name->get<std::string>();
 }
 
+/// The most tokens of a step. Errors: more than the device's attention takes, or fewer than running
+/// requests need.
+Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
+                                 const EngineSpec& engine) {
+  const bool on_gpu = engine.device == DeviceKind::cuda;
+  const auto& given = config.engine.max_num_batched_tokens;
+  std::int64_t tokens =
+      given.value_or(!on_gpu                             ? cpu_batched_tokens
+                     : engine.pipeline_parallel_size > 1 ? gpu_stage_batched_tokens
+                                                         : gpu_batched_tokens);
+  if (on_gpu && !engine.deterministic) {
+    TROUPE_TRY(const AttentionShape shape,
+               attention_shape(model, 0, {0, engine.tensor_parallel_size}));
+    const auto most = max_gpu_pass_tokens(shape, engine.dtype, engine.max_num_seqs);
+    if (most && tokens > *most && given) {
+      return fail(ErrorCode::invalid_argument,
+                  "engine.max_num_batched_tokens is {}, but latent attention of {} heads on a GPU "
+                  "takes at most {} tokens a step: lower it, leave it at auto, or raise "
+                  "parallel.tensor_parallel_size",
+                  tokens, shape.heads, *most);
+    }
+    tokens = std::min(tokens, most.value_or(tokens));
+  }
+  if (tokens < engine.max_num_seqs) {
+    return fail(ErrorCode::invalid_argument,
+                "engine.max_num_batched_tokens is {}, less than engine.max_num_seqs {}: each "
+                "running request needs a token of every step",
+                tokens, engine.max_num_seqs);
+  }
+  return static_cast<std::int32_t>(tokens);
+}
+
 /// Builds the engine's spec; decides every `auto` except for the KV blocks.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
                                int cores, const std::optional<Gpus>& assumed) {
@@ -145,18 +177,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
-  engine.max_num_batched_tokens =
-      static_cast<std::int32_t>(config.engine.max_num_batched_tokens.value_or(
-          !on_gpu                             ? cpu_batched_tokens
-          : engine.pipeline_parallel_size > 1 ? gpu_stage_batched_tokens
-                                              : gpu_batched_tokens));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
-  if (engine.max_num_batched_tokens < engine.max_num_seqs) {
-    return fail(ErrorCode::invalid_argument,
-                "engine.max_num_batched_tokens is {}, less than engine.max_num_seqs {}: each "
-                "running request needs a token of every step",
-                engine.max_num_batched_tokens, engine.max_num_seqs);
-  }
+  TROUPE_TRY(engine.max_num_batched_tokens, step_tokens(config, model, engine));
   engine.block_size = static_cast<std::int32_t>(config.engine.block_size);
   engine.kv_cache_blocks = config.engine.kv_cache_blocks.value_or(0);
   if (const auto& gib = config.engine.swap_space) {

@@ -1,5 +1,7 @@
 #include "models/ops/attention_limits.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 namespace {
 
@@ -48,6 +50,14 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
   }
   TROUPE_CHECK(check_dtype(dtype));
   return check_heads(shape);
+}
+
+std::optional<std::int64_t> max_gpu_pass_tokens(const AttentionShape& shape, DType dtype,
+                                                std::int64_t sequences) {
+  if (shape.latent != 512 || shape.head_dim != 576 || dtype != DType::bf16) return std::nullopt;
+  // Each sequence may leave a tile partly empty, unless its rows fill them.
+  const std::int64_t partial = shape.heads % latent_tile_rows == 0 ? 0 : sequences;
+  return std::max<std::int64_t>(1, (max_latent_tiles - partial) * latent_tile_rows / shape.heads);
 }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "models/ops/ops.hpp"
 
@@ -11,5 +12,13 @@ namespace troupe {
 
 Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block_size, DType dtype);
 Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype);
+
+/// The plan of FlashInfer's latent attention has room for so many tiles of rows times heads.
+inline constexpr std::int64_t max_latent_tiles = 16384 - 1024, latent_tile_rows = 128;
+
+/// The tokens that a pass of at most `sequences` sequences may have on a GPU that need not be
+/// deterministic, however they are divided; nullopt: any number. At least 1.
+std::optional<std::int64_t> max_gpu_pass_tokens(const AttentionShape& shape, DType dtype,
+                                                std::int64_t sequences);
 
 }  // namespace troupe

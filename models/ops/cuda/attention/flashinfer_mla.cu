@@ -6,6 +6,7 @@
 #include <flashinfer/attention/mla_hopper.cuh>
 #include <flashinfer/attention/scheduler.cuh>
 
+#include "models/ops/attention_limits.hpp"
 #include "models/ops/cuda/attention/flashinfer_mla.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
@@ -19,8 +20,6 @@ using Id = std::int32_t;
 using Parameters = flashinfer::MLAParams<Element, Element, Element, Id>;
 
 constexpr std::int64_t latent_dim = 512, rotated_dim = 64;
-/// The tiles of rows and heads for which FlashInfer's arrays have room.
-constexpr std::int64_t max_tiles = 16384 - 1024, tile_rows = 128;
 constexpr std::size_t plan_bytes = std::size_t{1} << 20;
 constexpr std::size_t sums_bytes = std::size_t{24} << 20;
 
@@ -62,14 +61,14 @@ Result<void> FlashInferMla::Plan::make(const AttentionShape& shape, const Attent
     rows.push_back(span.first_row);
     pages.push_back(span.block_offset);
     positions.push_back(span.first_position + span.rows);
-    tiles += (span.rows * shape.heads + tile_rows - 1) / tile_rows;
+    tiles += (span.rows * shape.heads + latent_tile_rows - 1) / latent_tile_rows;
   }
   rows.push_back(batch.sequences.back().first_row + batch.sequences.back().rows);
-  if (tiles > max_tiles) {
+  if (tiles > max_latent_tiles) {
     return fail(ErrorCode::resource_exhausted,
                 "latent attention of {} heads takes at most {} tokens a pass: lower "
                 "engine.max_num_batched_tokens",
-                shape.heads, max_tiles * tile_rows / shape.heads);
+                shape.heads, max_latent_tiles * latent_tile_rows / shape.heads);
   }
   TROUPE_TRY(std::byte* const host, memory_->next());
   std::size_t used = 0;
@@ -109,9 +108,6 @@ FlashInferMla::~FlashInferMla() = default;
 
 Result<std::unique_ptr<FlashInferMla>> FlashInferMla::create() {
   std::unique_ptr<FlashInferMla> attention(new FlashInferMla());
-  attention->sums_ = std::make_unique<Memory>();
-  TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&attention->sums_->data), sums_bytes),
-                         "memory for attention"));
   return Result<std::unique_ptr<FlashInferMla>>(std::move(attention));
 }
 
@@ -122,6 +118,12 @@ bool FlashInferMla::supports(const AttentionShape& shape, DType stored, DType ac
 
 Result<void> FlashInferMla::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                  cudaStream_t stream) {
+  if (sums_ == nullptr) {
+    auto sums = std::make_unique<Memory>();
+    TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&sums->data), sums_bytes),
+                           "memory for attention"));
+    sums_ = std::move(sums);
+  }
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
     return plan->make(shape, batch, sums_->data, stream);

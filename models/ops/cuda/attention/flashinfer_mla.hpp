@@ -38,7 +38,7 @@ class FlashInferMla {
 
   FlashInferMla() = default;
 
-  std::unique_ptr<Memory> sums_;  ///< for split contexts
+  std::unique_ptr<Memory> sums_;  ///< for split contexts; from the first plan on
   PlansByTables<Plan> plans_;
 };
 

@@ -31,5 +31,19 @@ TEST(AttentionLimits, name_the_head_that_a_gpu_cannot_run) {
   }
 }
 
+TEST(AttentionLimits, bound_the_tokens_of_latent_attention_on_a_gpu) {
+  AttentionShape shape = shape_of(576, 512);
+  shape.heads = 128;
+  EXPECT_EQ(max_gpu_pass_tokens(shape, DType::bf16, 256), 15360) << "one tile of heads a token";
+  EXPECT_EQ(max_gpu_pass_tokens(shape, DType::f32, 256), std::nullopt);
+  shape.heads = 16;
+  const auto most = max_gpu_pass_tokens(shape, DType::bf16, 256);
+  ASSERT_TRUE(most.has_value());
+  // All sequences but one have a token, in a tile of its own; the last one has the rest.
+  const std::int64_t rest = *most - 255;
+  EXPECT_LE(255 + (rest * 16 + latent_tile_rows - 1) / latent_tile_rows, max_latent_tiles);
+  EXPECT_EQ(max_gpu_pass_tokens(shape_of(128), DType::bf16, 256), std::nullopt);
+}
+
 }  // namespace
 }  // namespace troupe
