@@ -12,8 +12,9 @@
 
 #include "launcher/batch/input/line_reader.hpp"
 #include "launcher/batch/output/answer_format.hpp"
+#include "tests/unit/launcher/journal/output_lines.hpp"
 
-namespace troupe {
+namespace troupe::journal_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,52 +67,6 @@ class JournalTest : public testing::Test {
  private:
   fs::path folder_;
 };
-
-std::string answer(std::string_view custom_id) {
-  RequestHeader header;
-  header.line = 7;
-  header.custom_id = custom_id;
-  Completion completion;
-  completion.choices.push_back({});
-  return format_answer(header, completion, {});
-}
-
-std::string error_line(std::size_t line, const std::optional<std::string>& custom_id) {
-  return format_error({line, "invalid_json", "no } \"object\"", custom_id}, {});
-}
-
-TEST(AnswerKey, is_read_from_every_form_of_line_that_is_written) {
-  for (const std::string id :
-       {"a", "quote \" backslash \\ newline \n \x01", "\u00e4 \u2028", "}"}) {
-    const auto key = read_answer_key(answer(id));
-    ASSERT_TRUE(key.has_value()) << answer(id);
-    EXPECT_FALSE(key->is_error);
-    EXPECT_EQ(key->custom_id, id);
-    const auto error = read_answer_key(error_line(12, id));
-    ASSERT_TRUE(error.has_value()) << error_line(12, id);
-    EXPECT_TRUE(error->is_error);
-    EXPECT_EQ(error->custom_id, id);
-    EXPECT_EQ(error->line, 12U);
-    EXPECT_EQ(error->code, "invalid_json");
-    EXPECT_EQ(error->message, "no } \"object\"");
-  }
-  const auto nameless = read_answer_key(error_line(3, std::nullopt));
-  ASSERT_TRUE(nameless.has_value());
-  EXPECT_FALSE(nameless->custom_id.has_value());
-}
-
-TEST(AnswerKey, is_not_found_in_anything_else) {
-  const std::string whole = answer("a");
-  for (const std::string& text :
-       {std::string(), std::string("{}"), std::string("null"), whole.substr(0, whole.size() - 1),
-        std::string(100, '\0'), std::string(R"({"custom_id":"a","response":{}})"),
-        std::string(R"({"id":"b","custom_id":null,"response":{}})"),
-        std::string(R"({"id":"b","custom_id":"a\)"), std::string(R"({"id":"b","custom_id":"a}")"),
-        whole.substr(0, whole.size() - 20) + std::string(10, '\0') +
-            whole.substr(whole.size() - 10)}) {
-    EXPECT_FALSE(read_answer_key(text).has_value()) << text;
-  }
-}
 
 TEST_F(JournalTest, counts_what_was_answered_and_appends_behind_it) {
   run(job("0"), {answer("a"), error_line(2, std::nullopt), answer("c")});
@@ -436,37 +391,5 @@ TEST_F(JournalTest, with_a_broken_fingerprint_is_refused) {
   }
 }
 
-TEST_F(JournalTest, samples_tell_large_files_apart_that_differ_in_a_stretch) {
-  const std::string file = path("large");
-  write(file, "x");
-  fs::resize_file(file, std::uint64_t{40} << 20);  // zeros
-  const std::string mark = *sampled_mark(file);
-  EXPECT_EQ(*sampled_mark(file), mark);
-  for (const std::uint64_t place :
-       {std::uint64_t{0}, std::uint64_t{17} << 20, std::uint64_t{39} << 20}) {
-    std::fstream change(file, std::ios::binary | std::ios::in | std::ios::out);
-    change.seekp(static_cast<std::streamoff>(place));
-    change << std::string(200'000, 'y');
-    change.close();
-    EXPECT_NE(*sampled_mark(file), mark) << "changed at " << place;
-  }
-  EXPECT_FALSE(sampled_mark(path("none")).ok());
-}
-
-TEST_F(JournalTest, content_marks_tell_files_apart) {
-  write(path("a"), std::string(3 << 20, 'x'));
-  const std::string mark = *content_mark(path("a"));
-  EXPECT_THAT(mark, HasSubstr(fmt::format("{} bytes", 3 << 20)));
-  EXPECT_EQ(*content_mark(path("a")), mark);
-  for (const std::size_t place : {0, 1 << 20, (3 << 20) - 1}) {
-    std::string text(3 << 20, 'x');
-    text[place] = 'y';
-    write(path("b"), text);
-    EXPECT_NE(*content_mark(path("b")), mark) << "changed at " << place;
-  }
-  EXPECT_EQ(*sampled_mark(path("a")), mark) << "a small file is looked at as a whole";
-  EXPECT_FALSE(content_mark(path("none")).ok());
-}
-
 }  // namespace
-}  // namespace troupe
+}  // namespace troupe::journal_test
