@@ -35,7 +35,8 @@ std::vector<KeySpec> engine_rows() {
                   "8192 in pipelines",
            .reference =
                "The most tokens in one step. `auto`: 2048 on CPUs, 16384 on GPUs, 8192 on those of "
-               "a pipeline, whose last stages wait for the first step to come through. At least "
+               "a pipeline, whose last stages wait for the first step to come through, and 15360 "
+               "on GPUs with 128 heads of latent attention, which take no more. At least "
                "`engine.max_num_seqs`.",
            .allows_auto = true,
            .minimum = 1,
