@@ -43,9 +43,14 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 
 }  // namespace
 
-Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
-               std::uint32_t epoch)
-    : cluster_(cluster), spec_(spec), mesh_(mesh), index_(index), epoch_(epoch) {}
+Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
+               std::vector<std::string> nodes, std::int32_t index, std::uint32_t epoch)
+    : cluster_(cluster),
+      spec_(spec),
+      mesh_(mesh),
+      nodes_(std::move(nodes)),
+      index_(index),
+      epoch_(epoch) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
@@ -61,6 +66,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .expert_parallel_size = spec_.expert_parallel_size,
           .sequence_parallel = spec_.sequence_parallel,
           .collectives = spec_.collectives,
+          .nodes = nodes_,
           .device = spec_.device,
           .threads = spec_.threads_per_worker,
           .dtype = spec_.dtype,
@@ -78,13 +84,15 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
 void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
                          const ActorHandle<LoadProgress>& load_progress) {
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor_name()},
+      {.name = executor_name(), .node = executor_node()},
       ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
-    spawning_workers_.push_back(cluster_.spawn<Worker>(
-        {.name = fmt::format("worker-{}", rank), .resources = {.devices = 1}},
-        worker_spec(rank, load_progress)));
+    spawning_workers_.push_back(
+        cluster_.spawn<Worker>({.name = fmt::format("worker-{}", rank),
+                                .resources = {.devices = 1},
+                                .node = nodes_[static_cast<std::size_t>(rank)]},
+                               worker_spec(rank, load_progress)));
   }
 }
 
@@ -159,29 +167,50 @@ void Domain::begin_serve(const EngineInfo& info) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
   }
   for (const auto& worker : workers_) {
-    starting_workers_.push_back(
-        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks, executor_pid));
+    starting_workers_.push_back(worker.call<&Worker::start>(
+        info.kv_cache_blocks, info.swap_blocks, ExecutorPlace{executor_node(), executor_pid}));
   }
 }
 
 Result<void> Domain::finish_serve(const EngineInfo& info) {
   TROUPE_TRY(const std::vector<StepAddresses> started_at,
              take_answers<StepAddresses>(starting_workers_, worker_names(), start_timeout));
-  std::vector<StepAddresses> addresses(static_cast<std::size_t>(replicas()));
-  for (std::size_t i = 0; i < started_at.size(); ++i) {
-    StepAddresses& replica = addresses[i / static_cast<std::size_t>(workers_per_replica())];
-    if (!started_at[i].plans.empty()) replica.plans = started_at[i].plans;
-    if (!started_at[i].results.empty()) replica.results = started_at[i].results;
+  std::vector<ReplicaAddresses> addresses;
+  const auto workers = static_cast<std::size_t>(workers_per_replica());
+  for (std::int32_t replica = 0; replica < replicas(); ++replica) {
+    const auto first = static_cast<std::size_t>(replica) * workers;
+    addresses.push_back(addresses_of(replica, std::span(started_at).subspan(first, workers)));
   }
   auto started =
       executor_
-          .call<&Executor::start>(ExecutorStart{.first_replica = index_ * replicas(),
-                                                .replicas = std::move(addresses),
+          .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
                                                 .epoch = epoch_,
                                                 .scheduler = scheduler_config(spec_, info)})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
   return {};
+}
+
+const std::string& Domain::executor_node() const {
+  int rank = first_rank();
+  while (!answers_steps(mesh_, rank)) ++rank;
+  return nodes_[static_cast<std::size_t>(rank)];
+}
+
+ReplicaAddresses Domain::addresses_of(std::int32_t replica,
+                                      std::span<const StepAddresses> workers) const {
+  ReplicaAddresses addresses;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const int rank = first_rank() + replica * workers_per_replica() + static_cast<int>(i);
+    if (!workers[i].plans.empty()) {
+      if (answers_steps(mesh_, rank)) {
+        addresses.answering = static_cast<std::int32_t>(addresses.plans.size());
+      }
+      addresses.plans.push_back({rank, workers[i].plans});
+    }
+    if (!workers[i].results.empty()) addresses.results = StepAddress{rank, workers[i].results};
+  }
+  return addresses;
 }
 
 void Domain::submit(std::int32_t replica, std::vector<Request> requests,

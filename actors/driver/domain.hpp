@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,9 @@ class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0; `epoch` is
   /// part of the groups' names.
-  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::int32_t index,
-         std::uint32_t epoch);
+  /// `nodes`: the node's name of each rank of the mesh.
+  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::vector<std::string> nodes,
+         std::int32_t index, std::uint32_t epoch);
 
   /// Requests the processes of the executor, which reports to `reports`, and of the workers, which
   /// report their progress to `load_progress`, if set.
@@ -73,12 +75,17 @@ class Domain {
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
+  /// The executor is where the last stage of its first replica answers.
+  const std::string& executor_node() const;
+  /// Of replica number `replica` of the domain, whose workers are at `workers`.
+  ReplicaAddresses addresses_of(std::int32_t replica, std::span<const StepAddresses> workers) const;
   WorkerSpec worker_spec(int rank, const ActorHandle<LoadProgress>& load_progress) const;
   GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
 
   Cluster& cluster_;
   const EngineSpec& spec_;
   const Mesh& mesh_;
+  std::vector<std::string> nodes_;  ///< of the ranks
   std::int32_t index_;
   std::uint32_t epoch_;
 

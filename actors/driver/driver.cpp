@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/driver/kv_budget.hpp"
+#include "actors/driver/rank_placement.hpp"
 #include "actors/executor/request_preprocessor.hpp"
 #include "actors/worker/phase_times.hpp"
 #include "runtime/base/log.hpp"
@@ -35,8 +36,11 @@ Result<EngineInfo> Driver::start() {
             .get(board_timeout));
   }
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
+  std::vector<NodeSpec> specs;
+  for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
+  TROUPE_TRY(const std::vector<std::string> nodes, nodes_of_ranks(mesh_, specs));
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, index, epoch_));
+    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, nodes, index, epoch_));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
   }
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
@@ -56,11 +60,9 @@ Result<EngineInfo> Driver::start() {
     info.weight_bytes += report.weight_bytes;
     bytes_per_block += report.kv_bytes_per_block;
   }
-  // On CPUs all workers share this node's memory.
-  info.kv_cache_blocks =
-      spec_.device == DeviceKind::cpu
-          ? choose_kv_cache_blocks(spec_, bytes_per_block, available_memory_bytes())
-          : choose_device_kv_cache_blocks(spec_, reports);
+  info.kv_cache_blocks = spec_.device == DeviceKind::cpu
+                             ? choose_host_kv_cache_blocks(spec_, reports, nodes)
+                             : choose_device_kv_cache_blocks(spec_, reports);
   info.kv_bytes = bytes_per_block * static_cast<std::uint64_t>(info.kv_cache_blocks);
   if (info.kv_cache_blocks < 1 && spec_.device != DeviceKind::cpu) {
     return no_room_for_blocks(spec_, reports);

@@ -1,6 +1,9 @@
 #include "actors/driver/kv_budget.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <string_view>
 
 namespace troupe {
 
@@ -28,6 +31,27 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
   const std::int64_t useful = useful_blocks(spec);
   if (!free_bytes) return useful;
   return std::min(useful, static_cast<std::int64_t>(*free_bytes / 2 / bytes_per_block));
+}
+
+std::int64_t choose_host_kv_cache_blocks(const EngineSpec& spec,
+                                         std::span<const WorkerReport> workers,
+                                         std::span<const std::string> nodes) {
+  struct Node {
+    std::uint64_t bytes_per_block = 0;
+    std::optional<std::uint64_t> free_bytes;
+  };
+  std::map<std::string_view, Node> of_nodes;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    Node& node = of_nodes[nodes[i]];
+    node.bytes_per_block += workers[i].kv_bytes_per_block;
+    const auto free = workers[i].free_host_bytes;  // the last to load has seen the least
+    if (free) node.free_bytes = std::min(*free, node.free_bytes.value_or(*free));
+  }
+  std::int64_t blocks = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [name, node] : of_nodes) {
+    blocks = std::min(blocks, choose_kv_cache_blocks(spec, node.bytes_per_block, node.free_bytes));
+  }
+  return blocks;
 }
 
 std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,

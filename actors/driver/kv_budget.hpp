@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "actors/api/engine_spec.hpp"
 #include "actors/worker/worker_spec.hpp"
@@ -15,6 +16,12 @@ namespace troupe {
 /// block's size on all workers, which share that memory. 0 if not even one fits.
 std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_per_block,
                                     std::optional<std::uint64_t> free_bytes);
+
+/// The same for loaded workers that compute on the CPUs of several nodes: the least of what their
+/// nodes have room for. `nodes` has the node of each worker.
+std::int64_t choose_host_kv_cache_blocks(const EngineSpec& spec,
+                                         std::span<const WorkerReport> workers,
+                                         std::span<const std::string> nodes);
 
 /// The same for workers whose devices have memory of their own: within what
 /// spec.device_memory_utilization leaves on the fullest device besides later needs

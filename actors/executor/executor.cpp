@@ -42,9 +42,7 @@ Result<void> Executor::start(const ExecutorStart& start) {
     scheduler.restart(start.epoch);
     schedulers.push_back(std::move(scheduler));
 
-    const auto replica = start.first_replica + static_cast<std::int32_t>(i);
-    const StepAddresses& at = start.replicas[i];
-    TROUPE_TRY(StepChannels connected, connect(start.epoch, replica, at));
+    TROUPE_TRY(StepChannels connected, connect(start.epoch, start.replicas[i]));
     channels.push_back(std::move(connected));
   }
   steps_ =
@@ -60,19 +58,21 @@ Result<void> Executor::start(const ExecutorStart& start) {
   return {};
 }
 
-Result<StepChannels> Executor::connect(std::uint32_t epoch, std::int32_t replica,
-                                       const StepAddresses& addresses) const {
-  const auto keys = [&](StepDirection direction) -> Result<ChannelKeys> {
-    const std::string purpose = step_channel_purpose(epoch, replica, direction);
+Result<StepChannels> Executor::connect(std::uint32_t epoch,
+                                       const ReplicaAddresses& addresses) const {
+  const auto connect_to = [&](const StepAddress& at, StepDirection direction) -> Result<Channel> {
+    const std::string purpose = step_channel_purpose(epoch, at.rank, direction);
     TROUPE_TRY(const Key key, context_.channel_key(purpose));
-    return ChannelKeys::derive(key, purpose);
+    return Channel::connect(ChannelKeys::derive(key, purpose), at.address);
   };
-  TROUPE_TRY(const ChannelKeys plan_keys, keys(StepDirection::plans));
-  TROUPE_TRY(Channel plans, Channel::connect(plan_keys, addresses.plans));
-  StepChannels channels{std::move(plans), std::nullopt};
-  if (!addresses.results.empty()) {
-    TROUPE_TRY(const ChannelKeys result_keys, keys(StepDirection::results));
-    TROUPE_TRY(channels.results, Channel::connect(result_keys, addresses.results));
+  StepChannels channels;
+  for (const StepAddress& at : addresses.plans) {
+    TROUPE_TRY(Channel plans, connect_to(at, StepDirection::plans));
+    channels.plans.push_back(std::move(plans));
+  }
+  channels.answering_plans = static_cast<std::size_t>(addresses.answering);
+  if (addresses.results) {
+    TROUPE_TRY(channels.results, connect_to(*addresses.results, StepDirection::results));
   }
   return channels;
 }

@@ -41,15 +41,14 @@ struct ExecutorSpec {
 
 /// Settings that the executor gets once the workers are ready.
 struct ExecutorStart {
-  std::int32_t first_replica = 0;
-  std::vector<StepAddresses> replicas;  ///< of the domain, in order
+  std::vector<ReplicaAddresses> replicas;  ///< of the domain, in order
   std::uint32_t epoch = 0;
   SchedulerConfig scheduler;  ///< for each replica; the windows come from the model, whatever this
                               ///< says
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(first_replica, replicas, epoch, scheduler);
+    archive(replicas, epoch, scheduler);
   }
 };
 
@@ -93,8 +92,7 @@ class Executor {
   static constexpr std::string_view actor_type = "Executor";
 
  private:
-  Result<StepChannels> connect(std::uint32_t epoch, std::int32_t replica,
-                               const StepAddresses& addresses) const;
+  Result<StepChannels> connect(std::uint32_t epoch, const ReplicaAddresses& addresses) const;
 
   ActorContext& context_;
   ExecutorSpec spec_;

@@ -50,7 +50,7 @@ Result<void> StepLoop::run() {
 
 void StepLoop::interrupt() {
   for (StepChannels& replica : channels_) {
-    replica.plans.interrupt();
+    for (Channel& plans : replica.plans) plans.interrupt();
     if (replica.results) replica.results->interrupt();
   }
 }
@@ -138,7 +138,9 @@ Result<void> StepLoop::send_plans() {
     const SpanScope sending(&recorder_, SpanKind::send_plan);
     for (std::size_t i = 0; i < plans.size(); ++i) {
       TROUPE_TRY(const auto bytes, encoder_.encode(plans[i]));
-      TROUPE_CHECK(channels_[i].plans.send(bytes, deadline_in(step_timeout)));
+      for (Channel& node : channels_[i].plans) {
+        TROUPE_CHECK(node.send(bytes, deadline_in(step_timeout)));
+      }
     }
     sent_at_us_.push_back(now_us());
   }

@@ -24,11 +24,11 @@ namespace troupe {
 
 /// The channels to one replica's workers and back.
 struct StepChannels {
-  Channel plans;
-  std::optional<Channel> results;  ///< set if the worker that answers is not the one that takes
-                                   ///< plans
+  std::vector<Channel> plans;       ///< to a worker of each node
+  std::optional<Channel> results;   ///< if the worker that answers takes no plans
+  std::size_t answering_plans = 0;  ///< else: which of `plans` it is
 
-  Channel& answering() { return results ? *results : plans; }
+  Channel& answering() { return results ? *results : plans[answering_plans]; }
 };
 
 /// The executor's loop: plan and send as many steps as may be in flight, receive the oldest one's

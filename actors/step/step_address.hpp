@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
-/// Where the executor reaches workers: the one that takes a replica's plans and the one that
-/// answers them. Empty: not this worker. If `results` is empty on all, the one that takes plans
-/// answers.
+/// The channels of the step plane that a worker listens at; empty: none. A worker that answers and
+/// takes plans answers over the channel of its plans.
 struct StepAddresses {
   std::string plans;
   std::string results;
@@ -18,12 +19,35 @@ struct StepAddresses {
   }
 };
 
+/// A channel of the step plane as the executor reaches it: the worker that listens, and where.
+struct StepAddress {
+  std::int32_t rank = 0;
+  std::string address;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(rank, address);
+  }
+};
+
+/// The step channels of a replica: plans go to one worker of each node, results come from one.
+struct ReplicaAddresses {
+  std::vector<StepAddress> plans;  ///< at least one
+  std::optional<StepAddress> results;
+  std::int32_t answering = 0;  ///< which of `plans` brings the results, if `results` is empty
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(plans, results, answering);
+  }
+};
+
 enum class StepDirection : std::uint8_t { plans, results };
 
 /// The prefix of the names of an epoch's channels and shared memory regions.
 std::string epoch_name(std::uint32_t epoch);
-/// The purpose from which both ends derive the keys of one of a replica's step channels.
-std::string step_channel_purpose(std::uint32_t epoch, std::int32_t replica,
-                                 StepDirection direction);
+/// The purpose from which both ends derive the keys of the step channel at which worker `rank`
+/// listens.
+std::string step_channel_purpose(std::uint32_t epoch, std::int32_t rank, StepDirection direction);
 
 }  // namespace troupe

@@ -1,7 +1,10 @@
 #include "actors/worker/step_plane.hpp"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "actors/api/request.hpp"
 #include "runtime/memory/shared_memory.hpp"
@@ -20,40 +23,52 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
                                       (std::int64_t{8} << 20));
 }
 
-Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, int executor_pid,
-                       std::int32_t replica, StepDirection direction) {
-  const std::string purpose = step_channel_purpose(spec.epoch, replica, direction);
+Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, const ExecutorPlace& executor,
+                       StepDirection direction) {
+  const std::string purpose = step_channel_purpose(spec.epoch, spec.rank, direction);
   TROUPE_TRY(const Key key, context.channel_key(purpose));
+  const bool is_near = executor.node.empty() || executor.node == context.node();
   return Channel::listen(ChannelKeys::derive(key, purpose),
-                         ChannelEndpoint::on_this_node(executor_pid));
+                         is_near ? ChannelEndpoint::on_this_node(executor.pid)
+                                 : ChannelEndpoint::on_network(context.node_address()));
+}
+
+/// The ranks of the replica of `spec.rank` that are on its node, ascending.
+std::vector<int> replica_ranks_here(const WorkerSpec& spec, const Mesh& mesh) {
+  const int workers = mesh.world_size() / mesh.shape().data;
+  const int first = mesh.rank({.data = mesh.coordinates(spec.rank).data});
+  std::vector<int> ranks;
+  for (int rank = first; rank < first + workers; ++rank) {
+    if (share_a_node(spec, std::array{spec.rank, rank})) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 }  // namespace
 
-Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec, int executor_pid) {
+Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec,
+                                  const ExecutorPlace& executor) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
-  const MeshCoordinates at = mesh.coordinates(spec.rank);
-  const int workers = mesh.world_size() / mesh.shape().data;
-  const int index = spec.rank - mesh.rank({.data = at.data});
+  const std::vector<int> ranks = replica_ranks_here(spec, mesh);
+  const bool takes_plans = spec.rank == ranks.front();
 
   StepPlane plane;
   plane.answers_ = answers_steps(mesh, spec.rank);
-  if (index == 0) {
-    TROUPE_TRY(plane.plans_, listen(context, spec, executor_pid, at.data, StepDirection::plans));
+  if (takes_plans) {
+    TROUPE_TRY(plane.plans_, listen(context, spec, executor, StepDirection::plans));
+  } else if (plane.answers_) {
+    TROUPE_TRY(plane.results_, listen(context, spec, executor, StepDirection::results));
   }
-  if (plane.answers_ && index > 0) {
-    TROUPE_TRY(plane.results_,
-               listen(context, spec, executor_pid, at.data, StepDirection::results));
-  }
-  if (workers > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, index, workers));
+  if (ranks.size() > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, ranks));
   return plane;
 }
 
-Result<void> StepPlane::open_fan_out(ActorContext& context, const WorkerSpec& spec, int index,
-                                     int workers) {
-  const int readers = workers - 1;
+Result<void> StepPlane::open_fan_out(ActorContext& context, const WorkerSpec& spec,
+                                     std::span<const int> ranks) {
+  const int readers = static_cast<int>(ranks.size()) - 1;
+  const auto index = static_cast<int>(std::ranges::find(ranks, spec.rank) - ranks.begin());
   const std::string name =
-      fmt::format("{}/steps from rank {}", epoch_name(spec.epoch), spec.rank - index);
+      fmt::format("{}/steps from rank {}", epoch_name(spec.epoch), ranks.front());
   TROUPE_TRY(UniqueFd fd,
              context.shared_memory(name, shm_broadcast_bytes(readers, ring_bytes(spec))));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));

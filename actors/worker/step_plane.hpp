@@ -12,14 +12,13 @@
 
 namespace troupe {
 
-/// A worker's end of the step plane. The executor sends each plan to the first worker of the
-/// replica, which fans it out to the replica's other workers through shared memory; the first
+/// A worker's end of the step plane. The executor sends each plan to the replica's first worker on
+/// each node, which fans it out to the replica's others there through shared memory; the first
 /// worker of the last stage answers. One thread at a time, except interrupt().
 class StepPlane {
  public:
-  /// `executor_pid`: the process that may connect; 0: any of this user.
   static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec,
-                                int executor_pid = 0);
+                                const ExecutorPlace& executor);
 
   /// The addresses at this worker that the executor connects to.
   StepAddresses addresses() const;
@@ -31,7 +30,9 @@ class StepPlane {
 
  private:
   StepPlane() = default;
-  Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec, int index, int workers);
+  /// `ranks`: the replica's on this node, ascending.
+  Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec,
+                            std::span<const int> ranks);
 
   std::optional<Channel> plans_;               ///< on the first worker
   std::optional<ShmBroadcastWriter> fan_out_;  ///< on the first worker, if there are others

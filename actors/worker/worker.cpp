@@ -1,8 +1,10 @@
 #include "actors/worker/worker.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <future>
+#include <ranges>
 #include <utility>
 
 #include "actors/worker/startup/own_device.hpp"
@@ -11,6 +13,7 @@
 #include "models/families/family.hpp"
 #include "models/model/footprint.hpp"
 #include "parallel/sharding/sharding.hpp"
+#include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -59,7 +62,10 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   times.note("groups");
   const DType dtype = spec_.dtype;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  const std::int64_t threads = std::int64_t{spec_.threads} * groups_->mesh().world_size();
+  const auto workers_here = std::ranges::count_if(
+      std::views::iota(0, groups_->mesh().world_size()),
+      [this](int rank) { return share_a_node(spec_, std::array{spec_.rank, rank}); });
+  const std::int64_t threads = std::int64_t{spec_.threads} * workers_here;
   TROUPE_TRY(const int device, find_device());
   times.note("library");
   TROUPE_TRY(ops_, make_ops({.kind = spec_.device,
@@ -94,7 +100,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
               static_cast<double>(loaded.bytes) * 1e-9 / loaded.seconds,
               in_gib(loaded.direct_bytes));
   }
-  WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block(), {}};
+  WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block(), {}, {}};
   if (!spec_.draft_model_path.empty() && answers_steps(groups_->mesh(), spec_.rank)) {
     TROUPE_TRY(Drafter drafter,
                Drafter::create(spec_.draft_model_path, spec_.load_format, config_, limits, *ops_));
@@ -103,6 +109,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
     times.note("draft model");
   }
+  report.free_host_bytes = available_memory_bytes();
   if (const auto after = ops_->memory()) {
     report.device = device_memory_report(before, *after, report.weight_bytes, later_bytes());
   }
@@ -159,7 +166,7 @@ Result<int> Worker::find_device() const {
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,
-                                    int executor_pid) {
+                                    const ExecutorPlace& executor) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
   PhaseTimes times;
   Result<void> allocated = allocate_steps(kv_blocks, times);
@@ -172,7 +179,7 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
     }
     times.note("host memory for swaps");
   }
-  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, executor_pid));
+  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, executor));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());

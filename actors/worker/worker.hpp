@@ -43,7 +43,8 @@ class Worker {
 
   /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms up a GPU and
   /// begins to serve steps. Returns the addresses for the executor; no other process may connect.
-  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks, int executor_pid);
+  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks,
+                              const ExecutorPlace& executor);
 
   /// How it has spent its time. With `all` also spans and counts, taken when the running step ends,
   /// or without the counts if it does not end soon.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +25,8 @@ struct WorkerSpec {
   std::int32_t tensor_parallel_size = 1;
   std::int32_t expert_parallel_size = 1;
   bool sequence_parallel = false;
-  std::string collectives = "shm";
+  std::string collectives = "shm";      ///< within a node
+  std::vector<std::string> nodes = {};  ///< the node of each rank; empty: all on one
   DeviceKind device = DeviceKind::cpu;
   std::int32_t threads = 1;    ///< of its model's operations
   DType dtype = DType::f32;    ///< of weights and KV cache: f32 or bf16
@@ -41,14 +44,17 @@ struct WorkerSpec {
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
-            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, device,
-            threads, dtype, deterministic, max_batch_tokens, max_head_rows, max_model_len,
+            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, nodes,
+            device, threads, dtype, deterministic, max_batch_tokens, max_head_rows, max_model_len,
             block_size, draft_model_path, draft_tokens, epoch, load_progress);
   }
 };
 
 /// The mesh of a spec's sizes. Errors: as Mesh::create.
 Result<Mesh> mesh_of(const WorkerSpec& spec);
+
+/// True if all these ranks are on one node.
+bool share_a_node(const WorkerSpec& spec, std::span<const int> ranks);
 
 /// True for the rank that sends its replica's step results to the executor: the first of the last
 /// stage.
@@ -79,15 +85,28 @@ struct GroupPeers {
   }
 };
 
+/// The executor of a worker's replica: its node, empty where all are on one, and its process, 0 if
+/// any of this user may connect.
+struct ExecutorPlace {
+  std::string node;
+  std::int32_t pid = 0;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(node, pid);
+  }
+};
+
 /// What a worker reports once its model is loaded.
 struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
   DeviceMemoryReport device;
+  std::optional<std::uint64_t> free_host_bytes;  ///< of its node, if known
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(weight_bytes, kv_bytes_per_block, device);
+    archive(weight_bytes, kv_bytes_per_block, device, free_host_bytes);
   }
 };
 

@@ -65,16 +65,19 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .type = text,
            .default_value = "local",
            .doc = "how nodes are started: on this machine, by ssh, or by Slurm",
-           .reference = "How nodes are started. `local`: one node, on this machine.",
+           .reference =
+               "How nodes are started. `local`: one node, on this machine. `ssh`: one on each of "
+               "`cluster.hosts`, by OpenSSH's client without questions ([hosts](clusters.md)).",
            .choices = {"local", "ssh", "slurm"},
-           .this_version = {"local"}}),
+           .this_version = {"local", "ssh"}}),
       row<&C::cluster, &C::Cluster::hosts>(
           {.key = "cluster.hosts",
            .type = ValueType::text_list,
            .default_value = "[]",
            .doc = "the machines that ssh reaches: gpu01, user@gpu02:2222, ...",
-           .reference = "The machines to reach by ssh.",
-           .this_version = {"[]"}}),
+           .reference = "The machines to reach by ssh, a node each: `HOST`, `USER@HOST` or with "
+                        "`:PORT` behind, as the user's ssh configuration knows them. Workers fill "
+                        "them in this order."}),
       row<&C::cluster, &C::Cluster::device>(
           {.key = "cluster.device",
            .type = text,
@@ -88,9 +91,10 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "cluster.devices_per_node",
            .type = ValueType::integer,
            .default_value = "auto",
-           .doc = "workers a node takes; auto: as many as the parallel sizes need",
-           .reference = "How many workers a node takes. `auto`: as many as the parallel sizes "
-                        "need. A smaller number than that is refused.",
+           .doc = "workers a node takes; auto: an equal share of what the parallel sizes need",
+           .reference =
+               "How many workers a node takes. `auto`: an equal share of what the parallel "
+               "sizes need, rounded up. A smaller number than that is refused.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1024}),
@@ -98,9 +102,9 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "cluster.network",
            .type = text,
            .default_value = "auto",
-           .doc = "the interface or subnet that nodes talk over",
-           .reference = "The interface or subnet that nodes talk over.",
-           .this_version = {"auto"}}),
+           .doc = "the interface or address of this machine that the nodes reach",
+           .reference = "The interface (`eth0`) or numeric address of this machine that the nodes "
+                        "reach. `auto`: the one from which packets to the first host leave."}),
   };
 }
 

@@ -39,14 +39,11 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                                                             const std::string& log_folder,
                                                             log::Level log_level) {
   std::unique_ptr<EngineSession> session(new EngineSession);
-  NodeSpec node{.name = "node0", .cpus = plan.cores, .devices = {}};
-  for (int device = 0; device < plan.devices; ++device) node.devices.push_back(device);
-  TROUPE_TRY(session->cluster_, Cluster::start({.nodes = {node},
-                                                .starter = nullptr,
-                                                .job_folder = log_folder,
-                                                .log_folder = log_folder,
-                                                .log_level = log_level,
-                                                .calls = {}}));
+  ClusterOptions cluster = plan.cluster;
+  cluster.job_folder = log_folder;
+  cluster.log_folder = log_folder;
+  cluster.log_level = log_level;
+  TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
   Mailbox& mailbox = session->mailbox_;
   TROUPE_TRY(session->engine_,
              Engine::create(*session->cluster_, plan.engine,

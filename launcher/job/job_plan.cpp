@@ -10,7 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/driver/kv_budget.hpp"
+#include "actors/driver/rank_placement.hpp"
 #include "actors/worker/sampling/drafter.hpp"
+#include "launcher/job/cluster_nodes.hpp"
 #include "launcher/job/memory_check.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
@@ -159,8 +161,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.sequence_parallel = config.parallel.sequence_parallel;
   const bool by_tcp = config.parallel.collectives == "gloo";
   engine.collectives = by_tcp ? "gloo" : "shm";
-  engine.threads_per_worker = static_cast<std::int32_t>(
-      config.engine.threads_per_worker.value_or(std::max(1, cores / mesh.world_size())));
+  engine.threads_per_worker = static_cast<std::int32_t>(config.engine.threads_per_worker.value_or(
+      std::max(1, cores / devices_per_node(config, mesh.world_size()))));
   TROUPE_TRY(engine.device, device_kind(config, assumed));
   const bool on_gpu = engine.device == DeviceKind::cuda;
   if (!on_gpu && config.parallel.collectives == "nccl") {
@@ -168,6 +170,11 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
         ErrorCode::invalid_argument,
         "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
         "auto, or set cluster.device: cuda");
+  }
+  if (on_gpu && node_count(config) > 1) {
+    return fail(ErrorCode::unsupported,
+                "cluster.hosts: GPUs of several hosts are not in this version: set cluster.device: "
+                "cpu, or run on one host");
   }
   if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh, assumed));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
@@ -242,7 +249,8 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
 /// Decides plan.kv_blocks and adds the problems of what does not fit.
 void judge_memory(JobPlan& plan, const PlanOptions& options) {
   if (plan.engine.device == DeviceKind::cpu) {
-    judge_host_memory(plan, options.assumed_gpus ? std::nullopt : available_memory_bytes());
+    const bool is_here = !options.assumed_gpus && plan.cluster.nodes.size() == 1;
+    judge_host_memory(plan, is_here ? available_memory_bytes() : std::nullopt);
     return;
   }
   if (options.assumed_gpus) {
@@ -331,7 +339,10 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
                      std::move(checked).error());
 
   const int world = plan.mesh.world_size();
-  plan.devices = static_cast<int>(config.cluster.devices_per_node.value_or(world));
+  TROUPE_TRY(plan.cluster, cluster_of(config, world, plan.cores));
+  auto placed = nodes_of_ranks(plan.mesh, plan.cluster.nodes);
+  if (!placed.ok()) return about_key("cluster.devices_per_node", std::move(placed).error());
+  plan.rank_nodes = *std::move(placed);
   TROUPE_TRY(plan.engine,
              engine_spec(config, plan.model, plan.mesh, plan.cores, options.assumed_gpus));
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
@@ -339,9 +350,10 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   warn_of_gpus(config, plan, options);
   TROUPE_CHECK(tell_of_attention(plan));
   if (!options.assumed_gpus) warn_of_swap_space(plan);
-  if (!options.assumed_gpus && world * plan.engine.threads_per_worker > plan.cores) {
+  const int workers_here = devices_per_node(config, world);
+  if (!options.assumed_gpus && workers_here * plan.engine.threads_per_worker > plan.cores) {
     plan.warnings.push_back(
-        fmt::format("{} workers of {} threads on {} cores will wait for each other", world,
+        fmt::format("{} workers of {} threads on {} cores will wait for each other", workers_here,
                     plan.engine.threads_per_worker, plan.cores));
   }
   TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
@@ -388,7 +400,7 @@ std::string describe(const JobPlan& plan) {
   }
   for (const std::string& line : plan.attention) text += fmt::format("attention: {}\n", line);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
-  return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks);
+  return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks, plan.rank_nodes);
 }
 
 }  // namespace troupe

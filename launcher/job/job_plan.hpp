@@ -12,6 +12,7 @@
 #include "models/config/model_config.hpp"
 #include "models/model/footprint.hpp"
 #include "parallel/mesh/mesh.hpp"
+#include "runtime/actor/cluster.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -27,8 +28,9 @@ struct JobPlan {
   std::int64_t kv_blocks = 0;        ///< of a replica; fewer if free memory shrinks before it
                                      ///< starts
   int cores = 1;                     ///< logical cores of this machine
-  int devices = 1;                   ///< workers that the node can have
-  Gpus gpus = {};                    ///< of a job on GPUs, as far as known
+  ClusterOptions cluster = {};       ///< the nodes; without folders
+  std::vector<std::string> rank_nodes = {};  ///< the node of each rank
+  Gpus gpus = {};                            ///< of a job on GPUs, as far as known
   /// The model names that requests may use: those of the configuration, and the one in its files.
   std::vector<std::string> model_names;
   /// On GPUs: the kernels for each kind of attention in the model, a line each.

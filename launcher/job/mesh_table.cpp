@@ -1,6 +1,8 @@
 #include "launcher/job/mesh_table.hpp"
 
+#include <algorithm>
 #include <array>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -8,7 +10,7 @@ namespace troupe {
 namespace {
 
 constexpr const char* row_format =
-    "{:<5} {:<6} {:<7} {:<4} {:<5} {:<6}  {:<7} {:<12} {:>8}  {:>8}\n";
+    "{:<5} {:<{}} {:<7} {:<4} {:<5} {:<6}  {:<7} {:<12} {:>8}  {:>8}\n";
 
 /// "0-7", "3", or "-" for none.
 std::string range(const Slice& slice) {
@@ -25,12 +27,17 @@ std::string experts_of(const RankFootprint& rank) {
   return text;
 }
 
+const std::string only_node = "node0";
+
 }  // namespace
 
 std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
-                       std::int64_t kv_blocks) {
+                       std::int64_t kv_blocks, std::span<const std::string> nodes) {
   const auto blocks = static_cast<std::uint64_t>(kv_blocks);
-  std::string text = fmt::format(fmt::runtime(row_format), "rank", "node", "device", "data",
+  std::size_t width = 6;
+  for (const std::string& node : nodes) width = std::max(width, node.size());
+  std::map<std::string, int> devices_used;
+  std::string text = fmt::format(fmt::runtime(row_format), "rank", "node", width, "device", "data",
                                  "stage", "tensor", "layers", "experts", "weights", "KV");
   std::uint64_t weights = 0;
   std::uint64_t kv = 0;
@@ -38,13 +45,14 @@ std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
     const RankFootprint& held = ranks[static_cast<std::size_t>(rank)];
     const MeshCoordinates at = mesh.coordinates(rank);
     const std::uint64_t own_kv = held.kv_bytes_per_block * blocks;
-    text += fmt::format(fmt::runtime(row_format), rank, "node0", rank, at.data, at.stage, at.tensor,
-                        range(held.layers), experts_of(held), format_bytes(held.weight_bytes),
-                        format_bytes(own_kv));
+    const std::string& node = nodes.empty() ? only_node : nodes[static_cast<std::size_t>(rank)];
+    text += fmt::format(fmt::runtime(row_format), rank, node, width, devices_used[node]++, at.data,
+                        at.stage, at.tensor, range(held.layers), experts_of(held),
+                        format_bytes(held.weight_bytes), format_bytes(own_kv));
     weights += held.weight_bytes;
     kv += own_kv;
   }
-  text += fmt::format(fmt::runtime(row_format), "total", "", "", "", "", "", "", "",
+  text += fmt::format(fmt::runtime(row_format), "total", "", width, "", "", "", "", "", "",
                       format_bytes(weights), format_bytes(kv));
   return text;
 }

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "launcher/job/cluster_nodes.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/model/stages.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -62,12 +63,15 @@ Result<void> check_experts(const Mesh& mesh, const ModelConfig& model) {
 
 Result<void> check_devices(const Config& config, const MeshShape& shape) {
   const std::int64_t world = shape.world_size();
-  const std::int64_t devices = config.cluster.devices_per_node.value_or(world);
-  if (world <= devices) return {};
+  const int nodes = node_count(config);
+  const std::int64_t room = std::int64_t{nodes} * devices_per_node(config, shape.world_size());
+  if (world <= room) return {};
   return fail(ErrorCode::invalid_argument,
               "cluster.devices_per_node: {} replicas of {} stages of {} workers are {} workers, "
-              "but the node takes {}",
-              shape.data, shape.pipeline, shape.tensor, world, devices);
+              "but {} {}",
+              shape.data, shape.pipeline, shape.tensor, world,
+              nodes == 1 ? std::string("the node takes") : fmt::format("{} nodes take", nodes),
+              room);
 }
 
 }  // namespace

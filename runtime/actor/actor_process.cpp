@@ -80,7 +80,8 @@ Result<void> ActorProcess::boot() {
                                                     {bootstrap->locality, bootstrap->address}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
-      bootstrap->node, bootstrap->address, bootstrap->job_folder, bootstrap->log_path,
+      bootstrap->node, bootstrap->address, bootstrap->job_folder,
+      bootstrap->log_path == log::to_stderr ? "" : bootstrap->log_path,
       [this](std::string_view purpose) { return ask_key(purpose); }, hub,
       std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },

@@ -14,11 +14,8 @@ Result<ActorAddress> Directory::find(const std::string& name, const std::string&
 
 std::optional<ActorDown> Directory::down_of(ActorId actor) { return registry_->down_of(actor); }
 
-ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, std::string log_folder)
-    : nodes_(nodes),
-      policy_(policy),
-      log_folder_(std::move(log_folder)),
-      placement_(std::move(nodes)) {}
+ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs)
+    : nodes_(nodes), policy_(policy), logs_(std::move(logs)), placement_(std::move(nodes)) {}
 
 Result<void> ActorRegistry::check_name(const std::string& name) const {
   if (name.find('/') != std::string::npos) {
@@ -209,7 +206,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   down.code = code;
   if (const auto process = processes_.find(actor.process);
       !actor.local && process != processes_.end()) {
-    down.log_path = log_path(process->second.name);
+    down.log_path = log_path(process->second.name, down.node);
   }
   const std::string who = fmt::format("actor '{}' ({}) on {}{}", down.name, down.type, down.node,
                                       down.pid != 0 ? fmt::format(", pid {},", down.pid) : "");
@@ -219,7 +216,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   if (cause == DownCause::node_lost) {  // point a person at the agent's log
     const std::string agent = "agent-" + down.node;
     down.message = fmt::format("the agent of '{}' {}{}; {} ended with it", down.node, what,
-                               its_log(log_path(agent)), who);
+                               its_log(log_path(agent, down.node)), who);
   } else {
     down.message = fmt::format("{} {}{}", who, what, its_log(down.log_path));
   }
@@ -301,8 +298,11 @@ Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) cons
   return IdleProcess{found->second.reservation.node, found->second.process};
 }
 
-std::string ActorRegistry::log_path(const std::string& process_name) const {
-  return log_folder_.empty() ? "" : fmt::format("{}/{}.log", log_folder_, process_name);
+std::string ActorRegistry::log_path(const std::string& process_name,
+                                    const std::string& node) const {
+  if (logs_.folder.empty()) return "";
+  return fmt::format("{}/{}.log", logs_.folder,
+                     logs_.one_for_node ? "agent-" + node : process_name);
 }
 
 std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
@@ -314,7 +314,7 @@ std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
     if (!actor.local) {
       info.node = nodes_[actor.reservation.node].name;
       if (const auto process = processes_.find(actor.process); process != processes_.end()) {
-        info.log_path = log_path(process->second.name);
+        info.log_path = log_path(process->second.name, info.node);
       }
     }
     infos.push_back(std::move(info));

@@ -14,11 +14,17 @@
 
 namespace troupe {
 
+/// Where the logs of the processes are.
+struct LogPlaces {
+  std::string folder;         ///< empty: nowhere
+  bool one_for_node = false;  ///< with the agent's, instead of each its own
+};
+
 /// Everything the driver knows about actors, processes and nodes: where each actor lives, its name
 /// and its reserved resources. A plain state machine without I/O; callable from any thread.
 class ActorRegistry {
  public:
-  ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, std::string log_folder);
+  ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs);
 
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
 
@@ -82,7 +88,7 @@ class ActorRegistry {
   };
 
   Result<void> check_name(const std::string& name) const;
-  std::string log_path(const std::string& process_name) const;
+  std::string log_path(const std::string& process_name, const std::string& node) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
   void remove(std::unordered_map<ActorId, Actor>::iterator found);
   /// Removes all actors that `gone` picks; those not started yet have their `done` called.
@@ -93,7 +99,7 @@ class ActorRegistry {
   mutable std::mutex mutex_;
   const std::vector<NodeSpec> nodes_;
   const Placement policy_;
-  const std::string log_folder_;
+  const LogPlaces logs_;
   PlacementTable placement_;
   ActorId next_actor_ = 1;
   ProcessId next_process_ = 1;

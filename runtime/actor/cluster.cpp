@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <unistd.h>
@@ -24,6 +25,18 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 class ClusterImpl;
+
+/// The last line of a log, which may say why its process ended; empty if there is none.
+std::string last_line(const std::string& path) {
+  constexpr std::size_t longest = 300;
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) last = std::move(line);
+  }
+  return last.substr(0, longest);
+}
 
 /// The agent forwards arguments in one message, together with names and numbers.
 constexpr std::size_t max_argument_bytes = ChildChannel::max_message_bytes - (std::size_t{1} << 20);
@@ -48,8 +61,9 @@ class ClusterImpl final : public Cluster {
   ClusterImpl(ClusterOptions options, const JobKeys& keys)
       : options_(std::move(options)),
         keys_(keys),
-        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement,
-                                                  options_.log_folder)) {}
+        registry_(std::make_shared<ActorRegistry>(
+            options_.nodes, options_.placement,
+            LogPlaces{options_.log_folder, !options_.starter->is_local()})) {}
   ~ClusterImpl() override { shutdown(milliseconds(1000)); }
 
   Result<void> boot();
@@ -116,6 +130,7 @@ class ClusterImpl final : public Cluster {
     std::string how;      ///< how it ended
     std::string refused;  ///< why its agent was turned away
   };
+  Result<void> has_joined(const Node& node, const std::string& name) const;
   std::vector<Node> nodes_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
@@ -225,7 +240,7 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   process.process_name = "agent-" + node;
   process.node = node;
   process.job_folder = options_.job_folder;
-  if (is_local) process.log_path = agent_log_path(node);
+  process.log_path = is_local ? agent_log_path(node) : log::to_stderr;
   process.log_level = static_cast<std::int32_t>(options_.log_level);
   process.directory = services_->directory.address();
   process.credits = options_.calls.credits;
@@ -236,32 +251,37 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
 
 Result<void> ClusterImpl::wait_for_agents() {
   std::unique_lock lock(mutex_);
-  const auto settled = [this] {
-    bool all = true;
-    for (const auto& node : nodes_) {
-      if (node.over || !node.refused.empty()) return true;
-      all = all && node.ready;
-    }
-    return all;
-  };
-  (void)wait_for(changed_, lock, options_.start_timeout, settled);
+  (void)wait_for(changed_, lock, options_.start_timeout, [this] {
+    return std::ranges::all_of(
+        nodes_, [](const Node& node) { return node.ready || node.over || !node.refused.empty(); });
+  });
+  std::optional<Error> failed;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const auto& name = options_.nodes[i].name;
-    const std::string where =
-        options_.log_folder.empty()
-            ? ""
-            : fmt::format("; its log is {}/agent-{}.log", options_.log_folder, name);
-    if (!nodes_[i].refused.empty()) return Error{ErrorCode::unsupported, nodes_[i].refused};
-    if (nodes_[i].over) {
-      return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}", name,
-                  nodes_[i].how, where);
-    }
-    if (!nodes_[i].ready) {
-      return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",
-                  name, options_.start_timeout.count(), where);
+    auto joined = has_joined(nodes_[i], options_.nodes[i].name);
+    if (joined.ok()) continue;
+    if (!failed) {
+      failed = std::move(joined).error();
+    } else {
+      failed->message += "\n" + joined.error().message;
     }
   }
+  if (failed) return *std::move(failed);
   return {};
+}
+
+/// Says in one line why a node's agent has not come.
+Result<void> ClusterImpl::has_joined(const Node& node, const std::string& name) const {
+  if (!node.refused.empty()) return Error{ErrorCode::unsupported, node.refused};
+  const std::string log = agent_log_path(name);
+  const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
+  if (node.over) {
+    const std::string said = last_line(log);
+    return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}", name,
+                node.how, said.empty() ? "" : fmt::format(" ({})", said), where);
+  }
+  if (node.ready) return {};
+  return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}", name,
+              options_.start_timeout.count(), where);
 }
 
 void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {

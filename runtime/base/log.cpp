@@ -38,8 +38,13 @@ Result<void> open(std::string_view process_name, const std::string& path, Level 
     return {};
   }
   try {
-    auto logger = std::make_shared<spdlog::logger>(
-        std::string(process_name), std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+    spdlog::sink_ptr sink;
+    if (path == to_stderr) {
+      sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    } else {
+      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    }
+    auto logger = std::make_shared<spdlog::logger>(std::string(process_name), std::move(sink));
     logger->set_level(to_spdlog(threshold));
     logger->flush_on(spdlog::level::debug);
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %L %n: %v", spdlog::pattern_time_type::utc);

@@ -12,9 +12,12 @@ namespace troupe::log {
 /// Severity of a line, least severe first. The default threshold is `info`.
 enum class Level { debug, info, warning, error };
 
+/// The path of a log that goes to stderr in the form of a log file.
+inline constexpr const char* to_stderr = "-";
+
 /// Sends this process's log to `path` (appended, flushed at every line) with `process_name` on each
-/// line; before this call, and with an empty path, lines of `warning` and above go to stderr. Call
-/// once, from the main thread, before other threads log.
+/// line; before this call, and with an empty path, only lines of `warning` and above, to stderr.
+/// Call once, from the main thread, before other threads log.
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold);
 
 /// "debug", "info", "warning" or "error"; anything else is an invalid_argument that names the four.

@@ -3,13 +3,29 @@
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <set>
 
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
+namespace {
+
+Result<std::string> numeric(const sockaddr* address, socklen_t bytes) {
+  std::array<char, NI_MAXHOST> text{};
+  const int failed =
+      ::getnameinfo(address, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  if (failed == 0) return std::string(text.data());
+  return fail(ErrorCode::io, "cannot write down the address of a network interface: {}",
+              ::gai_strerror(failed));
+}
+
+}  // namespace
 
 Result<std::string> local_address_towards(const std::string& host) {
   addrinfo hints{};
@@ -26,13 +42,38 @@ Result<std::string> local_address_towards(const std::string& host) {
   }
   sockaddr_storage own{};
   socklen_t size = sizeof own;
-  std::array<char, NI_MAXHOST> text{};
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size) != 0) {
     return fail_errno(errno, fmt::format("cannot tell our address towards '{}'", host));
   }
-  return std::string(text.data());
+  return numeric(reinterpret_cast<sockaddr*>(&own), size);
+}
+
+Result<std::string> interface_address(const std::string& interface) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return fail_errno(errno, "cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::set<std::string> others;
+  std::string v6;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    TROUPE_TRY(
+        std::string text,
+        numeric(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
+    if (text == interface) return text;
+    if (entry->ifa_name != interface) {
+      others.insert(entry->ifa_name);
+    } else if (family == AF_INET) {
+      return text;
+    } else if (v6.empty()) {
+      v6 = std::move(text);
+    }
+  }
+  if (!v6.empty()) return v6;
+  return fail(ErrorCode::not_found,
+              "network interface '{}' has no address on this machine; there are: {}", interface,
+              fmt::join(others, ", "));
 }
 
 }  // namespace troupe

@@ -10,4 +10,9 @@ namespace troupe {
 /// nothing is sent. Errors: not_found for a host without an address; io if there is no way to it.
 Result<std::string> local_address_towards(const std::string& host);
 
+/// The numeric address of a network interface of this machine ("lo", "eth0"): IPv4 if it has one,
+/// else IPv6. A numeric address that one of them has ("10.0.0.7") stays as it is. Errors:
+/// not_found, which lists the interfaces that have an address; io.
+Result<std::string> interface_address(const std::string& interface);
+
 }  // namespace troupe

@@ -316,7 +316,7 @@ Result<Child*> Agent::start_process(const StartActor& message) {
       auto process,
       ChildProcess::start({{fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
                             "--troupe-process=actor"},
-                           bootstrap.log_path,
+                           bootstrap_.log_folder.empty() ? "" : bootstrap.log_path,
                            ends.second.get()}));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
   Child child{

@@ -40,10 +40,16 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
       "ServerAliveInterval=5",
       "-o",
       "ServerAliveCountMax=3"};
-  arguments.insert(arguments.end(), options_.ssh_options.begin(), options_.ssh_options.end());
-  arguments.push_back("--");
-  arguments.push_back(host->second);
+  if (host->second.port != 0) {
+    arguments.emplace_back("-p");
+    arguments.push_back(std::to_string(host->second.port));
+  }
+  arguments.emplace_back("--");
+  arguments.push_back(host->second.destination);
   std::string command = "exec env";
+  if (!options_.folder.empty()) {
+    command = fmt::format("cd {} 2>/dev/null; {}", quote_for_shell(options_.folder), command);
+  }
   for (const auto& variable : options_.environment) {
     command += fmt::format(" {}", quote_for_shell(variable));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -8,6 +9,12 @@
 #include "runtime/node/node_starter.hpp"
 
 namespace troupe {
+
+/// A host as ssh takes it.
+struct SshHost {
+  std::string destination;  ///< "host" or "user@host", as the user's ssh configuration knows it
+  std::uint16_t port = 0;   ///< 0: ssh's choice
+};
 
 /// Starts agents over ssh, by OpenSSH's client: the user's configuration, agent, jump hosts and
 /// known hosts hold. Nobody is asked for a password (BatchMode).
@@ -20,10 +27,9 @@ class SshNodeStarter final : public NodeStarter {
   struct Options {
     /// The program of the agents on every host; empty: where this one is here.
     std::string program;
-    /// "host" or "user@host" as ssh takes it, of each node.
-    std::map<std::string, std::string> host_of_node;
-    /// For ssh, in front of the host: {"-p", "2222"}.
-    std::vector<std::string> ssh_options;
+    /// The folder that agents are to run in, if it is there too; empty: the user's home.
+    std::string folder;
+    std::map<std::string, SshHost> host_of_node;
     std::chrono::seconds connect_timeout{10};
     /// NAME=VALUE, told to the agents and so to their processes.
     std::vector<std::string> environment;

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds step_timeout = std::chrono::minutes(10);
 
 constexpr std::size_t slot_bytes = 1u << 20;
 
-/// All workers are on one machine.
+/// For groups on one node.
 constexpr const char* loopback_interface = "lo";
 
 }  // namespace
@@ -54,13 +54,14 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   group.ranks = std::move(ranks);
   const auto size = static_cast<int>(group.ranks.size());
   if (size < 2) return {};
-  if (spec_.collectives == "shm") return attach(context, name, group, room_bytes);
-  if (spec_.collectives != "gloo") {
+  const bool on_one_node = share_a_node(spec_, group.ranks);
+  if (on_one_node && spec_.collectives == "shm") return attach(context, name, group, room_bytes);
+  if (spec_.collectives != "shm" && spec_.collectives != "gloo") {
     return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or gloo",
                 spec_.collectives);
   }
-  TROUPE_TRY(group.rendezvous,
-             GlooRendezvous::announce(loopback_interface, group.own, size, room_bytes));
+  const std::string interface = on_one_node ? loopback_interface : context.node_address();
+  TROUPE_TRY(group.rendezvous, GlooRendezvous::announce(interface, group.own, size, room_bytes));
   return {};
 }
 

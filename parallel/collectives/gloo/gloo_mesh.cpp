@@ -19,9 +19,9 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "parallel/collectives/gloo/gloo_addresses.hpp"
-#include "parallel/collectives/gloo/interface_address.hpp"
 #include "parallel/collectives/sigpipe_blocked.hpp"
 #include "runtime/base/deadline.hpp"
+#include "runtime/link/local_address.hpp"
 
 namespace troupe {
 

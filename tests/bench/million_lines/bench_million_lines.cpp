@@ -45,7 +45,7 @@ class WorkerWithoutModel {
   Result<GroupAddresses> announce() { return GroupAddresses{}; }
   Result<WorkerReport> load(const GroupPeers&) { return WorkerReport{}; }
   Result<StepAddresses> start(std::int64_t) {
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_));
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {}));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();

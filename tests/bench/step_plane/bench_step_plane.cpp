@@ -90,7 +90,7 @@ class EmptyWorker {
 
   Result<StepAddresses> start() {
     TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, 0));
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_));
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {}));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();

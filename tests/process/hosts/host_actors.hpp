@@ -63,7 +63,7 @@ inline ClusterOptions options_of_hosts(int count) {
   SshNodeStarter::Options ssh;
   for (int i = 1; i <= count; ++i) {
     options.nodes.push_back({fmt::format("node{}", i), 2, {}});
-    ssh.host_of_node[options.nodes.back().name] = host_name(i);
+    ssh.host_of_node[options.nodes.back().name] = {host_name(i)};
   }
   options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
   options.address = own_address;

@@ -65,7 +65,7 @@ TEST_F(Hosts, a_host_whose_link_is_cut_is_lost_within_seconds_and_the_others_go_
 TEST_F(Hosts, a_host_that_cannot_be_reached_is_named_with_the_reason) {
   ClusterOptions options = options_of_hosts(1);
   SshNodeStarter::Options ssh;
-  ssh.host_of_node["node1"] = "10.77.0.77";
+  ssh.host_of_node["node1"] = {"10.77.0.77"};
   ssh.connect_timeout = 1s;
   options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
   const auto cluster = Cluster::start(std::move(options));

@@ -14,12 +14,13 @@ namespace {
 
 using testing::HasSubstr;
 
-/// configs/, as paths relative to the folder above it.
+/// configs/, as paths relative to the folder above it; tests/process/hosts runs the one that needs
+/// other hosts.
 std::vector<std::string> config_files() {
   const std::filesystem::path root = TROUPE_SOURCE_DIR;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "configs")) {
-    if (entry.path().extension() != ".yaml") continue;
+    if (entry.path().extension() != ".yaml" || entry.path().stem() == "two-hosts") continue;
     files.push_back(std::filesystem::relative(entry.path(), root).string());
   }
   std::ranges::sort(files);

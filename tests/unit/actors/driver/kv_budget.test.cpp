@@ -38,6 +38,22 @@ WorkerReport worker_with(DeviceMemoryReport device, std::uint64_t bytes_per_bloc
   return {.weight_bytes = 0, .kv_bytes_per_block = bytes_per_block, .device = device};
 }
 
+TEST(HostKvBudget, is_what_the_node_with_the_least_room_holds) {
+  const EngineSpec spec{
+      .model_path = {}, .max_model_len = 1000, .max_num_seqs = 100, .block_size = 16};
+  const auto worker = [](std::uint64_t bytes, std::optional<std::uint64_t> free) {
+    WorkerReport report;
+    report.kv_bytes_per_block = bytes;
+    report.free_host_bytes = free;
+    return report;
+  };
+  // Two workers share a's memory: 12,000 / 2 / (100 + 200); b has 9,000 / 2 / 300.
+  const std::vector workers{worker(100, 14'000), worker(200, 12'000), worker(300, 9'000)};
+  const std::vector<std::string> nodes{"a", "a", "b"};
+  EXPECT_EQ(choose_host_kv_cache_blocks(spec, workers, nodes), 15);
+  EXPECT_EQ(choose_host_kv_cache_blocks(spec, std::span(workers).first(2), nodes), 20);
+}
+
 TEST(DeviceKvBudget, is_what_is_left_of_the_fullest_device) {
   const EngineSpec spec{.model_path = {},
                         .device_memory_utilization = 0.9,

@@ -91,7 +91,8 @@ TEST(JobPlan, gives_the_engine_every_parallel_size) {
   EXPECT_EQ(plan->engine.expert_parallel_size, 1);
   EXPECT_TRUE(plan->engine.sequence_parallel);
   EXPECT_EQ(plan->engine.collectives, "gloo");
-  EXPECT_EQ(plan->devices, 24);
+  ASSERT_EQ(plan->cluster.nodes.size(), 1U);
+  EXPECT_EQ(plan->cluster.nodes[0].devices.size(), 24U);
   EXPECT_EQ(plan->ranks.size(), 24U);
 }
 

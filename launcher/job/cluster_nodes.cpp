@@ -1,0 +1,105 @@
+#include "launcher/job/cluster_nodes.hpp"
+
+#include <charconv>
+#include <filesystem>
+#include <set>
+
+#include "runtime/link/local_address.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
+
+namespace troupe {
+namespace {
+
+/// "user@host:port", taken apart.
+struct HostEntry {
+  SshHost ssh;
+  std::string name;  ///< of the host alone
+};
+
+Result<HostEntry> parse_host(const std::string& text) {
+  HostEntry entry{{text, 0}, ""};
+  std::string& destination = entry.ssh.destination;
+  if (const auto colon = text.rfind(':'); colon != std::string::npos) {
+    const std::string_view port = std::string_view(text).substr(colon + 1);
+    const auto [end, error] =
+        std::from_chars(port.data(), port.data() + port.size(), entry.ssh.port);
+    if (error != std::errc() || end != port.data() + port.size() || entry.ssh.port == 0) {
+      return fail(ErrorCode::invalid_argument, "cluster.hosts: '{}' has no port behind the colon",
+                  text);
+    }
+    destination.resize(colon);
+  }
+  const auto at = destination.rfind('@');
+  entry.name = destination.substr(at == std::string::npos ? 0 : at + 1);
+  if (entry.name.empty() || destination.starts_with('-')) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.hosts: '{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
+  }
+  return entry;
+}
+
+/// A node's name: the host's, with a number behind it for a host that is named again.
+std::string name_of(const std::string& host, std::set<std::string>& taken) {
+  std::string name = host;
+  for (int number = 2; !taken.insert(name).second; ++number) {
+    name = fmt::format("{}-{}", host, number);
+  }
+  return name;
+}
+
+Result<std::string> address_for(const Config& config, const std::string& host) {
+  const bool is_auto = config.cluster.network == "auto";
+  auto address = is_auto ? local_address_towards(host) : interface_address(config.cluster.network);
+  if (address.ok()) return address;
+  return fail(
+      address.error().code, "cluster.network: {}{}", address.error().message,
+      is_auto ? ": set it to the interface or address of this machine that the hosts reach" : "");
+}
+
+}  // namespace
+
+int node_count(const Config& config) {
+  return std::max(1, static_cast<int>(config.cluster.hosts.size()));
+}
+
+int devices_per_node(const Config& config, int workers) {
+  const int nodes = node_count(config);
+  return static_cast<int>(config.cluster.devices_per_node.value_or((workers + nodes - 1) / nodes));
+}
+
+Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) {
+  const bool is_local = config.cluster.launch == "local";
+  if (is_local != config.cluster.hosts.empty()) {
+    return fail(ErrorCode::invalid_argument, "{}",
+                is_local ? "cluster.hosts: these are reached by ssh: set cluster.launch: ssh"
+                         : "cluster.launch: ssh starts nodes on cluster.hosts, which are none");
+  }
+  ClusterOptions options;
+  const auto add_node = [&](std::string name) {
+    NodeSpec node{.name = std::move(name), .cpus = cores, .devices = {}};
+    for (int device = 0; device < devices_per_node(config, workers); ++device) {
+      node.devices.push_back(device);
+    }
+    options.nodes.push_back(std::move(node));
+  };
+  if (is_local) {
+    add_node("node0");
+    return options;
+  }
+  SshNodeStarter::Options ssh;
+  ssh.folder = std::filesystem::current_path().string();
+  std::set<std::string> names;
+  for (const std::string& text : config.cluster.hosts) {
+    TROUPE_TRY(const HostEntry host, parse_host(text));
+    if (options.nodes.empty()) {
+      TROUPE_TRY(options.address, address_for(config, host.name));
+    }
+    add_node(name_of(host.name, names));
+    ssh.host_of_node[options.nodes.back().name] = host.ssh;
+  }
+  options.start_timeout = ssh.connect_timeout + options.start_timeout;
+  options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  return options;
+}
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Values of --set that run a job on the first `hosts` hosts, with so many workers on each.
+std::vector<std::string> on_hosts(int hosts, int workers_each) {
+  std::string names;
+  for (int i = 1; i <= hosts; ++i) {
+    names += fmt::format("{}{}", i > 1 ? ", " : "", test::host_name(i));
+  }
+  return {"cluster.launch=ssh", "cluster.hosts=[" + names + "]",
+          fmt::format("cluster.devices_per_node={}", workers_each)};
+}
+
+class HostJobs : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+
+  static void expect_same_bytes(std::vector<std::string> settings,
+                                std::vector<std::string> parallel, const std::string& what) {
+    for (const auto& size : parallel) settings.push_back("parallel." + size);
+    const Answers one = answers_to(golden_input());
+    ASSERT_FALSE(one.empty());
+    expect_same_payloads(one, answers_to(golden_input(), settings), what);
+  }
+};
+
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_a_stage_on_each_host) {
+  expect_same_bytes(on_hosts(2, 1), {"pipeline_parallel_size=2"}, "pp2 on two hosts");
+}
+
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_a_tensor_group_over_two_hosts) {
+  expect_same_bytes(on_hosts(2, 1), {"tensor_parallel_size=2", "sequence_parallel=true"},
+                    "tp2 over two hosts");
+}
+
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_experts_of_replicas_on_two_hosts) {
+  expect_same_bytes(on_hosts(2, 2),
+                    {"data_parallel_size=2", "tensor_parallel_size=2", "expert_parallel_size=4"},
+                    "dp2 x tp2 with experts over all");
+}
+
+TEST_F(HostJobs, run_as_the_example_says) {
+  const LauncherJob job;
+  std::filesystem::create_directory_symlink(TROUPE_SOURCE_DIR "/configs", job.folder() / "configs");
+  job.write_input(golden_input());
+  const Ended checked = job.run_plain({"check", "--config", "configs/two-hosts.yaml"});
+  EXPECT_EQ(checked.code, 0) << checked.describe();
+  EXPECT_THAT(checked.out, HasSubstr("\n1     h2     0 "));
+  const Ended ended = job.run_plain(
+      {"--config", "configs/two-hosts.yaml", "--input", "in.jsonl", "--output", "out.jsonl"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "configs/two-hosts.yaml");
+}
+
+TEST_F(HostJobs, end_with_the_host_that_was_cut_off_and_go_on_when_it_is_back) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2", "--set",
+                                     "engine.max_num_seqs=2"};
+  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
+  const auto running = job.start(arguments);
+  const auto has_answers = [&] {
+    std::error_code error;
+    return std::filesystem::file_size(job.output(), error) > 0 && !error;
+  };
+  for (int i = 0; i < 1000 && !has_answers(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  test::set_link(2, false);
+  const Ended ended = running->wait(run_limit);
+  test::set_link(2, true);
+  ASSERT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("h2"));
+  const Ended again = job.run(arguments);
+  ASSERT_EQ(again.code, 0) << again.describe();
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "a job that was cut off");
+}
+
+TEST_F(HostJobs, name_the_host_that_refuses_and_its_log) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const Ended ended = job.run({"--set", "cluster.launch=ssh", "--set", "cluster.hosts=[h1, h2:24]",
+                               "--set", "parallel.pipeline_parallel_size=2"});
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.describe(), HasSubstr("h2"));
+  EXPECT_THAT(ended.describe(), HasSubstr("agent-h2.log"));
+  std::ifstream log(job.folder() / "out.jsonl.job" / "agent-h2.log");
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(log), {}),
+              HasSubstr("Connection refused"));
+}
+
+TEST_F(HostJobs, gather_what_all_processes_of_a_host_log) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2"};
+  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
+  const Ended ended = job.run(arguments);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  for (const int host : {1, 2}) {
+    std::ifstream file(job.folder() / "out.jsonl.job" / fmt::format("agent-h{}.log", host));
+    const std::string log(std::istreambuf_iterator<char>(file), {});
+    EXPECT_THAT(log, HasSubstr(fmt::format("worker-{}: ", host - 1)));
+    EXPECT_THAT(log, HasSubstr(fmt::format("agent-h{}: ", host)));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test

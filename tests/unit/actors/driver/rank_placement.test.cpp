@@ -1,0 +1,41 @@
+#include "actors/driver/rank_placement.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int> placed(const MeshShape& shape, const std::vector<WorkerNode>& nodes) {
+  return *place_ranks(*Mesh::create(shape), nodes);
+}
+
+TEST(RankPlacement, fills_nodes_in_mesh_order) {
+  EXPECT_THAT(placed({.pipeline = 2, .tensor = 2}, {{"a", 2}, {"b", 2}}), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(placed({.data = 3}, {{"a", 2}, {"b", 2}}), ElementsAre(0, 0, 1));
+  EXPECT_THAT(placed({.tensor = 2}, {{"a", 8}, {"b", 8}}), ElementsAre(0, 0));
+}
+
+TEST(RankPlacement, keeps_a_tensor_group_that_fits_on_one_node) {
+  EXPECT_THAT(placed({.pipeline = 2, .tensor = 2}, {{"a", 3}, {"b", 2}}), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(placed({.pipeline = 2, .tensor = 2}, {{"a", 1}, {"b", 4}}), ElementsAre(1, 1, 1, 1));
+}
+
+TEST(RankPlacement, splits_a_tensor_group_that_fits_on_none) {
+  EXPECT_THAT(placed({.tensor = 4}, {{"a", 2}, {"b", 2}}), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(placed({.tensor = 4}, {{"a", 1}, {"b", 1}, {"c", 2}}), ElementsAre(0, 1, 2, 2));
+}
+
+TEST(RankPlacement, says_what_does_not_fit) {
+  const auto none = place_ranks(*Mesh::create({.pipeline = 2, .tensor = 2}),
+                                std::vector<WorkerNode>{{"a", 3}, {"b", 1}});
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("4 workers in tensor groups of 2"));
+  EXPECT_THAT(none.error().message, HasSubstr("a takes 3, b takes 1"));
+}
+
+}  // namespace
+}  // namespace troupe
