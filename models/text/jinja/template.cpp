@@ -1,5 +1,7 @@
 #include "models/text/jinja/template.hpp"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "models/text/jinja/builtins.hpp"
@@ -7,6 +9,7 @@
 #include "models/text/jinja/interpreter.hpp"
 #include "models/text/jinja/lexer.hpp"
 #include "models/text/jinja/parser.hpp"
+#include "models/text/unicode/utf8.hpp"
 
 namespace troupe::jinja {
 
@@ -18,6 +21,10 @@ Template::Template(std::string name, std::shared_ptr<const Body> body)
     : name_(std::move(name)), body_(std::move(body)) {}
 
 Result<Template> Template::parse(std::string_view source, std::string name) {
+  if (const auto invalid = text::find_invalid_utf8(source)) {
+    return fail(ErrorCode::corrupt_data, "{}:{}: byte {} of the template is not UTF-8", name,
+                1 + std::ranges::count(source.substr(0, *invalid), '\n'), *invalid);
+  }
   try {
     return Template(name, std::make_shared<const Body>(Body{jinja::parse(tokenize(source))}));
   } catch (const Failure& failure) {

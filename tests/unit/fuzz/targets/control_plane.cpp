@@ -23,9 +23,23 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 AgentReady right_hello() {
   AgentReady hello;
   hello.node = "node0";
-  hello.token = 5;
   hello.host = "here";
   return hello;
+}
+
+ProcessBootstrap bootstrap() {
+  ProcessBootstrap message;
+  message.job_id = "job";
+  message.process_name = "worker-0";
+  message.node = "node0";
+  return message;
+}
+
+KeyReply key_reply() {
+  KeyReply reply;
+  reply.request = 2;
+  reply.ok = true;
+  return reply;
 }
 
 ControlMessage some_message(Mutator& mutator) {
@@ -44,12 +58,12 @@ ControlMessage some_message(Mutator& mutator) {
       ProcessEnded{.process = 3, .pid = 12, .signalled = true, .code = 9},
       ActorGone{Bytes(mutator.below(40))},
       Shutdown{1000},
-      ProcessBootstrap{.job_id = "job", .process_name = "worker-0", .node = "node0"},
+      bootstrap(),
       Heartbeat{},
       RegionRequest{1, "ring", 4096, false},
       RegionReply{1, false, ErrorCode::not_found, "no"},
       KeyRequest{2, "steps"},
-      KeyReply{.request = 2, .ok = true},
+      key_reply(),
       Suspend{},
       Suspended{},
       Resume{}};
@@ -114,10 +128,10 @@ void changed_link_streams(Effort effort) {
       at += count;
       if (!reader.filled(count).ok()) break;
       std::vector<std::byte> frame;
-      if (reader.take(frame)) EXPECT_LE(frame.size(), limit);
+      EXPECT_TRUE(!reader.take(frame) || frame.size() <= limit);
     }
     const auto peer = LinkPeer::parse(mutator.bytes("agent/node0"));
-    if (peer.ok()) EXPECT_EQ(*LinkPeer::parse(peer->text()), *peer);
+    EXPECT_TRUE(!peer.ok() || *LinkPeer::parse(peer->text()) == *peer);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -30,9 +31,9 @@ inline std::int64_t peak_memory_kib() {
 }
 
 /// Calls `one_case(seed)` for the seeds from `first_seed` on, until the time is over or a test has
-/// failed, so that a failure recurs at the same seed. Each must end within case_limit; all together
-/// may take memory_limit_kib more than at the start. (Sanitizers keep freed memory: there memory is
-/// not checked.)
+/// failed or thrown, so that a failure recurs at the same seed. Each must end within case_limit;
+/// all together may take memory_limit_kib more than at the start. (Sanitizers keep freed memory:
+/// there memory is not checked.)
 template <class Case>
 void for_seeds(Effort effort, Case&& one_case) {
   using Clock = std::chrono::steady_clock;
@@ -42,7 +43,12 @@ void for_seeds(Effort effort, Case&& one_case) {
   for (auto now = Clock::now(); now < end && tried < effort.inputs && !testing::Test::HasFailure();
        ++tried) {
     SCOPED_TRACE(testing::Message() << "seed " << effort.first_seed + tried);
-    one_case(effort.first_seed + tried);
+    try {
+      one_case(effort.first_seed + tried);
+    } catch (const std::exception& escaped) {
+      ADD_FAILURE() << "an exception escaped: " << escaped.what();
+      return;
+    }
     const auto done = Clock::now();
     EXPECT_LT(done - now, case_limit) << "this input takes too long";
     now = done;

@@ -78,8 +78,9 @@ void changed_outputs(Effort effort) {
 void changed_fingerprints(Effort effort) {
   const golden::TemporaryFolder folder;
   const std::string path = (folder.path() / "fingerprint.json").string();
-  const Fingerprint original{.identity = {.id = 7, .created = 9},
-                             .parts = {{"job.seed", "0"}, {"the input", "3 bytes"}}};
+  Fingerprint original;
+  original.identity = {.id = 7, .created = 9};
+  original.parts = {{"job.seed", "0"}, {"the input", "3 bytes"}};
   ASSERT_TRUE(write_fingerprint(path, original).ok());
   const std::string text = golden::file_bytes(path);
   for_seeds(effort, [&](std::uint64_t seed) {

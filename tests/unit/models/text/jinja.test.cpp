@@ -156,6 +156,13 @@ TEST(Jinja, names_the_line_of_what_is_wrong) {
        {"{{ 'a }}", "PARSE t:1: a string has no end"}});
 }
 
+TEST(Jinja, refuses_a_template_that_is_not_utf8) {
+  EXPECT_EQ(render("{{ s }}\n{{ 'a\xE2' | list }}"),
+            "PARSE t:2: byte 13 of the template is not UTF-8");
+  EXPECT_EQ(render("\xF0\x9F\x98\x80{{ ' \xC3'.split() }}"),
+            "PARSE t:1: byte 9 of the template is not UTF-8");
+}
+
 TEST(Jinja, refuses_to_run_away) {
   const std::pair<const char*, const char*> cases[] = {
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested"},
