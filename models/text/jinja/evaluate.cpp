@@ -66,8 +66,8 @@ Value Interpreter::evaluate(const Compare& compare) {
   Value left = evaluate(*compare.first);
   for (const auto& [comparison, operand] : compare.rest) {
     Value right = evaluate(*operand);
-    charge_walk(left);
-    charge_walk(right);
+    charge_reading(left);
+    charge_reading(right);
     if (!jinja::compare(comparison, left, right)) return false;
     left = std::move(right);
   }
@@ -93,7 +93,7 @@ Value Interpreter::evaluate(const Slice& slice) {
   const Value object = evaluate(*slice.object);
   const auto bound = [&](const ExpressionPtr& part) { return part ? evaluate(*part) : Value(); };
   const Value start = bound(slice.start), stop = bound(slice.stop), step = bound(slice.step);
-  if (object.text()) charge_text(object.text()->size());
+  if (object.text()) charge_walk(object);
   Value result = jinja::slice(object, start, stop, step);
   charge_made(result);
   return result;

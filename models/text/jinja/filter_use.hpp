@@ -19,6 +19,12 @@ struct FilterUse {
   Bound bound;  ///< empty for filters that take any arguments
 
   std::string text() const { return interpreter.text_of(operand); }
+  /// The same, charged for work on each of its characters.
+  std::string characters() const {
+    std::string out = text();
+    interpreter.charge_characters(out.size());
+    return out;
+  }
   std::vector<Value> items() const { return interpreter.items_of(operand); }
   /// Returns `changed`, escaped if the operand is.
   Value as_operand(std::string changed) const {

@@ -70,6 +70,7 @@ Value to_integer(const FilterUse& use) {
   if (use.operand.is_integer()) return use.operand.integer();
   std::optional<double> number;
   if (use.operand.text()) {
+    use.interpreter.charge_characters(use.operand.text()->size());
     if (const auto integer = parse_integer(*use.operand.text(), use.bound.integer(1, 10)))
       return *integer;
     number = parse_float(*use.operand.text());
@@ -84,8 +85,10 @@ Value to_integer(const FilterUse& use) {
 Value to_float(const FilterUse& use) {
   require_defined(use.operand);
   if (use.operand.is_number()) return use.operand.number();
-  if (use.operand.text())
+  if (use.operand.text()) {
+    use.interpreter.charge_characters(use.operand.text()->size());
     if (const auto number = parse_float(*use.operand.text())) return *number;
+  }
   return use.bound[0] ? *use.bound[0] : Value(0.0);
 }
 

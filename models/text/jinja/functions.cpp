@@ -11,33 +11,40 @@ namespace {
 constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
 
 /// The positional argument of dict() or namespace() merged with the named ones.
-Dict dict_of(const Arguments& arguments, std::string_view name) {
+Dict dict_of(Interpreter& interpreter, const Arguments& arguments, std::string_view name) {
   Dict result;
   if (arguments.positional.size() > 1) throw invalid("{}() takes one argument", name);
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
     if (from.dict()) {
+      interpreter.charge_items(from.count());
       result.entries = from.dict()->entries;
     } else {
-      for (const Value& pair : from.iterate()) {
-        const std::vector<Value> parts = pair.iterate();
+      for (const Value& pair : interpreter.items_of(from)) {
+        interpreter.charge(2 + result.entries.size() / 16);
+        const std::vector<Value> parts = interpreter.items_of(pair);
         if (parts.size() != 2) throw invalid("{}() needs pairs of keys and values", name);
         result.set(parts[0], parts[1]);
       }
     }
   }
-  for (const auto& [key, value] : arguments.named) result.set(Value(key), value);
+  for (const auto& [key, value] : arguments.named) {
+    interpreter.charge(1 + result.entries.size() / 16);
+    result.set(Value(key), value);
+  }
   return result;
 }
 
 Value make_namespace(Interpreter& interpreter, const Arguments& arguments) {
   const auto name_space = interpreter.make_namespace();
-  name_space->fields = dict_of(arguments, "namespace");
+  name_space->fields = dict_of(interpreter, arguments, "namespace");
   interpreter.charge_items(name_space->fields.entries.size());
   return Value::Form(name_space);
 }
 
-Value dict(Interpreter&, const Arguments& arguments) { return dict_of(arguments, "dict"); }
+Value dict(Interpreter& interpreter, const Arguments& arguments) {
+  return dict_of(interpreter, arguments, "dict");
+}
 
 Value range(Interpreter& interpreter, const Arguments& arguments) {
   const auto& given = arguments.positional;

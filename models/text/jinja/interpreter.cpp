@@ -67,19 +67,31 @@ void Interpreter::charge_memory(std::size_t bytes) {
   memory_ += bytes;
 }
 
+void Interpreter::charge_reading(const Value& value) {
+  if (value.text()) {
+    charge(1 + value.text()->size() / 64);
+  } else {
+    charge_walk(value);
+  }
+}
+
 void Interpreter::charge_items(std::size_t count) {
   charge(count / 8);
   charge_memory(count * bytes_of_item);
 }
 
 std::string Interpreter::text_of(const Value& value) {
-  charge_walk(value);
+  charge_reading(value);
   return value.to_string();
 }
 
 std::vector<Value> Interpreter::items_of(const Value& value) {
-  charge(value.count() / 8);
-  if (value.text()) charge_memory(value.text()->size() * bytes_of_character);
+  if (value.text()) {
+    charge(value.text()->size());
+    charge_memory(value.text()->size() * bytes_of_character);
+  } else {
+    charge(value.count() / 8);
+  }
   return value.iterate();
 }
 
@@ -132,7 +144,7 @@ Value Interpreter::subscript(const Value& object, const Value& key) {
   }
   const Sequence* sequence = object.sequence();
   if (key.is_integer() && ((sequence && !sequence->is_view()) || object.text())) {
-    if (object.text()) charge_text(object.text()->size());
+    if (object.text()) charge_walk(object);
     const auto size = static_cast<std::int64_t>(object.count());
     const std::int64_t index = key.integer() < 0 ? key.integer() + size : key.integer();
     if (index >= 0 && index < size) {

@@ -47,8 +47,12 @@ class Interpreter {
   void charge_memory(std::size_t bytes);
   /// Charges reading or making a text of this many bytes.
   void charge_text(std::size_t bytes) { charge(bytes / 64); }
+  /// Charges work on each character of a text of this many bytes, such as to change its case.
+  void charge_characters(std::size_t bytes) { charge(1 + bytes / 8); }
   /// Charges a walk over all of `value`, e.g. to print or to compare it.
   void charge_walk(const Value& value) { charge(value.extent().weight); }
+  /// Charges reading `value`: a text as such, and anything else as a walk.
+  void charge_reading(const Value& value);
   /// Charges a list of `count` values before it is made.
   void charge_items(std::size_t count);
 

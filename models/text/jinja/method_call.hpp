@@ -20,6 +20,11 @@ struct MethodCall {
   Bound bound;  ///< empty for methods that take any arguments
 
   const std::string& self() const { return *object.text(); }
+  /// The same, charged for work on each of its characters.
+  const std::string& characters() const {
+    interpreter.charge_characters(self().size());
+    return self();
+  }
   /// Returns argument `i`, a string. Throws if it is not one.
   const std::string& text(std::size_t i) const {
     if (!bound[i] || !bound[i]->text())

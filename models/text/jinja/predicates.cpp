@@ -35,11 +35,15 @@ constexpr std::pair<std::string_view, Predicate> predicates[] = {
      [](const Value& value) { return value.function() || value.loop() || value.is_undefined(); }},
     {"even", [](const Value& value) { return remainder_of_two(value) == 0; }},
     {"odd", [](const Value& value) { return remainder_of_two(value) == 1; }},
-    {"lower", [](const Value& value) { return has_case(value.to_string(), false); }},
-    {"upper", [](const Value& value) { return has_case(value.to_string(), true); }},
     {"escaped", [](const Value& value) { return value.is_markup(); }},
-    {"filter", [](const Value& value) { return is_filter(value.to_string()); }},
-    {"test", [](const Value& value) { return is_test(value.to_string()); }},
+};
+
+/// Tests of how a value is printed.
+constexpr std::pair<std::string_view, bool (*)(std::string_view)> text_predicates[] = {
+    {"lower", [](std::string_view text) { return has_case(text, false); }},
+    {"upper", [](std::string_view text) { return has_case(text, true); }},
+    {"filter", is_filter},
+    {"test", is_test},
 };
 
 constexpr std::pair<std::string_view, Comparison> comparisons[] = {
@@ -66,6 +70,8 @@ bool is_same(const Value& a, const Value& b) {
 bool is_test(std::string_view name) {
   for (const auto& [known, predicate] : predicates)
     if (known == name) return true;
+  for (const auto& [known, predicate] : text_predicates)
+    if (known == name) return true;
   for (const auto& [known, comparison] : comparisons)
     if (known == name) return true;
   return name == "sameas" || name == "divisibleby";
@@ -79,11 +85,18 @@ bool apply_test(Interpreter& interpreter, std::string_view name, const Value& op
     if (operand.text()) interpreter.charge_text(operand.text()->size());
     return predicate(operand);
   }
+  for (const auto& [known, predicate] : text_predicates) {
+    if (known != name) continue;
+    const Bound bound(name, "", arguments);
+    const std::string text = interpreter.text_of(operand);
+    interpreter.charge_characters(text.size());
+    return predicate(text);
+  }
   if (!is_test(name)) throw Failure{ErrorCode::unsupported, fmt::format("the test '{}'", name)};
   const Bound bound(name, "/other", arguments);
   const Value& other = *bound[0];
-  interpreter.charge_walk(operand);
-  interpreter.charge_walk(other);
+  interpreter.charge_reading(operand);
+  interpreter.charge_reading(other);
   for (const auto& [known, comparison] : comparisons)
     if (known == name) return compare(comparison, operand, other);
   if (name == "sameas") return is_same(operand, other);

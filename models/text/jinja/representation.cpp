@@ -37,13 +37,17 @@ std::string quoted_for_python(const std::string& text) {
 }
 
 void append_utf16_escape(char32_t c, std::string& out) {
-  auto code = static_cast<std::uint32_t>(c);
+  const auto append = [&](std::uint32_t unit) {
+    out += "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[unit >> shift & 15];
+  };
+  const auto code = static_cast<std::uint32_t>(c);
   if (code >= 0x10000) {
-    code -= 0x10000;
-    out += fmt::format("\\u{:04x}", 0xD800 + (code >> 10));
-    code = 0xDC00 + (code & 0x3FF);
+    append(0xD800 + ((code - 0x10000) >> 10));
+    append(0xDC00 + (code & 0x3FF));
+  } else {
+    append(code);
   }
-  out += fmt::format("\\u{:04x}", code);
 }
 
 std::string quoted_for_json(const std::string& text, bool ensure_ascii) {

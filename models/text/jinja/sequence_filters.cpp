@@ -11,7 +11,7 @@ namespace {
 
 /// Follows the dotted `path` of attributes, or an index, from `item`.
 Value follow(const FilterUse& use, Value item, const Value& path) {
-  use.interpreter.charge(1);
+  use.interpreter.charge(3);
   if (!path.text()) return use.interpreter.subscript(item, path);
   std::string_view rest = *path.text();
   for (bool is_last = false; !is_last;) {
@@ -28,15 +28,17 @@ Value follow(const FilterUse& use, Value item, const Value& path) {
   return item;
 }
 
-Value in_lower_case(const Value& value) {
-  return value.text() ? Value(text::to_lower(*value.text())) : value;
+Value in_lower_case(const FilterUse& use, const Value& value) {
+  if (!value.text()) return value;
+  use.interpreter.charge_characters(value.text()->size());
+  return text::to_lower(*value.text());
 }
 
 /// The key by which items are compared: an attribute (or the item, if `path` is null), in lower
 /// case unless `with_case`.
 Value key_of(const FilterUse& use, const Value& item, const Value* path, bool with_case) {
   Value key = path && !path->is_none() ? follow(use, item, *path) : item;
-  return with_case ? key : in_lower_case(key);
+  return with_case ? key : in_lower_case(use, key);
 }
 
 struct Keyed {
@@ -237,7 +239,7 @@ Value dict_sort(const FilterUse& use) {
   for (const auto& [key, value] : use.operand.dict()->entries) {
     const Value& subject = by == "key" ? key : value;
     keyed.push_back(
-        {use.bound.is_true(0) ? subject : in_lower_case(subject), Value::tuple({key, value})});
+        {use.bound.is_true(0) ? subject : in_lower_case(use, subject), Value::tuple({key, value})});
   }
   sort_by_key(use, keyed, use.bound.is_true(2));
   return items_of(std::move(keyed));
@@ -253,7 +255,7 @@ Value group_by(const FilterUse& use) {
   std::vector<Keyed> keyed;
   for (const Value& item : use.items()) {
     const Value key = found(item);
-    keyed.push_back({with_case ? key : in_lower_case(key), item});
+    keyed.push_back({with_case ? key : in_lower_case(use, key), item});
   }
   sort_by_key(use, keyed, false);
   std::vector<Value> groups;
@@ -296,7 +298,7 @@ Value slice_filter(const FilterUse& use) {
     if (given == 0) throw invalid("slice into 0 lists");
     const auto count = static_cast<std::size_t>(std::max<std::int64_t>(given, 0));
     check_item_count(count);
-    use.interpreter.charge_items(count);
+    use.interpreter.charge_items(count + items.size());
     const Value* fill = use.bound[1];
     auto at = items.begin();
     for (std::size_t i = 0; i < count; ++i) {
@@ -311,7 +313,10 @@ Value slice_filter(const FilterUse& use) {
 }
 
 Value reverse(const FilterUse& use) {
-  if (use.operand.text()) return slice(use.operand, {}, {}, Value(std::int64_t{-1}));
+  if (use.operand.text()) {
+    use.interpreter.charge_walk(use.operand);
+    return slice(use.operand, {}, {}, Value(std::int64_t{-1}));
+  }
   const bool is_once = use.operand.iterator() != nullptr;
   auto items = use.items();
   std::reverse(items.begin(), items.end());

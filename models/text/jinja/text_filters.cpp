@@ -20,9 +20,11 @@ const std::string& own_text(const FilterUse& use) {
   return *use.operand.text();
 }
 
-Value upper(const FilterUse& use) { return use.as_operand(text::to_upper(use.text())); }
-Value lower(const FilterUse& use) { return use.as_operand(text::to_lower(use.text())); }
-Value capitalize(const FilterUse& use) { return use.as_operand(text::capitalize(use.text())); }
+Value upper(const FilterUse& use) { return use.as_operand(text::to_upper(use.characters())); }
+Value lower(const FilterUse& use) { return use.as_operand(text::to_lower(use.characters())); }
+Value capitalize(const FilterUse& use) {
+  return use.as_operand(text::capitalize(use.characters()));
+}
 
 /// Unlike str.title(), begins a word only after a space, a hyphen or an opening bracket.
 Value title(const FilterUse& use) {
@@ -30,7 +32,7 @@ Value title(const FilterUse& use) {
     return text::is_python_space(c) ||
            std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
   };
-  const std::u32string text = text::to_code_points(use.text());
+  const std::u32string text = text::to_code_points(use.characters());
   std::string out;
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t word = static_cast<std::size_t>(
@@ -132,7 +134,7 @@ Value truncate(const FilterUse& use) {
 Value word_count(const FilterUse& use) {
   std::int64_t words = 0;
   bool in_word = false;
-  const std::string text = use.text();
+  const std::string text = use.characters();
   for (std::size_t at = 0; at < text.size();) {
     const char32_t c = text::next_code_point(text, at);
     const bool is_part = c == U'_' || text::is_alnum(c);

@@ -116,8 +116,14 @@ std::string padded(std::string_view text, std::int64_t width, char32_t fill, cha
   const std::int64_t before = align == '<'   ? 0
                               : align == '>' ? missing
                                              : missing / 2 + (missing & width & 1);
-  return text::to_utf8(std::u32string(static_cast<std::size_t>(before), fill)) + std::string(text) +
-         text::to_utf8(std::u32string(static_cast<std::size_t>(missing - before), fill));
+  std::string one;
+  text::append_code_point(fill, one);
+  std::string out;
+  out.reserve(text.size() + static_cast<std::size_t>(missing) * one.size());
+  for (std::int64_t i = 0; i < before; ++i) out += one;
+  out += text;
+  for (std::int64_t i = before; i < missing; ++i) out += one;
+  return out;
 }
 
 bool has_case(std::string_view text, bool upper) {

@@ -88,7 +88,7 @@ std::vector<std::string_view> words_from_right(std::string_view text, std::int64
 Value split(const MethodCall& call) {
   const std::int64_t most = call.bound.integer(1, -1);
   if (!call.bound[0] || call.bound[0]->is_none())
-    return text_list(words_of(call.self(), most), call.interpreter);
+    return text_list(words_of(call.characters(), most), call.interpreter);
   const std::string& by = call.text(0);
   if (by.empty()) throw invalid("split() by an empty string");
   std::vector<std::string_view> parts;
@@ -109,7 +109,7 @@ Value split_from_right(const MethodCall& call) {
   std::vector<std::string_view> parts;
   std::string_view rest = call.self();
   if (!call.bound[0] || call.bound[0]->is_none()) {
-    parts = words_from_right(rest, most);
+    parts = words_from_right(call.characters(), most);
   } else {
     const std::string& by = call.text(0);
     if (by.empty()) throw invalid("rsplit() by an empty string");
@@ -147,6 +147,7 @@ struct Span {
 
   Span(const MethodCall& call, std::size_t first) {
     const std::string& self = call.self();
+    call.interpreter.charge_text(self.size());
     const auto size = static_cast<std::int64_t>(text::count_code_points(self));
     const auto bound = [&](std::size_t i, std::int64_t otherwise) {
       const Value* given = call.bound[i];
@@ -254,7 +255,7 @@ Value expand_tabs(const MethodCall& call) {
   const std::int64_t size = call.bound.integer(0, 8);
   std::string out;
   std::int64_t column = 0;
-  for (const char c : call.self()) {
+  for (const char c : call.characters()) {
     if (c == '\t' && size > 0) {
       const std::int64_t spaces = size - column % size;
       check_text_size(out.size() + static_cast<std::size_t>(spaces));
@@ -286,14 +287,14 @@ Value remove_suffix(const MethodCall& call) {
 
 template <bool (*holds)(char32_t)>
 Value all_are(const MethodCall& call) {
-  const std::u32string characters = text::to_code_points(call.self());
+  const std::u32string characters = text::to_code_points(call.characters());
   return !characters.empty() && std::all_of(characters.begin(), characters.end(), holds);
 }
 
 bool is_ascii(char32_t c) { return c < 0x80; }
 
 Value is_numeric(const MethodCall& call) {
-  for (const char32_t c : text::to_code_points(call.self()))
+  for (const char32_t c : text::to_code_points(call.characters()))
     if (c > 0x7F && text::is_alpha(c))
       throw Failure{ErrorCode::unsupported, "isnumeric() of letters that may be numerals"};
   return all_are<text::is_numeric>(call);
@@ -304,14 +305,14 @@ Value is_printable(const MethodCall& call) {
   return call.self().empty() || all_are<text::is_printable>(call).is_true();
 }
 
-Value is_lower(const MethodCall& call) { return has_case(call.self(), false); }
-Value is_upper(const MethodCall& call) { return has_case(call.self(), true); }
+Value is_lower(const MethodCall& call) { return has_case(call.characters(), false); }
+Value is_upper(const MethodCall& call) { return has_case(call.characters(), true); }
 
 /// str.istitle(): upper case only after characters without case, lower case only after those with
 /// it.
 Value is_title(const MethodCall& call) {
   bool follows_case = false, has_any = false;
-  for (const char32_t c : text::to_code_points(call.self())) {
+  for (const char32_t c : text::to_code_points(call.characters())) {
     const bool begins = text::is_upper(c) || text::is_title(c), goes_on = text::is_lower(c);
     if ((begins && follows_case) || (goes_on && !follows_case)) return false;
     follows_case = begins || goes_on;
@@ -322,7 +323,7 @@ Value is_title(const MethodCall& call) {
 
 template <std::string (*map)(std::string_view)>
 Value mapped(const MethodCall& call) {
-  return map(call.self());
+  return map(call.characters());
 }
 
 constexpr MethodRow rows[] = {

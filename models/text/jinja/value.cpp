@@ -214,7 +214,7 @@ double Value::number() const {
 }
 
 Extent Value::extent() const {
-  if (text()) return {0, 1 + text()->size() / 64};
+  if (text()) return {0, 1 + text()->size() / 16};
   if (sequence()) return sequence()->extent;
   if (dict()) return dict()->extent;
   if (iterator()) return iterator()->extent;

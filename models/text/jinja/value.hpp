@@ -20,7 +20,7 @@ class Interpreter;
 class Value;
 struct Loop;
 
-/// The size of a value: a walk over all of it visits `weight` values, and pieces of text of 64
+/// The size of a value: a walk over all of it visits `weight` values, and pieces of text of 16
 /// bytes, on `depth` levels. A value contained twice counts twice.
 struct Extent {
   int depth = 1;

@@ -191,6 +191,37 @@ TEST(Jinja, refuses_to_run_away) {
   EXPECT_THAT(render("{{ " + std::string(5000, '[')), HasSubstr("PARSE"));
 }
 
+TEST(Jinja, counts_steps_by_the_work_that_they_are) {
+  const std::string_view works[] = {"namespace([['ab', 1]] * 1000)",
+                                    "dict(['ab'] * 1000)",
+                                    "('\\t' * 3000) is upper",
+                                    "('Ab ' * 1000) | title",
+                                    "('Ab ' * 1000).islower()",
+                                    "('1' * 3000 ~ 'x') | int",
+                                    "(['ab' * 100] * 40) | map('lower') | list",
+                                    "([messages] * 40) | select('lower') | list"};
+  for (const std::string_view work : works) {
+    EXPECT_EQ(render(fmt::format("{{% set x = {} %}}", work)), "") << work;
+    const std::string repeated =
+        fmt::format("{{% for i in range(20000) %}}{{% set x = {} %}}{{% endfor %}}", work);
+    EXPECT_THAT(render(repeated), HasSubstr("too many steps")) << work;
+  }
+}
+
+TEST(Jinja, renders_a_conversation_of_megabytes) {
+  ordered_json values = variables();
+  std::string text = "<think>hm</think>";
+  while (text.size() < 4'000'000) text += "A sentence, é. ";
+  values["messages"][0]["content"] = text;
+  const std::string shown = render(
+      "{% for m in messages %}{% if m.content is string and '<think>' in m.content %}"
+      "{{ m.content.split('</think>')[-1].lstrip('\n') | trim }}"
+      "{{ m.content.startswith('x') or m.content.replace('x', 'y') | tojson }}"
+      "{% endif %}{% endfor %}",
+      values);
+  EXPECT_GT(shown.size(), 7'999'900U) << shown.substr(0, 100);
+}
+
 TEST(Jinja, takes_long_chains_or_refuses_them_whatever_they_are_made_of) {
   const auto repeated = [](std::string_view part, int times = 30'000) {
     std::string out;
