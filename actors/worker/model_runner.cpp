@@ -42,7 +42,7 @@ Result<void> ModelRunner::allocate() {
   const std::int64_t vocab = model_->config().vocab_size;
   // The first rank's share is the largest.
   const std::int64_t most = ceil_slice(limits.max_head_rows, {0, shard().size}).count;
-  TROUPE_TRY(logits_, ops_->allocate(DType::f32, {most, vocab}));
+  TROUPE_TRY(logits_, ops_->memory().allocate(DType::f32, {most, vocab}));
   TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, tensor_, limits.max_head_rows, vocab));
   sampler_.emplace(std::move(sampler));
   return {};
@@ -317,7 +317,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
   batch.divides_logits = tensor_.host != nullptr;
   batch.alone = alone_;
   if (stages_ == 1 && pass_->awaits_tokens()) {
-    ops_->resolve_sampled_ids(sampler_->chosen(), batch.token_ids);
+    ops_->sampling().resolve_sampled_ids(sampler_->chosen(), batch.token_ids);
   }
   Tensor logits;
   if (is_last_stage()) {

@@ -26,7 +26,7 @@ namespace troupe {
 ///
 /// A step is begun, which on an asynchronous device only enqueues, and finished later. If the
 /// device has sampled the tokens of the previous step, the next one is begun before their ids are
-/// known here: its rows take them on the device (Ops::resolve_sampled_ids).
+/// known here: its rows take them on the device (SamplingOps::resolve_sampled_ids).
 ///
 /// In a pipeline only the last stage samples. It sends the ids to the first stage, which receives
 /// them when a plan needs them, so that a stage is not held up by the one after it. The stages

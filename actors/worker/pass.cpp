@@ -31,15 +31,15 @@ Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_b
   const Shape inputs{2 * rows + limits.max_head_rows +
                      static_cast<std::int64_t>(groups) * (1 + numbers_of_span) * rows};
   const Shape tables{pass.table_room_};
-  TROUPE_TRY(pass.inputs_, ops.allocate(DType::i32, inputs));
+  TROUPE_TRY(pass.inputs_, ops.memory().allocate(DType::i32, inputs));
   for (Group& group : pass.groups_) {
-    TROUPE_TRY(group.device_tables, ops.allocate(DType::i32, tables));
+    TROUPE_TRY(group.device_tables, ops.memory().allocate(DType::i32, tables));
   }
   for (Staging& staging : pass.staging_) {
-    TROUPE_TRY(staging.inputs, ops.allocate_host(DType::i32, inputs));
+    TROUPE_TRY(staging.inputs, ops.memory().allocate_host(DType::i32, inputs));
     staging.tables.resize(groups);
     for (DeviceTensor& table : staging.tables) {
-      TROUPE_TRY(table, ops.allocate_host(DType::i32, tables));
+      TROUPE_TRY(table, ops.memory().allocate_host(DType::i32, tables));
     }
   }
   return pass;
@@ -97,7 +97,7 @@ void Pass::pad_for_recording(std::int32_t block) {
 
 Result<ForwardBatch> Pass::upload() {
   Staging& staging = staging_[turn_++ % staging_.size()];
-  if (staging.used) TROUPE_CHECK(ops_->wait(staging.copied));
+  if (staging.used) TROUPE_CHECK(ops_->stream().wait(staging.copied));
   std::int64_t next = 0;
   const auto stage = [&](std::span<const std::int32_t> values) {
     const auto count = static_cast<std::int64_t>(values.size());
@@ -116,7 +116,8 @@ Result<ForwardBatch> Pass::upload() {
     const Group& group = groups_[g];
     const auto entries = static_cast<std::int64_t>(group.tables.size());
     std::ranges::copy(group.tables, staging.tables[g]->as<std::int32_t>());
-    ops_->upload(staging.tables[g]->rows(0, entries), group.device_tables->rows(0, entries));
+    ops_->memory().upload(staging.tables[g]->rows(0, entries),
+                          group.device_tables->rows(0, entries));
     const Tensor slots = stage(group.slots);
     const Tensor spans = stage(numbers(group.spans));
     const auto sequences = static_cast<std::int64_t>(group.spans.size());
@@ -128,8 +129,8 @@ Result<ForwardBatch> Pass::upload() {
                           .spans = spans.reshaped({sequences, numbers_of_span}),
                           .graph_captured = graph_captured_});
   }
-  ops_->upload(staging.inputs->rows(0, next), inputs_->rows(0, next));
-  staging.copied = ops_->record_event();
+  ops_->memory().upload(staging.inputs->rows(0, next), inputs_->rows(0, next));
+  staging.copied = ops_->stream().record_event();
   staging.used = true;
   batch.attention = attention_;
   return batch;

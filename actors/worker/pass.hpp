@@ -32,7 +32,7 @@ class Pass {
   /// its first row is at `first_position`.
   void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position);
   /// Adds a row; `wants_logits` adds it to the head's rows, too. A `token` below 0 stands for one
-  /// that Ops::resolve_sampled_ids fills in.
+  /// that SamplingOps::resolve_sampled_ids fills in.
   void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits);
 
   bool empty() const { return ids_.empty(); }
@@ -63,7 +63,7 @@ class Pass {
   struct Staging {
     DeviceTensor inputs;               ///< all but the tables
     std::vector<DeviceTensor> tables;  ///< of each group
-    Ops::DeviceEvent copied = 0;
+    StreamOps::DeviceEvent copied = 0;
     bool used = false;
   };
 

@@ -75,7 +75,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                              .cores_are_shared = threads > cores,
                              .deterministic = spec_.deterministic}));
   times.note("device");
-  const DeviceMemory before = ops_->memory().value_or(DeviceMemory{});
+  const DeviceMemory before = ops_->memory().available().value_or(DeviceMemory{});
   if (spec_.device != DeviceKind::cpu) TROUPE_CHECK(groups_->join_devices(*ops_));
   times.note("ranks");
   TROUPE_TRY(const Checkpoint checkpoint, opening.get());
@@ -110,7 +110,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
     times.note("draft model");
   }
   report.free_host_bytes = available_memory_bytes();
-  if (const auto after = ops_->memory()) {
+  if (const auto after = ops_->memory().available()) {
     report.device = device_memory_report(before, *after, report.weight_bytes, later_bytes());
   }
   log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
@@ -154,7 +154,7 @@ Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
 Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
   if (error.code != ErrorCode::resource_exhausted) return error;
   error = with_memory_of_start(
-      std::move(error), ops_->memory().value_or(DeviceMemory{}), model_->weight_bytes(),
+      std::move(error), ops_->memory().available().value_or(DeviceMemory{}), model_->weight_bytes(),
       static_cast<std::uint64_t>(kv_blocks) * model_->kv_bytes_per_block());
   return {error.code, fmt::format("{}: {}", place(), error.message)};
 }
@@ -183,7 +183,7 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());
-  if (const auto memory = ops_->memory()) {
+  if (const auto memory = ops_->memory().available()) {
     log::info("{}: {} of the device's {} are free", place(), in_gib(memory->free_bytes),
               in_gib(memory->total_bytes));
   }

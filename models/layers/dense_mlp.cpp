@@ -30,24 +30,24 @@ Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
       const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
       const Tensor activated = first_rows(space_.activated, rows, inner);
       project(x.rows(part.begin + done, rows), gate_up, activated);
-      ops_.linear(*down_, activated, sums.rows(done, rows));
+      ops_.dense().linear(*down_, activated, sums.rows(done, rows));
     }
   };
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(tokens, out, compute));
   if (down_bias_->empty()) return sum;
   TROUPE_CHECK(group_.complete(std::move(sum), out));
-  ops_.add_bias(out, down_bias_);
+  ops_.dense().add_bias(out, down_bias_);
   return PendingSum();
 }
 
 void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {
   if (gate_up_bias_->empty()) {
-    ops_.linear_gate_up(*gate_up_, x, gate_up, activated);
+    ops_.dense().linear_gate_up(*gate_up_, x, gate_up, activated);
     return;
   }
-  ops_.linear(*gate_up_, x, gate_up);
-  ops_.add_bias(gate_up, gate_up_bias_);
-  ops_.silu_mul(gate_up, activated);
+  ops_.dense().linear(*gate_up_, x, gate_up);
+  ops_.dense().add_bias(gate_up, gate_up_bias_);
+  ops_.dense().silu_mul(gate_up, activated);
 }
 
 std::size_t DenseMlp::bytes() const {

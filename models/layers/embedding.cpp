@@ -4,14 +4,15 @@ namespace troupe {
 
 Result<Embedding> Embedding::create(const LayerContext& context) {
   TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(Parameter::embedding));
-  TROUPE_TRY(DeviceTensor table, context.ops.load_table(rows));
+  TROUPE_TRY(DeviceTensor table, context.ops.weights().load_table(rows));
   const std::int64_t first_id = context.weights.shard().rank * rows.rows;
   return Embedding(context.ops, context.tensor, std::move(table), first_id);
 }
 
 Result<PendingSum> Embedding::forward(const Tensor& ids, const Tensor& out) const {
   return group_.defer_all_reduce(
-      ids[0], out, [&](const Tensor& sums) { ops_.embed(table_, ids, first_id_, sums); }, true);
+      ids[0], out, [&](const Tensor& sums) { ops_.dense().embed(table_, ids, first_id_, sums); },
+      true);
 }
 
 }  // namespace troupe

@@ -16,12 +16,12 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
   const bool is_tied = context.config.tie_word_embeddings;
   Head head(context);
   TROUPE_TRY(head.norm_, context.weights.vector(Parameter::final_norm, 0));
-  if (is_tied && tied != nullptr) head.weight_ = context.ops.share_table(tied->table());
+  if (is_tied && tied != nullptr) head.weight_ = context.ops.weights().share_table(tied->table());
   head.owns_weight_ = head.weight_ == nullptr;
   if (head.owns_weight_) {
     const Parameter source = is_tied ? Parameter::embedding : Parameter::head;
     TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
-    TROUPE_TRY(head.weight_, context.ops.load(rows, 1));
+    TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1));
   }
   if (head.group_ == nullptr) return head;
   head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));
@@ -34,11 +34,11 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
   const Tensor normed = space_.head_normed->rows(0, count);
   TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
   if (group_ == nullptr) {
-    ops_.linear(*weight_, normed, logits);
+    ops_.dense().linear(*weight_, normed, logits);
     return {};
   }
   const Tensor local = space_.local_logits->rows(0, count);
-  ops_.linear(*weight_, normed, local);
+  ops_.dense().linear(*weight_, normed, local);
   return divided ? group_->columns_to_rows(local, logits, space_.all_logits)
                  : gather_logits(local, logits);
 }
@@ -53,19 +53,19 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
     const Tensor all = tokens_.normed_rows(space_.normed, tokens);
     TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
     TROUPE_CHECK(tokens_.await_rows());
-    ops_.gather_rows(all, rows, normed);
+    ops_.dense().gather_rows(all, rows, normed);
     return {};
   }
   const Tensor residual = space_.head_residual->rows(0, count);
   const Tensor update = space_.head_update->rows(0, count);
-  ops_.gather_rows(hidden.residual, rows, residual);
+  ops_.dense().gather_rows(hidden.residual, rows, residual);
   if (is_pending) {
     const PendingSum sum = std::move(hidden.sum);
-    ops_.gather_rows(sum.partial(), rows, update);
+    ops_.dense().gather_rows(sum.partial(), rows, update);
     return tokens_.all_reduce_rms_norm(update, residual, {norm_, norm_eps_, normed, true});
   }
   HiddenState chosen{residual, update, hidden.has_update};
-  if (hidden.has_update) ops_.gather_rows(hidden.update, rows, chosen.update);
+  if (hidden.has_update) ops_.dense().gather_rows(hidden.update, rows, chosen.update);
   chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
   return {};
 }
@@ -76,7 +76,7 @@ Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {
   const Tensor all = space_.all_logits->rows(0, ranks * count);
   std::ranges::fill(rows_per_rank_, count);
   TROUPE_CHECK(group_->all_gather(local, all, rows_per_rank_));
-  ops_.concat_columns(all, logits);
+  ops_.dense().concat_columns(all, logits);
   return {};
 }
 

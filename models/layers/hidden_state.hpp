@@ -19,9 +19,9 @@ struct HiddenState {
   /// residual += update, if there is one, then out = RMSNorm(residual).
   void add_and_norm(Ops& ops, const Tensor& weight, float eps, const Tensor& out) {
     if (has_update) {
-      ops.add_rms_norm(residual, update, weight, eps, out);
+      ops.dense().add_rms_norm(residual, update, weight, eps, out);
     } else {
-      ops.rms_norm(residual, weight, eps, out);
+      ops.dense().rms_norm(residual, weight, eps, out);
     }
     has_update = false;
   }

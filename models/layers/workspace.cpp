@@ -38,12 +38,12 @@ ExpertWork expert_work(const MoeConfig& moe, std::int64_t tokens, const ExpertGr
 
 Result<void> allocate_experts(const MoeConfig& moe, const ExpertWork& work, std::int64_t hidden,
                               Ops& ops, Workspace& space) {
-  TROUPE_TRY(space.router_logits, ops.allocate(DType::f32, {work.tokens, moe.experts}));
-  TROUPE_TRY(space.expert_ids, ops.allocate(DType::i32, {work.tokens, moe.top_k}));
-  TROUPE_TRY(space.expert_weights, ops.allocate(DType::f32, {work.tokens, moe.top_k}));
-  TROUPE_TRY(space.expert_offsets, ops.allocate(DType::i32, {work.experts + 1}));
-  TROUPE_TRY(space.expert_source, ops.allocate(DType::i32, {work.rows}));
-  TROUPE_TRY(space.expert_rows, ops.allocate(work.result, {work.results, hidden}));
+  TROUPE_TRY(space.router_logits, ops.memory().allocate(DType::f32, {work.tokens, moe.experts}));
+  TROUPE_TRY(space.expert_ids, ops.memory().allocate(DType::i32, {work.tokens, moe.top_k}));
+  TROUPE_TRY(space.expert_weights, ops.memory().allocate(DType::f32, {work.tokens, moe.top_k}));
+  TROUPE_TRY(space.expert_offsets, ops.memory().allocate(DType::i32, {work.experts + 1}));
+  TROUPE_TRY(space.expert_source, ops.memory().allocate(DType::i32, {work.rows}));
+  TROUPE_TRY(space.expert_rows, ops.memory().allocate(work.result, {work.results, hidden}));
   return {};
 }
 
@@ -54,15 +54,15 @@ Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, 
   const std::int64_t received = layout.max_received_rows();
   const std::int64_t assignments = layout.max_tokens * layout.top_k;
   buffers.ids = HostTensor(DType::i32, {layout.max_tokens, layout.top_k});
-  TROUPE_TRY(buffers.sent_tokens, ops.allocate(DType::i32, {sent}));
-  TROUPE_TRY(buffers.sent, ops.allocate(activation, {sent, hidden}));
-  TROUPE_TRY(buffers.received, ops.allocate(activation, {received, hidden}));
-  TROUPE_TRY(buffers.results, ops.allocate(DType::f32, {received, hidden}));
-  TROUPE_TRY(buffers.returned, ops.allocate(DType::f32, {sent, hidden}));
+  TROUPE_TRY(buffers.sent_tokens, ops.memory().allocate(DType::i32, {sent}));
+  TROUPE_TRY(buffers.sent, ops.memory().allocate(activation, {sent, hidden}));
+  TROUPE_TRY(buffers.received, ops.memory().allocate(activation, {received, hidden}));
+  TROUPE_TRY(buffers.results, ops.memory().allocate(DType::f32, {received, hidden}));
+  TROUPE_TRY(buffers.returned, ops.memory().allocate(DType::f32, {sent, hidden}));
   if (layout.parts > 1) {
-    TROUPE_TRY(buffers.summed, ops.allocate(DType::f32, {assignments, hidden}));
+    TROUPE_TRY(buffers.summed, ops.memory().allocate(DType::f32, {assignments, hidden}));
   }
-  TROUPE_TRY(buffers.rows_of_assignments, ops.allocate(DType::i32, {assignments}));
+  TROUPE_TRY(buffers.rows_of_assignments, ops.memory().allocate(DType::i32, {assignments}));
   return {};
 }
 
@@ -70,36 +70,41 @@ Result<void> allocate_latent(const LatentConfig& latent, std::int64_t heads, std
                              Ops& ops, LatentBuffers& buffers) {
   const DType activation = ops.activation_dtype();
   if (latent.query_rank > 0) {
-    TROUPE_TRY(buffers.query_down, ops.allocate(activation, {tokens, latent.query_rank}));
+    TROUPE_TRY(buffers.query_down, ops.memory().allocate(activation, {tokens, latent.query_rank}));
   }
   TROUPE_TRY(buffers.unrotated_query,
-             ops.allocate(activation, {tokens, heads * latent.unrotated_dim}));
-  TROUPE_TRY(buffers.rotated_query, ops.allocate(activation, {tokens, heads * latent.rotated_dim}));
-  TROUPE_TRY(buffers.latent_query, ops.allocate(activation, {tokens, heads * latent.rank}));
-  TROUPE_TRY(buffers.kv, ops.allocate(activation, {tokens, latent.rank + latent.rotated_dim}));
-  TROUPE_TRY(buffers.values, ops.allocate(activation, {tokens, heads * latent.value_dim}));
-  TROUPE_TRY(buffers.head_ids, ops.allocate(DType::i32, {tokens, heads}));
-  TROUPE_TRY(buffers.head_offsets, ops.allocate(DType::i32, {heads + 1}));
-  TROUPE_TRY(buffers.head_source, ops.allocate(DType::i32, {tokens * heads}));
+             ops.memory().allocate(activation, {tokens, heads * latent.unrotated_dim}));
+  TROUPE_TRY(buffers.rotated_query,
+             ops.memory().allocate(activation, {tokens, heads * latent.rotated_dim}));
+  TROUPE_TRY(buffers.latent_query,
+             ops.memory().allocate(activation, {tokens, heads * latent.rank}));
+  TROUPE_TRY(buffers.kv,
+             ops.memory().allocate(activation, {tokens, latent.rank + latent.rotated_dim}));
+  TROUPE_TRY(buffers.values, ops.memory().allocate(activation, {tokens, heads * latent.value_dim}));
+  TROUPE_TRY(buffers.head_ids, ops.memory().allocate(DType::i32, {tokens, heads}));
+  TROUPE_TRY(buffers.head_offsets, ops.memory().allocate(DType::i32, {heads + 1}));
+  TROUPE_TRY(buffers.head_source, ops.memory().allocate(DType::i32, {tokens * heads}));
   const HostTensor ids(DType::i32, {tokens, heads});
   for (std::int64_t i = 0; i < ids->elements(); ++i) {
     ids->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads);
   }
-  ops.upload(ids, buffers.head_ids);
-  return ops.synchronize();
+  ops.memory().upload(ids, buffers.head_ids);
+  return ops.stream().synchronize();
 }
 
 Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, ShardOf shard,
                                 Ops& ops, Workspace& space) {
   const DType activation = ops.activation_dtype();
   TROUPE_TRY(const AttentionShape shape, attention_shape(config, 0, shard));
-  TROUPE_TRY(space.query, ops.allocate(activation, {tokens, shape.heads * shape.head_dim}));
-  TROUPE_TRY(space.attended, ops.allocate(activation, {tokens, shape.heads * shape.value_dim()}));
+  TROUPE_TRY(space.query,
+             ops.memory().allocate(activation, {tokens, shape.heads * shape.head_dim}));
+  TROUPE_TRY(space.attended,
+             ops.memory().allocate(activation, {tokens, shape.heads * shape.value_dim()}));
   if (config.latent) {
     return allocate_latent(*config.latent, shape.heads, tokens, ops, space.latent);
   }
   const std::int64_t heads = shape.heads + 2 * shape.kv_heads;
-  TROUPE_TRY(space.qkv, ops.allocate(activation, {tokens, heads * shape.head_dim}));
+  TROUPE_TRY(space.qkv, ops.memory().allocate(activation, {tokens, heads * shape.head_dim}));
   return {};
 }
 
@@ -131,23 +136,23 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
 
   Workspace space;
-  TROUPE_TRY(space.residual, ops.allocate(activation, {tokens, hidden}));
-  TROUPE_TRY(space.update, ops.allocate(summed, {tokens, hidden}));
-  TROUPE_TRY(space.normed, ops.allocate(activation, {tokens, hidden}));
+  TROUPE_TRY(space.residual, ops.memory().allocate(activation, {tokens, hidden}));
+  TROUPE_TRY(space.update, ops.memory().allocate(summed, {tokens, hidden}));
+  TROUPE_TRY(space.normed, ops.memory().allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
-  TROUPE_TRY(space.gate_up, ops.allocate(activation, {2 * inner}));
-  TROUPE_TRY(space.activated, ops.allocate(activation, {inner}));
-  TROUPE_TRY(space.head_residual, ops.allocate(activation, {rows, hidden}));
-  TROUPE_TRY(space.head_update, ops.allocate(summed, {rows, hidden}));
-  TROUPE_TRY(space.head_normed, ops.allocate(activation, {rows, hidden}));
+  TROUPE_TRY(space.gate_up, ops.memory().allocate(activation, {2 * inner}));
+  TROUPE_TRY(space.activated, ops.memory().allocate(activation, {inner}));
+  TROUPE_TRY(space.head_residual, ops.memory().allocate(activation, {rows, hidden}));
+  TROUPE_TRY(space.head_update, ops.memory().allocate(summed, {rows, hidden}));
+  TROUPE_TRY(space.head_normed, ops.memory().allocate(activation, {rows, hidden}));
   if (shard.size > 1) {
     const std::int64_t vocab = ceil_slice(config.vocab_size, {0, shard.size}).count;
-    TROUPE_TRY(space.local_logits, ops.allocate(DType::f32, {rows, vocab}));
-    TROUPE_TRY(space.all_logits, ops.allocate(DType::f32, {shard.size * rows, vocab}));
+    TROUPE_TRY(space.local_logits, ops.memory().allocate(DType::f32, {rows, vocab}));
+    TROUPE_TRY(space.all_logits, ops.memory().allocate(DType::f32, {shard.size * rows, vocab}));
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
-    TROUPE_TRY(space.shared_rows, ops.allocate(summed, {tokens, hidden}));
+    TROUPE_TRY(space.shared_rows, ops.memory().allocate(summed, {tokens, hidden}));
   }
   if (const ExpertExchange* exchange = experts.host_exchange()) {
     TROUPE_CHECK(allocate_exchange(exchange->layout(), hidden, ops, space.exchange));

@@ -22,7 +22,8 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
     model->limits_.max_positions = config.max_position_embeddings;
   }
   if (auto built = model->build(checkpoint, parallel, shard, on_loaded); !built.ok()) {
-    (void)ops.finish_loading(nullptr);  // drops what was read, and the buffers it was read to
+    (void)ops.weights().finish_loading(
+        nullptr);  // what is read goes, and so does where it is read to
     return std::move(built).error();
   }
   return std::unique_ptr<Model>(std::move(model));
@@ -64,7 +65,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     embedding_.emplace(std::move(embedding));
   }
   TROUPE_TRY(const std::vector<Slice> stages,
-             stage_layers(config_, stages_, ops_.memory().has_value()));
+             stage_layers(config_, stages_, ops_.memory().available().has_value()));
   const Slice own = stages[static_cast<std::size_t>(stage_)];
   first_layer_ = own.begin;
   for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
@@ -77,7 +78,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     TROUPE_TRY(auto head, Head::create(context, embedding_ ? &*embedding_ : nullptr));
     head_.emplace(std::move(head));
   }
-  TROUPE_TRY(loaded_, ops_.finish_loading(on_loaded));
+  TROUPE_TRY(loaded_, ops_.weights().finish_loading(on_loaded));
   return {};
 }
 
@@ -89,9 +90,9 @@ bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
 
 Result<void> DecoderModel::build_rope() {
   const HostTensor table = rope_table(config_.rope, limits_.max_positions, config_.rotated_dim());
-  TROUPE_TRY(rope_, ops_.allocate(DType::f32, table->shape()));
-  ops_.upload(table, rope_);
-  return ops_.synchronize();
+  TROUPE_TRY(rope_, ops_.memory().allocate(DType::f32, table->shape()));
+  ops_.memory().upload(table, rope_);
+  return ops_.stream().synchronize();
 }
 
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
@@ -112,14 +113,15 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     shape.window = groups_[group].window;
     for (const AttentionBatch& planned : passes_[group].batches()) {
-      ops_.plan_attention(shape, planned);
+      ops_.attention().plan(shape, planned);
     }
   }
 }
 
 bool DecoderModel::supports_graph() const {
-  // The host exchange of assignments waits for the device's row counts.
-  return experts_.host_exchange() == nullptr && ops_.supports_graph(attention_, limits_.kv_dtype);
+  // The host exchange of assignments waits for the device to say who gets how many.
+  return experts_.host_exchange() == nullptr &&
+         ops_.attention().supports_graph(attention_, limits_.kv_dtype);
 }
 
 Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logits) {
@@ -128,11 +130,11 @@ Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logit
   if (is_first) return run(batch, logits);
   if (found->second == nullptr) {
     const auto began = std::chrono::steady_clock::now();
-    TROUPE_TRY(found->second, ops_.capture([&] { return run(batch, logits); }));
+    TROUPE_TRY(found->second, ops_.stream().capture([&] { return run(batch, logits); }));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     log::debug("graph_captured a pass of {} rows in {:.1f} ms", found->first.first, took.count());
   }
-  ops_.replay(*found->second);
+  ops_.stream().replay(*found->second);
   return {};
 }
 
@@ -174,7 +176,7 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
   }
   TROUPE_CHECK(tensor_->complete(std::move(hidden.sum), hidden.update));
   if (hidden.tokens() == 0) return {};
-  ops_.add(hidden.residual, hidden.update);
+  ops_.dense().add(hidden.residual, hidden.update);
   if (batch.alone) return {};
   return pipeline_->send(hidden.residual, stage_ + 1);
 }
@@ -221,8 +223,8 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   if (blocks < 1) return fail(ErrorCode::invalid_argument, "a KV cache of {} blocks", blocks);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
   for (std::int64_t tensor = 0; tensor < cache_tensors(caches_); ++tensor) {
-    TROUPE_TRY(auto pages,
-               ops_.allocate_kv(blocks, limits_.block_size, attention_, limits_.kv_dtype));
+    TROUPE_TRY(auto pages, ops_.attention().allocate_kv(blocks, limits_.block_size, attention_,
+                                                        limits_.kv_dtype));
     memory.push_back(std::move(pages));
   }
   kv_memory_ = std::move(memory);
@@ -232,7 +234,7 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
 
 Result<std::unique_ptr<KvSwap>> DecoderModel::make_swap(std::int64_t host_blocks) {
   if (kv_.empty()) return fail(ErrorCode::invalid_argument, "make_swap before allocate_kv_cache");
-  return ops_.make_swap(kv_, host_blocks);
+  return ops_.attention().make_swap(kv_, host_blocks);
 }
 
 ExpertLoad DecoderModel::expert_load() const {
@@ -249,9 +251,10 @@ ExpertLoad DecoderModel::expert_load() const {
   for (std::int64_t layer = 0; layer < load.layers; ++layer) {
     const Tensor rows = layers_[static_cast<std::size_t>(layer)].rows_per_expert();
     if (rows.empty()) continue;
-    ops_.download(rows, Tensor(load.rows.data() + layer * load.experts, DType::i64, rows.shape()));
+    ops_.memory().download(
+        rows, Tensor(load.rows.data() + layer * load.experts, DType::i64, rows.shape()));
   }
-  if (!ops_.synchronize().ok()) load.rows.clear();
+  if (!ops_.stream().synchronize().ok()) load.rows.clear();
   return load;
 }
 

@@ -21,7 +21,7 @@ struct FootprintOptions {
   std::int64_t panel_rows = 1;   ///< a matrix's rows are padded to a multiple of it
                                  ///< (cpu_panel_rows)
   bool on_gpu = false;           ///< stages are balanced for GPUs
-  bool shares_tables = false;    ///< a tied head has no copy of its own (Ops::share_table)
+  bool shares_tables = false;    ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 
 /// A rank's share of a model, and its bytes.

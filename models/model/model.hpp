@@ -73,7 +73,7 @@ class Model {
   /// Allocates `blocks` KV blocks; call once. Errors: resource_exhausted names the bytes.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
   /// Allocates host memory for `host_blocks` of these blocks, after allocate_kv_cache. Errors: as
-  /// Ops::make_swap.
+  /// AttentionOps::make_swap.
   virtual Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) = 0;
 
   /// The rows that experts have computed so far. `rows` is empty in a dense model, and on all but
@@ -81,7 +81,7 @@ class Model {
   virtual ExpertLoad expert_load() const = 0;
 
   virtual std::size_t weight_bytes() const = 0;
-  /// How its weights were read; see Ops::finish_loading.
+  /// How its weights were read; see WeightOps::finish_loading.
   virtual const LoadedWeights& loaded() const = 0;
   virtual const ModelConfig& config() const = 0;
   /// The limits given at loading, with max_positions resolved.

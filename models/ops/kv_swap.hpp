@@ -11,8 +11,8 @@ struct SwappedBlock {
   std::int32_t host_block = 0;
 };
 
-/// Host memory for blocks of a KV cache whose sequences are evicted. Made by Ops::make_swap; used
-/// by the thread of its Ops, which outlives it.
+/// Host memory for blocks of a KV cache, whose sequences make room for others. Made by
+/// AttentionOps::make_swap; used by the thread of its Ops, which outlives it.
 ///
 /// Copies only enqueue, in order, like operations, and overlap with operations: they begin when the
 /// work enqueued before the first of them since join() is done, and until the next join() no

@@ -103,10 +103,10 @@ class NormingCollectives final : public ForwardingCollectives {
                               : all_reduce_tree(call.partial, sum));
     const Tensor normed = call.normed.rows(own.begin, own.count);
     if (own.count > 0 && call.begins) {
-      ops_->upload(sum, call.residual);
-      ops_->rms_norm(call.residual, call.weight, call.eps, normed);
+      ops_->memory().upload(sum, call.residual);
+      ops_->dense().rms_norm(call.residual, call.weight, call.eps, normed);
     } else if (own.count > 0) {
-      ops_->add_rms_norm(call.residual, sum, call.weight, call.eps, normed);
+      ops_->dense().add_rms_norm(call.residual, sum, call.weight, call.eps, normed);
     }
     return call.divided ? all_gather(normed, call.normed, shares) : Result<void>();
   }

@@ -41,7 +41,7 @@ Result<void> Drafter::allocate_kv_cache(std::int64_t blocks) {
   TROUPE_TRY(Pass pass, Pass::create(*ops_, model_->limits(), blocks, 1));
   pass_.push_back(std::move(pass));
   const Shape shape{model_->limits().max_head_rows, model_->config().vocab_size};
-  TROUPE_TRY(logits_, ops_->allocate(DType::f32, shape));
+  TROUPE_TRY(logits_, ops_->memory().allocate(DType::f32, shape));
   TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, {}, shape[0], shape[1]));
   sampler_.push_back(std::move(sampler));
   return {};

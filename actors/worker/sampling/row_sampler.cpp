@@ -89,12 +89,13 @@ Result<RowSampler> RowSampler::create(Ops& ops, const RankGroup& tensor, std::in
     return Shape{max_rows * static_cast<std::int64_t>(of_row)};
   };
   for (Slot& slot : sampler.slots_) {
-    TROUPE_TRY(slot.chosen, ops.allocate(DType::i32, {max_rows}));
-    TROUPE_TRY(slot.ids, ops.allocate_host(DType::i32, {max_rows}));
-    TROUPE_TRY(slot.scores, ops.allocate(DType::u8, bytes(sizeof(RowScores))));
-    TROUPE_TRY(slot.host_scores, ops.allocate_host(DType::u8, bytes(sizeof(RowScores))));
-    TROUPE_TRY(slot.rows_to_sample, ops.allocate_host(DType::u8, bytes(sizeof(SampledRow))));
-    TROUPE_TRY(slot.rows_to_score, ops.allocate_host(DType::u8, bytes(sizeof(ScoredRow))));
+    TROUPE_TRY(slot.chosen, ops.memory().allocate(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.ids, ops.memory().allocate_host(DType::i32, {max_rows}));
+    TROUPE_TRY(slot.scores, ops.memory().allocate(DType::u8, bytes(sizeof(RowScores))));
+    TROUPE_TRY(slot.host_scores, ops.memory().allocate_host(DType::u8, bytes(sizeof(RowScores))));
+    TROUPE_TRY(slot.rows_to_sample,
+               ops.memory().allocate_host(DType::u8, bytes(sizeof(SampledRow))));
+    TROUPE_TRY(slot.rows_to_score, ops.memory().allocate_host(DType::u8, bytes(sizeof(ScoredRow))));
   }
   return sampler;
 }
@@ -133,7 +134,7 @@ bool RowSampler::on_device(const LogitsRow& row) const {
   SampledRow sampled = sampled_row(row, 0);
   sampled.edits = count_edits(row);
   return sampled.edits.tokens() <= max_edit_tokens / 2 / max_rows_ &&
-         ops_->can_sample(sampled, vocab_);
+         ops_->sampling().can_sample(sampled, vocab_);
 }
 
 Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> rows,
@@ -153,7 +154,7 @@ Result<void> RowSampler::begin(const Tensor& logits, std::span<const LogitsRow> 
   for (const LogitsRow& row : rows) slot.wanted.push_back(wanted_logprobs(row));
   TROUPE_CHECK(begin_on_device(logits, slot));
   TROUPE_CHECK(download_logits(logits, slot));
-  slot.done = ops_->record_event();
+  slot.done = ops_->stream().record_event();
   ++begun_;
   return {};
 }
@@ -172,8 +173,8 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
     const auto place = static_cast<std::int32_t>(i - own.begin);
     SampledRow sampled = sampled_row(row, place);
     const bool is_scored = wanted_logprobs(row) >= 0;
-    const bool can_score = !is_scored || ops_->can_score(scored_row(row, place), vocab_);
-    // All ranks judge all rows, because what one may add depends on the rows before.
+    const bool can_score = !is_scored || ops_->sampling().can_score(scored_row(row, place), vocab_);
+    // All ranks judge all rows: what one may add depends on the rows before.
     if (!can_score || (row.sample ? !add_edits(row, sampled) : !is_scored)) {
       slot.host_rows.push_back(i++);
       continue;
@@ -195,17 +196,17 @@ Result<void> RowSampler::begin_on_device(const Tensor& logits, Slot& slot) {
   }
   if (samples) {
     TROUPE_TRY(const Tensor edited, upload_edits(slot, before));
-    ops_->sample(logits, to_sample.rows(), edited, own_chosen);
+    ops_->sampling().sample(logits, to_sample.rows(), edited, own_chosen);
     TROUPE_CHECK(share(slot, chosen_, 1));
-    ops_->download(chosen_, slot.ids->rows(0, count));
+    ops_->memory().download(chosen_, slot.ids->rows(0, count));
   }
   if (scores) {
     constexpr std::int64_t width = sizeof(RowScores);
     const Tensor found = slot.scores->rows(0, count * width);
-    ops_->score(logits, to_score.rows(), own_chosen,
-                found.rows(own.begin * width, own.count * width));
+    ops_->sampling().score(logits, to_score.rows(), own_chosen,
+                           found.rows(own.begin * width, own.count * width));
     TROUPE_CHECK(share(slot, found, width));
-    ops_->download(found, slot.host_scores->rows(0, count * width));
+    ops_->memory().download(found, slot.host_scores->rows(0, count * width));
   }
   return {};
 }
@@ -217,7 +218,8 @@ bool RowSampler::add_edits(const LogitsRow& row, SampledRow& sampled) {
   sampled.edits = count_edits(row);
   const std::int64_t room = on_device(row) ? max_edit_tokens : max_edit_tokens / 2;
   const std::int64_t used = std::ssize(histories_) + std::ssize(lists_);
-  if (used + sampled.edits.tokens() > room || !ops_->can_sample(sampled, vocab_)) return false;
+  if (used + sampled.edits.tokens() > room || !ops_->sampling().can_sample(sampled, vocab_))
+    return false;
   RowEdits& edits = sampled.edits;
   edits.first = static_cast<std::int32_t>(lists_.size());
   edits.history = static_cast<std::int32_t>(histories_.size());
@@ -242,15 +244,15 @@ Result<Tensor> RowSampler::upload_edits(Slot& slot, const Tensor& before) {
   const auto histories = std::ssize(histories_), lists = std::ssize(lists_);
   if (histories + lists == 0) return Tensor();
   if (slot.edited->empty()) {  // many runs never need it
-    TROUPE_TRY(slot.edited, ops_->allocate(DType::i32, {max_edit_tokens}));
-    TROUPE_TRY(slot.host_edited, ops_->allocate_host(DType::i32, {max_edit_tokens}));
+    TROUPE_TRY(slot.edited, ops_->memory().allocate(DType::i32, {max_edit_tokens}));
+    TROUPE_TRY(slot.host_edited, ops_->memory().allocate_host(DType::i32, {max_edit_tokens}));
   }
   std::ranges::copy(histories_, slot.host_edited->as<std::int32_t>());
   std::ranges::copy(lists_, slot.host_edited->as<std::int32_t>() + histories);
   const Tensor edited = slot.edited->rows(0, histories + lists);
-  ops_->upload(slot.host_edited->rows(0, histories + lists), edited);
+  ops_->memory().upload(slot.host_edited->rows(0, histories + lists), edited);
   if (std::ranges::any_of(histories_, [](std::int32_t id) { return id < 0; })) {
-    ops_->resolve_sampled_ids(before, edited.rows(0, histories));
+    ops_->sampling().resolve_sampled_ids(before, edited.rows(0, histories));
   }
   return edited;
 }
@@ -259,7 +261,7 @@ Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
   if (slot.host_rows.empty()) return {};
   if (slot.logits->empty()) {  // many runs never need it, and hardly any both
     const Slice most = ceil_slice(max_rows_, {0, shard().size});
-    TROUPE_TRY(slot.logits, ops_->allocate_host(DType::f32, {most.count, vocab_}));
+    TROUPE_TRY(slot.logits, ops_->memory().allocate_host(DType::f32, {most.count, vocab_}));
   }
   const Slice mine = host_rows_of(slot, shard());
   const std::int64_t first_own = own_rows(slot).begin;
@@ -269,7 +271,8 @@ Result<void> RowSampler::download_logits(const Tensor& logits, Slot& slot) {
   for (std::int64_t i = mine.begin; i < mine.end();) {
     std::int64_t next = i + 1;  // adjacent rows go together
     while (next < mine.end() && row_at(next) == row_at(i) + (next - i)) ++next;
-    ops_->download(logits.rows(row_at(i), next - i), slot.logits->rows(i - mine.begin, next - i));
+    ops_->memory().download(logits.rows(row_at(i), next - i),
+                            slot.logits->rows(i - mine.begin, next - i));
     i = next;
   }
   return {};
@@ -281,7 +284,7 @@ Result<std::vector<RowChoice>> RowSampler::finish() {
   --begun_;
   // A caller that begins one at a time uses one slot's memory only.
   oldest_ = begun_ == 0 ? 0 : (oldest_ + 1) % max_in_flight;
-  TROUPE_CHECK(ops_->wait(slot.done));
+  TROUPE_CHECK(ops_->stream().wait(slot.done));
   std::vector<RowChoice> choices(slot.rows.size());
   auto of_host = slot.host_rows.begin();
   for (std::size_t i = 0; i < choices.size(); ++i) {

@@ -65,8 +65,8 @@ class RowSampler {
   /// The number of choices begun and not finished.
   std::size_t begun() const { return begun_; }
 
-  /// True if finish() need not wait for the device; at least one choice must be begun.
-  bool is_ready() const { return ops_->query(slots_[oldest_].done); }
+  /// Whether finish() need not wait for the device; at least one choice must be begun.
+  bool is_ready() const { return ops_->stream().query(slots_[oldest_].done); }
 
   /// Waits for the choice that was begun first, not for later work; returns an entry per row, in
   /// order. Errors: those of the device and the collectives; internal if none is begun.
@@ -80,7 +80,7 @@ class RowSampler {
     std::vector<std::int32_t> wanted;     ///< number of best tokens of each row; -1: no
                                           ///< log-probabilities
     std::vector<std::int32_t> host_rows;  ///< the rows that the host samples
-    Ops::DeviceEvent done = 0;
+    StreamOps::DeviceEvent done = 0;
     DeviceTensor chosen;          ///< [max_rows] i32, on the device
     DeviceTensor ids;             ///< the same on the host
     DeviceTensor scores;          ///< [max_rows] RowScores as bytes, on the device

@@ -92,28 +92,28 @@ Result<double> time_calls(Rank& rank, std::int64_t bytes, double seconds, const 
   std::unique_ptr<CapturedGraph> graph;
   const auto once = [&]() -> Result<void> {
     if (graph == nullptr) return call();
-    rank.ops->replay(*graph);
+    rank.ops->stream().replay(*graph);
     return {};
   };
   const auto time = [&](int rounds) -> Result<double> {
     TROUPE_CHECK(rank.host->barrier());
     const auto begin = Clock::now();
     for (int round = 0; round < rounds; ++round) TROUPE_CHECK(once());
-    TROUPE_CHECK(rank.ops->synchronize());
+    TROUPE_CHECK(rank.ops->stream().synchronize());
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
   TROUPE_CHECK(call());
   TROUPE_CHECK(call());
-  TROUPE_CHECK(rank.ops->synchronize());
+  TROUPE_CHECK(rank.ops->stream().synchronize());
   int in_round = 1;
   if (rank.on_device && bytes <= max_recorded_bytes) {
     in_round = calls_in_recording;
-    TROUPE_TRY(graph, rank.ops->capture([&]() -> Result<void> {
+    TROUPE_TRY(graph, rank.ops->stream().capture([&]() -> Result<void> {
       for (int i = 0; i < in_round; ++i) TROUPE_CHECK(call());
       return {};
     }));
     TROUPE_CHECK(once());
-    TROUPE_CHECK(rank.ops->synchronize());
+    TROUPE_CHECK(rank.ops->stream().synchronize());
   }
   TROUPE_TRY(const double first, time(1));
   // The first rank decides how often, and measures.
@@ -128,8 +128,8 @@ Result<GroupFigures> measure(Rank& rank, const GroupTimes& times) {
   const std::int64_t most = std::ranges::max(times.bytes);
   // A rank's share of an exchange may be a word longer than the mean.
   const Shape room{most + times.ranks * std::int64_t{sizeof(std::int64_t)}};
-  TROUPE_TRY(rank.in, rank.ops->allocate(DType::u8, room));
-  TROUPE_TRY(rank.out, rank.ops->allocate(DType::u8, room));
+  TROUPE_TRY(rank.in, rank.ops->memory().allocate(DType::u8, room));
+  TROUPE_TRY(rank.out, rank.ops->memory().allocate(DType::u8, room));
   GroupFigures figures{.group = times.group, .ranks = times.ranks};
   for (const std::string& name : times.calls) {
     for (const std::int64_t bytes : times.bytes) {

@@ -52,11 +52,11 @@ Sequences make_sequences(std::int64_t rows, std::int64_t context, std::int32_t b
 
 Result<DeviceTensor> uploaded(Ops& ops, const std::vector<std::int32_t>& values,
                               const Shape& shape) {
-  TROUPE_TRY(DeviceTensor device, ops.allocate(DType::i32, shape));
+  TROUPE_TRY(DeviceTensor device, ops.memory().allocate(DType::i32, shape));
   const HostTensor host(DType::i32, shape);
   std::ranges::copy(values, host->as<std::int32_t>());
-  ops.upload(host, device);
-  TROUPE_CHECK(ops.synchronize());
+  ops.memory().upload(host, device);
+  TROUPE_CHECK(ops.stream().synchronize());
   return device;
 }
 
@@ -109,7 +109,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
       bytes_of({pages * options_.block_size, shape.cached_elements()}, options_.dtype);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(turns(kv_bytes));
   for (auto& cache : caches) {
-    TROUPE_TRY(cache, ops_.allocate_kv(pages, options_.block_size, shape, options_.dtype));
+    TROUPE_TRY(cache,
+               ops_.attention().allocate_kv(pages, options_.block_size, shape, options_.dtype));
   }
   TROUPE_TRY(const DeviceTensor positions, uploaded(ops_, sequences.positions, {rows}));
   TROUPE_TRY(const DeviceTensor slots, uploaded(ops_, sequences.slots, {rows}));
@@ -117,8 +118,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   TROUPE_TRY(const DeviceTensor spans, uploaded(ops_, sequences.numbers, {count, 4}));
   TROUPE_TRY(const DeviceTensor q, random(activation_, {rows, shape.heads * shape.head_dim}));
   TROUPE_TRY(const DeviceTensor out,
-             ops_.allocate(activation_, {rows, shape.heads * shape.head_dim}));
-  const bool capturable = decode && ops_.supports_graph(shape, options_.dtype);
+             ops_.memory().allocate(activation_, {rows, shape.heads * shape.head_dim}));
+  const bool capturable = decode && ops_.attention().supports_graph(shape, options_.dtype);
   const AttentionBatch batch{.positions = positions,
                              .kv_slots = slots,
                              .block_tables = table,
@@ -126,7 +127,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
                              .block_size = options_.block_size,
                              .spans = spans,
                              .graph_captured = capturable};
-  ops_.plan_attention(shape, batch);
+  ops_.attention().plan(shape, batch);
   const auto layer = [&](std::size_t turn) {
     const auto& [keys, values] = caches[turn % caches.size()];
     return KvLayer{keys, values};
@@ -148,8 +149,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
     TROUPE_CHECK(add(
         figures, std::move(stored),
         [&](std::size_t turn) {
-          ops_.norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope, shape, batch,
-                               layer(turn), out);
+          ops_.attention().norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope,
+                                           shape, batch, layer(turn), out);
         },
         capturable));
   }
@@ -181,35 +182,37 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
                                    .reshaped({rows, shape.heads * shape.value_dim()});
   return add(
       figures, std::move(attended),
-      [&](std::size_t turn) { ops_.attention(q, shape, batch, layer(turn), attended_rows); },
+      [&](std::size_t turn) {
+        ops_.attention().attend(q, shape, batch, layer(turn), attended_rows);
+      },
       capturable);
 }
 
 Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
   const LatentConfig& latent = *model_.latent;
   const std::int64_t most = figures.rows.back();
-  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, heads_}));
+  TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, heads_}));
   HostTensor numbers(DType::i32, {most, heads_});
   for (std::int64_t i = 0; i < most * heads_; ++i) {
     numbers->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads_);
   }
-  ops_.upload(numbers, ids);
-  TROUPE_CHECK(ops_.synchronize());
-  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {heads_ + 1}));
-  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most * heads_}));
+  ops_.memory().upload(numbers, ids);
+  TROUPE_CHECK(ops_.stream().synchronize());
+  TROUPE_TRY(const DeviceTensor offsets, ops_.memory().allocate(DType::i32, {heads_ + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.memory().allocate(DType::i32, {most * heads_}));
   const auto measure = [&](const std::string& op, std::int64_t n, std::int64_t k) -> Result<void> {
     const HostTensor weight = random_weight({n, k});
     const std::vector<Tensor> weights(static_cast<std::size_t>(heads_), weight.view());
     const double weight_bytes = static_cast<double>(heads_) * static_cast<double>(weight->bytes());
     std::vector<std::unique_ptr<GroupedLinear>> copies(turns(weight_bytes));
     for (auto& copy : copies) {
-      TROUPE_TRY(copy, ops_.prepare_grouped(weights, 1));
+      TROUPE_TRY(copy, ops_.weights().prepare_grouped(weights, 1));
     }
     TROUPE_TRY(const DeviceTensor x, random(activation_, {most * heads_, k}));
-    TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {most * heads_, n}));
+    TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(activation_, {most * heads_, n}));
     for (const std::int64_t rows : figures.rows) {
       const ExpertBatch batch{offsets, source->rows(0, rows * heads_)};
-      ops_.permute(ids->rows(0, rows), 0, batch);
+      ops_.moe().permute(ids->rows(0, rows), 0, batch);
       OpFigure figure{
           .op = op,
           .shape = fmt::format("{} x {} -> {}", heads_, k, n),
@@ -218,8 +221,8 @@ Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
           .bytes = weight_bytes + bytes_of({rows * heads_, n + k}, activation_),
           .operations = 2 * static_cast<double>(rows * heads_) * static_cast<double>(n * k)};
       TROUPE_CHECK(add(figures, std::move(figure), [&](std::size_t turn) {
-        ops_.grouped_linear(*copies[turn % copies.size()], x->rows(0, rows * heads_), batch, 1,
-                            true, true, out->rows(0, rows * heads_));
+        ops_.moe().grouped_linear(*copies[turn % copies.size()], x->rows(0, rows * heads_), batch,
+                                  1, true, true, out->rows(0, rows * heads_));
       }));
     }
     return {};
@@ -234,7 +237,7 @@ Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
                       .rows = rows,
                       .count = model_.layers,
                       .bytes = 2 * bytes_of({rows * heads_}, DType::i32)},
-                     [&](std::size_t) { ops_.permute(ids->rows(0, rows), 0, batch); }));
+                     [&](std::size_t) { ops_.moe().permute(ids->rows(0, rows), 0, batch); }));
   }
   return {};
 }

@@ -48,14 +48,14 @@ Result<void> ModelOps::measure_routing(OpsFigures& figures) {
                               .top_groups = moe.top_groups,
                               .scale = static_cast<float>(moe.weight_scale)};
   const std::int64_t hidden = model_.hidden_size;
-  TROUPE_TRY(const auto router, ops_.prepare(random_weight({moe.experts, hidden}), 1));
+  TROUPE_TRY(const auto router, ops_.weights().prepare(random_weight({moe.experts, hidden}), 1));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
-  TROUPE_TRY(const DeviceTensor logits, ops_.allocate(DType::f32, {most, moe.experts}));
-  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, moe.top_k}));
-  TROUPE_TRY(const DeviceTensor weights, ops_.allocate(DType::f32, {most, moe.top_k}));
-  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {moe.experts + 1}));
-  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {most * moe.top_k}));
-  TROUPE_TRY(const DeviceTensor counts, ops_.allocate(DType::i64, {moe.experts}));
+  TROUPE_TRY(const DeviceTensor logits, ops_.memory().allocate(DType::f32, {most, moe.experts}));
+  TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, moe.top_k}));
+  TROUPE_TRY(const DeviceTensor weights, ops_.memory().allocate(DType::f32, {most, moe.top_k}));
+  TROUPE_TRY(const DeviceTensor offsets, ops_.memory().allocate(DType::i32, {moe.experts + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.memory().allocate(DType::i32, {most * moe.top_k}));
+  TROUPE_TRY(const DeviceTensor counts, ops_.memory().allocate(DType::i64, {moe.experts}));
   const std::string shape = fmt::format("{} -> {} of {}", hidden, moe.top_k, moe.experts);
   for (const std::int64_t rows : figures.rows) {
     const ExpertChoices choices{ids->rows(0, rows), weights->rows(0, rows)};
@@ -70,8 +70,8 @@ Result<void> ModelOps::measure_routing(OpsFigures& figures) {
                   4 * bytes_of({rows, moe.top_k}, DType::i32),
          .operations = 2 * static_cast<double>(rows * moe.experts) * static_cast<double>(hidden)},
         [&](std::size_t) {
-          ops_.route_tokens(*router, x->rows(0, rows), logits->rows(0, rows), {}, options, choices,
-                            batch, counts);
+          ops_.moe().route_tokens(*router, x->rows(0, rows), logits->rows(0, rows), {}, options,
+                                  choices, batch, counts);
         }));
   }
   return {};
@@ -84,28 +84,31 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   const std::int64_t most = figures.rows.back(), max_assignments = most * top_k;
   const auto prepare = [&](const Shape& shape) {
     const HostTensor one = random_weight(shape);
-    return ops_.prepare_grouped(std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()),
-                                1);
+    return ops_.weights().prepare_grouped(
+        std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()), 1);
   };
   TROUPE_TRY(const auto gate_up, prepare({2 * inner, hidden}));
   TROUPE_TRY(const auto down, prepare({hidden, inner}));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor activated, random(activation_, {max_assignments, inner}));
-  TROUPE_TRY(const DeviceTensor scratch, ops_.allocate(activation_, {max_assignments, 2 * inner}));
-  TROUPE_TRY(const DeviceTensor gated, ops_.allocate(activation_, {max_assignments, inner}));
-  TROUPE_TRY(const DeviceTensor expert_rows, ops_.allocate(summed_, {max_assignments, hidden}));
+  TROUPE_TRY(const DeviceTensor scratch,
+             ops_.memory().allocate(activation_, {max_assignments, 2 * inner}));
+  TROUPE_TRY(const DeviceTensor gated,
+             ops_.memory().allocate(activation_, {max_assignments, inner}));
+  TROUPE_TRY(const DeviceTensor expert_rows,
+             ops_.memory().allocate(summed_, {max_assignments, hidden}));
   TROUPE_TRY(const DeviceTensor weights, random(DType::f32, {most, top_k}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(summed_, {most, hidden}));
-  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most, top_k}));
-  TROUPE_TRY(const DeviceTensor offsets, ops_.allocate(DType::i32, {experts + 1}));
-  TROUPE_TRY(const DeviceTensor source, ops_.allocate(DType::i32, {max_assignments}));
+  TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(summed_, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, top_k}));
+  TROUPE_TRY(const DeviceTensor offsets, ops_.memory().allocate(DType::i32, {experts + 1}));
+  TROUPE_TRY(const DeviceTensor source, ops_.memory().allocate(DType::i32, {max_assignments}));
   const HostTensor chosen = chosen_experts(most, top_k, experts);
-  ops_.upload(chosen, ids);
-  TROUPE_CHECK(ops_.synchronize());
+  ops_.memory().upload(chosen, ids);
+  TROUPE_CHECK(ops_.stream().synchronize());
   for (const std::int64_t rows : figures.rows) {
     const std::int64_t assignments = rows * top_k;
     const ExpertBatch batch{offsets, source->rows(0, assignments)};
-    ops_.permute(ids->rows(0, rows), 0, batch);
+    ops_.moe().permute(ids->rows(0, rows), 0, batch);
     const double met = static_cast<double>(experts_met(chosen->rows(0, rows), experts)) /
                        static_cast<double>(experts);
     const auto figure = [&](const char* op, const GroupedLinear& grouped) {
@@ -127,8 +130,8 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
       const ExpertScratch space{scratch->rows(0, assignments), gated->rows(0, assignments),
                                 expert_rows->rows(0, assignments)};
       TROUPE_CHECK(add(figures, std::move(both), [&](std::size_t) {
-        ops_.expert_mlp(*gate_up, *down, x->rows(0, rows), choices, batch, space,
-                        out->rows(0, rows));
+        ops_.moe().expert_mlp(*gate_up, *down, x->rows(0, rows), choices, batch, space,
+                              out->rows(0, rows));
       }));
       continue;
     }
@@ -136,15 +139,15 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
     upper.bytes +=
         bytes_of({assignments, hidden}, activation_) + bytes_of({assignments, inner}, activation_);
     TROUPE_CHECK(add(figures, std::move(upper), [&](std::size_t) {
-      ops_.grouped_gate_up(*gate_up, x->rows(0, rows), batch, top_k, scratch->rows(0, assignments),
-                           gated->rows(0, assignments));
+      ops_.moe().grouped_gate_up(*gate_up, x->rows(0, rows), batch, top_k,
+                                 scratch->rows(0, assignments), gated->rows(0, assignments));
     }));
     OpFigure lower = figure("experts' down", *down);
     lower.bytes +=
         bytes_of({assignments, inner}, activation_) + bytes_of({assignments, hidden}, summed_);
     TROUPE_CHECK(add(figures, std::move(lower), [&](std::size_t) {
-      ops_.grouped_linear(*down, activated->rows(0, assignments), batch, top_k, false, true,
-                          expert_rows->rows(0, assignments));
+      ops_.moe().grouped_linear(*down, activated->rows(0, assignments), batch, top_k, false, true,
+                                expert_rows->rows(0, assignments));
     }));
     TROUPE_CHECK(
         add(figures,
@@ -154,8 +157,8 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
              .count = sparse_layers(),
              .bytes = bytes_of({assignments, hidden}, summed_) + bytes_of({rows, hidden}, summed_)},
             [&](std::size_t) {
-              ops_.combine(expert_rows->rows(0, assignments), weights->rows(0, rows),
-                           out->rows(0, rows));
+              ops_.moe().combine(expert_rows->rows(0, assignments), weights->rows(0, rows),
+                                 out->rows(0, rows));
             }));
   }
   return {};

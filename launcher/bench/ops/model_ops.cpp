@@ -63,15 +63,15 @@ HostTensor ModelOps::random_weight(const Shape& shape) const {
 }
 
 Result<DeviceTensor> ModelOps::random(DType dtype, const Shape& shape) {
-  TROUPE_TRY(DeviceTensor device, ops_.allocate(dtype, shape));
+  TROUPE_TRY(DeviceTensor device, ops_.memory().allocate(dtype, shape));
   HostTensor host = random_weight(shape);
   if (options_.dtype != dtype) {
     HostTensor converted(dtype, shape);
     convert(host, converted);
     host = std::move(converted);
   }
-  ops_.upload(host, device);
-  TROUPE_CHECK(ops_.synchronize());
+  ops_.memory().upload(host, device);
+  TROUPE_CHECK(ops_.stream().synchronize());
   return device;
 }
 
@@ -94,19 +94,23 @@ Result<void> ModelOps::measure_ceilings(Ceilings& ceilings) {
   }
   {
     TROUPE_TRY(const DeviceTensor from, random(activation_, {copied_rows, copied_width}));
-    TROUPE_TRY(const DeviceTensor to, ops_.allocate(activation_, {copied_rows, copied_width}));
-    TROUPE_TRY(const DeviceTensor rows, ops_.allocate(DType::i32, {copied_rows}));
+    TROUPE_TRY(const DeviceTensor to,
+               ops_.memory().allocate(activation_, {copied_rows, copied_width}));
+    TROUPE_TRY(const DeviceTensor rows, ops_.memory().allocate(DType::i32, {copied_rows}));
     HostTensor numbers(DType::i32, {copied_rows});
     std::iota(numbers->span<std::int32_t>().begin(), numbers->span<std::int32_t>().end(), 0);
-    ops_.upload(numbers, rows);
+    ops_.memory().upload(numbers, rows);
     TROUPE_TRY(const double seconds,
-               timer_.time([&](std::size_t) { ops_.gather_rows(from, rows, to); }));
+               timer_.time([&](std::size_t) { ops_.dense().gather_rows(from, rows, to); }));
     ceilings.bytes_per_second = 2 * bytes_of({copied_rows, copied_width}, activation_) / seconds;
   }
-  TROUPE_TRY(const auto weight, ops_.prepare(random_weight({product_size, product_size}), 1));
+  TROUPE_TRY(const auto weight,
+             ops_.weights().prepare(random_weight({product_size, product_size}), 1));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {product_size, product_size}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {product_size, product_size}));
-  TROUPE_TRY(const double seconds, timer_.time([&](std::size_t) { ops_.linear(*weight, x, out); }));
+  TROUPE_TRY(const DeviceTensor out,
+             ops_.memory().allocate(activation_, {product_size, product_size}));
+  TROUPE_TRY(const double seconds,
+             timer_.time([&](std::size_t) { ops_.dense().linear(*weight, x, out); }));
   const auto size = static_cast<double>(product_size);
   ceilings.operations_per_second = 2 * size * size * size / seconds;
   return {};
@@ -116,25 +120,27 @@ Result<void> ModelOps::measure_row_ops(OpsFigures& figures) {
   const std::int64_t hidden = model_.hidden_size, most = figures.rows.back();
   const HostTensor table_weight =
       random_weight({model_.vocab_size / options_.tensor_ranks, hidden});
-  TROUPE_TRY(const DeviceTensor table, ops_.prepare_table(table_weight));
-  TROUPE_TRY(const DeviceTensor ids, ops_.allocate(DType::i32, {most}));
+  TROUPE_TRY(const DeviceTensor table, ops_.weights().prepare_table(table_weight));
+  TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most}));
   TROUPE_TRY(const DeviceTensor residual, random(activation_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor update, random(summed_, {most, hidden}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(activation_, {most, hidden}));
+  TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(activation_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor weight, random(DType::f32, {hidden}));
   HostTensor numbers(DType::i32, {most});
   std::minstd_rand engine(1);
   for (std::int32_t& id : numbers->span<std::int32_t>()) {
     id = static_cast<std::int32_t>(engine() % static_cast<std::uint64_t>(table_weight->shape()[0]));
   }
-  ops_.upload(numbers, ids);
-  TROUPE_CHECK(ops_.synchronize());
+  ops_.memory().upload(numbers, ids);
+  TROUPE_CHECK(ops_.stream().synchronize());
   const std::string width = fmt::format("{}", hidden);
   for (const std::int64_t rows : figures.rows) {
     const double row_bytes = bytes_of({rows, hidden}, activation_);
     TROUPE_CHECK(add(
         figures, {.op = "embed", .shape = width, .rows = rows, .count = 1, .bytes = 2 * row_bytes},
-        [&](std::size_t) { ops_.embed(table, ids->rows(0, rows), 0, residual->rows(0, rows)); }));
+        [&](std::size_t) {
+          ops_.dense().embed(table, ids->rows(0, rows), 0, residual->rows(0, rows));
+        }));
   }
   for (const std::int64_t rows : figures.rows) {
     const double row_bytes = bytes_of({rows, hidden}, activation_);
@@ -146,23 +152,24 @@ Result<void> ModelOps::measure_row_ops(OpsFigures& figures) {
                       .count = 2 * model_.layers,
                       .bytes = 3 * row_bytes + update_bytes},
                      [&](std::size_t) {
-                       ops_.add_rms_norm(residual->rows(0, rows), update->rows(0, rows), weight,
-                                         epsilon, out->rows(0, rows));
+                       ops_.dense().add_rms_norm(residual->rows(0, rows), update->rows(0, rows),
+                                                 weight, epsilon, out->rows(0, rows));
                      }));
   }
   if (sparse_layers() == model_.layers) return {};
   const std::int64_t inner = model_.intermediate_size / options_.tensor_ranks;
   TROUPE_TRY(const DeviceTensor gate_up, random(activation_, {most, 2 * inner}));
-  TROUPE_TRY(const DeviceTensor activated, ops_.allocate(activation_, {most, inner}));
+  TROUPE_TRY(const DeviceTensor activated, ops_.memory().allocate(activation_, {most, inner}));
   for (const std::int64_t rows : figures.rows) {
-    TROUPE_CHECK(
-        add(figures,
-            {.op = "silu_mul",
-             .shape = fmt::format("{}", inner),
-             .rows = rows,
-             .count = model_.layers - sparse_layers(),
-             .bytes = 3 * bytes_of({rows, inner}, activation_)},
-            [&](std::size_t) { ops_.silu_mul(gate_up->rows(0, rows), activated->rows(0, rows)); }));
+    TROUPE_CHECK(add(figures,
+                     {.op = "silu_mul",
+                      .shape = fmt::format("{}", inner),
+                      .rows = rows,
+                      .count = model_.layers - sparse_layers(),
+                      .bytes = 3 * bytes_of({rows, inner}, activation_)},
+                     [&](std::size_t) {
+                       ops_.dense().silu_mul(gate_up->rows(0, rows), activated->rows(0, rows));
+                     }));
   }
   return {};
 }
@@ -211,7 +218,7 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
   const HostTensor weight = random_weight({matrix.n, matrix.k});
   std::vector<std::unique_ptr<Linear>> copies(turns(static_cast<double>(weight->bytes())));
   for (auto& copy : copies) {
-    TROUPE_TRY(copy, ops_.prepare(weight, matrix.segments));
+    TROUPE_TRY(copy, ops_.weights().prepare(weight, matrix.segments));
   }
   // Only rows that are sampled reach the head: each sequence's last.
   const auto rows_of = [&](std::int64_t rows) {
@@ -221,7 +228,7 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
   const std::int64_t most = rows_of(figures.rows.back());
   const std::int64_t room = std::max(most, std::min(figures.max_decode_rows, figures.rows.back()));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {room, matrix.k}));
-  TROUPE_TRY(const DeviceTensor out, ops_.allocate(matrix.out, {room, matrix.n}));
+  TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(matrix.out, {room, matrix.n}));
   for (const std::int64_t rows : figures.rows) {
     const std::int64_t taken = rows_of(rows);
     OpFigure figure{.op = matrix.op,
@@ -234,7 +241,7 @@ Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix)
     figure.operations = 2 * static_cast<double>(taken) * static_cast<double>(matrix.n) *
                         static_cast<double>(matrix.k);
     TROUPE_CHECK(add(figures, std::move(figure), [&](std::size_t turn) {
-      ops_.linear(*copies[turn % copies.size()], x->rows(0, taken), out->rows(0, taken));
+      ops_.dense().linear(*copies[turn % copies.size()], x->rows(0, taken), out->rows(0, taken));
     }));
   }
   return {};

@@ -111,13 +111,13 @@ Result<void> drop_from_cache(std::span<const std::filesystem::path> paths) {
 }
 
 Result<double> measure_copy(Ops& ops) {
-  TROUPE_TRY(const DeviceTensor host, ops.allocate_host(DType::u8, {copied_bytes}));
-  TROUPE_TRY(const DeviceTensor device, ops.allocate(DType::u8, {copied_bytes}));
-  ops.upload(host, device);
-  TROUPE_CHECK(ops.synchronize());
+  TROUPE_TRY(const DeviceTensor host, ops.memory().allocate_host(DType::u8, {copied_bytes}));
+  TROUPE_TRY(const DeviceTensor device, ops.memory().allocate(DType::u8, {copied_bytes}));
+  ops.memory().upload(host, device);
+  TROUPE_CHECK(ops.stream().synchronize());
   const auto began = Clock::now();
-  for (int i = 0; i < copies; ++i) ops.upload(host, device);
-  TROUPE_CHECK(ops.synchronize());
+  for (int i = 0; i < copies; ++i) ops.memory().upload(host, device);
+  TROUPE_CHECK(ops.stream().synchronize());
   return static_cast<double>(copied_bytes) * copies / seconds_since(began);
 }
 

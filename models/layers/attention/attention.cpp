@@ -37,16 +37,17 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
     const Tensor query = space_.query->rows(rows.begin, rows.count);
     const Tensor attended = space_.attended->rows(rows.begin, rows.count);
-    ops_.linear(*qkv_, x.rows(rows.begin, rows.count), qkv);
-    if (!qkv_bias_->empty()) ops_.add_bias(qkv, qkv_bias_);
-    ops_.norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch, cache, query);
-    ops_.attention(query, shape_, batch, cache, attended);
-    ops_.linear(*output_, attended, sums);
+    ops_.dense().linear(*qkv_, x.rows(rows.begin, rows.count), qkv);
+    if (!qkv_bias_->empty()) ops_.dense().add_bias(qkv, qkv_bias_);
+    ops_.attention().norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch,
+                                     cache, query);
+    ops_.attention().attend(query, shape_, batch, cache, attended);
+    ops_.dense().linear(*output_, attended, sums);
   };
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(x[0], out, compute));
   if (output_bias_->empty()) return sum;
   TROUPE_CHECK(group_.complete(std::move(sum), out));
-  ops_.add_bias(out, output_bias_);
+  ops_.dense().add_bias(out, output_bias_);
   return PendingSum();
 }
 

@@ -46,8 +46,8 @@ Result<void> LatentAttention::load_query(const LayerContext& context, std::int64
     append(rotated, rows_to_rotate(first + config_.unrotated_dim, config_.rotated_dim,
                                    config_.interleaved_rope));
   }
-  TROUPE_TRY(unrotated_query_, ops_.prepare(take_rows(query, unrotated), 1));
-  TROUPE_TRY(rotated_query_, ops_.prepare(take_rows(query, rotated), 1));
+  TROUPE_TRY(unrotated_query_, ops_.weights().prepare(take_rows(query, unrotated), 1));
+  TROUPE_TRY(rotated_query_, ops_.weights().prepare(take_rows(query, rotated), 1));
   return {};
 }
 
@@ -56,7 +56,7 @@ Result<void> LatentAttention::load_latent(const LayerContext& context, std::int6
   TROUPE_TRY(const HostTensor down, weights.matrix(Parameter::latent_down, layer));
   std::vector<std::int64_t> rows = rows_to_rotate(0, config_.rank, false);
   append(rows, rows_to_rotate(config_.rank, config_.rotated_dim, config_.interleaved_rope));
-  TROUPE_TRY(latent_down_, ops_.prepare(take_rows(down, rows), 1));
+  TROUPE_TRY(latent_down_, ops_.weights().prepare(take_rows(down, rows), 1));
   TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
 
   TROUPE_TRY(const HostTensor up, weights.matrix(Parameter::latent_up, layer));
@@ -68,8 +68,8 @@ Result<void> LatentAttention::load_latent(const LayerContext& context, std::int6
     key_views.push_back(keys.back());
     value_views.push_back(up->rows(first + config_.unrotated_dim, config_.value_dim));
   }
-  TROUPE_TRY(key_up_, ops_.prepare_grouped(key_views, 1));
-  TROUPE_TRY(value_up_, ops_.prepare_grouped(value_views, 1));
+  TROUPE_TRY(key_up_, ops_.weights().prepare_grouped(key_views, 1));
+  TROUPE_TRY(value_up_, ops_.weights().prepare_grouped(value_views, 1));
   return {};
 }
 
@@ -79,15 +79,15 @@ void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) c
   Tensor source = x;
   if (query_down_ != nullptr) {
     source = space_.latent.query_down->rows(0, tokens);
-    ops_.linear(*query_down_, x, source);
-    ops_.rms_norm(source, query_down_norm_, inner_norm_eps, source);
+    ops_.dense().linear(*query_down_, x, source);
+    ops_.dense().rms_norm(source, query_down_norm_, inner_norm_eps, source);
   }
   const Tensor unrotated = space_.latent.unrotated_query->rows(0, tokens);
   const Tensor latent = space_.latent.latent_query->rows(0, tokens);
-  ops_.linear(*unrotated_query_, source, unrotated);
-  ops_.linear(*rotated_query_, source, space_.latent.rotated_query->rows(0, tokens));
-  ops_.grouped_linear(*key_up_, by_head(unrotated, shape_.heads), heads, 1, true, true,
-                      by_head(latent, shape_.heads));
+  ops_.dense().linear(*unrotated_query_, source, unrotated);
+  ops_.dense().linear(*rotated_query_, source, space_.latent.rotated_query->rows(0, tokens));
+  ops_.moe().grouped_linear(*key_up_, by_head(unrotated, shape_.heads), heads, 1, true, true,
+                            by_head(latent, shape_.heads));
 }
 
 Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
@@ -100,17 +100,17 @@ Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMeta
   const Tensor kv = space.kv->rows(0, tokens);
   const Tensor values = space.values->rows(0, tokens);
   const ExpertBatch heads{space.head_offsets, space.head_source->rows(0, tokens * shape_.heads)};
-  ops_.permute(space.head_ids->rows(0, tokens), 0, heads);
+  ops_.moe().permute(space.head_ids->rows(0, tokens), 0, heads);
   project_query(x, heads);
-  ops_.linear(*latent_down_, x, kv);
-  ops_.latent_rope_store(space.latent_query->rows(0, tokens), space.rotated_query->rows(0, tokens),
-                         kv, latent_norm_, inner_norm_eps, rope, shape_, pass.whole(), cache,
-                         query);
-  ops_.attention(query, shape_, pass.whole(), cache, attended);
-  ops_.grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
-                      by_head(values, shape_.heads));
-  return group_.defer_all_reduce(tokens, out,
-                                 [&](const Tensor& sums) { ops_.linear(*output_, values, sums); });
+  ops_.dense().linear(*latent_down_, x, kv);
+  ops_.attention().latent_rope_store(space.latent_query->rows(0, tokens),
+                                     space.rotated_query->rows(0, tokens), kv, latent_norm_,
+                                     inner_norm_eps, rope, shape_, pass.whole(), cache, query);
+  ops_.attention().attend(query, shape_, pass.whole(), cache, attended);
+  ops_.moe().grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
+                            by_head(values, shape_.heads));
+  return group_.defer_all_reduce(
+      tokens, out, [&](const Tensor& sums) { ops_.dense().linear(*output_, values, sums); });
 }
 
 std::size_t LatentAttention::bytes() const {

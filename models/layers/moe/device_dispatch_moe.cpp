@@ -12,7 +12,8 @@ Result<std::unique_ptr<FeedForward>> DeviceDispatchMoe::create(const LayerContex
   TROUPE_TRY(moe->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
-  TROUPE_TRY(moe->rows_per_expert_, context.ops.allocate(DType::i64, Shape{moe->down_->experts()}));
+  TROUPE_TRY(moe->rows_per_expert_,
+             context.ops.memory().allocate(DType::i64, Shape{moe->down_->experts()}));
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
@@ -45,10 +46,10 @@ Tensor DeviceDispatchMoe::compute() const {
   const Tensor gate_up = first_rows(space_.gate_up, assignments, 2 * inner);
   const Tensor activated = first_rows(space_.activated, assignments, inner);
   const Tensor results = space_.expert_rows->rows(0, assignments);
-  ops_.permute_received(exchange_.received_ids(), exchange_.received_counts(), experts_.begin,
-                        batch, rows_per_expert_);
-  ops_.grouped_gate_up(*gate_up_, exchange_.received(), batch, top_k, gate_up, activated);
-  ops_.grouped_linear(*down_, activated, batch, top_k, false, true, results);
+  ops_.moe().permute_received(exchange_.received_ids(), exchange_.received_counts(), experts_.begin,
+                              batch, rows_per_expert_);
+  ops_.moe().grouped_gate_up(*gate_up_, exchange_.received(), batch, top_k, gate_up, activated);
+  ops_.moe().grouped_linear(*down_, activated, batch, top_k, false, true, results);
   return results;
 }
 

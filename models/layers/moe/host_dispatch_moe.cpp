@@ -10,7 +10,8 @@ Result<std::unique_ptr<FeedForward>> HostDispatchMoe::create(const LayerContext&
   TROUPE_TRY(moe->gate_up_,
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
-  TROUPE_TRY(moe->rows_per_expert_, context.ops.allocate(DType::i64, Shape{moe->down_->experts()}));
+  TROUPE_TRY(moe->rows_per_expert_,
+             context.ops.memory().allocate(DType::i64, Shape{moe->down_->experts()}));
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
@@ -39,18 +40,18 @@ Result<void> HostDispatchMoe::route(const Tensor& x) const {
   const Tensor host_ids = space_.exchange.ids->rows(0, tokens);
   if (tokens > 0) {
     router_->choose(x, ids, space_.expert_weights->rows(0, tokens));
-    ops_.download(ids, host_ids);
+    ops_.memory().download(ids, host_ids);
   }
-  // This also frees the host buffers that the last layer's uploads read.
-  TROUPE_CHECK(ops_.synchronize());
+  // Also: the host buffers that the last layer's uploads read are free again.
+  TROUPE_CHECK(ops_.stream().synchronize());
   return exchange_.plan(host_ids);
 }
 
 Result<void> HostDispatchMoe::send_to_experts(const Tensor& x, const Tensor& received) const {
   const Tensor tokens = space_.exchange.sent_tokens->rows(0, exchange_.sent_rows());
   const Tensor sent = space_.exchange.sent->rows(0, exchange_.sent_rows());
-  ops_.upload(exchange_.sent_tokens(), tokens);
-  ops_.gather_rows(x, tokens, sent);
+  ops_.memory().upload(exchange_.sent_tokens(), tokens);
+  ops_.dense().gather_rows(x, tokens, sent);
   return exchange_.dispatch(sent, received);
 }
 
@@ -61,11 +62,11 @@ void HostDispatchMoe::compute(const Tensor& received, const Tensor& results) con
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
-  ops_.upload(exchange_.offsets(), batch.offsets);
-  ops_.upload(exchange_.sorted_rows(), batch.source);
-  ops_.count_rows(batch, rows_per_expert_);
-  ops_.grouped_gate_up(*gate_up_, received, batch, 1, gate_up, activated);
-  ops_.grouped_linear(*down_, activated, batch, 1, false, true, results);
+  ops_.memory().upload(exchange_.offsets(), batch.offsets);
+  ops_.memory().upload(exchange_.sorted_rows(), batch.source);
+  ops_.moe().count_rows(batch, rows_per_expert_);
+  ops_.moe().grouped_gate_up(*gate_up_, received, batch, 1, gate_up, activated);
+  ops_.moe().grouped_linear(*down_, activated, batch, 1, false, true, results);
 }
 
 // Sums and combines the experts' outputs for this rank's tokens: out [its tokens, hidden].
@@ -78,13 +79,13 @@ Result<void> HostDispatchMoe::bring_back(const Tensor& results, const Tensor& ou
   Tensor sums = returned;
   if (exchange_.layout().parts > 1) {
     sums = space_.exchange.summed->rows(0, assignments);
-    ops_.tree_sum(returned, sums);
+    ops_.dense().tree_sum(returned, sums);
   }
   const Tensor order = space_.exchange.rows_of_assignments->rows(0, assignments);
   const Tensor expert_rows = space_.expert_rows->rows(0, assignments);
-  ops_.upload(exchange_.rows_of_assignments(), order);
-  ops_.gather_rows(sums, order, expert_rows);
-  ops_.combine(expert_rows, space_.expert_weights->rows(0, tokens), out);
+  ops_.memory().upload(exchange_.rows_of_assignments(), order);
+  ops_.dense().gather_rows(sums, order, expert_rows);
+  ops_.moe().combine(expert_rows, space_.expert_weights->rows(0, tokens), out);
   return {};
 }
 

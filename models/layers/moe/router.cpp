@@ -20,14 +20,14 @@ Result<std::unique_ptr<Router>> Router::create(const LayerContext& context, std:
 
 void Router::choose(const Tensor& x, const Tensor& ids, const Tensor& weights) const {
   const Tensor logits = space_.router_logits->rows(0, x[0]);
-  ops_.linear(*weight_, x, logits);
-  ops_.route(logits, bias_, options_, ids, weights);
+  ops_.dense().linear(*weight_, x, logits);
+  ops_.moe().route(logits, bias_, options_, ids, weights);
 }
 
 void Router::choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
                     const Tensor& counts) const {
   const Tensor logits = space_.router_logits->rows(0, x[0]);
-  ops_.route_tokens(*weight_, x, logits, bias_, options_, choices, batch, counts);
+  ops_.moe().route_tokens(*weight_, x, logits, bias_, options_, choices, batch, counts);
 }
 
 }  // namespace troupe

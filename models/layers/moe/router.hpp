@@ -15,7 +15,7 @@ class Router {
   /// For the rows of x [tokens, hidden]: ids [tokens, top_k] i32, weights [tokens, top_k] f32, best
   /// first.
   void choose(const Tensor& x, const Tensor& ids, const Tensor& weights) const;
-  /// Like Ops::route_tokens, for the rows of x.
+  /// Like MoeOps::route_tokens, for the rows of x.
   void choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
               const Tensor& counts) const;
   std::size_t bytes() const { return weight_->bytes() + bias_->bytes(); }

@@ -24,7 +24,7 @@ Result<PendingSum> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) 
   const Tensor shared = space_.shared_rows->rows(0, out[0]);
   TROUPE_TRY(PendingSum shared_sum, shared_->forward(x, shared));
   TROUPE_CHECK(group_.complete(std::move(shared_sum), shared));
-  ops_.add(out, shared);
+  ops_.dense().add(out, shared);
   return PendingSum();
 }
 

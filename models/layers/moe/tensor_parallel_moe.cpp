@@ -13,7 +13,7 @@ Result<std::unique_ptr<FeedForward>> TensorParallelMoe::create(const LayerContex
              weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
   TROUPE_TRY(block->down_, weights.grouped_linear({Parameter::expert_down}, layer));
   TROUPE_TRY(block->rows_per_expert_,
-             context.ops.allocate(DType::i64, Shape{block->down_->experts()}));
+             context.ops.memory().allocate(DType::i64, Shape{block->down_->experts()}));
   return std::unique_ptr<FeedForward>(std::move(block));
 }
 
@@ -35,16 +35,16 @@ Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out
   if (group_.size() == 1 || !group_.sums_exactly()) {
     const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
     return group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
-      ops_.expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
+      ops_.moe().expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
     });
   }
   const Slice own = group_.own_slice(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
-  ops_.grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
+  ops_.moe().grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
-    ops_.grouped_linear(*down_, activated, batch, top_k, false, true, sums);
+    ops_.moe().grouped_linear(*down_, activated, batch, top_k, false, true, sums);
   }));
-  ops_.combine(own_rows, choices.weights.rows(own.begin, own.count), out);
+  ops_.moe().combine(own_rows, choices.weights.rows(own.begin, own.count), out);
   return PendingSum();
 }
 

@@ -16,8 +16,9 @@ HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows);
 /// `matrix` [n, k] as [k, n].
 HostTensor transposed(const Tensor& matrix);
 
-/// The rows [first, first + dim) in the order of rotation in halves (Ops::norm_rope_store). With
-/// `interleaved` the checkpoint stores the two elements of each rotation side by side.
+/// The rows [first, first + dim) in the order of rotation in halves
+/// (AttentionOps::norm_rope_store). With `interleaved` the checkpoint stores the two elements of
+/// each rotation side by side.
 std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, bool interleaved);
 
 }  // namespace troupe

@@ -96,7 +96,7 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(const StoredMatrix weight, stacked(stack, layer, 0));
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.load(weight, parts);
+  return ops_.weights().load(weight, parts);
 }
 
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
@@ -108,16 +108,16 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
     weights.push_back(std::move(weight));
   }
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.load_grouped(weights, parts);
+  return ops_.weights().load_grouped(weights, parts);
 }
 
 Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(StoredMatrix stored, stacked(stack, layer, 0));
   stored.dtype = DType::f32;
   const HostTensor exact = in_host_memory(stored);
-  TROUPE_TRY(DeviceTensor device, ops_.allocate(DType::f32, {stored.rows}));
-  ops_.upload(exact->reshaped({stored.rows}), device);
-  TROUPE_CHECK(ops_.synchronize());
+  TROUPE_TRY(DeviceTensor device, ops_.memory().allocate(DType::f32, {stored.rows}));
+  ops_.memory().upload(exact->reshaped({stored.rows}), device);
+  TROUPE_CHECK(ops_.stream().synchronize());
   return device;
 }
 

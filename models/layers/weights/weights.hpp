@@ -19,7 +19,7 @@ namespace troupe {
 
 /// The weights of one rank: reads this rank's part of each parameter from the checkpoint and passes
 /// it to Ops in the form a layer needs. Its constructor's arguments must outlive it, the checkpoint
-/// until Ops::finish_loading().
+/// until WeightOps::finish_loading().
 ///
 /// Errors of all reads: those of Checkpoint::weight and shard_weight (they name file and tensor),
 /// and those of Ops when device memory runs out.

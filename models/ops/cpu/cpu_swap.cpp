@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "models/ops/cpu/cpu_components.hpp"
 
 namespace troupe {
 namespace {
@@ -50,8 +50,8 @@ class CpuKvSwap final : public KvSwap {
 
 }  // namespace
 
-Result<std::unique_ptr<KvSwap>> CpuOps::make_swap(std::span<const KvLayer> caches,
-                                                  std::int64_t host_blocks) {
+Result<std::unique_ptr<KvSwap>> CpuAttentionOps::make_swap(std::span<const KvLayer> caches,
+                                                           std::int64_t host_blocks) {
   std::vector<Tensor> tensors;
   std::size_t bytes = 0;
   for (const KvLayer& cache : caches) {
@@ -61,7 +61,7 @@ Result<std::unique_ptr<KvSwap>> CpuOps::make_swap(std::span<const KvLayer> cache
       bytes += bytes_of_block(pages);
     }
   }
-  auto host = allocate(DType::u8, {host_blocks, static_cast<std::int64_t>(bytes)});
+  auto host = allocate_on_cpu(DType::u8, {host_blocks, static_cast<std::int64_t>(bytes)});
   if (!host.ok()) {
     return fail(host.error().code, "{}: lower engine.swap_space", host.error().message);
   }

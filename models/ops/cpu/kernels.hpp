@@ -60,7 +60,7 @@ constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
          attention_chunk * head_dim;
 }
 
-/// Ops::norm_rope_store for tokens [begin, end).
+/// As AttentionOps::norm_rope_store, for tokens [begin, end).
 struct NormRopeStoreJob {
   const float* qkv = nullptr;
   const float* q_norm = nullptr;  ///< null: no norm
@@ -79,7 +79,7 @@ struct NormRopeStoreJob {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Ops::latent_rope_store for tokens [begin, end).
+/// As AttentionOps::latent_rope_store, for tokens [begin, end).
 struct LatentRopeStoreJob {
   const float* latent_q = nullptr;
   const float* rotated_q = nullptr;

@@ -7,7 +7,7 @@ namespace troupe {
 
 Result<std::unique_ptr<Collectives>> join_cuda_ranks(Ops& ops, Collectives& host,
                                                      const std::string& name) {
-  auto& cuda = static_cast<CudaOps&>(ops);
+  CudaContext& cuda = static_cast<CudaOps&>(ops).context();
   NcclSeat seat{
       .device = cuda.device(), .stream = cuda.stream(), .watch = cuda.watch(), .name = name};
   TROUPE_TRY(auto joined, NcclCollectives::join(std::move(seat), host));

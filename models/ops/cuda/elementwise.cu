@@ -1,6 +1,6 @@
 // Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever the dtype.
 #include "models/ops/cuda/common/vec8.cuh"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/cuda_dense_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -135,13 +135,6 @@ __global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t
   store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
 }
 
-__global__ void resolve_sampled_ids_kernel(const std::int32_t* chosen, std::int64_t count,
-                                           std::int32_t* ids) {
-  begin_early_kernel();
-  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count && ids[i] < 0) ids[i] = max(chosen[-1 - ids[i]], 0);
-}
-
 /// The order of parallel/collectives/tree_sum.hpp: sums of powers of two, largest first, folded
 /// from the last.
 __global__ void tree_sum_parts(const float* x, int parts, std::int64_t count, float* out) {
@@ -170,8 +163,8 @@ __global__ void gather_units(const Unit* x, const std::int32_t* rows, std::int64
 
 using namespace cuda;
 
-void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
-                    const Tensor& out) {
+void CudaDenseOps::do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                            const Tensor& out) {
   if (out.empty()) return;
   with_type(table.dtype(), [&](auto* stored) {
     with_type(out.dtype(), [&](auto* activation) {
@@ -194,7 +187,8 @@ void CudaOps::embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_b
   check_launch("embed");
 }
 
-void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+void CudaDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps,
+                               const Tensor& out) {
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(weight, x[1]);
@@ -215,8 +209,8 @@ void CudaOps::rms_norm(const Tensor& x, const Tensor& weight, float eps, const T
   check_launch("rms_norm");
 }
 
-void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                           const Tensor& out) {
+void CudaDenseOps::do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                                   float eps, const Tensor& out) {
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(residual, x[1]) && has_units(weight, x[1]);
@@ -240,7 +234,7 @@ void CudaOps::add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor
   check_launch("add_rms_norm");
 }
 
-void CudaOps::add(const Tensor& residual, const Tensor& x) {
+void CudaDenseOps::do_add(const Tensor& residual, const Tensor& x) {
   if (x.empty()) return;
   with_type(residual.dtype(), [&](auto* type) {
     with_type(x.dtype(), [&](auto* added) {
@@ -253,7 +247,7 @@ void CudaOps::add(const Tensor& residual, const Tensor& x) {
   check_launch("add");
 }
 
-void CudaOps::add_bias(const Tensor& x, const Tensor& bias) {
+void CudaDenseOps::do_add_bias(const Tensor& x, const Tensor& bias) {
   if (x.empty()) return;
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
@@ -263,7 +257,7 @@ void CudaOps::add_bias(const Tensor& x, const Tensor& bias) {
   check_launch("add_bias");
 }
 
-void CudaOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
+void CudaDenseOps::do_silu_mul(const Tensor& gate_up, const Tensor& out) {
   if (out.empty()) return;
   with_type(out.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
@@ -281,7 +275,7 @@ void CudaOps::silu_mul(const Tensor& gate_up, const Tensor& out) {
   check_launch("silu_mul");
 }
 
-void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
+void CudaDenseOps::do_tree_sum(const Tensor& x, const Tensor& out) {
   if (out.empty()) return;
   tree_sum_parts<<<blocks_of(out.elements(), row_threads), row_threads, 0, stream()>>>(
       x.as<float>(), static_cast<int>(x.elements() / out.elements()), out.elements(),
@@ -289,15 +283,7 @@ void CudaOps::tree_sum(const Tensor& x, const Tensor& out) {
   check_launch("tree_sum");
 }
 
-void CudaOps::resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) {
-  if (ids.empty()) return;
-  check(launch_early(resolve_sampled_ids_kernel,
-                     {blocks_of(ids.elements(), row_threads), row_threads}, stream(),
-                     chosen.as<std::int32_t>(), ids.elements(), ids.as<std::int32_t>()),
-        "resolve_sampled_ids");
-}
-
-void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
+void CudaDenseOps::do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
   if (out.empty()) return;
   const std::int64_t bytes = static_cast<std::int64_t>(out.bytes()) / out[0];
   const auto gather = [&](auto unit) {
@@ -316,7 +302,7 @@ void CudaOps::gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out
   check_launch("gather_rows");
 }
 
-void CudaOps::concat_columns(const Tensor& parts, const Tensor& out) {
+void CudaDenseOps::do_concat_columns(const Tensor& parts, const Tensor& out) {
   if (out.empty()) return;
   const auto rows = static_cast<std::size_t>(out[0]);
   const std::size_t width = parts.bytes() / static_cast<std::size_t>(parts[0]);

@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// Events in a stream, numbered in order; see Ops::record_event and Ops::wait. Only the latest have
-/// a CUDA event of their own: an older one's has been recorded again since, so waiting for it waits
-/// for more. One thread at a time, of the device's.
+/// Points in a stream, numbered as they are made; StreamOps says more. The
+/// latest are remembered, an event each: an older one's was recorded again since, behind it, so
+/// that whoever waits for it waits for more than he asked. One thread at a time, of the device's.
 class StreamMarks {
  public:
   cudaError_t make(cudaStream_t stream, std::uint64_t& mark);

@@ -25,11 +25,11 @@ struct OpsOptions {
 /// unsupported if the CUDA library is missing.
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options);
 
-/// Makes the collectives of a rank for tensors in its device's memory, enqueued among its
-/// operations. `host` are those for tensors in host memory, through which the ranks connect: they
-/// outlive the result, as `ops` does; all ranks call this, then barrier(). `name` is the group's,
-/// for messages. Only for Ops whose device has memory of its own (Ops::memory). Errors: those of
-/// Collectives; unsupported, resource_exhausted.
+/// The collectives of a rank for tensors in its device's memory, enqueued among its operations.
+/// `host` are those for tensors in host memory, by which the ranks come together: they outlive what
+/// is made, as `ops` does; all ranks call this, then barrier(). `name` is the group's, for
+/// messages. Only of Ops whose device has memory of its own (MemoryOps::available). Errors: those
+/// of Collectives; unsupported, resource_exhausted.
 Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
                                                 const std::string& name);
 

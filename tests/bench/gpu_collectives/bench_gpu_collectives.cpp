@@ -43,26 +43,26 @@ Result<double> mean_us(Rank& rank, std::int64_t bytes, const Call& call) {
   const bool graph_captured = bytes <= max_recorded_bytes;
   std::unique_ptr<CapturedGraph> graph;
   for (int i = 0; i < 3; ++i) TROUPE_CHECK(call());
-  TROUPE_CHECK(rank.ops->synchronize());
+  TROUPE_CHECK(rank.ops->stream().synchronize());
   if (graph_captured) {
-    TROUPE_TRY(graph, rank.ops->capture([&]() -> Result<void> {
+    TROUPE_TRY(graph, rank.ops->stream().capture([&]() -> Result<void> {
       for (int i = 0; i < calls_in_graph; ++i) TROUPE_CHECK(call());
       return {};
     }));
-    rank.ops->replay(*graph);
-    TROUPE_CHECK(rank.ops->synchronize());
+    rank.ops->stream().replay(*graph);
+    TROUPE_CHECK(rank.ops->stream().synchronize());
   }
   TROUPE_CHECK(rank.host->barrier());
   const int rounds = graph_captured ? 20 : 10;
   const auto begin = Clock::now();
   for (int round = 0; round < rounds; ++round) {
     if (graph_captured) {
-      rank.ops->replay(*graph);
+      rank.ops->stream().replay(*graph);
     } else {
       TROUPE_CHECK(call());
     }
   }
-  TROUPE_CHECK(rank.ops->synchronize());
+  TROUPE_CHECK(rank.ops->stream().synchronize());
   const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
   return took.count() / (rounds * (graph_captured ? calls_in_graph : 1));
 }
@@ -81,10 +81,10 @@ Result<void> measure(Rank& rank) {
     }
     fmt::print("\n");
   }
-  TROUPE_TRY(const DeviceTensor in, rank.ops->allocate(DType::u8, {max_bytes}));
-  TROUPE_TRY(const DeviceTensor out, rank.ops->allocate(DType::u8, {2 * max_bytes}));
-  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::u8, {max_bytes}));
-  TROUPE_TRY(const DeviceTensor weight, rank.ops->allocate(DType::f32, {hidden}));
+  TROUPE_TRY(const DeviceTensor in, rank.ops->memory().allocate(DType::u8, {max_bytes}));
+  TROUPE_TRY(const DeviceTensor out, rank.ops->memory().allocate(DType::u8, {2 * max_bytes}));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->memory().allocate(DType::u8, {max_bytes}));
+  TROUPE_TRY(const DeviceTensor weight, rank.ops->memory().allocate(DType::f32, {hidden}));
   const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
   for (const std::int64_t bytes :
        {std::int64_t{8} << 10, std::int64_t{32} << 10, std::int64_t{64} << 10,

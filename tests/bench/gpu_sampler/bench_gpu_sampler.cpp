@@ -31,7 +31,7 @@ double time_us(Ops& ops, int calls, const std::function<void(int)>& call) {
   for (int i = 0; i < 6; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     for (int c = 0; c < calls; ++c) call(c);
-    if (const auto done = ops.synchronize(); !done.ok()) std::exit(1);
+    if (const auto done = ops.stream().synchronize(); !done.ok()) std::exit(1);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
     if (i > 0) tries.push_back(took.count() / calls);  // the first one warms up
   }
@@ -42,10 +42,10 @@ double time_us(Ops& ops, int calls, const std::function<void(int)>& call) {
 /// Bytes per microsecond that the device reads and writes: adding one large tensor to another.
 double bandwidth(Ops& ops) {
   const Shape shape{std::int64_t{1} << 14, std::int64_t{1} << 14};
-  const DeviceTensor sum = checked(ops.allocate(DType::f32, shape));
-  const DeviceTensor added = checked(ops.allocate(DType::f32, shape));
+  const DeviceTensor sum = checked(ops.memory().allocate(DType::f32, shape));
+  const DeviceTensor added = checked(ops.memory().allocate(DType::f32, shape));
   return 3.0 * static_cast<double>(sum->bytes()) /
-         time_us(ops, 10, [&](int) { ops.add(sum, added); });
+         time_us(ops, 10, [&](int) { ops.dense().add(sum, added); });
 }
 
 /// Logits like a model's: most tokens far below the few likely ones.
@@ -76,12 +76,12 @@ void run() {
   std::printf("\n");
 
   const HostTensor host = make_logits();
-  const DeviceTensor logits = checked(ops->allocate(DType::f32, host->shape()));
-  ops->upload(host, logits);
-  const DeviceTensor ids = checked(ops->allocate(DType::i32, {max_rows}));
-  const DeviceTensor scores =
-      checked(ops->allocate(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(RowScores))}));
-  // Calls alternate between logits, so that few rows come from memory too.
+  const DeviceTensor logits = checked(ops->memory().allocate(DType::f32, host->shape()));
+  ops->memory().upload(host, logits);
+  const DeviceTensor ids = checked(ops->memory().allocate(DType::i32, {max_rows}));
+  const DeviceTensor scores = checked(
+      ops->memory().allocate(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(RowScores))}));
+  // Calls take turns over the logits, so that few rows come from memory too.
   const auto logits_of = [&](int call, std::int64_t rows) {
     return logits->rows(call * rows % max_rows, rows);
   };
@@ -90,11 +90,11 @@ void run() {
   for (std::int32_t id = 0; std::int32_t& token : histories->span<std::int32_t>()) {
     token = (id += 7919) % static_cast<std::int32_t>(vocab);
   }
-  const DeviceTensor edited = checked(ops->allocate(DType::i32, histories->shape()));
-  ops->upload(histories, edited);
-  // Rows are sent to the device as a worker does.
-  const DeviceTensor page_locked = checked(
-      ops->allocate_host(DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
+  const DeviceTensor edited = checked(ops->memory().allocate(DType::i32, histories->shape()));
+  ops->memory().upload(histories, edited);
+  // Rows go to the device as a worker sends them.
+  const DeviceTensor page_locked = checked(ops->memory().allocate_host(
+      DType::u8, {max_rows * static_cast<std::int64_t>(sizeof(SampledRow))}));
   struct Setting {
     const char* name;
     SampledRow row;
@@ -127,7 +127,8 @@ void run() {
         wanted[i].edits.history = static_cast<std::int32_t>(i) * history;
       }
       std::printf("%8.1f", time_us(*ops, 32, [&](int call) {
-                    ops->sample(logits_of(call, rows), wanted, edited, ids->rows(0, rows));
+                    ops->sampling().sample(logits_of(call, rows), wanted, edited,
+                                           ids->rows(0, rows));
                   }));
     }
     std::printf("\n");
@@ -137,7 +138,7 @@ void run() {
     std::vector<ScoredRow> wanted;
     for (std::int32_t i = 0; i < rows; ++i) wanted.push_back({.row = i, .id = 7, .best = 5});
     std::printf("%8.1f", time_us(*ops, 32, [&](int call) {
-                  ops->score(logits_of(call, rows), wanted, ids->rows(0, rows), scores);
+                  ops->sampling().score(logits_of(call, rows), wanted, ids->rows(0, rows), scores);
                 }));
   }
   std::printf("\n");

@@ -28,7 +28,7 @@ T checked(Result<T> result) {
 double seconds_of(Ops& ops, const std::function<void()>& enqueue) {
   const auto begin = std::chrono::steady_clock::now();
   enqueue();
-  if (const auto done = ops.synchronize(); !done.ok()) std::exit(1);
+  if (const auto done = ops.stream().synchronize(); !done.ok()) std::exit(1);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -56,19 +56,19 @@ void run() {
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
   std::vector<KvLayer> caches;
   for (int layer = 0; layer < layers; ++layer) {
-    memory.push_back(checked(ops->allocate_kv(blocks, 16, shape, DType::bf16)));
+    memory.push_back(checked(ops->attention().allocate_kv(blocks, 16, shape, DType::bf16)));
     caches.push_back({memory.back().first, memory.back().second});
   }
   const double block_bytes = 2.0 * layers * static_cast<double>(caches[0].keys.bytes()) / blocks;
   const double bytes = blocks_of_sequence * block_bytes;
-  const auto swap = checked(ops->make_swap(caches, blocks));
+  const auto swap = checked(ops->attention().make_swap(caches, blocks));
 
   const auto count = static_cast<std::int64_t>(bytes);
-  const DeviceTensor device = checked(ops->allocate(DType::u8, {count}));
-  const DeviceTensor host = checked(ops->allocate_host(DType::u8, {count}));
-  const double plain_out = median_seconds(*ops, [&](int) { ops->download(device, host); });
-  const double plain_in = median_seconds(*ops, [&](int) { ops->upload(host, device); });
-  // Host memory is allocated here.
+  const DeviceTensor device = checked(ops->memory().allocate(DType::u8, {count}));
+  const DeviceTensor host = checked(ops->memory().allocate_host(DType::u8, {count}));
+  const double plain_out = median_seconds(*ops, [&](int) { ops->memory().download(device, host); });
+  const double plain_in = median_seconds(*ops, [&](int) { ops->memory().upload(host, device); });
+  // Host memory is made now.
   double first = 0.0;
   for (std::int32_t s = 0; s < sequences; ++s) {
     first += seconds_of(*ops, [&] {
@@ -108,10 +108,10 @@ void run() {
   std::printf("\n");
 
   const Shape large{std::int64_t{1} << 14, std::int64_t{1} << 14};
-  const DeviceTensor sum = checked(ops->allocate(DType::bf16, large));
-  const DeviceTensor added = checked(ops->allocate(DType::bf16, large));
+  const DeviceTensor sum = checked(ops->memory().allocate(DType::bf16, large));
+  const DeviceTensor added = checked(ops->memory().allocate(DType::bf16, large));
   const auto work = [&] {
-    for (int i = 0; i < 60; ++i) ops->add(sum, added);
+    for (int i = 0; i < 60; ++i) ops->dense().add(sum, added);
   };
   const double alone = median_seconds(*ops, [&](int) { work(); });
   const double beside = median_seconds(*ops, [&](int i) {

@@ -88,14 +88,15 @@ void bench_products(Ops& ops, const Machine& machine) {
   for (const Product& p : products) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const HostTensor weight = filled({p.n, p.k}, dtype);
-      auto linear = ops.prepare(weight, p.segments);
+      auto linear = ops.weights().prepare(weight, p.segments);
       if (!linear.ok()) std::exit(1);
       fmt::print("{:18} {:5} {:5}  {:7}", p.what, p.n, p.k, to_string(dtype));
       double rate = 0;
       for (const std::int64_t m : {1, 8, 64, 512}) {
         const HostTensor x = filled({m, p.k});
         const HostTensor out(DType::f32, {m, p.n});
-        rate = 2e-9 * m * p.n * p.k / machine.seconds_of([&] { ops.linear(**linear, x, out); });
+        rate = 2e-9 * m * p.n * p.k /
+               machine.seconds_of([&] { ops.dense().linear(**linear, x, out); });
         fmt::print(" {:7.1f}", rate);
       }
       fmt::print("  {:9.2f}\n", rate / machine.ceiling);
@@ -132,7 +133,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
       const std::int32_t blocks = c.sequences * per_sequence;
       std::vector<std::pair<DeviceTensor, DeviceTensor>> layers;
       for (std::int32_t i = 0; i < c.layers; ++i) {
-        auto cache = ops.allocate_kv(blocks, 16, shape, dtype);
+        auto cache = ops.attention().allocate_kv(blocks, 16, shape, dtype);
         if (!cache.ok()) std::exit(1);
         for (const Tensor& part : {Tensor(cache->first), Tensor(cache->second)}) {
           std::memset(part.data(), 0, part.bytes());  // otherwise all pages are one page of zeros
@@ -150,7 +151,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
       const AttentionBatch batch{{}, {}, table, spans, 16};
       const double seconds = machine.seconds_of([&] {
         for (const auto& [keys, values] : layers) {
-          ops.attention(q, shape, batch, KvLayer{keys, values}, out);
+          ops.attention().attend(q, shape, batch, KvLayer{keys, values}, out);
         }
       });
       double pairs = 0;  // of query and key
@@ -170,7 +171,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
 void bench_rows(Ops& ops, const Machine& machine) {
   const HostTensor weight = filled({256}), head_norm = filled({64}), rope = filled({2048, 64});
   const AttentionShape shape{4, 2, 64, 0.125F};
-  auto cache = ops.allocate_kv(128, 16, shape, DType::f32);
+  auto cache = ops.attention().allocate_kv(128, 16, shape, DType::f32);
   if (!cache.ok()) std::exit(1);
   const KvLayer layer{cache->first, cache->second};
   for (const std::int64_t m : {1, 64, 2048}) {
@@ -190,14 +191,15 @@ void bench_rows(Ops& ops, const Machine& machine) {
       fmt::print("  {} {:.2f}", what, machine.seconds_of(body) * 1e6);
     };
     fmt::print("{} rows, us:", m);
-    show("add_rms_norm", [&] { ops.add_rms_norm(residual, x, weight, 1e-6F, out); });
-    show("silu_mul", [&] { ops.silu_mul(gate_up, inner); });
+    show("add_rms_norm", [&] { ops.dense().add_rms_norm(residual, x, weight, 1e-6F, out); });
+    show("silu_mul", [&] { ops.dense().silu_mul(gate_up, inner); });
     show("norm_rope_store", [&] {
-      ops.norm_rope_store(qkv, head_norm, head_norm, 1e-6F, rope, shape, batch, layer, q);
+      ops.attention().norm_rope_store(qkv, head_norm, head_norm, 1e-6F, rope, shape, batch, layer,
+                                      q);
     });
-    show("route", [&] { ops.route(logits, {}, {4, true}, ids, chosen); });
-    show("permute", [&] { ops.permute(ids, 0, {offsets, source}); });
-    show("combine", [&] { ops.combine(expert_rows, chosen, out); });
+    show("route", [&] { ops.moe().route(logits, {}, {4, true}, ids, chosen); });
+    show("permute", [&] { ops.moe().permute(ids, 0, {offsets, source}); });
+    show("combine", [&] { ops.moe().combine(expert_rows, chosen, out); });
     fmt::print("\n");
   }
 }
@@ -207,7 +209,7 @@ void bench_experts(Ops& ops, const Machine& machine) {
     std::vector<HostTensor> owners;
     for (int e = 0; e < 16; ++e) owners.push_back(filled({n, k}, DType::bf16));
     const std::vector<Tensor> weights(owners.begin(), owners.end());
-    auto grouped = ops.prepare_grouped(weights, 1);
+    auto grouped = ops.weights().prepare_grouped(weights, 1);
     if (!grouped.ok()) std::exit(1);
     fmt::print("16 experts, {} [{}, {}]:", what, n, k);
     for (const std::int64_t tokens : {1, 8, 64, 512}) {
@@ -217,9 +219,9 @@ void bench_experts(Ops& ops, const Machine& machine) {
         ids->as<std::int32_t>()[i] = (i / 4 * 5 + i % 4 * 3) % 16;
       }
       const HostTensor x = filled({tokens, k});
-      ops.permute(ids, 0, {offsets, source});
+      ops.moe().permute(ids, 0, {offsets, source});
       const double seconds = machine.seconds_of(
-          [&] { ops.grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out); });
+          [&] { ops.moe().grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out); });
       const double rate = 2e-9 * tokens * 4 * n * k / seconds;
       fmt::print("  {} tokens {:.1f} us, {:.1f} GFLOP/s ({:.2f})", tokens, seconds * 1e6, rate,
                  rate / machine.ceiling);

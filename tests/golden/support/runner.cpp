@@ -16,18 +16,18 @@ Result<void> Runner::allocate() {
   const std::int64_t tokens = model_.limits().max_batch_tokens;
   const std::int64_t rows = model_.limits().max_head_rows;
   const std::int64_t vocab = model_.config().vocab_size;
-  TROUPE_TRY(token_ids_, ops_.allocate(DType::i32, {tokens}));
-  TROUPE_TRY(positions_, ops_.allocate(DType::i32, {tokens}));
+  TROUPE_TRY(token_ids_, ops_.memory().allocate(DType::i32, {tokens}));
+  TROUPE_TRY(positions_, ops_.memory().allocate(DType::i32, {tokens}));
   slots_.resize(groups_.size());
   tables_.resize(groups_.size());
   spans_.resize(groups_.size());
   for (std::size_t group = 0; group < groups_.size(); ++group) {
-    TROUPE_TRY(slots_[group], ops_.allocate(DType::i32, {tokens}));
-    TROUPE_TRY(tables_[group], ops_.allocate(DType::i32, {blocks_}));
-    TROUPE_TRY(spans_[group], ops_.allocate(DType::i32, {4 * blocks_}));
+    TROUPE_TRY(slots_[group], ops_.memory().allocate(DType::i32, {tokens}));
+    TROUPE_TRY(tables_[group], ops_.memory().allocate(DType::i32, {blocks_}));
+    TROUPE_TRY(spans_[group], ops_.memory().allocate(DType::i32, {4 * blocks_}));
   }
-  TROUPE_TRY(head_rows_, ops_.allocate(DType::i32, {rows}));
-  TROUPE_TRY(logits_, ops_.allocate(DType::f32, {rows, vocab}));
+  TROUPE_TRY(head_rows_, ops_.memory().allocate(DType::i32, {rows}));
+  TROUPE_TRY(logits_, ops_.memory().allocate(DType::f32, {rows, vocab}));
   host_logits_ = HostTensor(DType::f32, {rows, vocab});
   for (std::int64_t block = blocks_; block-- > 0;) free_.push_back(static_cast<int>(block));
   return {};
@@ -78,8 +78,8 @@ Tensor Runner::upload(const std::vector<std::int32_t>& values, const Tensor& dev
   HostTensor host(DType::i32, {count});
   std::ranges::copy(values, host->as<std::int32_t>());
   const Tensor view = device.rows(0, count);
-  ops_.upload(host, view);
-  (void)ops_.synchronize();
+  ops_.memory().upload(host, view);
+  (void)ops_.stream().synchronize();
   return view;
 }
 
@@ -136,8 +136,8 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
   for (const Share& share : shares) share.sequence->computed += share.rows;
   const auto count = static_cast<std::int64_t>(rows.size());
   TROUPE_CHECK(model_.forward(batch, logits_->rows(0, count)));
-  ops_.download(logits_->rows(0, count), host_logits_->rows(0, count));
-  TROUPE_CHECK(ops_.synchronize());
+  ops_.memory().download(logits_->rows(0, count), host_logits_->rows(0, count));
+  TROUPE_CHECK(ops_.stream().synchronize());
   return host_logits_->rows(0, count);
 }
 

@@ -59,7 +59,7 @@ Result<void> expect_all_reduce_rms_norm(GpuRank& rank, const Way& way, unsigned 
   const Slice rows =
       way.divided ? ceil_slice(way.rows, {own, rank.device->size()}) : Slice{0, way.rows};
   TROUPE_TRY(const DeviceTensor residual, rank.upload(before->rows(rows.begin, rows.count)));
-  TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor normed, rank.ops->memory().allocate(DType::bf16, shape));
   const AllReduceRmsNorm sum{.partial = partial,
                              .residual = residual,
                              .weight = weight,
@@ -72,14 +72,14 @@ Result<void> expect_all_reduce_rms_norm(GpuRank& rank, const Way& way, unsigned 
   }
   TROUPE_CHECK(rank.device->all_reduce_rms_norm(sum));
 
-  TROUPE_TRY(const DeviceTensor added, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor added, rank.ops->memory().allocate(DType::bf16, shape));
   TROUPE_TRY(const DeviceTensor whole, rank.upload(before));
-  TROUPE_TRY(const DeviceTensor norms, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor norms, rank.ops->memory().allocate(DType::bf16, shape));
   TROUPE_CHECK(rank.device->all_reduce_tree(partial, added));
   if (way.begins) {
-    rank.ops->rms_norm(added, weight, 1e-6F, norms);
+    rank.ops->dense().rms_norm(added, weight, 1e-6F, norms);
   } else {
-    rank.ops->add_rms_norm(whole, added, weight, 1e-6F, norms);
+    rank.ops->dense().add_rms_norm(whole, added, weight, 1e-6F, norms);
   }
   TROUPE_TRY(const HostTensor found, rank.download(normed));
   TROUPE_TRY(const HostTensor expected, rank.download(norms));
@@ -122,8 +122,8 @@ Result<void> expect_overlapped_all_reduce(GpuRank& rank, OverlappedAllReduce& si
   TROUPE_TRY(const DeviceTensor order, rank.upload(numbers));
   std::vector<DeviceTensor> given;
   std::vector<HostTensor> norms, sums;
-  TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
-  TROUPE_TRY(const DeviceTensor stream, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor normed, rank.ops->memory().allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor stream, rank.ops->memory().allocate(DType::bf16, shape));
   for (unsigned pass = 0; pass < passes; ++pass) {
     TROUPE_TRY(DeviceTensor partial,
                rank.upload(random_values(DType::bf16, shape,
@@ -140,15 +140,15 @@ Result<void> expect_overlapped_all_reduce(GpuRank& rank, OverlappedAllReduce& si
     TROUPE_TRY(HostTensor sum, rank.download(stream));
     sums.push_back(std::move(sum));
   }
-  TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, shape));
-  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor partial, rank.ops->memory().allocate(DType::bf16, shape));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->memory().allocate(DType::bf16, shape));
   const Tensor found = side.normed().rows(0, rows);
   for (int round = 0; round < rounds; ++round) {
     const auto pass = static_cast<std::size_t>(round % passes);
     for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
       const Slice of = OverlappedAllReduce::part_of(rows, part, ranks);
       const Tensor begun = partial->rows(of.begin, of.count);
-      rank.ops->gather_rows(given[pass], order->rows(of.begin, of.count), begun);
+      rank.ops->dense().gather_rows(given[pass], order->rows(of.begin, of.count), begun);
       TROUPE_CHECK(side.begin(part, begun));
       if (round % 5 == 3) TROUPE_CHECK(side.begin(part, begun));
     }
@@ -164,7 +164,7 @@ Result<void> expect_overlapped_all_reduce(GpuRank& rank, OverlappedAllReduce& si
                                     .divided = true}));
     }
     for (int part = 0; part < OverlappedAllReduce::parts; ++part) TROUPE_CHECK(side.await(part));
-    rank.ops->gather_rows(found, order, normed);
+    rank.ops->dense().gather_rows(found, order, normed);
     if (round + passes < rounds) continue;
     const std::string what = fmt::format("rank {}: {} rows, round {}", own, rows, round);
     TROUPE_TRY(const HostTensor last, rank.download(normed));
@@ -225,12 +225,12 @@ TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
     const int ranks = rank.device->size(), own = rank.device->rank();
     const Shape shape{257, 1024};
     TROUPE_TRY(const DeviceTensor partial, rank.upload(random_values(DType::bf16, shape, own)));
-    TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, shape));
+    TROUPE_TRY(const DeviceTensor residual, rank.ops->memory().allocate(DType::bf16, shape));
     TROUPE_TRY(const DeviceTensor weight, rank.upload(random_values(DType::f32, {1024}, 50)));
-    TROUPE_TRY(const DeviceTensor normed, rank.ops->allocate(DType::bf16, shape));
-    TROUPE_TRY(const DeviceTensor ids, rank.ops->allocate(DType::i32, {ranks}));
+    TROUPE_TRY(const DeviceTensor normed, rank.ops->memory().allocate(DType::bf16, shape));
+    TROUPE_TRY(const DeviceTensor ids, rank.ops->memory().allocate(DType::i32, {ranks}));
     TROUPE_TRY(const DeviceTensor small, rank.upload(random_values(DType::f32, {1, 64}, 60 + own)));
-    TROUPE_TRY(const DeviceTensor row, rank.ops->allocate(DType::f32, {1, 64 * ranks}));
+    TROUPE_TRY(const DeviceTensor row, rank.ops->memory().allocate(DType::f32, {1, 64 * ranks}));
     const std::vector<std::int64_t> one_each(static_cast<std::size_t>(ranks), 1);
     const auto enqueue = [&]() -> Result<void> {
       for (const bool divided : {false, true, false}) {
@@ -251,10 +251,10 @@ TEST_P(GpuSums, of_all_kinds_follow_each_other_in_recordings) {
     TROUPE_TRY(const HostTensor first, rank.download(normed));
     const HostTensor own_id(DType::i32, {1});
     own_id->as<std::int32_t>()[0] = own - 1;
-    rank.ops->upload(own_id, ids->rows(own, 1));
-    TROUPE_CHECK(rank.ops->synchronize());
-    TROUPE_TRY(const auto graph, rank.ops->capture(enqueue));
-    for (int round = 0; round < 500; ++round) rank.ops->replay(*graph);
+    rank.ops->memory().upload(own_id, ids->rows(own, 1));
+    TROUPE_CHECK(rank.ops->stream().synchronize());
+    TROUPE_TRY(const auto graph, rank.ops->stream().capture(enqueue));
+    for (int round = 0; round < 500; ++round) rank.ops->stream().replay(*graph);
     TROUPE_TRY(const HostTensor last, rank.download(normed));
     TROUPE_CHECK(expect_same_bytes(last, first, "after 500 rounds"));
     TROUPE_TRY(const HostTensor gathered, rank.download(ids));
@@ -291,9 +291,10 @@ TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
       }
       const Slice share = ceil_slice(rows, {own, ranks});
       TROUPE_TRY(const DeviceTensor local, rank.upload(part));
-      TROUPE_TRY(const DeviceTensor whole, rank.ops->allocate(DType::f32, {share.count, columns}));
+      TROUPE_TRY(const DeviceTensor whole,
+                 rank.ops->memory().allocate(DType::f32, {share.count, columns}));
       TROUPE_TRY(const DeviceTensor scratch,
-                 rank.ops->allocate(DType::f32, {ranks * share.count, width}));
+                 rank.ops->memory().allocate(DType::f32, {ranks * share.count, width}));
       TROUPE_CHECK(rank.device->columns_to_rows(local, whole, scratch));
       TROUPE_TRY(const HostTensor found, rank.download(whole));
       for (std::int64_t i = 0; i < share.count * columns; ++i) {
@@ -310,9 +311,9 @@ TEST_P(GpuSums, columns_become_whole_rows_of_their_owners) {
 /// Begins sums in which other ranks take no part; ends when the group does.
 Result<void> expect_side_sum_to_end(GpuRank& rank, OverlappedAllReduce& side, std::latch& waits) {
   const std::int64_t width = side.normed()[1];
-  TROUPE_TRY(const DeviceTensor partial, rank.ops->allocate(DType::bf16, {1, width}));
-  TROUPE_TRY(const DeviceTensor residual, rank.ops->allocate(DType::bf16, {1, width}));
-  TROUPE_TRY(const DeviceTensor weight, rank.ops->allocate(DType::f32, {width}));
+  TROUPE_TRY(const DeviceTensor partial, rank.ops->memory().allocate(DType::bf16, {1, width}));
+  TROUPE_TRY(const DeviceTensor residual, rank.ops->memory().allocate(DType::bf16, {1, width}));
+  TROUPE_TRY(const DeviceTensor weight, rank.ops->memory().allocate(DType::f32, {width}));
   Result<void> ended = side.begin(0, partial);
   if (ended.ok()) {
     ended = side.norm(0, {.partial = partial,
@@ -324,7 +325,7 @@ Result<void> expect_side_sum_to_end(GpuRank& rank, OverlappedAllReduce& side, st
   }
   if (ended.ok()) ended = side.await(0);
   waits.count_down();
-  if (ended.ok()) ended = rank.ops->synchronize();
+  if (ended.ok()) ended = rank.ops->stream().synchronize();
   if (ended.ok()) return fail(ErrorCode::internal, "the sum ended well");
   return ended.error().code == ErrorCode::cancelled ? Result<void>() : ended;
 }

@@ -118,12 +118,12 @@ struct Buffers {
                                 DType dtype) {
     Buffers made;
     const std::int64_t rows = layout.max_rows;
-    TROUPE_TRY(made.x, ops.allocate(DType::bf16, {rows, layout.width}));
-    TROUPE_TRY(made.ids, ops.allocate(DType::i32, {rows, layout.top_k}));
-    TROUPE_TRY(made.weights, ops.allocate(DType::f32, {rows, layout.top_k}));
+    TROUPE_TRY(made.x, ops.memory().allocate(DType::bf16, {rows, layout.width}));
+    TROUPE_TRY(made.ids, ops.memory().allocate(DType::i32, {rows, layout.top_k}));
+    TROUPE_TRY(made.weights, ops.memory().allocate(DType::f32, {rows, layout.top_k}));
     TROUPE_TRY(made.results,
-               ops.allocate(DType::bf16, {ranks * rows * layout.top_k, layout.width}));
-    TROUPE_TRY(made.out, ops.allocate(dtype, {rows, layout.width}));
+               ops.memory().allocate(DType::bf16, {ranks * rows * layout.top_k, layout.width}));
+    TROUPE_TRY(made.out, ops.memory().allocate(dtype, {rows, layout.width}));
     return made;
   }
 };
@@ -147,16 +147,16 @@ Result<void> exchange_once(GpuRank& rank, DeviceExpertExchange& exchange, const 
   const DeviceExpertExchangeLayout& layout = exchange.layout();
   Ops& ops = *rank.ops;
   const std::int64_t rows = own.x->shape()[0];
-  ops.upload(own.x, buffers.x->rows(0, rows));
-  ops.upload(own.ids, buffers.ids->rows(0, rows));
-  ops.upload(own.weights, buffers.weights->rows(0, rows));
+  ops.memory().upload(own.x, buffers.x->rows(0, rows));
+  ops.memory().upload(own.ids, buffers.ids->rows(0, rows));
+  ops.memory().upload(own.weights, buffers.weights->rows(0, rows));
   TROUPE_CHECK(exchange.dispatch(buffers.x->rows(0, rows), buffers.ids->rows(0, rows),
                                  buffers.weights->rows(0, rows)));
   TROUPE_TRY(const HostTensor came, rank.download(exchange.received()));
   TROUPE_TRY(const HostTensor ids, rank.download(exchange.received_ids()));
   TROUPE_TRY(const HostTensor received_counts, rank.download(exchange.received_counts()));
   const HostTensor results = results_of(came, ids, received_counts, layout, rank.host->rank());
-  ops.upload(results, buffers.results);
+  ops.memory().upload(results, buffers.results);
   TROUPE_CHECK(exchange.combine(buffers.results, buffers.out->rows(0, rows)));
   TROUPE_TRY(const HostTensor out, rank.download(buffers.out->rows(0, rows)));
   return compare(own, out, layout, exchange.ranks());
@@ -221,16 +221,16 @@ TEST_P(DeviceExpertExchanges, are_recorded_by_each_rank_with_its_own_rows) {
                                       buffers.weights->rows(0, rows)));
       return exchange->combine(exchange->received(), buffers.out->rows(0, rows));
     };
-    TROUPE_TRY(const auto graph, rank.ops->capture([&]() -> Result<void> {
+    TROUPE_TRY(const auto graph, rank.ops->stream().capture([&]() -> Result<void> {
       for (int i = 0; i < 3; ++i) TROUPE_CHECK(go());
       return {};
     }));
     for (unsigned seed = 1; seed < 20; ++seed) {
       const Given own = given(own_rank, ranks, layout, each, seed);
-      rank.ops->upload(own.x, buffers.x->rows(0, rows));
-      rank.ops->upload(own.ids, buffers.ids->rows(0, rows));
-      rank.ops->upload(own.weights, buffers.weights->rows(0, rows));
-      rank.ops->replay(*graph);
+      rank.ops->memory().upload(own.x, buffers.x->rows(0, rows));
+      rank.ops->memory().upload(own.ids, buffers.ids->rows(0, rows));
+      rank.ops->memory().upload(own.weights, buffers.weights->rows(0, rows));
+      rank.ops->stream().replay(*graph);
       TROUPE_TRY(const HostTensor out, rank.download(buffers.out->rows(0, rows)));
       for (std::int64_t i = 0; i < out->elements(); ++i) {
         const float wanted = rounded(at(own.x, i) * own.weights->as<float>()[i / layout.width]);
@@ -257,7 +257,7 @@ TEST_P(DeviceExpertExchanges, end_when_a_rank_aborts_instead_of_coming) {
     }
     const auto enqueued = exchange->dispatch(buffers.x->rows(0, 1), buffers.ids->rows(0, 1),
                                              buffers.weights->rows(0, 1));
-    const auto waited = enqueued.ok() ? rank.ops->synchronize() : enqueued;
+    const auto waited = enqueued.ok() ? rank.ops->stream().synchronize() : enqueued;
     if (waited.ok()) return fail(ErrorCode::internal, "an exchange without rank 0 ended well");
     return {};
   });

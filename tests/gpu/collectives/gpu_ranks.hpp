@@ -28,15 +28,15 @@ struct GpuRank {
   std::unique_ptr<Collectives> device;
 
   Result<DeviceTensor> upload(const Tensor& values) const {
-    TROUPE_TRY(DeviceTensor made, ops->allocate(values.dtype(), values.shape()));
-    ops->upload(values, made);
-    TROUPE_CHECK(ops->synchronize());
+    TROUPE_TRY(DeviceTensor made, ops->memory().allocate(values.dtype(), values.shape()));
+    ops->memory().upload(values, made);
+    TROUPE_CHECK(ops->stream().synchronize());
     return made;
   }
   Result<HostTensor> download(const Tensor& values) const {
     HostTensor host_values(values.dtype(), values.shape());
-    ops->download(values, host_values);
-    TROUPE_CHECK(ops->synchronize());
+    ops->memory().download(values, host_values);
+    TROUPE_CHECK(ops->stream().synchronize());
     return host_values;
   }
 };

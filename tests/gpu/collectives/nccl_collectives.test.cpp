@@ -85,7 +85,7 @@ TEST_P(GpuCollectives, sums_have_the_bits_of_the_tree_at_every_size) {
         ++seed;
         TROUPE_TRY(const DeviceTensor part,
                    rank.upload(values_of(rank.device->rank(), way.part, shape, seed)));
-        TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(way.sum, shape));
+        TROUPE_TRY(const DeviceTensor sum, rank.ops->memory().allocate(way.sum, shape));
         TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
         TROUPE_TRY(const HostTensor found, rank.download(sum));
         const std::string what = fmt::format("rank {}: {} of {} to {}", rank.device->rank(), count,
@@ -106,8 +106,8 @@ TEST_P(GpuCollectives, sums_in_place_one_after_another_without_a_wait_between_th
                rank.upload(values_of(rank.device->rank(), DType::bf16, small, 1)));
     TROUPE_TRY(const DeviceTensor b,
                rank.upload(values_of(rank.device->rank(), DType::bf16, large, 2)));
-    TROUPE_TRY(const DeviceTensor sum_a, rank.ops->allocate(DType::f32, small));
-    TROUPE_TRY(const DeviceTensor sum_b, rank.ops->allocate(DType::f32, large));
+    TROUPE_TRY(const DeviceTensor sum_a, rank.ops->memory().allocate(DType::f32, small));
+    TROUPE_TRY(const DeviceTensor sum_b, rank.ops->memory().allocate(DType::f32, large));
     for (int round = 0; round < 2000; ++round) {
       TROUPE_CHECK(rank.device->all_reduce_tree(a, sum_a));
       if (round % 3 == 0) TROUPE_CHECK(rank.device->all_reduce_tree(b, sum_b));
@@ -134,25 +134,25 @@ TEST_P(GpuCollectives, recorded_sums_and_gathers_are_replayed) {
     const std::vector<std::int64_t> one_each(static_cast<std::size_t>(ranks), 1);
     TROUPE_TRY(const DeviceTensor part,
                rank.upload(values_of(rank.device->rank(), DType::f32, shape, 1)));
-    TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(DType::f32, shape));
-    TROUPE_TRY(const DeviceTensor all, rank.ops->allocate(DType::f32, all_shape));
+    TROUPE_TRY(const DeviceTensor sum, rank.ops->memory().allocate(DType::f32, shape));
+    TROUPE_TRY(const DeviceTensor all, rank.ops->memory().allocate(DType::f32, all_shape));
     const auto enqueue = [&]() -> Result<void> {
       TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
       return rank.device->all_gather(sum->reshaped({1, 6000}), all, one_each);
     };
     TROUPE_CHECK(enqueue());
-    TROUPE_CHECK(rank.ops->synchronize());
+    TROUPE_CHECK(rank.ops->stream().synchronize());
     {
-      TROUPE_TRY(const auto graph, rank.ops->capture(enqueue));
-      for (int round = 0; round < 100; ++round) rank.ops->replay(*graph);
-      TROUPE_CHECK(rank.ops->synchronize());
+      TROUPE_TRY(const auto graph, rank.ops->stream().capture(enqueue));
+      for (int round = 0; round < 100; ++round) rank.ops->stream().replay(*graph);
+      TROUPE_CHECK(rank.ops->stream().synchronize());
     }
     // New values, and a sum outside of the graph in between.
-    rank.ops->upload(values_of(rank.device->rank(), DType::f32, shape, 2), part);
-    TROUPE_CHECK(rank.ops->synchronize());
-    TROUPE_TRY(const auto again, rank.ops->capture(enqueue));
+    rank.ops->memory().upload(values_of(rank.device->rank(), DType::f32, shape, 2), part);
+    TROUPE_CHECK(rank.ops->stream().synchronize());
+    TROUPE_TRY(const auto again, rank.ops->stream().capture(enqueue));
     TROUPE_CHECK(rank.device->all_reduce_tree(part, sum));
-    for (int round = 0; round < 3; ++round) rank.ops->replay(*again);
+    for (int round = 0; round < 3; ++round) rank.ops->stream().replay(*again);
     TROUPE_TRY(const HostTensor found, rank.download(all));
     const auto expected = expected_sum(ranks, DType::f32, DType::f32, shape, 2);
     for (int r = 0; r < ranks; ++r) {
@@ -190,14 +190,14 @@ TEST_P(GpuCollectives, uneven_rows_are_gathered_scattered_and_exchanged) {
       }
     }
     TROUPE_TRY(const DeviceTensor device_part, rank.upload(part));
-    TROUPE_TRY(const DeviceTensor all, rank.ops->allocate(DType::f32, {total, width}));
+    TROUPE_TRY(const DeviceTensor all, rank.ops->memory().allocate(DType::f32, {total, width}));
     TROUPE_CHECK(rank.device->all_gather(device_part, all, rows));
     TROUPE_TRY(const HostTensor gathered, rank.download(all));
     TROUPE_CHECK(expect_same(floats_of(gathered), expected, "gathered"));
 
     const Shape whole{total, width};
     TROUPE_TRY(const DeviceTensor partial, rank.upload(values_of(own, DType::bf16, whole, 3)));
-    TROUPE_TRY(const DeviceTensor sum, rank.ops->allocate(DType::f32, {own_rows, width}));
+    TROUPE_TRY(const DeviceTensor sum, rank.ops->memory().allocate(DType::f32, {own_rows, width}));
     TROUPE_CHECK(rank.device->reduce_scatter_tree(partial, sum, rows));
     TROUPE_TRY(const HostTensor scattered, rank.download(sum));
     const auto sums = expected_sum(ranks, DType::bf16, DType::f32, whole, 3);
@@ -222,7 +222,8 @@ TEST_P(GpuCollectives, uneven_rows_are_gathered_scattered_and_exchanged) {
     const auto row_count = static_cast<std::int64_t>(sent.size()) / width;
     TROUPE_TRY(const DeviceTensor send,
                rank.upload(Tensor(sent.data(), DType::f32, {row_count, width})));
-    TROUPE_TRY(const DeviceTensor receive, rank.ops->allocate(DType::f32, {own * ranks, width}));
+    TROUPE_TRY(const DeviceTensor receive,
+               rank.ops->memory().allocate(DType::f32, {own * ranks, width}));
     TROUPE_CHECK(rank.device->all_to_all(send, send_rows, receive, receive_rows));
     TROUPE_TRY(const HostTensor exchanged, rank.download(receive));
     return expect_same(floats_of(exchanged), due, "exchanged");
@@ -241,7 +242,7 @@ TEST_P(GpuCollectives, messages_and_broadcasts_arrive) {
     TROUPE_TRY(const HostTensor passed, rank.download(tensor));
     const auto first = floats_of(values_of(0, DType::f32, shape, 4));
     TROUPE_CHECK(expect_same(floats_of(passed), first, "passed on"));
-    if (own == last) rank.ops->upload(values_of(9, DType::f32, shape, 4), tensor);
+    if (own == last) rank.ops->memory().upload(values_of(9, DType::f32, shape, 4), tensor);
     TROUPE_CHECK(rank.device->broadcast(tensor, last));
     TROUPE_TRY(const HostTensor told, rank.download(tensor));
     return expect_same(floats_of(told), floats_of(values_of(9, DType::f32, shape, 4)), "broadcast");
@@ -251,7 +252,7 @@ TEST_P(GpuCollectives, messages_and_broadcasts_arrive) {
 /// Checks rank 0's error when it waits for a call that rank 1 does not make.
 void expect_end(bool by_nccl, bool by_abort, ErrorCode code) {
   run_gpu_ranks(2, [&](GpuRank& rank) -> Result<void> {
-    TROUPE_TRY(const DeviceTensor part, rank.ops->allocate(DType::f32, {1024}));
+    TROUPE_TRY(const DeviceTensor part, rank.ops->memory().allocate(DType::f32, {1024}));
     TROUPE_CHECK(rank.host->barrier());
     if (rank.device->rank() == 1) {
       if (by_abort) {
@@ -269,7 +270,7 @@ void expect_end(bool by_nccl, bool by_abort, ErrorCode code) {
     const auto begin = Clock::now();
     Result<void> ended =
         by_nccl ? rank.device->receive(part, 1) : rank.device->all_reduce_tree(part);
-    if (ended.ok()) ended = rank.ops->synchronize();
+    if (ended.ok()) ended = rank.ops->stream().synchronize();
     const auto took = Clock::now() - begin;
     if (ended.ok()) return fail(ErrorCode::internal, "the call ended well");
     if (ended.error().code != code) return ended;

@@ -84,8 +84,8 @@ TEST_P(Attention, store_and_attend) {
     const std::int64_t dim = shape.head_dim, blocks = 13 + 150;
     std::vector<std::int32_t> table = shuffled(blocks);
     const HostTensor tables = integers(table, {blocks});
-    auto cpu_kv = cpu_->allocate_kv(blocks, 16, shape, GetParam());
-    auto gpu_kv = gpu_->allocate_kv(blocks, 16, shape, GetParam());
+    auto cpu_kv = cpu_->attention().allocate_kv(blocks, 16, shape, GetParam());
+    auto gpu_kv = gpu_->attention().allocate_kv(blocks, 16, shape, GetParam());
     ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
     const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
         gpu_layer{gpu_kv->first, gpu_kv->second};
@@ -109,7 +109,7 @@ TEST_P(Attention, store_and_attend) {
       const AttentionBatch cpu_batch{at, slot, tables, spans, 16, {}};
       const DeviceTensor gpu_spans = exact(integers(numbers_of(spans), {std::ssize(spans), 4}));
       const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, gpu_spans};
-      gpu_->plan_attention(gpu_shape, gpu_batch);
+      gpu_->attention().plan(gpu_shape, gpu_batch);
       const HostTensor q(DType::f32, {rows, shape.heads * dim});
       const HostTensor out(DType::f32, {rows, shape.heads * shape.value_dim()});
       const DeviceTensor gpu_q = room(GetParam(), q->shape()),
@@ -118,35 +118,36 @@ TEST_P(Attention, store_and_attend) {
         const HostTensor latent_q = random({rows, shape.heads * shape.latent});
         const HostTensor rotated_q = random({rows, shape.heads * rotated}),
                          kv = random({rows, dim});
-        cpu_->latent_rope_store(latent_q, rotated_q, kv, latent_norm, 1e-6F, rope, shape, cpu_batch,
-                                cpu_layer, q);
-        gpu_->latent_rope_store(activation(latent_q), activation(rotated_q), activation(kv),
-                                exact(latent_norm), 1e-6F, exact(rope), shape, gpu_batch, gpu_layer,
-                                gpu_q);
+        cpu_->attention().latent_rope_store(latent_q, rotated_q, kv, latent_norm, 1e-6F, rope,
+                                            shape, cpu_batch, cpu_layer, q);
+        gpu_->attention().latent_rope_store(activation(latent_q), activation(rotated_q),
+                                            activation(kv), exact(latent_norm), 1e-6F, exact(rope),
+                                            shape, gpu_batch, gpu_layer, gpu_q);
       } else {
         const HostTensor qkv = random({rows, (shape.heads + 2 * shape.kv_heads) * dim});
-        cpu_->norm_rope_store(qkv, q_norm, k_norm, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
-        gpu_->norm_rope_store(activation(qkv), exact(q_norm), exact(k_norm), 1e-6F, exact(rope),
-                              shape, gpu_batch, gpu_layer, gpu_q);
+        cpu_->attention().norm_rope_store(qkv, q_norm, k_norm, 1e-6F, rope, shape, cpu_batch,
+                                          cpu_layer, q);
+        gpu_->attention().norm_rope_store(activation(qkv), exact(q_norm), exact(k_norm), 1e-6F,
+                                          exact(rope), shape, gpu_batch, gpu_layer, gpu_q);
       }
       expect_equal(gpu_q, q, "rope");
       // Of the same queries: those of bf16 are rounded, which weighs more than what attention does.
-      cpu_->attention(back(gpu_q), shape, cpu_batch, cpu_layer, out);
-      gpu_->attention(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
+      cpu_->attention().attend(back(gpu_q), shape, cpu_batch, cpu_layer, out);
+      gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, "attention");
       const Slice parts[] = {{0, 1}, {1, 0}, {1, rows / 2}, {1 + rows / 2, rows - 1 - rows / 2}};
       const AttentionMetadata cut(gpu_batch, parts);
-      for (const AttentionBatch& part : cut.batches()) gpu_->plan_attention(gpu_shape, part);
+      for (const AttentionBatch& part : cut.batches()) gpu_->attention().plan(gpu_shape, part);
       const DeviceTensor by_parts = room(GetParam(), out->shape());
       for (const Slice part : parts) {
-        gpu_->attention(gpu_q->rows(part.begin, part.count), gpu_shape, cut.of(part), gpu_layer,
-                        by_parts->rows(part.begin, part.count));
+        gpu_->attention().attend(gpu_q->rows(part.begin, part.count), gpu_shape, cut.of(part),
+                                 gpu_layer, by_parts->rows(part.begin, part.count));
       }
       expect_equal(by_parts, out, "attention by parts");
-      gpu_->plan_attention(gpu_shape, gpu_batch);  // which is at the first part's address
+      gpu_->attention().plan(gpu_shape, gpu_batch);  // which is at the first part's address
       const DeviceTensor again = room(GetParam(), out->shape());
-      gpu_->attention(gpu_q, gpu_shape, gpu_batch, gpu_layer,
-                      again);  // as the next layer of the pass
+      gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer,
+                               again);  // as the next layer of the pass
       expect_equal(again, out, "attention planned before");
     };
     pass({{0, 197, 0, 0}});
@@ -237,8 +238,8 @@ TEST_P(Attention, attend_with_one_row_of_each_sequence) {
                        gpu_last_at = exact(last_at),
                        gpu_stored = exact(integers(numbers_of(stored), {sequences, 4})),
                        gpu_asked = exact(integers(numbers_of(asked), {sequences, 4}));
-    auto cpu_kv = cpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
-    auto gpu_kv = gpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto cpu_kv = cpu_->attention().allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto gpu_kv = gpu_->attention().allocate_kv(blocks, c.block_size, shape, GetParam());
     ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
     const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
         gpu_layer{gpu_kv->first, gpu_kv->second};
@@ -247,10 +248,10 @@ TEST_P(Attention, attend_with_one_row_of_each_sequence) {
                      out(DType::f32, q->shape()), unused(DType::f32, {rows, c.heads * c.dim});
     const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
                        gpu_out = room(GetParam(), out->shape());
-    cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape,
-                          AttentionBatch{at, slot, tables, stored, c.block_size, {}}, cpu_layer,
-                          unused);
-    gpu_->norm_rope_store(
+    cpu_->attention().norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape,
+                                      AttentionBatch{at, slot, tables, stored, c.block_size, {}},
+                                      cpu_layer, unused);
+    gpu_->attention().norm_rope_store(
         activation(qkv), {}, {}, 1e-6F, exact(rope), shape,
         AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
         gpu_unused);
@@ -258,10 +259,10 @@ TEST_P(Attention, attend_with_one_row_of_each_sequence) {
     const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size, {}};
     const AttentionBatch gpu_batch{gpu_last_at, gpu_slot,     gpu_tables,
                                    asked,       c.block_size, gpu_asked};
-    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
-    gpu_->plan_attention(gpu_shape, gpu_batch);
+    cpu_->attention().attend(q, shape, cpu_batch, cpu_layer, out);
+    gpu_->attention().plan(gpu_shape, gpu_batch);
     for (int layer = 0; layer < 2; ++layer) {
-      gpu_->attention(activation(q), gpu_shape, gpu_batch, gpu_layer, gpu_out);
+      gpu_->attention().attend(activation(q), gpu_shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out,
                    fmt::format("{} sequences, {} / {} heads", sequences, c.heads, c.kv_heads));
     }
@@ -309,8 +310,8 @@ TEST_P(Attention, attend_to_latents_with_one_row_of_each_sequence) {
                        gpu_last_at = exact(last_at),
                        gpu_stored = exact(integers(numbers_of(stored), {sequences, 4})),
                        gpu_asked = exact(integers(numbers_of(asked), {sequences, 4}));
-    auto cpu_kv = cpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
-    auto gpu_kv = gpu_->allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto cpu_kv = cpu_->attention().allocate_kv(blocks, c.block_size, shape, GetParam());
+    auto gpu_kv = gpu_->attention().allocate_kv(blocks, c.block_size, shape, GetParam());
     ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
     const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
         gpu_layer{gpu_kv->first, gpu_kv->second};
@@ -322,10 +323,10 @@ TEST_P(Attention, attend_to_latents_with_one_row_of_each_sequence) {
                      unused(DType::f32, {rows, c.heads * dim});
     const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
                        gpu_out = room(GetParam(), out->shape());
-    cpu_->latent_rope_store(latent_q, rotated_q, kv, norm, 1e-6F, rope, shape,
-                            AttentionBatch{at, slot, tables, stored, c.block_size, {}}, cpu_layer,
-                            unused);
-    gpu_->latent_rope_store(
+    cpu_->attention().latent_rope_store(latent_q, rotated_q, kv, norm, 1e-6F, rope, shape,
+                                        AttentionBatch{at, slot, tables, stored, c.block_size, {}},
+                                        cpu_layer, unused);
+    gpu_->attention().latent_rope_store(
         activation(latent_q), activation(rotated_q), activation(kv), exact(norm), 1e-6F,
         exact(rope), shape,
         AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
@@ -333,10 +334,10 @@ TEST_P(Attention, attend_to_latents_with_one_row_of_each_sequence) {
     const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size, {}};
     const AttentionBatch gpu_batch{gpu_last_at, gpu_slot,     gpu_tables,
                                    asked,       c.block_size, gpu_asked};
-    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
-    gpu_->plan_attention(shape, gpu_batch);
+    cpu_->attention().attend(q, shape, cpu_batch, cpu_layer, out);
+    gpu_->attention().plan(shape, gpu_batch);
     for (int layer = 0; layer < 2; ++layer) {
-      gpu_->attention(activation(q), shape, gpu_batch, gpu_layer, gpu_out);
+      gpu_->attention().attend(activation(q), shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, fmt::format("{} sequences, {} heads", sequences, c.heads));
     }
   }
@@ -350,9 +351,9 @@ void Attention::replay(const AttentionShape& of, bool has_sinks, std::int32_t se
   constexpr std::int64_t blocks = 12;
   const std::int64_t dim = shape.head_dim, q_width = shape.heads * dim,
                      qkv_width = (shape.heads + 2 * shape.kv_heads) * dim;
-  ASSERT_TRUE(gpu_->supports_graph(gpu_shape, GetParam()));
-  auto cpu_kv = cpu_->allocate_kv(sequences * blocks, 16, shape, GetParam());
-  auto gpu_kv = gpu_->allocate_kv(sequences * blocks, 16, shape, GetParam());
+  ASSERT_TRUE(gpu_->attention().supports_graph(gpu_shape, GetParam()));
+  auto cpu_kv = cpu_->attention().allocate_kv(sequences * blocks, 16, shape, GetParam());
+  auto gpu_kv = gpu_->attention().allocate_kv(sequences * blocks, 16, shape, GetParam());
   ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
   const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second}, gpu_layer{gpu_kv->first, gpu_kv->second};
   const HostTensor tables = integers(shuffled(sequences * blocks), {sequences * blocks});
@@ -382,32 +383,33 @@ void Attention::replay(const AttentionShape& of, bool has_sinks, std::int32_t se
                      out(DType::f32, {sequences, q_width});
     for (const auto& [host, device] :
          {std::pair<const Tensor&, const Tensor&>(at, gpu_at), {slot, gpu_slots}}) {
-      gpu_->upload(host, device);
+      gpu_->memory().upload(host, device);
     }
-    gpu_->upload(integers(numbers_of(spans), {sequences, 4}), gpu_spans);
+    gpu_->memory().upload(integers(numbers_of(spans), {sequences, 4}), gpu_spans);
     const HostTensor narrow(DType::bf16, qkv->shape());
     convert(qkv, narrow);
-    gpu_->upload(narrow, gpu_qkv);
+    gpu_->memory().upload(narrow, gpu_qkv);
     const AttentionBatch cpu_batch{at, slot, tables, spans, 16, {}};
     const AttentionBatch gpu_batch{gpu_at, gpu_slots, gpu_tables, spans, 16, gpu_spans, true};
-    gpu_->plan_attention(gpu_shape, gpu_batch);
+    gpu_->attention().plan(gpu_shape, gpu_batch);
     const auto attend = [&]() -> Result<void> {
-      gpu_->norm_rope_store(gpu_qkv, {}, {}, 1e-6F, gpu_rope, shape, gpu_batch, gpu_layer, gpu_q);
-      gpu_->attention(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
+      gpu_->attention().norm_rope_store(gpu_qkv, {}, {}, 1e-6F, gpu_rope, shape, gpu_batch,
+                                        gpu_layer, gpu_q);
+      gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
       return {};
     };
     if (step == 0) {
       ASSERT_TRUE(attend().ok());
     } else {
       if (step == 1) {
-        auto graph_captured = gpu_->capture(attend);
+        auto graph_captured = gpu_->stream().capture(attend);
         ASSERT_TRUE(graph_captured.ok()) << graph_captured.error().message;
         graph = *std::move(graph_captured);
       }
-      gpu_->replay(*graph);
+      gpu_->stream().replay(*graph);
     }
-    cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
-    cpu_->attention(q, shape, cpu_batch, cpu_layer, out);
+    cpu_->attention().norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
+    cpu_->attention().attend(q, shape, cpu_batch, cpu_layer, out);
     expect_equal(gpu_out, out, fmt::format("{} sequences, step {}", sequences, step));
   }
 }

@@ -63,19 +63,19 @@ class BothDevices : public testing::TestWithParam<DType> {
   DeviceTensor activation(const Tensor& host) { return put(host, GetParam()); }
   DeviceTensor exact(const Tensor& host) { return put(host, host.dtype()); }
   DeviceTensor room(DType dtype, Shape shape) {
-    auto tensor = gpu_->allocate(dtype, shape);
+    auto tensor = gpu_->memory().allocate(dtype, shape);
     EXPECT_TRUE(tensor.ok()) << tensor.error().message;
     const HostTensor poison(DType::u8, {static_cast<std::int64_t>((*tensor)->bytes())});
     std::ranges::fill(poison->span<std::uint8_t>(), std::uint8_t{0x7f});
-    gpu_->upload(poison, Tensor((*tensor)->data(), DType::u8, poison->shape()));
-    EXPECT_TRUE(gpu_->synchronize().ok());
+    gpu_->memory().upload(poison, Tensor((*tensor)->data(), DType::u8, poison->shape()));
+    EXPECT_TRUE(gpu_->stream().synchronize().ok());
     return *std::move(tensor);
   }
 
   HostTensor back(const Tensor& device) {
     const HostTensor raw(device.dtype(), device.shape());
-    gpu_->download(device, raw);
-    const auto done = gpu_->synchronize();
+    gpu_->memory().download(device, raw);
+    const auto done = gpu_->stream().synchronize();
     EXPECT_TRUE(done.ok()) << done.error().message;
     if (device.dtype() != DType::bf16) return copy_of(raw);
     HostTensor wide(DType::f32, device.shape());
@@ -116,18 +116,18 @@ class BothDevices : public testing::TestWithParam<DType> {
     return copy;
   }
   DeviceTensor put(const Tensor& host, DType dtype) {
-    auto tensor = gpu_->allocate(dtype, host.shape());
+    auto tensor = gpu_->memory().allocate(dtype, host.shape());
     EXPECT_TRUE(tensor.ok()) << tensor.error().message;
     if (dtype == DType::bf16 && host.dtype() == DType::f32) {
       const HostTensor narrow(DType::bf16, host.shape());
       for (std::int64_t i = 0; i < host.elements(); ++i) {
         narrow->as<BFloat16>()[i] = to_bfloat16(host.as<float>()[i]);
       }
-      gpu_->upload(narrow, *tensor);
-      EXPECT_TRUE(gpu_->synchronize().ok());
+      gpu_->memory().upload(narrow, *tensor);
+      EXPECT_TRUE(gpu_->stream().synchronize().ok());
     } else {
-      gpu_->upload(host, *tensor);
-      EXPECT_TRUE(gpu_->synchronize().ok());
+      gpu_->memory().upload(host, *tensor);
+      EXPECT_TRUE(gpu_->stream().synchronize().ok());
     }
     return *std::move(tensor);
   }

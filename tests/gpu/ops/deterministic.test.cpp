@@ -58,12 +58,12 @@ TEST_P(Deterministic, products_give_a_row_the_same_bits_in_every_batch) {
     for (const Case& c : cases) {
       const HostTensor weight = random({c.n, c.k}, 1.0F / std::sqrt(static_cast<float>(c.k))),
                        x = random({430, c.k});
-      auto linear = gpu_->prepare(weight, c.segments);
+      auto linear = gpu_->weights().prepare(weight, c.segments);
       ASSERT_TRUE(linear.ok()) << linear.error().message;
       const DeviceTensor gpu_x = activation(x);
       for (const DType dtype : {DType::f32, DType::bf16}) {
         const DeviceTensor all = room(dtype, {430, c.n});
-        gpu_->linear(**linear, gpu_x, all);
+        gpu_->dense().linear(**linear, gpu_x, all);
         const HostTensor expected = back(all);
         for (const auto& [begin, rows] : {std::pair{0, 1},
                                           {429, 1},
@@ -76,7 +76,7 @@ TEST_P(Deterministic, products_give_a_row_the_same_bits_in_every_batch) {
                                           {11, 256},
                                           {130, 300}}) {
           const DeviceTensor out = room(dtype, {rows, c.n});
-          gpu_->linear(**linear, gpu_x->rows(begin, rows), out);
+          gpu_->dense().linear(**linear, gpu_x->rows(begin, rows), out);
           expect_rows(back(out), expected, begin,
                       fmt::format("{} rows, {} x {} in {}, {}", rows, c.n, c.k, c.segments,
                                   tunes ? "tuned" : "not tuned"));
@@ -93,19 +93,19 @@ TEST_P(Deterministic, products_without_tuning_give_the_bits_of_those_with_it) {
   for (const bool tunes : {false, true}) {
     remake(tunes);
     for (const int segments : {1, 4}) {
-      auto linear = gpu_->prepare(weight, segments);
+      auto linear = gpu_->weights().prepare(weight, segments);
       ASSERT_TRUE(linear.ok());
       const DeviceTensor out = room(DType::f32, {384, 1536});
-      gpu_->linear(**linear, activation(x), out);
+      gpu_->dense().linear(**linear, activation(x), out);
       found.push_back(back(out));
     }
   }
   expect_rows(found[2], found[0], 0, "whole");
   expect_rows(found[3], found[1], 0, "in segments");
-  auto on_cpu = cpu_->prepare(weight, 4);
+  auto on_cpu = cpu_->weights().prepare(weight, 4);
   ASSERT_TRUE(on_cpu.ok());
   const HostTensor near(DType::f32, {384, 1536});
-  cpu_->linear(**on_cpu, x, near);
+  cpu_->dense().linear(**on_cpu, x, near);
   for (std::int64_t i = 0; i < near->elements(); ++i) {
     ASSERT_NEAR(found[1]->as<float>()[i], near->as<float>()[i], 2e-3F) << "element " << i;
   }
@@ -126,10 +126,11 @@ TEST_P(Deterministic, ranks_sums_are_the_upper_levels_of_a_products_tree) {
     const auto sum_of = [&](std::int64_t ranks) {
       std::vector<HostTensor> sums;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        auto linear = gpu_->prepare(part_of(weight, ranks, rank), static_cast<int>(4 / ranks));
+        auto linear =
+            gpu_->weights().prepare(part_of(weight, ranks, rank), static_cast<int>(4 / ranks));
         EXPECT_TRUE(linear.ok());
         const DeviceTensor out = room(DType::f32, {rows, n});
-        gpu_->linear(**linear, activation(part_of(x, ranks, rank)), out);
+        gpu_->dense().linear(**linear, activation(part_of(x, ranks, rank)), out);
         sums.push_back(back(out));
       }
       while (sums.size() > 1) {
@@ -181,7 +182,7 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
     const std::int32_t own_blocks = (length + c.block_size - 1) / c.block_size;
     const std::int64_t blocks = own_blocks * 2;
     const std::vector<std::int32_t> table = shuffled(blocks);
-    auto kv = gpu_->allocate_kv(blocks, c.block_size, shape, DType::bf16);
+    auto kv = gpu_->attention().allocate_kv(blocks, c.block_size, shape, DType::bf16);
     ASSERT_TRUE(kv.ok()) << kv.error().message;
     const KvLayer layer{kv->first, kv->second};
     const DeviceTensor tables = exact(integers(table, {blocks}));
@@ -190,8 +191,8 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
       for (std::int64_t i = 0; i < narrow->elements(); ++i) {
         narrow->as<BFloat16>()[i] = to_bfloat16(host->as<float>()[i]);
       }
-      gpu_->upload(narrow, device);
-      ASSERT_TRUE(gpu_->synchronize().ok());
+      gpu_->memory().upload(narrow, device);
+      ASSERT_TRUE(gpu_->stream().synchronize().ok());
     };
     fill(kv->first, random(kv->first->shape()));
     if (shape.latent == 0) fill(kv->second, random(kv->second->shape()));
@@ -213,8 +214,8 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
       const DeviceTensor own_q = activation(joined);
       const DeviceTensor out = room(DType::bf16, {company + rows, shape.heads * shape.value_dim()});
       const AttentionBatch batch{{}, {}, tables, spans, c.block_size, gpu_spans};
-      gpu_->plan_attention(shape, batch);
-      gpu_->attention(own_q, shape, batch, layer, out);
+      gpu_->attention().plan(shape, batch);
+      gpu_->attention().attend(own_q, shape, batch, layer, out);
       const HostTensor all = back(out);
       HostTensor own(DType::f32, {rows, shape.heads * shape.value_dim()});
       std::copy_n(all->rows(company, rows).as<float>(), own->elements(), own->as<float>());
@@ -271,8 +272,8 @@ TEST_P(Deterministic, attention_is_the_hosts) {
     constexpr std::int32_t length = 700, blocks = 44;
     const std::vector<std::int32_t> table = shuffled(blocks);
     const HostTensor tables = integers(table, {blocks});
-    auto cpu_kv = cpu_->allocate_kv(blocks, 16, shape, DType::bf16);
-    auto gpu_kv = gpu_->allocate_kv(blocks, 16, shape, DType::bf16);
+    auto cpu_kv = cpu_->attention().allocate_kv(blocks, 16, shape, DType::bf16);
+    auto gpu_kv = gpu_->attention().allocate_kv(blocks, 16, shape, DType::bf16);
     ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
     const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
         gpu_layer{gpu_kv->first, gpu_kv->second};
@@ -292,12 +293,12 @@ TEST_P(Deterministic, attention_is_the_hosts) {
                        gpu_out = room(DType::bf16, q->shape());
     const AttentionBatch cpu_batch{at, slot, tables, spans, 16, {}};
     const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, gpu_spans};
-    cpu_->norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
-    gpu_->norm_rope_store(activation(qkv), {}, {}, 1e-6F, exact(rope), shape, gpu_batch, gpu_layer,
-                          gpu_q);
-    cpu_->attention(back(gpu_q), shape, cpu_batch, cpu_layer, out);
-    gpu_->plan_attention(gpu_shape, gpu_batch);
-    gpu_->attention(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
+    cpu_->attention().norm_rope_store(qkv, {}, {}, 1e-6F, rope, shape, cpu_batch, cpu_layer, q);
+    gpu_->attention().norm_rope_store(activation(qkv), {}, {}, 1e-6F, exact(rope), shape, gpu_batch,
+                                      gpu_layer, gpu_q);
+    cpu_->attention().attend(back(gpu_q), shape, cpu_batch, cpu_layer, out);
+    gpu_->attention().plan(gpu_shape, gpu_batch);
+    gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
     expect_equal(gpu_out, out, fmt::format("{} / {} heads of {}", heads, kv_heads, dim));
   }
 }
@@ -318,17 +319,17 @@ TEST_P(Deterministic, norms_and_rotations_give_a_row_the_same_bits_in_every_batc
     for (std::int64_t i = 0; i < count; ++i) slots.push_back(static_cast<std::int32_t>(i));
     const DeviceTensor at = exact(integers(numbers, {count})),
                        slot = exact(integers(slots, {count}));
-    auto kv = gpu_->allocate_kv(1, static_cast<std::int32_t>(rows), shape, DType::bf16);
+    auto kv = gpu_->attention().allocate_kv(1, static_cast<std::int32_t>(rows), shape, DType::bf16);
     EXPECT_TRUE(kv.ok());
     const AttentionBatch batch{at, slot, {}, {}, static_cast<std::int32_t>(rows), {}};
     const DeviceTensor query = room(DType::bf16, {count, heads * dim}),
                        normed = room(DType::bf16, {count, width}),
                        gated = room(DType::bf16, {count, width / 2}),
                        residual = activation(x->rows(begin, count));
-    gpu_->norm_rope_store(activation(qkv->rows(begin, count)), norm, norm, 1e-6F, rope, shape,
-                          batch, {kv->first, kv->second}, query);
-    gpu_->add_rms_norm(residual, exact(update->rows(begin, count)), weight, 1e-6F, normed);
-    gpu_->silu_mul(residual, gated);
+    gpu_->attention().norm_rope_store(activation(qkv->rows(begin, count)), norm, norm, 1e-6F, rope,
+                                      shape, batch, {kv->first, kv->second}, query);
+    gpu_->dense().add_rms_norm(residual, exact(update->rows(begin, count)), weight, 1e-6F, normed);
+    gpu_->dense().silu_mul(residual, gated);
     const HostTensor all_keys = back(kv->first);
     // [1, kv_heads, rows, dim]: those of the first KV head.
     HostTensor keys(DType::f32, {count, dim});
@@ -353,9 +354,10 @@ TEST_P(Deterministic, experts_give_a_token_the_same_bits_in_every_batch) {
     gates.push_back(random({2 * inner, hidden}, 0.1F));
     downs.push_back(random({hidden, inner}, 0.1F));
   }
-  auto gate_up = gpu_->prepare_grouped(std::vector<Tensor>(gates.begin(), gates.end()), 1);
-  auto down = gpu_->prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
-  auto router = gpu_->prepare(random({experts, hidden}, 0.2F), 1);
+  auto gate_up =
+      gpu_->weights().prepare_grouped(std::vector<Tensor>(gates.begin(), gates.end()), 1);
+  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
+  auto router = gpu_->weights().prepare(random({experts, hidden}, 0.2F), 1);
   ASSERT_TRUE(gate_up.ok() && down.ok() && router.ok());
   const HostTensor x = random({most, hidden});
   const DeviceTensor gpu_x = activation(x), counts = room(DType::i64, {experts});
@@ -373,9 +375,9 @@ TEST_P(Deterministic, experts_give_a_token_the_same_bits_in_every_batch) {
     const ExpertChoices choices{ids, weights, 0};
     const ExpertBatch batch{offsets, source};
     const Tensor own = gpu_x->rows(begin, tokens);
-    gpu_->route_tokens(**router, own, logits, {}, {.top_k = top_k, .normalize = true}, choices,
-                       batch, counts);
-    gpu_->expert_mlp(**gate_up, **down, own, choices, batch, {gate, activated, rows}, out);
+    gpu_->moe().route_tokens(**router, own, logits, {}, {.top_k = top_k, .normalize = true},
+                             choices, batch, counts);
+    gpu_->moe().expert_mlp(**gate_up, **down, own, choices, batch, {gate, activated, rows}, out);
     return back(out);
   };
   const HostTensor all = run(0, most);

@@ -50,21 +50,21 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
   const std::int64_t tokens = ids->elements();
   const HostTensor offsets(DType::i32, {local + 1}), source(DType::i32, {tokens});
   const DeviceTensor gpu_offsets = room(DType::i32, {local + 1}), gpu_source = exact(source);
-  cpu_->permute(ids, first, {offsets, source});
-  gpu_->permute(exact(ids), first, {gpu_offsets, gpu_source});
-  // The last tile has few columns; a block has none of an odd tile; k ends within a unit's tile.
+  cpu_->moe().permute(ids, first, {offsets, source});
+  gpu_->moe().permute(exact(ids), first, {gpu_offsets, gpu_source});
+  // The last tile's columns are few; a block has none of an odd tile; k ends within a unit's tile.
   for (const auto& [n, k] : {Matrix{272, 200}, Matrix{1040, 72}, Matrix{512, 256}}) {
     std::vector<HostTensor> owners;
     for (std::int64_t e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto on_cpu = cpu_->prepare_grouped(views, 1);
-    auto on_gpu = gpu_->prepare_grouped(views, 1);
+    auto on_cpu = cpu_->weights().prepare_grouped(views, 1);
+    auto on_gpu = gpu_->weights().prepare_grouped(views, 1);
     ASSERT_TRUE(on_cpu.ok() && on_gpu.ok());
     const HostTensor x = random({tokens, k}), product(DType::f32, {tokens, n}),
                      scratch(DType::f32, {tokens, n}), gated(DType::f32, {tokens, n / 2});
     const DeviceTensor gpu_x = activation(x), gpu_scratch = room(GetParam(), {tokens, n});
-    cpu_->grouped_linear(**on_cpu, x, {offsets, source}, 1, false, true, product);
-    cpu_->grouped_gate_up(**on_cpu, x, {offsets, source}, 1, scratch, gated);
+    cpu_->moe().grouped_linear(**on_cpu, x, {offsets, source}, 1, false, true, product);
+    cpu_->moe().grouped_gate_up(**on_cpu, x, {offsets, source}, 1, scratch, gated);
     std::vector<HostTensor> of_first;
     // The expected rows select how experts are cut: by 16, 32, 64 and 256 rows.
     for (const std::int64_t likely : {local, 10 * local, 40 * local, 1000 * local}) {
@@ -74,14 +74,14 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
       for (const DType out_dtype : {DType::f32, GetParam()}) {
         const DeviceTensor out = room(out_dtype, {tokens, n});
         const HostTensor untouched = back(out);
-        gpu_->grouped_linear(**on_gpu, gpu_x, batch, 1, false, true, out);
+        gpu_->moe().grouped_linear(**on_gpu, gpu_x, batch, 1, false, true, out);
         expect_equal(out->rows(0, valid), product->rows(0, valid), what);
         found.push_back(back(out));
         expect_same_bits(found.back()->rows(valid, of_others), untouched->rows(valid, of_others),
                          what + ", rows of other ranks");
       }
       const DeviceTensor out = room(GetParam(), {tokens, n / 2});
-      gpu_->grouped_gate_up(**on_gpu, gpu_x, batch, 1, gpu_scratch, out);
+      gpu_->moe().grouped_gate_up(**on_gpu, gpu_x, batch, 1, gpu_scratch, out);
       expect_equal(out->rows(0, valid), gated->rows(0, valid), what + ", gated");
       found.push_back(back(out));
       if (of_first.empty()) of_first = std::move(found);

@@ -26,10 +26,10 @@ class Experts : public BothDevices {
     sorted.gpu_source = exact(sorted.source);
     sorted.cpu = {sorted.offsets, sorted.source};
     sorted.gpu = {sorted.gpu_offsets, sorted.gpu_source};
-    cpu_->permute(ids, first, sorted.cpu);
+    cpu_->moe().permute(ids, first, sorted.cpu);
     const DeviceTensor gpu_ids = exact(ids);
-    gpu_->permute(gpu_ids, first, sorted.gpu);
-    EXPECT_TRUE(gpu_->synchronize().ok());
+    gpu_->moe().permute(gpu_ids, first, sorted.gpu);
+    EXPECT_TRUE(gpu_->stream().synchronize().ok());
     return sorted;
   }
 
@@ -85,16 +85,16 @@ TEST_P(Experts, multiply_rows_at_odd_sizes) {
     const Sorted sorted = sort(choose(c.tokens, c.top_k, c.chosen_from), 0, c.experts);
     const std::vector<HostTensor> owners = matrices(c.experts, c.n, c.k);
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto on_cpu = cpu_->prepare_grouped(views, 1);
-    auto on_gpu = gpu_->prepare_grouped(views, 1);
+    auto on_cpu = cpu_->weights().prepare_grouped(views, 1);
+    auto on_gpu = gpu_->weights().prepare_grouped(views, 1);
     ASSERT_TRUE(on_cpu.ok() && on_gpu.ok());
     const HostTensor x = random({assignments, c.k}), expected(DType::f32, {assignments, c.n});
     const DeviceTensor gpu_x = activation(x);
     for (const auto& [gather, scatter] : {std::pair{true, false}, {false, true}, {true, true}}) {
-      cpu_->grouped_linear(**on_cpu, x, sorted.cpu, c.top_k, gather, scatter, expected);
+      cpu_->moe().grouped_linear(**on_cpu, x, sorted.cpu, c.top_k, gather, scatter, expected);
       for (const DType out_dtype : {DType::f32, GetParam()}) {
         const DeviceTensor out = room(out_dtype, {assignments, c.n});
-        gpu_->grouped_linear(**on_gpu, gpu_x, sorted.gpu, c.top_k, gather, scatter, out);
+        gpu_->moe().grouped_linear(**on_gpu, gpu_x, sorted.gpu, c.top_k, gather, scatter, out);
         expect_equal(out, expected, what);
       }
     }
@@ -102,8 +102,8 @@ TEST_P(Experts, multiply_rows_at_odd_sizes) {
         gated(DType::f32, {assignments, c.n / 2});
     const DeviceTensor scratch = room(GetParam(), {assignments, c.n});
     const DeviceTensor out = room(GetParam(), {assignments, c.n / 2});
-    cpu_->grouped_gate_up(**on_cpu, x, sorted.cpu, c.top_k, cpu_scratch, gated);
-    gpu_->grouped_gate_up(**on_gpu, gpu_x, sorted.gpu, c.top_k, scratch, out);
+    cpu_->moe().grouped_gate_up(**on_cpu, x, sorted.cpu, c.top_k, cpu_scratch, gated);
+    gpu_->moe().grouped_gate_up(**on_gpu, gpu_x, sorted.gpu, c.top_k, scratch, out);
     expect_equal(out, gated, what + ", gated");
   }
 }
@@ -112,7 +112,7 @@ TEST_P(Experts, multiply_a_row_alike_whoever_shares_the_batch) {
   constexpr std::int64_t experts = 8, top_k = 2, n = 144, k = 328, most = 700;
   const std::vector<HostTensor> owners = matrices(experts, n, k);
   const std::vector<Tensor> views(owners.begin(), owners.end());
-  auto weights = gpu_->prepare_grouped(views, 1);
+  auto weights = gpu_->weights().prepare_grouped(views, 1);
   ASSERT_TRUE(weights.ok());
   const HostTensor x = random({most, k}), ids = choose(most, top_k, experts);
   const DeviceTensor gpu_x = activation(x);
@@ -122,7 +122,8 @@ TEST_P(Experts, multiply_a_row_alike_whoever_shares_the_batch) {
        {most, most / 2, std::int64_t{150}, std::int64_t{40}, std::int64_t{3}, std::int64_t{1}}) {
     const Sorted sorted = sort(ids->rows(0, tokens), 0, experts);
     const DeviceTensor out = room(DType::f32, {tokens * top_k, n});
-    gpu_->grouped_linear(**weights, gpu_x->rows(0, tokens), sorted.gpu, top_k, true, true, out);
+    gpu_->moe().grouped_linear(**weights, gpu_x->rows(0, tokens), sorted.gpu, top_k, true, true,
+                               out);
     const HostTensor found = back(out);
     const auto values = found->span<float>();
     if (of_all.empty()) of_all.assign(values.begin(), values.end());
@@ -154,8 +155,8 @@ TEST_P(Experts, sort_pairs_of_local_experts_in_order) {
     expect_same_integers(sorted.gpu_source->rows(0, valid), sorted.source->rows(0, valid),
                          what + ", source");
     const DeviceTensor counts = exact(HostTensor(DType::i64, {local}));
-    gpu_->count_rows(sorted.gpu, counts);
-    gpu_->count_rows(sorted.gpu, counts);
+    gpu_->moe().count_rows(sorted.gpu, counts);
+    gpu_->moe().count_rows(sorted.gpu, counts);
     const HostTensor counted = back(counts);
     for (std::int64_t e = 0; e < local; ++e) {
       const std::int32_t* offsets = sorted.offsets->as<std::int32_t>();
@@ -178,9 +179,9 @@ TEST_P(Experts, route_whatever_the_number_of_experts) {
       const DeviceTensor gpu_ids = room(DType::i32, ids->shape());
       const DeviceTensor gpu_weights = room(DType::f32, ids->shape());
       const Tensor no_bias;
-      cpu_->route(logits, sigmoid ? bias.view() : no_bias, options, ids, weights);
-      gpu_->route(exact(logits), sigmoid ? exact(bias).view() : no_bias, options, gpu_ids,
-                  gpu_weights);
+      cpu_->moe().route(logits, sigmoid ? bias.view() : no_bias, options, ids, weights);
+      gpu_->moe().route(exact(logits), sigmoid ? exact(bias).view() : no_bias, options, gpu_ids,
+                        gpu_weights);
       const std::string what = fmt::format("{} experts, sigmoid {}", experts, sigmoid);
       expect_same_integers(gpu_ids, ids, what);
       // The weights of a row with a NaN may be NaN.
@@ -195,11 +196,11 @@ TEST_P(Experts, combine_rows_of_any_width) {
        {std::tuple{1, 8, 2048}, {300, 3, 515}, {7, 1, 4}, {256, 8, 2048}, {5, 19, 1032}}) {
     const HostTensor x = random({tokens * top_k, width}), weights = random({tokens, top_k}),
                      expected(DType::f32, {tokens, width});
-    cpu_->combine(x, weights, expected);
+    cpu_->moe().combine(x, weights, expected);
     const DeviceTensor out = room(GetParam(), {tokens, width});
     const DeviceTensor wide = exact(x), narrow = activation(x);
     for (const Tensor& rows : {wide.view(), narrow.view()}) {
-      gpu_->combine(rows, exact(weights), out);
+      gpu_->moe().combine(rows, exact(weights), out);
       expect_equal(out, expected, fmt::format("{} x {} of {}", tokens, top_k, width));
     }
   }
@@ -221,8 +222,9 @@ TEST_P(Experts, sort_the_filled_rows_of_parts) {
     const DeviceTensor gpu_offsets = room(DType::i32, {c.local + 1}), gpu_source = exact(source),
                        gpu_counts = exact(counts), gpu_ids = exact(ids),
                        gpu_filled = exact(received_counts);
-    cpu_->permute_received(ids, received_counts, c.first, {offsets, source}, counts);
-    gpu_->permute_received(gpu_ids, gpu_filled, c.first, {gpu_offsets, gpu_source, 1}, gpu_counts);
+    cpu_->moe().permute_received(ids, received_counts, c.first, {offsets, source}, counts);
+    gpu_->moe().permute_received(gpu_ids, gpu_filled, c.first, {gpu_offsets, gpu_source, 1},
+                                 gpu_counts);
     const std::string what = fmt::format("{} parts of {}", parts, c.each);
     expect_same_integers(gpu_offsets, offsets, what + ", offsets");
     const std::int64_t valid = offsets->as<std::int32_t>()[c.local];
@@ -270,8 +272,8 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     const ExpertBatch on_cpu{offsets, source}, on_gpu{gpu_offsets, gpu_source};
     const ExpertChoices cpu_choices{ids, weights, c.first},
         gpu_choices{gpu_ids, gpu_weights, c.first};
-    cpu_->route_and_permute(logits, {}, options, cpu_choices, on_cpu, counts);
-    gpu_->route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    cpu_->moe().route_and_permute(logits, {}, options, cpu_choices, on_cpu, counts);
+    gpu_->moe().route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
     expect_same_integers(gpu_ids, ids, what + ", ids");
     expect_equal(gpu_weights, weights, what + ", weights");
     expect_same_integers(gpu_offsets, offsets, what + ", offsets");
@@ -286,18 +288,18 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     const std::vector<HostTensor> downs = matrices(c.local, c.hidden, c.inner);
     const std::vector<Tensor> upper_views(uppers.begin(), uppers.end()),
         down_views(downs.begin(), downs.end());
-    auto cpu_upper = cpu_->prepare_grouped(upper_views, 1);
-    auto gpu_upper = gpu_->prepare_grouped(upper_views, 1);
-    auto cpu_down = cpu_->prepare_grouped(down_views, 1);
-    auto gpu_down = gpu_->prepare_grouped(down_views, 1);
+    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1);
+    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1);
+    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1);
+    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1);
     ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
-    cpu_->expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu, {gate_up, activated, rows},
-                     expected);
-    // As in a pass: no wait between choosing and computing.
-    gpu_->route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    cpu_->moe().expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu,
+                           {gate_up, activated, rows}, expected);
+    // As a pass does it: nothing waits between choosing and computing.
+    gpu_->moe().route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
     for (const Tensor& out : {gpu_out.view(), gpu_narrow.view()}) {
-      gpu_->expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
-                       {gpu_gate_up, gpu_activated, gpu_rows}, out);
+      gpu_->moe().expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
+                             {gpu_gate_up, gpu_activated, gpu_rows}, out);
       expect_near_rows(out, expected, what);
     }
   }
@@ -311,8 +313,9 @@ TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
                      x = activation(random({most, hidden}));
   const std::vector<HostTensor> uppers = matrices(experts, 2 * inner, hidden);
   const std::vector<HostTensor> downs = matrices(experts, hidden, inner);
-  auto upper = gpu_->prepare_grouped(std::vector<Tensor>(uppers.begin(), uppers.end()), 1);
-  auto down = gpu_->prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
+  auto upper =
+      gpu_->weights().prepare_grouped(std::vector<Tensor>(uppers.begin(), uppers.end()), 1);
+  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
   ASSERT_TRUE(upper.ok() && down.ok());
   std::vector<float> of_all;
   for (std::int64_t tokens = most; tokens > 0; --tokens) {
@@ -328,9 +331,9 @@ TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
                        out = room(DType::f32, {tokens, hidden});
     const ExpertChoices choices{ids, weights};
     const ExpertBatch batch{offsets, source};
-    gpu_->route_and_permute(logits->rows(0, tokens), {}, options, choices, batch, counts);
-    gpu_->expert_mlp(**upper, **down, x->rows(0, tokens), choices, batch,
-                     {gate_up, activated, rows}, out);
+    gpu_->moe().route_and_permute(logits->rows(0, tokens), {}, options, choices, batch, counts);
+    gpu_->moe().expert_mlp(**upper, **down, x->rows(0, tokens), choices, batch,
+                           {gate_up, activated, rows}, out);
     const HostTensor found = back(out);
     const auto values = found->span<float>();
     if (of_all.empty()) of_all.assign(values.begin(), values.end());
@@ -350,7 +353,7 @@ TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
     const std::string what =
         fmt::format("{} tokens of {}, {} of {} experts", c.tokens, c.hidden, c.top_k, c.experts);
     const RouterOptions options{.top_k = c.top_k, .normalize = true};
-    auto router = gpu_->prepare(random({c.experts, c.hidden}, 0.05F), 1);
+    auto router = gpu_->weights().prepare(random({c.experts, c.hidden}, 0.05F), 1);
     ASSERT_TRUE(router.ok());
     const DeviceTensor x = activation(random({c.tokens, c.hidden})),
                        bias = exact(random({c.experts}, 0.1F)),
@@ -365,10 +368,10 @@ TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
       const ExpertChoices choices{ids, weights, c.first};
       const ExpertBatch batch{offsets, source};
       if (at_once) {
-        gpu_->route_tokens(**router, x, logits, bias, options, choices, batch, counts);
+        gpu_->moe().route_tokens(**router, x, logits, bias, options, choices, batch, counts);
       } else {
-        gpu_->linear(**router, x, logits);
-        gpu_->route_and_permute(logits, bias, options, choices, batch, counts);
+        gpu_->dense().linear(**router, x, logits);
+        gpu_->moe().route_and_permute(logits, bias, options, choices, batch, counts);
       }
       for (const Tensor& each : {ids.view(), weights.view(), offsets.view(), counts.view()}) {
         found.push_back(back(each));

@@ -20,14 +20,14 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, BothDevices, testing::Values(DType::f32, DType:
 
 TEST_P(BothDevices, embed_rows_and_leave_others_zero) {
   const HostTensor table = random({37, 72});
-  auto gpu_table = gpu_->prepare_table(table);
-  auto cpu_table = cpu_->prepare_table(table);
+  auto gpu_table = gpu_->weights().prepare_table(table);
+  auto cpu_table = cpu_->weights().prepare_table(table);
   ASSERT_TRUE(gpu_table.ok() && cpu_table.ok());
   const HostTensor ids = integers({5, 99, 41, 4, 20}, {5});
   const HostTensor expected(DType::f32, {5, 72});
-  cpu_->embed(*cpu_table, ids, 5, expected);
+  cpu_->dense().embed(*cpu_table, ids, 5, expected);
   const DeviceTensor out = room(GetParam(), {5, 72});
-  gpu_->embed(*gpu_table, exact(ids), 5, out);
+  gpu_->dense().embed(*gpu_table, exact(ids), 5, out);
   expect_equal(out, expected, "embed");
 }
 
@@ -36,17 +36,17 @@ TEST_P(BothDevices, normalise_rows) {
     const HostTensor x = random({rows, width}), weight = random({width}),
                      residual = random(x->shape());
     const HostTensor expected(DType::f32, x->shape());
-    cpu_->rms_norm(x, weight, 1e-6F, expected);
+    cpu_->dense().rms_norm(x, weight, 1e-6F, expected);
     const DeviceTensor out = room(GetParam(), x->shape());
-    gpu_->rms_norm(activation(x), exact(weight), 1e-6F, out);
+    gpu_->dense().rms_norm(activation(x), exact(weight), 1e-6F, out);
     expect_equal(out, expected, "rms_norm");
     const DeviceTensor sum = activation(residual);
-    gpu_->add_rms_norm(sum, exact(x), exact(weight), 1e-6F, out);
-    cpu_->add_rms_norm(residual, x, weight, 1e-6F, expected);
+    gpu_->dense().add_rms_norm(sum, exact(x), exact(weight), 1e-6F, out);
+    cpu_->dense().add_rms_norm(residual, x, weight, 1e-6F, expected);
     expect_equal(out, expected, "add_rms_norm");
     expect_equal(sum, residual, "add_rms_norm's residual");
-    gpu_->add(sum, exact(x));
-    cpu_->add(residual, x);
+    gpu_->dense().add(sum, exact(x));
+    cpu_->dense().add(residual, x);
     expect_equal(sum, residual, "add");
   }
 }
@@ -54,12 +54,12 @@ TEST_P(BothDevices, normalise_rows) {
 TEST_P(BothDevices, add_biases_and_gate) {
   const HostTensor x = random({7, 46}), bias = random({46}), expected(DType::f32, {7, 23});
   const DeviceTensor gpu_x = activation(x);
-  gpu_->add_bias(gpu_x, exact(bias));
-  cpu_->add_bias(x, bias);
+  gpu_->dense().add_bias(gpu_x, exact(bias));
+  cpu_->dense().add_bias(x, bias);
   expect_equal(gpu_x, x, "add_bias");
   const DeviceTensor out = room(GetParam(), {7, 23});
-  gpu_->silu_mul(gpu_x, out);
-  cpu_->silu_mul(x, expected);
+  gpu_->dense().silu_mul(gpu_x, out);
+  cpu_->dense().silu_mul(x, expected);
   expect_equal(out, expected, "silu_mul");
 }
 
@@ -67,14 +67,14 @@ TEST_P(BothDevices, multiply) {
   for (const auto& [rows, n, k] :
        {std::tuple{1, 64, 64}, {5, 96, 256}, {64, 48, 704}, {300, 512, 96}}) {
     const HostTensor weight = random({n, k}, 0.1F), x = random({rows, k});
-    auto gpu_weight = gpu_->prepare(weight, 1);
-    auto cpu_weight = cpu_->prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const HostTensor expected(DType::f32, {rows, n});
-    cpu_->linear(**cpu_weight, x, expected);
+    cpu_->dense().linear(**cpu_weight, x, expected);
     for (const DType out_dtype : {DType::f32, GetParam()}) {
       const DeviceTensor out = room(out_dtype, {rows, n});
-      gpu_->linear(**gpu_weight, activation(x), out);
+      gpu_->dense().linear(**gpu_weight, activation(x), out);
       expect_equal(out, expected, "linear");
     }
   }
@@ -95,8 +95,8 @@ TEST_P(BothDevices, route_and_run_experts) {
     const HostTensor ids(DType::i32, {tokens, top_k}), weights(DType::f32, {tokens, top_k});
     const DeviceTensor gpu_ids = room(DType::i32, ids->shape());
     const DeviceTensor gpu_weights = room(DType::f32, ids->shape());
-    cpu_->route(logits, bias, options, ids, weights);
-    gpu_->route(exact(logits), exact(bias), options, gpu_ids, gpu_weights);
+    cpu_->moe().route(logits, bias, options, ids, weights);
+    gpu_->moe().route(exact(logits), exact(bias), options, gpu_ids, gpu_weights);
     expect_same_integers(gpu_ids, ids, "route");
     expect_equal(gpu_weights, weights, "route's weights");
 
@@ -105,26 +105,27 @@ TEST_P(BothDevices, route_and_run_experts) {
     const DeviceTensor gpu_offsets = room(DType::i32, {local + 1});
     const DeviceTensor gpu_source = exact(source);
     const ExpertBatch cpu_batch{offsets, source}, gpu_batch{gpu_offsets, gpu_source};
-    cpu_->permute(ids, first, cpu_batch);
-    gpu_->permute(gpu_ids, first, gpu_batch);
+    cpu_->moe().permute(ids, first, cpu_batch);
+    gpu_->moe().permute(gpu_ids, first, gpu_batch);
     expect_same_integers(gpu_offsets, offsets, "permute's offsets");
     expect_same_integers(gpu_source, source, "permute's source");
 
     std::vector<HostTensor> owners;
     for (int e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto cpu_experts = cpu_->prepare_grouped(views, 1);
-    auto gpu_experts = gpu_->prepare_grouped(views, 1);
+    auto cpu_experts = cpu_->weights().prepare_grouped(views, 1);
+    auto gpu_experts = gpu_->weights().prepare_grouped(views, 1);
     ASSERT_TRUE(cpu_experts.ok() && gpu_experts.ok());
     const HostTensor x = random({tokens, k}), rows(DType::f32, {pairs, n}),
                      out(DType::f32, {tokens, n});
-    cpu_->grouped_linear(**cpu_experts, x, cpu_batch, top_k, true, true, rows);
+    cpu_->moe().grouped_linear(**cpu_experts, x, cpu_batch, top_k, true, true, rows);
     const DeviceTensor gpu_rows = exact(HostTensor(DType::f32, {pairs, n}));
-    gpu_->grouped_linear(**gpu_experts, activation(x), gpu_batch, top_k, true, true, gpu_rows);
+    gpu_->moe().grouped_linear(**gpu_experts, activation(x), gpu_batch, top_k, true, true,
+                               gpu_rows);
     expect_equal(gpu_rows, rows, "grouped_linear");
     const DeviceTensor gpu_out = room(DType::f32, {tokens, n});
-    cpu_->combine(rows, weights, out);
-    gpu_->combine(gpu_rows, gpu_weights, gpu_out);
+    cpu_->moe().combine(rows, weights, out);
+    gpu_->moe().combine(gpu_rows, gpu_weights, gpu_out);
     expect_equal(gpu_out, out, "combine");
   }
 }
@@ -133,9 +134,9 @@ TEST_P(BothDevices, add_parts_in_the_trees_order_and_gather) {
   if (is_bf16()) GTEST_SKIP() << "partial sums are f32";
   for (const std::int64_t parts : {1, 2, 3, 5, 8}) {
     const HostTensor x = random({parts * 6, 33}), sum(DType::f32, {6, 33});
-    cpu_->tree_sum(x, sum);
+    cpu_->dense().tree_sum(x, sum);
     const DeviceTensor out = room(DType::f32, {6, 33});
-    gpu_->tree_sum(exact(x), out);
+    gpu_->dense().tree_sum(exact(x), out);
     const HostTensor found = back(out);
     for (std::int64_t i = 0; i < sum->elements(); ++i) {
       ASSERT_EQ(found->as<float>()[i], sum->as<float>()[i]) << parts << " parts, element " << i;
@@ -143,9 +144,9 @@ TEST_P(BothDevices, add_parts_in_the_trees_order_and_gather) {
   }
   const HostTensor x = random({9, 33}), rows = integers({8, 0, 3, 3}, {4}),
                    chosen(DType::f32, {4, 33});
-  cpu_->gather_rows(x, rows, chosen);
+  cpu_->dense().gather_rows(x, rows, chosen);
   const DeviceTensor out = room(DType::f32, {4, 33});
-  gpu_->gather_rows(exact(x), exact(rows), out);
+  gpu_->dense().gather_rows(exact(x), exact(rows), out);
   expect_equal(out, chosen, "gather_rows");
 }
 

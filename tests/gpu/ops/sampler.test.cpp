@@ -76,13 +76,13 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
     }
     expected_ = hosts_tokens();
     device_logits_ = room(DType::f32, {rows_, vocab_});
-    gpu_->upload(logits_, device_logits_);
+    gpu_->memory().upload(logits_, device_logits_);
     ids_ = room(DType::i32, {rows_});
   }
 
   std::span<float> row_of(std::int64_t row) { return logits_->rows(row, 1).span<float>(); }
   DeviceTensor room(DType dtype, const Shape& shape) {
-    auto tensor = gpu_->allocate(dtype, shape);
+    auto tensor = gpu_->memory().allocate(dtype, shape);
     EXPECT_TRUE(tensor.ok()) << tensor.error().message;
     return *std::move(tensor);
   }
@@ -108,13 +108,13 @@ class GpuSampler : public testing::TestWithParam<std::int64_t> {
     });
   }
   void sample_on_device(const Tensor& edited = {}) {
-    for (const SampledRow& row : chosen_) ASSERT_TRUE(gpu_->can_sample(row, vocab_));
-    gpu_->sample(device_logits_, chosen_, edited, ids_);
+    for (const SampledRow& row : chosen_) ASSERT_TRUE(gpu_->sampling().can_sample(row, vocab_));
+    gpu_->sampling().sample(device_logits_, chosen_, edited, ids_);
   }
   void expect_the_hosts_tokens() {
     const HostTensor found(DType::i32, {rows_});
-    gpu_->download(ids_, found);
-    const auto done = gpu_->synchronize();
+    gpu_->memory().download(ids_, found);
+    const auto done = gpu_->stream().synchronize();
     ASSERT_TRUE(done.ok()) << done.error().message;
     for (std::size_t i = 0; i < expected_.size(); ++i) {
       EXPECT_EQ(found->as<std::int32_t>()[i], expected_[i]) << describe(i);
@@ -246,7 +246,7 @@ TEST_P(GpuSampler, edits_logits_as_the_host_does) {
   });
   const Shape shape{static_cast<std::int64_t>(tokens.size())};
   const DeviceTensor edited = room(DType::i32, shape);
-  gpu_->upload(Tensor(tokens.data(), DType::i32, shape), edited);
+  gpu_->memory().upload(Tensor(tokens.data(), DType::i32, shape), edited);
   sample_on_device(edited);
   expect_the_hosts_tokens();
 }
@@ -257,7 +257,7 @@ TEST_P(GpuSampler, scores_what_the_host_scores) {
     const auto given = static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(vocab_));
     const std::int32_t bests[] = {0, 1, 5, 20, RowScores::max_best};
     wanted.push_back({.row = row, .id = row % 3 == 0 ? given : -1, .best = bests[random_() % 5]});
-    ASSERT_TRUE(gpu_->can_score(wanted.back(), vocab_));
+    ASSERT_TRUE(gpu_->sampling().can_score(wanted.back(), vocab_));
   }
   const auto id_of = [&](std::size_t i) { return wanted[i].id >= 0 ? wanted[i].id : expected_[i]; };
   const auto expected = on_all_threads<TokenLogprobs>([&](std::size_t i, SamplerScratch& scratch) {
@@ -268,10 +268,10 @@ TEST_P(GpuSampler, scores_what_the_host_scores) {
   sample_on_device();
   const Shape bytes{rows_ * static_cast<std::int64_t>(sizeof(RowScores))};
   const DeviceTensor scores = room(DType::u8, bytes);
-  gpu_->score(device_logits_, wanted, ids_, scores);
+  gpu_->sampling().score(device_logits_, wanted, ids_, scores);
   const HostTensor host(DType::u8, bytes);
-  gpu_->download(scores, host);
-  const auto done = gpu_->synchronize();
+  gpu_->memory().download(scores, host);
+  const auto done = gpu_->stream().synchronize();
   ASSERT_TRUE(done.ok()) << done.error().message;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const RowScores& found = static_cast<const RowScores*>(host->data())[i];
@@ -292,9 +292,10 @@ TEST_P(GpuSampler, scores_what_the_host_scores) {
 TEST(GpuSamplerLimits, leave_vocabularies_that_no_cluster_holds_to_the_host) {
   auto gpu = make_cuda_ops({.device = 0, .dtype = DType::f32});
   if (!gpu.ok()) GTEST_SKIP() << "no GPU: " << gpu.error().message;
-  EXPECT_TRUE((*gpu)->can_sample({}, 262144));
-  EXPECT_FALSE((*gpu)->can_sample({}, 500000));
-  EXPECT_FALSE((*gpu)->can_score({.row = 0, .id = 0, .best = RowScores::max_best + 1}, 1000));
+  EXPECT_TRUE((*gpu)->sampling().can_sample({}, 262144));
+  EXPECT_FALSE((*gpu)->sampling().can_sample({}, 500000));
+  EXPECT_FALSE(
+      (*gpu)->sampling().can_score({.row = 0, .id = 0, .best = RowScores::max_best + 1}, 1000));
 }
 
 }  // namespace

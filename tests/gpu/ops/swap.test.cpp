@@ -17,7 +17,7 @@ class Swap : public BothDevices {
   /// copied to `expected_` [tensors][blocks].
   void make_caches(int layers, std::int64_t blocks, const AttentionShape& shape) {
     for (int layer = 0; layer < layers; ++layer) {
-      auto pages = gpu_->allocate_kv(blocks, 16, shape, GetParam());
+      auto pages = gpu_->attention().allocate_kv(blocks, 16, shape, GetParam());
       ASSERT_TRUE(pages.ok()) << pages.error().message;
       memory_.push_back(*std::move(pages));
       const auto& [keys, values] = memory_.back();
@@ -27,8 +27,8 @@ class Swap : public BothDevices {
         HostTensor host(tensor.dtype(), tensor.shape());
         const auto bytes = std::span(static_cast<std::uint8_t*>(host->data()), host->bytes());
         for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(engine_());
-        gpu_->upload(host, tensor);
-        ASSERT_TRUE(gpu_->synchronize().ok());
+        gpu_->memory().upload(host, tensor);
+        ASSERT_TRUE(gpu_->stream().synchronize().ok());
         tensors_.push_back(tensor);
         expected_.push_back(std::move(host));
       }
@@ -37,8 +37,8 @@ class Swap : public BothDevices {
   void expect_bytes() {
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       const HostTensor found(tensors_[t].dtype(), tensors_[t].shape());
-      gpu_->download(tensors_[t], found);
-      ASSERT_TRUE(gpu_->synchronize().ok());
+      gpu_->memory().download(tensors_[t], found);
+      ASSERT_TRUE(gpu_->stream().synchronize().ok());
       EXPECT_EQ(std::memcmp(found->data(), expected_[t]->data(), found->bytes()), 0)
           << "tensor " << t;
     }
@@ -72,7 +72,7 @@ TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
   constexpr std::int64_t blocks = 700, host_blocks = 1700;
   make_caches(3, blocks, {.heads = 8, .kv_heads = 2, .head_dim = 64});
   make_caches(1, blocks, {.heads = 8, .kv_heads = 1, .head_dim = 96, .latent = 64});
-  auto made = gpu_->make_swap(caches_, host_blocks);
+  auto made = gpu_->attention().make_swap(caches_, host_blocks);
   ASSERT_TRUE(made.ok()) << made.error().message;
   KvSwap& swap = **made;
   const auto device_order = shuffled(blocks), host_order = shuffled(host_blocks);
@@ -91,7 +91,7 @@ TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
     // From here on the copied blocks may be overwritten.
     for (const Tensor& tensor : tensors_) {
       const HostTensor nothing(tensor.dtype(), tensor.shape());
-      gpu_->upload(nothing, tensor);
+      gpu_->memory().upload(nothing, tensor);
     }
     for (HostTensor& tensor : expected_) std::memset(tensor->data(), 0, tensor->bytes());
     swap.copy_in(in);
@@ -103,20 +103,20 @@ TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
       const auto bytes =
           std::span(static_cast<std::uint8_t*>(expected_[t]->data()), expected_[t]->bytes());
       for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(engine_());
-      gpu_->upload(expected_[t], tensors_[t]);
+      gpu_->memory().upload(expected_[t], tensors_[t]);
     }
-    ASSERT_TRUE(gpu_->synchronize().ok());
+    ASSERT_TRUE(gpu_->stream().synchronize().ok());
   }
 }
 
 TEST_P(Swap, begins_after_what_was_enqueued_before_and_ends_before_the_join) {
   constexpr std::int64_t blocks = 64, width = 1024;
   const AttentionShape shape{.heads = 8, .kv_heads = 8, .head_dim = 128};
-  auto pages = gpu_->allocate_kv(blocks, 16, shape, GetParam());
+  auto pages = gpu_->attention().allocate_kv(blocks, 16, shape, GetParam());
   ASSERT_TRUE(pages.ok()) << pages.error().message;
   const Tensor keys = pages->first, values = pages->second;
   const KvLayer cache{keys, values};
-  auto made = gpu_->make_swap(std::span(&cache, 1), blocks);
+  auto made = gpu_->attention().make_swap(std::span(&cache, 1), blocks);
   ASSERT_TRUE(made.ok()) << made.error().message;
   KvSwap& swap = **made;
   const Shape rows{keys.elements() / width, width};
@@ -125,7 +125,7 @@ TEST_P(Swap, begins_after_what_was_enqueued_before_and_ends_before_the_join) {
   const DeviceTensor busy = room(GetParam(), {1 << 13, 1 << 14}),
                      more = room(GetParam(), busy->shape());
   const auto work_for_long = [&] {
-    for (int i = 0; i < 40; ++i) gpu_->add(busy, more);
+    for (int i = 0; i < 40; ++i) gpu_->dense().add(busy, more);
   };
   std::vector<SwappedBlock> out, in;
   for (std::int32_t i = 0; i < blocks; ++i) {
@@ -133,15 +133,15 @@ TEST_P(Swap, begins_after_what_was_enqueued_before_and_ends_before_the_join) {
     in.push_back({static_cast<std::int32_t>(blocks) - 1 - i, i});
   }
   work_for_long();
-  gpu_->add(keys.reshaped(rows), written);  // onto zeros
+  gpu_->dense().add(keys.reshaped(rows), written);  // to zeros
   swap.copy_out(out);
   work_for_long();
   swap.join();
-  gpu_->add(keys.reshaped(rows), written);  // must not change what was copied
+  gpu_->dense().add(keys.reshaped(rows), written);  // must not be what was copied
   swap.copy_in(in);
   work_for_long();
   swap.join();
-  gpu_->add(values.reshaped(rows), keys.reshaped(rows));  // must see what was copied
+  gpu_->dense().add(values.reshaped(rows), keys.reshaped(rows));  // must find what was copied
   const HostTensor found = back(values);
   const std::int64_t each = keys.elements() / blocks;
   for (std::int64_t block = 0; block < blocks; ++block) {

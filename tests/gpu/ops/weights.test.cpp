@@ -50,12 +50,12 @@ class GpuWeights : public testing::Test {
     std::vector<DeviceTensor> tables;
     std::uint64_t bytes = 0;
     for (const StoredMatrix& matrix : matrices) {
-      auto table = ops.load_table(matrix);
+      auto table = ops.weights().load_table(matrix);
       ASSERT_TRUE(table.ok()) << table.error().message;
       tables.push_back(*std::move(table));
       bytes += static_cast<std::uint64_t>(matrix.filled_rows() * matrix.columns) * size_of(dtype);
     }
-    const auto loaded = ops.finish_loading(nullptr);
+    const auto loaded = ops.weights().finish_loading(nullptr);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     EXPECT_EQ(loaded->bytes, bytes);
     direct_bytes_ = loaded->direct_bytes;
@@ -64,8 +64,8 @@ class GpuWeights : public testing::Test {
       expected.dtype = dtype;
       const HostTensor want = in_host_memory(expected);
       const HostTensor found(dtype, want->shape());
-      ops.download(tables[i], found);
-      ASSERT_TRUE(ops.synchronize().ok());
+      ops.memory().download(tables[i], found);
+      ASSERT_TRUE(ops.stream().synchronize().ok());
       EXPECT_EQ(std::memcmp(found->data(), want->data(), want->bytes()), 0) << "matrix " << i;
     }
   }
@@ -124,9 +124,9 @@ TEST_F(GpuWeights, of_a_file_that_was_cut_short_are_an_error_that_names_it) {
   if (!ops.ok()) GTEST_SKIP() << ops.error().message;
   const StoredPart whole = part("narrow", {0, rows}, {0, columns});
   std::filesystem::resize_file(folder_->path() / "model-00002-of-00002.safetensors", 100'000);
-  auto table = (*ops)->load_table(matrix_of({whole}));
+  auto table = (*ops)->weights().load_table(matrix_of({whole}));
   ASSERT_TRUE(table.ok()) << table.error().message;
-  const auto loaded = (*ops)->finish_loading(nullptr);
+  const auto loaded = (*ops)->weights().finish_loading(nullptr);
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code, ErrorCode::io);
   EXPECT_NE(loaded.error().message.find("model-00002-of-00002.safetensors"), std::string::npos)
@@ -136,14 +136,14 @@ TEST_F(GpuWeights, of_a_file_that_was_cut_short_are_an_error_that_names_it) {
 TEST_F(GpuWeights, of_a_table_are_shared_with_a_head_that_is_tied_to_it) {
   auto ops = make_cuda_ops({.dtype = DType::bf16});
   if (!ops.ok()) GTEST_SKIP() << ops.error().message;
-  const auto table = (*ops)->load_table(matrix_of({part("narrow", {0, 64}, {0, 256})}));
+  const auto table = (*ops)->weights().load_table(matrix_of({part("narrow", {0, 64}, {0, 256})}));
   ASSERT_TRUE(table.ok()) << table.error().message;
-  ASSERT_TRUE((*ops)->finish_loading(nullptr).ok());
-  const auto free = (*ops)->memory()->free_bytes;
-  const auto head = (*ops)->share_table(*table);
+  ASSERT_TRUE((*ops)->weights().finish_loading(nullptr).ok());
+  const auto free = (*ops)->memory().available()->free_bytes;
+  const auto head = (*ops)->weights().share_table(*table);
   ASSERT_NE(head, nullptr);
   EXPECT_EQ(head->out_features(), 64);
-  EXPECT_EQ((*ops)->memory()->free_bytes, free);
+  EXPECT_EQ((*ops)->memory().available()->free_bytes, free);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Attention over the paged cache: by which kernels, and those for any head size and both types.
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -118,9 +118,9 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
 
 using namespace cuda;
 
-CudaOps::AttentionKernel CudaOps::attention_kernel(const AttentionShape& shape, DType stored,
-                                                   DType activation,
-                                                   const AttentionBatch& batch) const {
+CudaAttentionOps::AttentionKernel CudaAttentionOps::attention_kernel(
+    const AttentionShape& shape, DType stored, DType activation,
+    const AttentionBatch& batch) const {
   using enum AttentionKernel;
   if (deterministic_) {
     const bool fits =
@@ -135,7 +135,7 @@ CudaOps::AttentionKernel CudaOps::attention_kernel(const AttentionShape& shape, 
   return FlashAttention::supports(shape, stored, activation) ? flashinfer : any_shape;
 }
 
-void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& batch) {
+void CudaAttentionOps::plan(const AttentionShape& shape, const AttentionBatch& batch) {
   if (batch.sequences.empty()) return;
   switch (attention_kernel(shape, dtype_, dtype_, batch)) {
     case AttentionKernel::invariant:
@@ -151,8 +151,9 @@ void CudaOps::plan_attention(const AttentionShape& shape, const AttentionBatch& 
   }
 }
 
-void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
-                        const KvLayer& cache, const Tensor& out) {
+void CudaAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
+                                 const AttentionBatch& batch, const KvLayer& cache,
+                                 const Tensor& out) {
   if (q.empty()) return;
   switch (attention_kernel(shape, cache.keys.dtype(), q.dtype(), batch)) {
     case AttentionKernel::invariant:
@@ -168,9 +169,9 @@ void CudaOps::attention(const Tensor& q, const AttentionShape& shape, const Atte
   }
 }
 
-void CudaOps::attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
-                                     const AttentionBatch& batch, const KvLayer& cache,
-                                     const Tensor& out) {
+void CudaAttentionOps::attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
+                                              const AttentionBatch& batch, const KvLayer& cache,
+                                              const Tensor& out) {
   const AttentionPass pass{static_cast<const SequenceSpan*>(batch.spans.data()),
                            static_cast<int>(batch.spans.elements() / numbers_of_span),
                            static_cast<int>(batch.first_row),
@@ -190,7 +191,7 @@ void CudaOps::attention_of_any_shape(const Tensor& q, const AttentionShape& shap
     with_type(cache.keys.dtype(), [&](auto* stored) {
       using T = element<decltype(type)>;
       using Stored = element<decltype(stored)>;
-      attend<<<grid, attention_threads, 0, stream()>>>(
+      cuda::attend<<<grid, attention_threads, 0, stream()>>>(
           static_cast<const T*>(q.data()), static_cast<const Stored*>(cache.keys.data()),
           static_cast<const Stored*>(values.data()), pass, static_cast<T*>(out.data()));
     });

@@ -1,5 +1,5 @@
-// Writes KV into the paged cache, for any head size and both types.
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+// Keys and values into the paged cache, for any head size and both types.
+#include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -243,10 +243,10 @@ cudaError_t store_pairs(const Tensor& qkv, const Tensor& q_norm, const Tensor& k
 
 using namespace cuda;
 
-void CudaOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
-                              float eps, const Tensor& rope, const AttentionShape& shape,
-                              const AttentionBatch& batch, const KvLayer& cache,
-                              const Tensor& q_out) {
+void CudaAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm,
+                                          const Tensor& k_norm, float eps, const Tensor& rope,
+                                          const AttentionShape& shape, const AttentionBatch& batch,
+                                          const KvLayer& cache, const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
   const bool in_pairs = shape.head_dim == 128 || shape.head_dim == 256;
@@ -274,10 +274,11 @@ void CudaOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Ten
   });
 }
 
-void CudaOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                                const Tensor& norm, float eps, const Tensor& rope,
-                                const AttentionShape& shape, const AttentionBatch& batch,
-                                const KvLayer& cache, const Tensor& q_out) {
+void CudaAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
+                                            const Tensor& kv, const Tensor& norm, float eps,
+                                            const Tensor& rope, const AttentionShape& shape,
+                                            const AttentionBatch& batch, const KvLayer& cache,
+                                            const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
   const Grid grid{dim3(static_cast<unsigned>(tokens), blocks_of(shape.heads + 1, store_warps)),

@@ -27,11 +27,11 @@ class DecodeAttention {
   /// True if each sequence of the batch has one row, in pages that this kernel supports.
   static bool suits(const AttentionBatch& batch);
 
-  /// Ops::plan_attention for a batch that suits: enqueues the upload of a plan, which has the same
+  /// AttentionOps::plan of a batch that suits: enqueues the upload of a plan, which has the same
   /// layout for equal numbers of sequences. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a planned batch. Errors: internal.
+  /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 

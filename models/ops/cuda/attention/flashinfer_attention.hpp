@@ -29,11 +29,11 @@ class FlashAttention {
   /// infinity.
   static std::int64_t elements_behind(const AttentionShape& shape);
 
-  /// Ops::plan_attention: enqueues the upload of a plan. Where `batch` is recorded, a plan has the
+  /// AttentionOps::plan: enqueues the upload of a plan. Where `batch` is recorded, a plan has the
   /// same layout for equal numbers of sequences. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a batch that was planned. Errors: internal.
+  /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 

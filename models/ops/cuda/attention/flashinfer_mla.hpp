@@ -24,11 +24,11 @@ class FlashInferMla {
 
   static bool supports(const AttentionShape& shape, DType stored, DType activation);
 
-  /// Ops::plan_attention: enqueues the upload of a plan, which has the same layout for all batches
+  /// AttentionOps::plan: enqueues the upload of a plan, which has the same layout for all batches
   /// of one row a sequence. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a planned batch. Errors: internal.
+  /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 

@@ -27,11 +27,11 @@ class InvariantAttention {
   /// True if the batch is in pages that this kernel supports.
   static bool suits(const AttentionBatch& batch);
 
-  /// Ops::plan_attention: enqueues the upload of a plan, which has the same layout for equal
+  /// AttentionOps::plan: enqueues the upload of a plan, which has the same layout for equal
   /// numbers of sequences of one row each. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
-  /// Enqueues Ops::attention of a planned batch. Errors: internal.
+  /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
 #include "models/ops/cuda/memory/pinned_blocks.hpp"
 
 namespace troupe {
@@ -58,14 +58,15 @@ using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 /// them.
 class CudaKvSwap final : public KvSwap {
  public:
-  static Result<std::unique_ptr<KvSwap>> create(CudaOps& ops, std::span<const KvLayer> caches,
+  static Result<std::unique_ptr<KvSwap>> create(CudaContext& context,
+                                                std::span<const KvLayer> caches,
                                                 std::int64_t host_blocks) {
-    std::unique_ptr<CudaKvSwap> swap(new CudaKvSwap(ops));
+    std::unique_ptr<CudaKvSwap> swap(new CudaKvSwap(context));
     TROUPE_CHECK(swap->allocate(caches, host_blocks));
     return std::unique_ptr<KvSwap>(std::move(swap));
   }
   ~CudaKvSwap() override {
-    (void)ops_.stream();
+    (void)context_.stream();
     if (copies_ != nullptr) cudaStreamSynchronize(copies_.get());
   }
   CudaKvSwap(const CudaKvSwap&) = delete;
@@ -87,16 +88,16 @@ class CudaKvSwap final : public KvSwap {
     if (!is_copying_) return;
     is_copying_ = false;
     check(cudaEventRecord(copied_.get(), copies_.get()));
-    check(cudaStreamWaitEvent(ops_.stream(), copied_.get()));
+    check(cudaStreamWaitEvent(context_.stream(), copied_.get()));
   }
 
  private:
-  explicit CudaKvSwap(CudaOps& ops) : ops_(ops) {}
+  explicit CudaKvSwap(CudaContext& context) : context_(context) {}
 
-  void check(cudaError_t error) { ops_.check(error, "a copy of KV blocks in host memory"); }
+  void check(cudaError_t error) { context_.check(error, "a copy of KV blocks in host memory"); }
 
   Result<void> allocate(std::span<const KvLayer> caches, std::int64_t host_blocks) {
-    (void)ops_.stream();
+    (void)context_.stream();
     cudaStream_t stream = nullptr;
     TROUPE_CHECK(cuda_done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                            "a stream for KV blocks in host memory"));
@@ -125,28 +126,28 @@ class CudaKvSwap final : public KvSwap {
     const std::size_t block_bytes = units_of_block_ * sizeof(uint4);
     at_once_ = std::clamp<std::size_t>(staging_bytes / block_bytes, 1, max_blocks_at_once);
     TROUPE_TRY(staging_,
-               ops_.allocate(DType::u8, {static_cast<std::int64_t>(at_once_ * block_bytes)}));
+               context_.allocate(DType::u8, {static_cast<std::int64_t>(at_once_ * block_bytes)}));
     const Tensor host(tensors.data(), DType::u8,
                       {static_cast<std::int64_t>(tensors.size() * sizeof(CachePages))});
-    TROUPE_TRY(caches_, ops_.allocate(DType::u8, host.shape()));
-    ops_.upload(host, caches_.view());
-    TROUPE_CHECK(ops_.synchronize());
-    // Kernels are loaded on first use, which may wait for the device.
+    TROUPE_TRY(caches_, context_.allocate(DType::u8, host.shape()));
+    context_.upload(host, caches_.view());
+    TROUPE_CHECK(context_.synchronize());
+    // Kernels are loaded when first asked for, which may wait for the device.
     cudaFuncAttributes attributes{};
     TROUPE_CHECK(cuda_done(cudaFuncGetAttributes(&attributes, move_pages<true>),
                            "the kernel that gathers KV blocks"));
     TROUPE_CHECK(cuda_done(cudaFuncGetAttributes(&attributes, move_pages<false>),
                            "the kernel that scatters KV blocks"));
-    TROUPE_TRY(host_,
-               HostBlocks::create(
-                   {.device = ops_.device(), .blocks = host_blocks, .block_bytes = block_bytes}));
+    TROUPE_TRY(host_, HostBlocks::create({.device = context_.device(),
+                                          .blocks = host_blocks,
+                                          .block_bytes = block_bytes}));
     return {};
   }
 
   /// Copies the blocks as they are after the work enqueued so far.
   void begin_copies(std::span<const SwappedBlock> blocks) {
     if (blocks.empty() || std::exchange(is_copying_, true)) return;
-    check(cudaEventRecord(before_.get(), ops_.stream()));
+    check(cudaEventRecord(before_.get(), context_.stream()));
     check(cudaStreamWaitEvent(copies_.get(), before_.get()));
   }
 
@@ -184,7 +185,7 @@ class CudaKvSwap final : public KvSwap {
           break;
       }
       const Result<std::byte*> found = host_->at(first);
-      if (!found.ok()) return ops_.check(found.error());
+      if (!found.ok()) return context_.check(found.error());
       std::byte* const host = *found;
       std::byte* const device = staged + begin * block_bytes;
       const bool out = kind == cudaMemcpyDeviceToHost;
@@ -193,7 +194,7 @@ class CudaKvSwap final : public KvSwap {
     }
   }
 
-  CudaOps& ops_;
+  CudaContext& context_;
   Stream copies_;
   Event before_, copied_;
   bool is_copying_ = false;  ///< since the last join()
@@ -208,9 +209,9 @@ class CudaKvSwap final : public KvSwap {
 }  // namespace
 }  // namespace cuda
 
-Result<std::unique_ptr<KvSwap>> CudaOps::make_swap(std::span<const KvLayer> caches,
-                                                   std::int64_t host_blocks) {
-  return cuda::CudaKvSwap::create(*this, caches, host_blocks);
+Result<std::unique_ptr<KvSwap>> CudaAttentionOps::make_swap(std::span<const KvLayer> caches,
+                                                            std::int64_t host_blocks) {
+  return cuda::CudaKvSwap::create(context_, caches, host_blocks);
 }
 
 }  // namespace troupe

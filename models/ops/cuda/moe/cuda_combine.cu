@@ -1,6 +1,6 @@
 // Adds up the outputs of a token's experts.
 #include "models/ops/cuda/common/vec8.cuh"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -105,13 +105,13 @@ cudaError_t launch_combine(const Tensor& x, const Tensor& weights, const Added& 
 
 using namespace cuda;
 
-void CudaOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
+void CudaMoeOps::do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
   if (out.empty()) return;
   check(launch_combine(x, weights, {}, out, stream()), "combine");
 }
 
-void CudaOps::combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
-                            const Tensor& out) {
+void CudaMoeOps::do_combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                                  const Tensor& out) {
   if (out.empty()) return;
   const Added added{choices.ids.as<std::int32_t>(), choices.first_expert, local};
   check(launch_combine(x, choices.weights, added, out, stream()), "combine_local");

@@ -1,9 +1,11 @@
 // Experts' GEMMs: on tensor cores where those support them (grouped_gemm.hpp).
 #include <algorithm>
 
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
+#include "models/ops/unfused_moe.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe {
@@ -121,9 +123,9 @@ GroupedGemm grouped_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
 
 using namespace cuda;
 
-void CudaOps::grouped_linear(const GroupedLinear& weights, const Tensor& x,
-                             const ExpertBatch& batch, std::int64_t top_k, bool gather,
-                             bool scatter, const Tensor& out) {
+void CudaMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
+                                   const ExpertBatch& batch, std::int64_t top_k, bool gather,
+                                   bool scatter, const Tensor& out) {
   if (batch.source.empty()) return;
   const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
@@ -137,9 +139,9 @@ void CudaOps::grouped_linear(const GroupedLinear& weights, const Tensor& x,
   check_launch("grouped_linear");
 }
 
-void CudaOps::grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
-                              const ExpertBatch& batch, std::int64_t top_k, const Tensor& scratch,
-                              const Tensor& out) {
+void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
+                                    const ExpertBatch& batch, std::int64_t top_k,
+                                    const Tensor& scratch, const Tensor& out) {
   if (batch.source.empty()) return;
   GroupedGemm gemm =
       grouped_gemm_of(static_cast<const CudaGroupedLinear&>(weights), x, batch, top_k, out);
@@ -149,12 +151,13 @@ void CudaOps::grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
     check(launch_grouped_gemm(gemm, stream()), "grouped_gate_up");
     return;
   }
-  Ops::grouped_gate_up(weights, x, batch, top_k, scratch, out);
+  unfused_grouped_gate_up(*this, dense_, weights, x, batch, top_k, scratch, out);
 }
 
-void CudaOps::expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
-                         const ExpertChoices& choices, const ExpertBatch& batch,
-                         const ExpertScratch& scratch, const Tensor& out) {
+void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down,
+                               const Tensor& x, const ExpertChoices& choices,
+                               const ExpertBatch& batch, const ExpertScratch& scratch,
+                               const Tensor& out) {
   if (x.empty()) return;
   const SmallBatchMoe few{
       .gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
@@ -177,7 +180,7 @@ void CudaOps::expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down
     check(launch_small_batch_moe(few, stream()), "expert_mlp");
     return;
   }
-  Ops::expert_mlp(gate_up, down, x, choices, batch, scratch, out);
+  unfused_expert_mlp(*this, gate_up, down, x, choices, batch, scratch, out);
 }
 
 }  // namespace troupe

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/cuda_sorting.hpp"
 #include "models/ops/cuda/moe/routing.cuh"
 #include "models/ops/cuda/moe/small_batch_router.hpp"
+#include "models/ops/unfused_moe.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -182,8 +184,8 @@ void with_scores_a_lane(const Routing& routing, Body&& body) {
 
 using namespace cuda;
 
-void CudaOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
-                    const Tensor& ids, const Tensor& weights) {
+void CudaMoeOps::do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                          const Tensor& ids, const Tensor& weights) {
   if (logits.empty()) return;
   const Routing routing = routing_of(options, logits[1]);
   const float* added = bias.empty() ? nullptr : bias.as<float>();
@@ -205,9 +207,9 @@ void CudaOps::route(const Tensor& logits, const Tensor& bias, const RouterOption
   });
 }
 
-void CudaOps::route_and_permute(const Tensor& logits, const Tensor& bias,
-                                const RouterOptions& options, const ExpertChoices& choices,
-                                const ExpertBatch& batch, const Tensor& counts) {
+void CudaMoeOps::do_route_and_permute(const Tensor& logits, const Tensor& bias,
+                                      const RouterOptions& options, const ExpertChoices& choices,
+                                      const ExpertBatch& batch, const Tensor& counts) {
   const Routing routing = routing_of(options, logits[1]);
   const auto tokens = static_cast<int>(logits[0]);
   bool chosen = false;
@@ -228,23 +230,24 @@ void CudaOps::route_and_permute(const Tensor& logits, const Tensor& bias,
         "route_and_permute");
 }
 
-void CudaOps::route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
-                           const Tensor& bias, const RouterOptions& options,
-                           const ExpertChoices& choices, const ExpertBatch& batch,
-                           const Tensor& counts) {
-  const Tensor& weight = static_cast<const CudaLinear&>(router).weight();
-  const SmallBatchRouter few{.weight = weight.data(),
+void CudaMoeOps::do_route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
+                                 const Tensor& bias, const RouterOptions& options,
+                                 const ExpertChoices& choices, const ExpertBatch& batch,
+                                 const Tensor& counts) {
+  const Tensor* weight = static_cast<const CudaLinear&>(router).plain();
+  const SmallBatchRouter few{.weight = weight == nullptr ? nullptr : weight->data(),
                              .x = x.data(),
                              .bias = bias.empty() ? nullptr : bias.as<float>(),
                              .tokens = x[0],
                              .hidden = x[1],
-                             .routing = routing_of(options, weight[0])};
-  if (!deterministic_ && x.dtype() == DType::bf16 && small_batch_router_fits(few)) {
+                             .routing = routing_of(options, router.out_features())};
+  if (!deterministic_ && weight != nullptr && x.dtype() == DType::bf16 &&
+      small_batch_router_fits(few)) {
     check(launch_small_batch_router(few, few_choices(choices, batch, counts), stream()),
           "route_tokens");
     return;
   }
-  Ops::route_tokens(router, x, logits, bias, options, choices, batch, counts);
+  unfused_route_tokens(*this, dense_, router, x, logits, bias, options, choices, batch, counts);
 }
 
 }  // namespace troupe

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "models/ops/cuda/common/hopper.hpp"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/cuda_sorting.hpp"
 #include "models/ops/cuda/moe/sort_assignments.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -106,13 +106,14 @@ cudaError_t sort_assignments(const Tensor& ids, std::int64_t first_expert, const
                               tokens);
 }
 
-void CudaOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
+void CudaMoeOps::do_permute(const Tensor& ids, std::int64_t first_expert,
+                            const ExpertBatch& batch) {
   check(sort_assignments(ids, first_expert, batch, {}, stream()), "permute");
 }
 
-void CudaOps::permute_received(const Tensor& ids, const Tensor& received_counts,
-                               std::int64_t first_expert, const ExpertBatch& batch,
-                               const Tensor& counts) {
+void CudaMoeOps::do_permute_received(const Tensor& ids, const Tensor& received_counts,
+                                     std::int64_t first_expert, const ExpertBatch& batch,
+                                     const Tensor& counts) {
   Sorting sorting = sorting_of(ids, first_expert, batch);
   sorting.counts = counts.as<std::int64_t>();
   const std::int64_t parts = received_counts.elements();
@@ -128,7 +129,7 @@ void CudaOps::permute_received(const Tensor& ids, const Tensor& received_counts,
         "permute_received");
 }
 
-void CudaOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {
+void CudaMoeOps::do_count_rows(const ExpertBatch& batch, const Tensor& counts) {
   const int experts = static_cast<int>(counts.elements());
   constexpr unsigned threads = 256;
   check(launch_early(add_counts, {dim3(blocks_of(experts, threads)), threads}, stream(),

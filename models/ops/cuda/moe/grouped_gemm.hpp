@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// A grouped GEMM of sorted rows with their experts' matrices (Ops::grouped_linear), bf16 on
-/// Hopper's tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
+/// Products of sorted rows with their experts' matrices (MoeOps::grouped_linear), bf16 on Hopper's
+/// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
 struct GroupedGemm {
   const void* weights = nullptr;          ///< [experts, n, k] bf16
   const void* x = nullptr;                ///< [tokens, k] bf16 with gather, else sorted rows

@@ -104,8 +104,8 @@ struct SmallBatchChoices {
   std::int64_t* counts;
 };
 
-/// Ops::route_and_permute, by one block with at least one warp per token: a warp routes a token;
-/// then each thread counts, for an expert or for an assignment, the assignments that come before
+/// MoeOps::route_and_permute, by one block with a warp for each token at least: a warp routes a
+/// token; then each thread counts, for an expert or for a pair, the assignments that come before
 /// it.
 template <int per_lane>
 __device__ void choose_in_block(const float* logits, const float* bias, const Routing& routing,

@@ -8,8 +8,9 @@
 
 namespace troupe {
 
-/// The experts of a few tokens (Ops::expert_mlp), bf16, accumulated in fp32: bound by the weights'
-/// bytes, each read once. All pointers are device memory, tensors aligned to 16 bytes.
+/// The experts of a few tokens (MoeOps::expert_mlp), bf16, accumulated in fp32: bound by the
+/// weights' bytes, each of which is read once. All pointers are device memory, tensors aligned to
+/// 16 bytes.
 struct SmallBatchMoe {
   const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16
   const void* down = nullptr;             ///< [experts, hidden, inner] bf16

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// The router of a few tokens (Ops::route_tokens), bf16. All pointers are device memory, tensors
+/// The router of a few tokens (MoeOps::route_tokens), bf16. All pointers are device memory, tensors
 /// aligned to 16 bytes.
 struct SmallBatchRouter {
   const void* weight = nullptr;  ///< [experts, hidden] bf16

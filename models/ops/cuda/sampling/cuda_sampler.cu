@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/small_copy.hpp"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/sampling/cuda_sampling_ops.hpp"
 #include "models/ops/cuda/sampling/logits_edits.cuh"
 #include "models/ops/cuda/sampling/row_parts.cuh"
 #include "models/ops/cuda/sampling/summary_choice.cuh"
@@ -251,14 +251,14 @@ cudaError_t launch_plain(const Sampling& sampling, std::span<const SampledRow> r
 }  // namespace
 }  // namespace cuda
 
-bool CudaOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
+bool CudaSamplingOps::can_sample(const SampledRow& row, std::int64_t vocab) const {
   const bool edited = cuda::has_edits(row.edits);
   return vocab <= cuda::max_row_tokens(cuda::bytes_of_token(edited)) &&
          row.edits.output < static_cast<std::int32_t>(cuda::TokenMarks::flag);
 }
 
-void CudaOps::sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
-                     const Tensor& ids) {
+void CudaSamplingOps::do_sample(const Tensor& logits, std::span<const SampledRow> rows,
+                                const Tensor& edited, const Tensor& ids) {
   if (rows.empty()) return;
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "sample: {} rows at once", rows.size()));

@@ -2,7 +2,7 @@
 // sum, and the best in the same order. Each row by a cluster of blocks that holds it in shared
 // memory.
 #include "models/ops/cuda/common/small_copy.hpp"
-#include "models/ops/cuda/cuda_ops_impl.hpp"
+#include "models/ops/cuda/sampling/cuda_sampling_ops.hpp"
 #include "models/ops/cuda/sampling/row_parts.cuh"
 
 namespace troupe {
@@ -79,12 +79,12 @@ __global__ void __cluster_dims__(row_parts, 1, 1) __launch_bounds__(part_threads
 }  // namespace
 }  // namespace cuda
 
-bool CudaOps::can_score(const ScoredRow& row, std::int64_t vocab) const {
+bool CudaSamplingOps::can_score(const ScoredRow& row, std::int64_t vocab) const {
   return vocab <= cuda::max_row_tokens(sizeof(float)) && row.best <= RowScores::max_best;
 }
 
-void CudaOps::score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
-                    const Tensor& scores) {
+void CudaSamplingOps::do_score(const Tensor& logits, std::span<const ScoredRow> rows,
+                               const Tensor& ids, const Tensor& scores) {
   if (rows.empty()) return;
   if (rows.size_bytes() > sampled_rows_->bytes()) {
     return check(fail(ErrorCode::invalid_argument, "score: {} rows at once", rows.size()));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -15,8 +14,9 @@
 
 #include <gtest/gtest.h>
 
-#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "models/ops/cpu/cpu_ops.hpp"
 #include "models/sampler/sampler.hpp"
+#include "tests/unit/actors/worker/delayed_queue.hpp"
 
 namespace troupe {
 
@@ -66,133 +66,28 @@ struct DelayedOptions {
   bool records = false;  ///< can capture passes
 };
 
-/// The CPU's Ops in place of a device: enqueued work is carried out when somebody waits for it, and
-/// reads host memory only then. It samples tokens as far as its options allow, and counts what
-/// leaves it.
-class DelayedOps final : public CpuOps {
+class DelayedSamplingOps final : public SamplingOps {
  public:
-  explicit DelayedOps(const DelayedOptions& options = {})
-      : CpuOps({.threads = 1}, kernels_for(CpuIsa::avx2)), options_(options) {}
+  DelayedSamplingOps(SamplingOps& inner, DelayedQueue& queue, const DelayedOptions& options)
+      : inner_(inner), queue_(queue), options_(options) {}
 
-  std::size_t enqueued() const { return enqueued_.size(); }
-  std::size_t downloaded_bytes() const { return downloaded_bytes_; }
   std::size_t chosen_taken() const { return chosen_taken_; }
-  std::size_t replayed() const { return replayed_; }
-
-  DeviceEvent record_event() override { return done_ + enqueued_.size(); }
-  bool query(DeviceEvent event) override { return done_ >= event; }
-  Result<void> wait(DeviceEvent event) override {
-    while (done_ < event) carry_out_next();
-    return {};
-  }
-  Result<void> synchronize() override { return wait(record_event()); }
-
-  bool supports_graph(const AttentionShape& /*shape*/, DType /*stored*/) const override {
-    return options_.records;
-  }
-  Result<std::unique_ptr<CapturedGraph>> capture(
-      const std::function<Result<void>()>& enqueue) override {
-    auto graph = std::make_unique<Recorded>();
-    recorded_ = &graph->operations;
-    const Result<void> done = enqueue();
-    recorded_ = nullptr;
-    TROUPE_CHECK(done);
-    return std::unique_ptr<CapturedGraph>(std::move(graph));
-  }
-  void replay(const CapturedGraph& graph) override {
-    ++replayed_;
-    for (const auto& operation : static_cast<const Recorded&>(graph).operations) {
-      enqueue(operation);
-    }
-  }
-
-  Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
-                                            std::int64_t host_blocks) override {
-    TROUPE_TRY(auto swap, CpuOps::make_swap(caches, host_blocks));
-    return std::unique_ptr<KvSwap>(std::make_unique<LateKvSwap>(*this, std::move(swap)));
-  }
-
-  void upload(const Tensor& host, const Tensor& device) override {
-    enqueue([=, this] { CpuOps::upload(host, device); });
-  }
-  void download(const Tensor& device, const Tensor& host) override {
-    enqueue([=, this] {
-      downloaded_bytes_ += device.bytes();
-      CpuOps::upload(device, host);
-    });
-  }
-  void embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
-             const Tensor& out) override {
-    enqueue([=, this] { CpuOps::embed(table, ids, vocab_begin, out); });
-  }
-  void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override {
-    enqueue([=, this] { CpuOps::rms_norm(x, weight, eps, out); });
-  }
-  void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                    const Tensor& out) override {
-    enqueue([=, this] { CpuOps::add_rms_norm(residual, x, weight, eps, out); });
-  }
-  void add(const Tensor& residual, const Tensor& x) override {
-    enqueue([=, this] { CpuOps::add(residual, x); });
-  }
-  void add_bias(const Tensor& x, const Tensor& bias) override {
-    enqueue([=, this] { CpuOps::add_bias(x, bias); });
-  }
-  void linear(const Linear& weight, const Tensor& x, const Tensor& out) override {
-    enqueue([=, this, &weight] { CpuOps::linear(weight, x, out); });
-  }
-  void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
-                       const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
-                       const KvLayer& cache, const Tensor& q_out) override {
-    enqueue([=, this, later = Batch(batch)] {
-      CpuOps::norm_rope_store(qkv, q_norm, k_norm, eps, rope, shape, later.get(), cache, q_out);
-    });
-  }
-  void attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
-                 const KvLayer& cache, const Tensor& out) override {
-    enqueue(
-        [=, this, later = Batch(batch)] { CpuOps::attention(q, shape, later.get(), cache, out); });
-  }
-  void silu_mul(const Tensor& gate_up, const Tensor& out) override {
-    enqueue([=, this] { CpuOps::silu_mul(gate_up, out); });
-  }
-  void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
-             const Tensor& ids, const Tensor& weights) override {
-    enqueue([=, this] { CpuOps::route(logits, bias, options, ids, weights); });
-  }
-  void permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override {
-    enqueue([=, this] { CpuOps::permute(ids, first_expert, batch); });
-  }
-  void count_rows(const ExpertBatch& batch, const Tensor& counts) override {
-    enqueue([=, this] { CpuOps::count_rows(batch, counts); });
-  }
-  void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
-                      std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override {
-    enqueue([=, this, &weights] {
-      CpuOps::grouped_linear(weights, x, batch, top_k, gather, scatter, out);
-    });
-  }
-  void combine(const Tensor& x, const Tensor& weights, const Tensor& out) override {
-    enqueue([=, this] { CpuOps::combine(x, weights, out); });
-  }
-  void combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
-                     const Tensor& out) override {
-    enqueue([=, this] { CpuOps::combine_local(x, choices, local, out); });
-  }
-  void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override {
-    enqueue([=, this] { CpuOps::gather_rows(x, rows, out); });
-  }
-  void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) override {
-    ++chosen_taken_;
-    enqueue([=, this] { CpuOps::resolve_sampled_ids(chosen, ids); });
-  }
 
   bool can_sample(const SampledRow& row, std::int64_t /*vocab*/) const override {
     const bool is_cut = row.top_k != 0 || row.top_p != 1.0F || row.min_p != 0.0F;
     return (options_.cuts || !is_cut) && (options_.edits || row.edits.tokens() == 0);
   }
-  void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& tokens,
-              const Tensor& ids) override {
+  bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
+    return options_.scores && row.best <= RowScores::max_best;
+  }
+
+ private:
+  void do_resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) override {
+    ++chosen_taken_;
+    queue_.enqueue([=, this] { inner_.resolve_sampled_ids(chosen, ids); });
+  }
+  void do_sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& tokens,
+                 const Tensor& ids) override {
     bool edits_before = false;
     for (const SampledRow& row : rows) {
       const bool edits = row.edits.tokens() > 0;
@@ -200,7 +95,7 @@ class DelayedOps final : public CpuOps {
       if (edits) expect_lists_within(row.edits, tokens.elements());
       edits_before = edits;
     }
-    enqueue([=, this] {
+    queue_.enqueue([=, this] {
       for (const SampledRow& row : rows) {
         const auto row_logits = edited(logits.rows(row.row, 1).span<float>(), row.edits,
                                        static_cast<const std::int32_t*>(tokens.data()));
@@ -209,12 +104,9 @@ class DelayedOps final : public CpuOps {
     });
   }
 
-  bool can_score(const ScoredRow& row, std::int64_t /*vocab*/) const override {
-    return options_.scores && row.best <= RowScores::max_best;
-  }
-  void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
-             const Tensor& scores) override {
-    enqueue([=] {
+  void do_score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
+                const Tensor& scores) override {
+    queue_.enqueue([=] {
       for (const ScoredRow& row : rows) {
         const std::int32_t id = row.id >= 0 ? row.id : ids.as<std::int32_t>()[row.row];
         static_cast<RowScores*>(scores.data())[row.row] =
@@ -223,55 +115,7 @@ class DelayedOps final : public CpuOps {
     });
   }
 
- private:
-  /// Copies as late as it may: in join().
-  class LateKvSwap final : public KvSwap {
-   public:
-    LateKvSwap(DelayedOps& ops, std::unique_ptr<KvSwap> swap) : ops_(ops), swap_(std::move(swap)) {}
-    void copy_out(std::span<const SwappedBlock> blocks) override {
-      copies_.push_back(
-          [this, later = std::vector(blocks.begin(), blocks.end())] { swap_->copy_out(later); });
-    }
-    void copy_in(std::span<const SwappedBlock> blocks) override {
-      copies_.push_back(
-          [this, later = std::vector(blocks.begin(), blocks.end())] { swap_->copy_in(later); });
-    }
-    void join() override {
-      for (const auto& copy : std::exchange(copies_, {})) ops_.enqueue(copy);
-    }
-
-   private:
-    DelayedOps& ops_;
-    std::unique_ptr<KvSwap> swap_;
-    std::vector<std::function<void()>> copies_;
-  };
-
-  struct Recorded final : CapturedGraph {
-    std::vector<std::function<void()>> operations;
-  };
-
-  /// A batch for later: the host's data of its sequences is copied, or, if captured, read from the
-  /// device's later.
-  class Batch {
-   public:
-    explicit Batch(const AttentionBatch& batch)
-        : batch_(batch), sequences_(batch.sequences.begin(), batch.sequences.end()) {}
-    AttentionBatch get() const {
-      AttentionBatch batch = batch_;
-      batch.sequences = sequences_;
-      if (batch.graph_captured) {
-        batch.sequences = {static_cast<const SequenceSpan*>(batch.spans.data()),
-                           static_cast<std::size_t>(batch.spans[0])};
-      }
-      return batch;
-    }
-
-   private:
-    AttentionBatch batch_;
-    std::vector<SequenceSpan> sequences_;
-  };
-
-  /// sample() takes masked logits from edits only: here they become edits again.
+  /// sample() takes masked logits from edits only: here they are edits again.
   std::int32_t choose_masked(const std::vector<float>& logits, const SampledRow& row) {
     SamplingParams params;
     params.temperature = row.temperature;
@@ -317,29 +161,116 @@ class DelayedOps final : public CpuOps {
     return scores;
   }
 
-  void enqueue(std::function<void()> operation) {
-    if (recorded_ != nullptr) {
-      recorded_->push_back(std::move(operation));
-      return;
-    }
-    enqueued_.push_back(std::move(operation));
-    while (options_.at_once && !enqueued_.empty()) carry_out_next();
+  SamplingOps& inner_;
+  DelayedQueue& queue_;
+  DelayedOptions options_;
+  SamplerScratch scratch_;
+  std::size_t chosen_taken_ = 0;
+};
+
+class DelayedStreamOps final : public StreamOps {
+ public:
+  explicit DelayedStreamOps(DelayedQueue& queue) : queue_(queue) {}
+
+  std::size_t replayed() const { return replayed_; }
+
+  DeviceEvent record_event() override { return queue_.end(); }
+  bool query(DeviceEvent event) override { return queue_.done() >= event; }
+  Result<void> wait(DeviceEvent event) override {
+    queue_.carry_out_until(event);
+    return {};
   }
-  void carry_out_next() {
-    const auto operation = std::move(enqueued_.front());
-    enqueued_.pop_front();
-    operation();
-    ++done_;
+  Result<void> synchronize() override { return wait(record_event()); }
+  Result<std::unique_ptr<CapturedGraph>> capture(
+      const std::function<Result<void>()>& enqueue) override {
+    auto graph = std::make_unique<Recorded>();
+    queue_.record_to(&graph->operations);
+    const Result<void> done = enqueue();
+    queue_.record_to(nullptr);
+    TROUPE_CHECK(done);
+    return std::unique_ptr<CapturedGraph>(std::move(graph));
+  }
+  void replay(const CapturedGraph& graph) override {
+    ++replayed_;
+    for (const auto& operation : static_cast<const Recorded&>(graph).operations) {
+      queue_.enqueue(operation);
+    }
   }
 
-  DelayedOptions options_;
-  std::deque<std::function<void()>> enqueued_;
-  DeviceEvent done_ = 0;
-  std::vector<std::function<void()>>* recorded_ = nullptr;
-  std::size_t downloaded_bytes_ = 0;
-  std::size_t chosen_taken_ = 0;
+ private:
+  struct Recorded final : CapturedGraph {
+    std::vector<std::function<void()>> operations;
+  };
+
+  DelayedQueue& queue_;
   std::size_t replayed_ = 0;
-  SamplerScratch scratch_;
+};
+
+class DelayedMemoryOps final : public MemoryOps {
+ public:
+  DelayedMemoryOps(MemoryOps& inner, DelayedQueue& queue) : inner_(inner), queue_(queue) {}
+
+  std::size_t downloaded_bytes() const { return downloaded_bytes_; }
+
+  std::optional<DeviceMemory> available() override { return inner_.available(); }
+  Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override {
+    return inner_.allocate(dtype, shape);
+  }
+  Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) override {
+    return inner_.allocate_host(dtype, shape);
+  }
+
+ private:
+  void do_upload(const Tensor& host, const Tensor& device) override {
+    queue_.enqueue([=, this] { inner_.upload(host, device); });
+  }
+  void do_download(const Tensor& device, const Tensor& host) override {
+    queue_.enqueue([=, this] {
+      downloaded_bytes_ += device.bytes();
+      inner_.download(device, host);
+    });
+  }
+
+  MemoryOps& inner_;
+  DelayedQueue& queue_;
+  std::size_t downloaded_bytes_ = 0;
+};
+
+/// The CPU's Ops in a device's place: what is enqueued is carried out when somebody waits for it,
+/// and reads host memory only then. It chooses tokens as far as its options say, and counts what
+/// leaves it.
+class DelayedOps final : public Ops {
+ public:
+  explicit DelayedOps(const DelayedOptions& options = {})
+      : cpu_(*make_cpu_ops({.isa = CpuIsa::avx2})),
+        queue_(options.at_once),
+        attention_(cpu_->attention(), queue_, options.records),
+        sampling_(cpu_->sampling(), queue_, options) {}
+
+  std::size_t enqueued() const { return queue_.enqueued(); }
+  std::size_t downloaded_bytes() const { return memory_.downloaded_bytes(); }
+  std::size_t chosen_taken() const { return sampling_.chosen_taken(); }
+  std::size_t replayed() const { return stream_.replayed(); }
+
+  DType activation_dtype() const override { return cpu_->activation_dtype(); }
+  std::int64_t rows_at_once() const override { return cpu_->rows_at_once(); }
+  MemoryOps& memory() override { return memory_; }
+  StreamOps& stream() override { return stream_; }
+  WeightOps& weights() override { return cpu_->weights(); }
+  DenseOps& dense() override { return dense_; }
+  AttentionOps& attention() override { return attention_; }
+  MoeOps& moe() override { return moe_; }
+  SamplingOps& sampling() override { return sampling_; }
+
+ private:
+  std::unique_ptr<Ops> cpu_;
+  DelayedQueue queue_;
+  DelayedMemoryOps memory_{cpu_->memory(), queue_};
+  DelayedStreamOps stream_{queue_};
+  DelayedDenseOps dense_{cpu_->dense(), queue_};
+  DelayedAttentionOps attention_;
+  DelayedMoeOps moe_{cpu_->moe(), queue_};
+  DelayedSamplingOps sampling_;
 };
 
 }  // namespace troupe

@@ -111,7 +111,7 @@ TEST_F(Passes, tell_whether_tokens_are_awaited) {
   const std::vector<std::int32_t> chosen = {9};
   const HostTensor ids(DType::i32, {1});
   ids->as<std::int32_t>()[0] = chosen[0];
-  ops_->resolve_sampled_ids(ids, batch.token_ids);
+  ops_->sampling().resolve_sampled_ids(ids, batch.token_ids);
   EXPECT_THAT(values(batch.token_ids), ElementsAre(7, 9));
   pass.clear();
   EXPECT_FALSE(pass.awaits_tokens());

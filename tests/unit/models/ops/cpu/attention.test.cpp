@@ -21,7 +21,7 @@ class Cache {
     if (blocks % 7 == 0) {
       for (std::int32_t i = 0; i < blocks; ++i) table_[i] = blocks - 1 - i;
     }
-    auto pair = ops.allocate_kv(blocks, block_size, shape, dtype);
+    auto pair = ops.attention().allocate_kv(blocks, block_size, shape, dtype);
     EXPECT_TRUE(pair.ok());
     owners_ = std::move(pair).value();
     // Contents left in a page by other sequences must not matter.
@@ -68,8 +68,8 @@ class Cache {
     const KvLayer layer{owners_.first, owners_.second};
     HostTensor q = floats({tokens, shape_.heads * shape_.head_dim});
     HostTensor out = floats(q->shape());
-    ops_.norm_rope_store(rows, q_norm, k_norm, 1e-6F, rope, shape_, batch, layer, q);
-    ops_.attention(q, shape_, batch, layer, out);
+    ops_.attention().norm_rope_store(rows, q_norm, k_norm, 1e-6F, rope, shape_, batch, layer, q);
+    ops_.attention().attend(q, shape_, batch, layer, out);
     return out;
   }
 
@@ -430,13 +430,15 @@ TEST(Attention, refuses_shapes_it_cannot_page) {
   auto ops = make_ops();
   const AttentionShape shapes[] = {{4, 3, 64, 1}, {4, 0, 64, 1}, {4, 2, 0, 1}};
   for (const AttentionShape& shape : shapes) {
-    const auto cache = ops->allocate_kv(4, 16, shape, DType::f32);
+    const auto cache = ops->attention().allocate_kv(4, 16, shape, DType::f32);
     ASSERT_FALSE(cache.ok()) << shape.heads << " heads of " << shape.head_dim;
     EXPECT_EQ(cache.error().code, ErrorCode::unsupported);
   }
-  EXPECT_FALSE(ops->allocate_kv(4, 24, {4, 2, 64, 1}, DType::f32).ok()) << "block_size 24";
-  EXPECT_FALSE(ops->allocate_kv(4, 8, {4, 2, 64, 1}, DType::f32).ok()) << "block_size 8";
-  EXPECT_FALSE(ops->allocate_kv(4, 16, {4, 2, 64, 1}, DType::f16).ok()) << "f16";
+  EXPECT_FALSE(ops->attention().allocate_kv(4, 24, {4, 2, 64, 1}, DType::f32).ok())
+      << "block_size 24";
+  EXPECT_FALSE(ops->attention().allocate_kv(4, 8, {4, 2, 64, 1}, DType::f32).ok())
+      << "block_size 8";
+  EXPECT_FALSE(ops->attention().allocate_kv(4, 16, {4, 2, 64, 1}, DType::f16).ok()) << "f16";
 }
 
 }  // namespace

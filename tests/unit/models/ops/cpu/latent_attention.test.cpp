@@ -41,7 +41,8 @@ class Cache {
   Cache(Ops& ops, const AttentionShape& shape, DType dtype, int tokens) : ops_(ops), shape_(shape) {
     table_.resize((tokens + block_size - 1) / block_size);
     std::iota(table_.rbegin(), table_.rend(), 0);
-    auto pair = ops.allocate_kv(static_cast<std::int64_t>(table_.size()), block_size, shape, dtype);
+    auto pair = ops.attention().allocate_kv(static_cast<std::int64_t>(table_.size()), block_size,
+                                            shape, dtype);
     EXPECT_TRUE(pair.ok()) << pair.error().message;
     keys_ = std::move(pair.value().first);
     EXPECT_TRUE(pair.value().second->empty());
@@ -61,10 +62,10 @@ class Cache {
     const KvLayer layer{keys_, {}};
     HostTensor q = floats({count, shape_.heads * shape_.head_dim});
     HostTensor out = floats({count, shape_.heads * shape_.latent});
-    ops_.latent_rope_store(input.latent_q->rows(begin, count), input.rotated_q->rows(begin, count),
-                           input.kv->rows(begin, count), input.norm, eps, input.rope, shape_, batch,
-                           layer, q);
-    ops_.attention(q, shape_, batch, layer, out);
+    ops_.attention().latent_rope_store(
+        input.latent_q->rows(begin, count), input.rotated_q->rows(begin, count),
+        input.kv->rows(begin, count), input.norm, eps, input.rope, shape_, batch, layer, q);
+    ops_.attention().attend(q, shape_, batch, layer, out);
     return out;
   }
 
@@ -190,10 +191,11 @@ TEST(LatentAttention, refuses_a_latent_part_that_it_cannot_page) {
   auto ops = make_ops();
   AttentionShape shape = shape_of(4, 32, 16);
   shape.latent = 48;
-  EXPECT_FALSE(ops->allocate_kv(4, 16, shape, DType::f32).ok()) << "nothing left to rotate";
+  EXPECT_FALSE(ops->attention().allocate_kv(4, 16, shape, DType::f32).ok())
+      << "nothing left to rotate";
   shape.latent = 32;
   shape.kv_heads = 2;
-  EXPECT_FALSE(ops->allocate_kv(4, 16, shape, DType::f32).ok()) << "two KV heads";
+  EXPECT_FALSE(ops->attention().allocate_kv(4, 16, shape, DType::f32).ok()) << "two KV heads";
 }
 
 }  // namespace

@@ -7,10 +7,10 @@ namespace troupe {
 namespace {
 
 HostTensor multiply(Ops& ops, const Tensor& weight, const Tensor& x, int segments = 1) {
-  auto linear = ops.prepare(weight, segments);
+  auto linear = ops.weights().prepare(weight, segments);
   EXPECT_TRUE(linear.ok());
   HostTensor out = floats({x[0], weight[0]});
-  ops.linear(**linear, x, out);
+  ops.dense().linear(**linear, x, out);
   return out;
 }
 
@@ -176,7 +176,8 @@ TEST(Linear, rounds_f32_weights_to_bf16_when_the_model_is_bf16) {
   }
   auto bf16 = make_ops(1, DType::bf16), f32 = make_ops(1, DType::f32);
   expect_same_bits(multiply(*bf16, weight, x), multiply(*f32, rounded, x));
-  EXPECT_LT((*bf16->prepare(weight, 1))->bytes(), (*f32->prepare(weight, 1))->bytes());
+  EXPECT_LT((*bf16->weights().prepare(weight, 1))->bytes(),
+            (*f32->weights().prepare(weight, 1))->bytes());
 }
 
 TEST(Linear, reads_f16_weights) {
@@ -194,16 +195,16 @@ TEST(Linear, reads_f16_weights) {
 TEST(Linear, takes_no_rows) {
   Random random(31);
   auto ops = make_ops(2);
-  auto linear = ops->prepare(random.normal({64, 64}), 1);
+  auto linear = ops->weights().prepare(random.normal({64, 64}), 1);
   ASSERT_TRUE(linear.ok());
-  ops->linear(**linear, floats({0, 64}), floats({0, 64}));
+  ops->dense().linear(**linear, floats({0, 64}), floats({0, 64}));
 }
 
 TEST(Linear, refuses_segments_that_do_not_divide_k) {
   Random random(37);
   auto ops = make_ops();
   for (int segments : {0, 3, 8, 128}) {
-    auto linear = ops->prepare(random.normal({8, 36}), segments);
+    auto linear = ops->weights().prepare(random.normal({8, 36}), segments);
     ASSERT_FALSE(linear.ok()) << segments << " segments were accepted";
     EXPECT_EQ(linear.error().code, ErrorCode::invalid_argument);
   }
@@ -239,22 +240,22 @@ TEST(GroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_alone)
       auto ops = make_ops(threads);
       std::vector<Tensor> views(grouped.weights.begin(), grouped.weights.end());
       const std::int64_t first = 2, local = 4;  // this rank's experts: 2, 3, 4, 5
-      auto prepared = ops->prepare_grouped(std::span(views).subspan(first, local), 4);
+      auto prepared = ops->weights().prepare_grouped(std::span(views).subspan(first, local), 4);
       ASSERT_TRUE(prepared.ok());
       HostTensor offsets(DType::i32, {local + 1}), source(DType::i32, {tokens * top_k});
       const ExpertBatch batch{offsets, source};
-      ops->permute(grouped.ids, first, batch);
+      ops->moe().permute(grouped.ids, first, batch);
       HostTensor sorted = floats({tokens * top_k, n}), scattered = floats({tokens * top_k, n});
-      ops->grouped_linear(**prepared, x, batch, top_k, true, false, sorted);
-      ops->grouped_linear(**prepared, x, batch, top_k, true, true, scattered);
+      ops->moe().grouped_linear(**prepared, x, batch, top_k, true, false, sorted);
+      ops->moe().grouped_linear(**prepared, x, batch, top_k, true, true, scattered);
       const std::int32_t* offset = offsets->as<std::int32_t>();
       for (std::int64_t e = 0; e < local; ++e) {
-        const auto one = ops->prepare(views[first + e], 4);
+        const auto one = ops->weights().prepare(views[first + e], 4);
         for (std::int64_t i = offset[e]; i < offset[e + 1]; ++i) {
           const std::int32_t pair = source->as<std::int32_t>()[i];
           ASSERT_EQ(grouped.ids->as<std::int32_t>()[pair], first + e);
           HostTensor expected = floats({1, n});
-          ops->linear(**one, x->rows(pair / top_k, 1), expected);
+          ops->dense().linear(**one, x->rows(pair / top_k, 1), expected);
           expect_same_bits(sorted->rows(i, 1), expected);
           expect_same_bits(scattered->rows(pair, 1), expected);
         }
@@ -269,14 +270,14 @@ TEST(GroupedLinear, reads_sorted_rows_without_gather) {
   const Grouped grouped = random_groups(random, tokens, 4, top_k, {n, k});
   auto ops = make_ops(2);
   std::vector<Tensor> views(grouped.weights.begin(), grouped.weights.end());
-  auto prepared = ops->prepare_grouped(views, 1);
+  auto prepared = ops->weights().prepare_grouped(views, 1);
   ASSERT_TRUE(prepared.ok());
   HostTensor offsets(DType::i32, {5}), source(DType::i32, {tokens * top_k});
   const ExpertBatch batch{offsets, source};
-  ops->permute(grouped.ids, 0, batch);
+  ops->moe().permute(grouped.ids, 0, batch);
   const HostTensor x = random.normal({tokens * top_k, k});
   HostTensor out = floats({tokens * top_k, n});
-  ops->grouped_linear(**prepared, x, batch, top_k, false, false, out);
+  ops->moe().grouped_linear(**prepared, x, batch, top_k, false, false, out);
   for (int e = 0; e < 4; ++e) {
     const int begin = offsets->as<std::int32_t>()[e], end = offsets->as<std::int32_t>()[e + 1];
     if (begin == end) continue;
@@ -289,7 +290,7 @@ TEST(Permute, keeps_token_order_within_an_expert_and_leaves_out_foreign_experts)
   auto ops = make_ops();
   const HostTensor ids = integers({3, 1, 2, 3, 0, 2, 3, 2}, {4, 2});
   HostTensor offsets(DType::i32, {3}), source(DType::i32, {8});
-  ops->permute(ids, 2, {offsets, source});
+  ops->moe().permute(ids, 2, {offsets, source});
   const auto offset = offsets->span<std::int32_t>();
   EXPECT_EQ(std::vector(offset.begin(), offset.end()), (std::vector<std::int32_t>{0, 3, 6}));
   const auto rows = source->span<std::int32_t>().first(6);
@@ -302,7 +303,7 @@ TEST(PermuteFilled, takes_the_first_rows_of_each_part_and_counts_them) {
                    received_counts = integers({1, 2}, {2});
   HostTensor offsets(DType::i32, {3}), source(DType::i32, {8}), counts(DType::i64, {2});
   for (int i = 0; i < 2; ++i)
-    ops->permute_received(ids, received_counts, 2, {offsets, source}, counts);
+    ops->moe().permute_received(ids, received_counts, 2, {offsets, source}, counts);
   const auto offset = offsets->span<std::int32_t>();
   EXPECT_EQ(std::vector(offset.begin(), offset.end()), (std::vector<std::int32_t>{0, 2, 4}));
   const auto rows = source->span<std::int32_t>().first(4);
@@ -318,8 +319,8 @@ TEST(CombineLocal, adds_only_what_local_experts_made) {
   const HostTensor x = random.normal({6, 19}), weights = random.normal({3, 2});
   HostTensor out = floats({3, 19}), all = floats({1, 19});
   for (const int row : {0, 4, 5}) std::ranges::fill(x->rows(row, 1).span<float>(), NAN);
-  ops->combine_local(x, {ids, weights, 2}, 2, out);
-  ops->combine(x->rows(2, 2), weights->rows(1, 1), all);
+  ops->moe().combine_local(x, {ids, weights, 2}, 2, out);
+  ops->moe().combine(x->rows(2, 2), weights->rows(1, 1), all);
   expect_same_bits(out->rows(1, 1), all);
   for (std::int64_t i = 0; i < 19; ++i) {
     EXPECT_EQ(out->as<float>()[i], x->as<float>()[19 + i] * weights->as<float>()[1]) << i;

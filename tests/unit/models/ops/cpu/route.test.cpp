@@ -74,7 +74,7 @@ TEST(GroupedRoute, agrees_with_double_precision_and_gives_the_same_bits_on_any_i
                      << "seed 31, " << experts << " experts in " << options.groups << " groups");
         HostTensor ids(DType::i32, {tokens, options.top_k});
         HostTensor weights = floats({tokens, options.top_k});
-        make_ops(2, DType::f32, isa)->route(logits, bias, options, ids, weights);
+        make_ops(2, DType::f32, isa)->moe().route(logits, bias, options, ids, weights);
         for (std::int64_t t = 0; t < tokens; ++t) {
           const Choice expected =
               reference(logits->as<float>() + t * experts, bias->as<float>(), experts, options);
@@ -99,7 +99,7 @@ TEST(GroupedRoute, chooses_by_the_bias_but_weighs_without_it) {
   bias->as<float>()[2] = 5.0F;
   bias->as<float>()[3] = -0.25F;
   HostTensor ids(DType::i32, {1, 4}), weights = floats({1, 4});
-  make_ops()->route(logits, bias, {.top_k = 4, .sigmoid = true, .scale = 2.0F}, ids, weights);
+  make_ops()->moe().route(logits, bias, {.top_k = 4, .sigmoid = true, .scale = 2.0F}, ids, weights);
   const auto chosen = ids->span<std::int32_t>();
   EXPECT_EQ(std::vector<std::int32_t>(chosen.begin(), chosen.end()),
             (std::vector<std::int32_t>{2, 0, 1, 3}));
@@ -116,9 +116,10 @@ TEST(GroupedRoute, picks_different_experts_where_logits_are_not_finite) {
       const HostTensor bias = floats({8});
       HostTensor ids(DType::i32, {1, 4}), weights = floats({1, 4});
       make_ops(1, DType::f32, isa)
-          ->route(logits, bias,
-                  {.top_k = 4, .normalize = true, .sigmoid = true, .groups = 4, .top_groups = 2},
-                  ids, weights);
+          ->moe()
+          .route(logits, bias,
+                 {.top_k = 4, .normalize = true, .sigmoid = true, .groups = 4, .top_groups = 2},
+                 ids, weights);
       const auto chosen = ids->span<std::int32_t>();
       EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 4U) << odd;
     }
@@ -132,7 +133,7 @@ TEST(AddBias, adds_the_bias_once_to_each_element) {
     const HostTensor bias = random.normal({45});
     HostTensor found = floats({70, 45});
     std::memcpy(found->data(), x->data(), x->bytes());
-    make_ops(2, DType::f32, isa)->add_bias(found, bias);
+    make_ops(2, DType::f32, isa)->dense().add_bias(found, bias);
     for (std::int64_t i = 0; i < x->elements(); ++i) {
       ASSERT_EQ(found->as<float>()[i], x->as<float>()[i] + bias->as<float>()[i % 45])
           << "seed 37, element " << i;

@@ -41,13 +41,13 @@ TEST(RmsNorm, agrees_with_double_precision_and_gives_the_same_bits_on_any_thread
           auto ops = make_ops(threads, DType::f32, isa);
           HostTensor out = floats({rows, width}), added = floats({rows, width});
           HostTensor residual = floats({rows, width});
-          ops->upload(x, residual);
-          ops->rms_norm(x, weight, 1e-5F, out);
+          ops->memory().upload(x, residual);
+          ops->dense().rms_norm(x, weight, 1e-5F, out);
           expect_near(out, normalised(x, weight, 1e-5), 2e-6);
-          ops->add_rms_norm(residual, more, weight, 1e-5F, added);
+          ops->dense().add_rms_norm(residual, more, weight, 1e-5F, added);
           HostTensor sum = floats({rows, width});
-          ops->upload(x, sum);
-          ops->add(sum, more);
+          ops->memory().upload(x, sum);
+          ops->dense().add(sum, more);
           expect_same_bits(sum, residual);
           for (std::int64_t i = 0; i < x->elements(); ++i) {
             ASSERT_EQ(residual->as<float>()[i], x->as<float>()[i] + more->as<float>()[i]);
@@ -71,8 +71,8 @@ TEST(RmsNorm, works_in_place) {
   const HostTensor x = random.normal({5, 100}), weight = random.normal({100});
   auto ops = make_ops();
   HostTensor out = floats({5, 100});
-  ops->rms_norm(x, weight, 1e-6F, out);
-  ops->rms_norm(x, weight, 1e-6F, x);
+  ops->dense().rms_norm(x, weight, 1e-6F, out);
+  ops->dense().rms_norm(x, weight, 1e-6F, x);
   expect_same_bits(x, out);
 }
 
@@ -86,7 +86,7 @@ TEST(SiluMul, agrees_with_double_precision_to_a_few_ulp_over_the_whole_range) {
       gate_up->as<float>()[i / inner * 2 * inner + i % inner] = gate;
       gate_up->as<float>()[i / inner * 2 * inner + inner + i % inner] = 1.0F;
     }
-    ops->silu_mul(gate_up, out);
+    ops->dense().silu_mul(gate_up, out);
     double worst = 0;
     for (std::int64_t i = 0; i < rows * inner; ++i) {
       const double gate = gate_up->as<float>()[i / inner * 2 * inner + i % inner];
@@ -103,7 +103,7 @@ TEST(SiluMul, keeps_not_a_number_and_stays_finite_at_the_ends) {
   HostTensor gate_up = floats({1, 6}), out = floats({1, 3});
   const float values[] = {std::numeric_limits<float>::quiet_NaN(), -3e38F, 3e38F, 1, 1, 1};
   std::copy(std::begin(values), std::end(values), gate_up->as<float>());
-  ops->silu_mul(gate_up, out);
+  ops->dense().silu_mul(gate_up, out);
   EXPECT_TRUE(std::isnan(out->as<float>()[0]));
   EXPECT_LE(std::abs(out->as<float>()[1]), 1e-35F);
   EXPECT_EQ(out->as<float>()[2], 3e38F);
@@ -116,7 +116,7 @@ TEST(Route, picks_the_largest_first_and_the_lower_index_of_equals) {
     const float values[] = {1, 3, 3, 2, 0, 0, 0, 0, 0, 0};
     std::copy(std::begin(values), std::end(values), logits->as<float>());
     HostTensor ids(DType::i32, {2, 3}), weights = floats({2, 3});
-    ops->route(logits, {}, {3, true}, ids, weights);
+    ops->moe().route(logits, {}, {3, true}, ids, weights);
     const auto found = ids->span<std::int32_t>();
     EXPECT_EQ(std::vector(found.begin(), found.end()),
               (std::vector<std::int32_t>{1, 2, 3, 0, 1, 2}));
@@ -136,7 +136,7 @@ TEST(Route, picks_different_experts_where_logits_are_not_finite) {
     std::fill_n(logits->as<float>() + 5, 5, 1.0F);
     logits->as<float>()[7] = std::numeric_limits<float>::infinity();
     HostTensor ids(DType::i32, {2, 3}), weights = floats({2, 3});
-    ops->route(logits, {}, {3, true}, ids, weights);
+    ops->moe().route(logits, {}, {3, true}, ids, weights);
     for (std::int64_t token = 0; token < 2; ++token) {
       const auto chosen = ids->rows(token, 1).span<std::int32_t>();
       EXPECT_EQ(std::set(chosen.begin(), chosen.end()).size(), 3U) << "token " << token;
@@ -155,7 +155,7 @@ TEST(Route, agrees_with_double_precision_and_gives_the_same_bits_on_any_threads_
       for (const int threads : {1, 3}) {
         auto ops = make_ops(threads, DType::f32, isa);
         HostTensor ids(DType::i32, {tokens, 4}), weights = floats({tokens, 4});
-        ops->route(logits, {}, {4, false}, ids, weights);
+        ops->moe().route(logits, {}, {4, false}, ids, weights);
         std::vector<double> expected;
         for (std::int64_t i = 0; i < tokens * 4; ++i) {
           const float* row = logits->as<float>() + i / 4 * experts;
@@ -183,7 +183,7 @@ TEST(Combine, adds_the_experts_in_top_k_order_by_fused_multiply_adds) {
     const HostTensor x = random.normal({tokens * top_k, width});
     const HostTensor weights = random.normal({tokens, top_k});
     HostTensor out = floats({tokens, width});
-    make_ops(2, DType::f32, isa)->combine(x, weights, out);
+    make_ops(2, DType::f32, isa)->moe().combine(x, weights, out);
     for (std::int64_t i = 0; i < tokens * width; ++i) {
       const std::int64_t t = i / width;
       const auto part = [&](std::int64_t c) {
@@ -205,13 +205,14 @@ TEST(Embed, gives_zeros_for_rows_of_other_ranks_and_never_a_negative_zero) {
     table->as<BFloat16>()[3 * 37 + 5] = to_bfloat16(-0.0F);
     table->as<BFloat16>()[3 * 37 + 36] = to_bfloat16(-0.0F);
     auto ops = make_ops();
-    auto prepared = ops->prepare_table(dtype == DType::f32 ? widened(table).view() : table.view());
+    auto prepared =
+        ops->weights().prepare_table(dtype == DType::f32 ? widened(table).view() : table.view());
     ASSERT_TRUE(prepared.ok());
     EXPECT_EQ(prepared.value()->dtype(), dtype);
     const HostTensor ids = integers({103, 99, 110, 109, 100});
     HostTensor out = floats({5, 37});
     std::memset(out->data(), 0xff, out->bytes());
-    ops->embed(*prepared, ids, 100, out);
+    ops->dense().embed(*prepared, ids, 100, out);
     for (int i = 0; i < 5; ++i) {
       const int row = ids->as<std::int32_t>()[i] - 100;
       for (int j = 0; j < 37; ++j) {
@@ -229,7 +230,7 @@ TEST(GatherRows, copies_the_named_rows) {
   Random random(9);
   const HostTensor x = random.normal({20, 13});
   HostTensor out = floats({3, 13});
-  make_ops()->gather_rows(x, integers({19, 0, 7}), out);
+  make_ops()->dense().gather_rows(x, integers({19, 0, 7}), out);
   expect_same_bits(out->rows(0, 1), x->rows(19, 1));
   expect_same_bits(out->rows(1, 1), x->rows(0, 1));
   expect_same_bits(out->rows(2, 1), x->rows(7, 1));
@@ -240,7 +241,7 @@ TEST(JoinColumns, puts_parts_side_by_side_and_leaves_out_what_pads_the_last) {
   Random random(10);
   const HostTensor parts = random.normal({ranks * rows, width});
   const HostTensor out = floats({rows, columns});
-  make_ops(2)->concat_columns(parts, out);
+  make_ops(2)->dense().concat_columns(parts, out);
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t column = 0; column < columns; ++column) {
       const std::int64_t from = (column / width * rows + row) * width + column % width;
@@ -255,13 +256,19 @@ TEST(TreeSum, adds_parts_of_rows_as_a_binary_tree) {
   Random random(11);
   const HostTensor x = random.normal({parts * rows, width});
   const HostTensor out = floats({rows, width});
-  make_ops(2)->tree_sum(x, out);
+  make_ops(2)->dense().tree_sum(x, out);
   const float* p = x->as<float>();
   constexpr std::int64_t stride = rows * width;
   for (std::int64_t i = 0; i < stride; ++i) {
     const float sum = (p[i] + p[stride + i]) + (p[2 * stride + i] + p[3 * stride + i]);
     ASSERT_EQ(out->as<float>()[i], sum) << "seed 11, element " << i;
   }
+}
+
+TEST(Ops, check_shapes_before_they_compute_in_builds_with_assertions) {
+  if (!op_checks::enabled) GTEST_SKIP() << "this build has no assertions";
+  const HostTensor gate_up = floats({3, 8}), out = floats({3, 3});
+  EXPECT_DEATH(make_ops()->dense().silu_mul(gate_up, out), "silu_mul: gate_up");
 }
 
 TEST(CpuOps, refuses_no_threads_and_foreign_dtypes) {

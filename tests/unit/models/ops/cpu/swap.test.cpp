@@ -30,7 +30,7 @@ TEST(CpuSwap, brings_blocks_back_to_other_places_and_touches_no_others) {
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
   std::vector<KvLayer> caches;
   for (const AttentionShape& shape : {plain, plain, latent}) {
-    REQUIRE_OK(auto pages, ops->allocate_kv(6, 16, shape, DType::bf16));
+    REQUIRE_OK(auto pages, ops->attention().allocate_kv(6, 16, shape, DType::bf16));
     memory.push_back(std::move(pages));
   }
   std::vector<Tensor> tensors;
@@ -48,7 +48,7 @@ TEST(CpuSwap, brings_blocks_back_to_other_places_and_touches_no_others) {
     for (std::int32_t block = 0; block < 6; ++block) before.push_back(bytes_of(tensor, block));
   }
 
-  REQUIRE_OK(const auto swap, ops->make_swap(caches, 4));
+  REQUIRE_OK(const auto swap, ops->attention().make_swap(caches, 4));
   const std::vector<SwappedBlock> out{{.block = 5, .host_block = 0}, {.block = 1, .host_block = 3}};
   const std::vector<SwappedBlock> in{{.block = 0, .host_block = 3}, {.block = 4, .host_block = 0}};
   swap->copy_out(out);

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <span>
 
-#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "models/ops/cpu/cpu_components.hpp"
 
 namespace troupe {
 namespace {
@@ -41,46 +41,48 @@ void sort_assignments(const Tensor& ids, std::span<const std::int32_t> received_
 
 }  // namespace
 
-void CpuOps::route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
-                   const Tensor& ids, const Tensor& weights) {
+void CpuMoeOps::do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                         const Tensor& ids, const Tensor& weights) {
   const std::int64_t experts = logits[1];
   const float* bias_of = bias.empty() ? nullptr : bias.as<float>();
-  reserve_scratch(route_scratch_floats(experts));
+  context_.reserve_scratch(route_scratch_floats(experts));
   const std::int64_t bytes = row_bytes(logits) * (2 + 2 * options.top_k);
-  for_rows(logits[0], bytes, [&](std::int64_t begin, std::int64_t end, int member) {
-    kernels_.rows.route(logits.as<float>() + begin * experts, bias_of, end - begin, experts,
-                        options, ids.as<std::int32_t>() + begin * options.top_k,
-                        weights.as<float>() + begin * options.top_k, scratch(member));
+  context_.for_rows(logits[0], bytes, [&](std::int64_t begin, std::int64_t end, int member) {
+    context_.kernels().rows.route(logits.as<float>() + begin * experts, bias_of, end - begin,
+                                  experts, options, ids.as<std::int32_t>() + begin * options.top_k,
+                                  weights.as<float>() + begin * options.top_k,
+                                  context_.scratch(member));
   });
 }
 
-void CpuOps::permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
+void CpuMoeOps::do_permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) {
   const auto all = static_cast<std::int32_t>(ids[0]);
   sort_assignments(ids, {&all, 1}, first_expert, batch);
 }
 
-void CpuOps::permute_received(const Tensor& ids, const Tensor& received_counts,
-                              std::int64_t first_expert, const ExpertBatch& batch,
-                              const Tensor& counts) {
+void CpuMoeOps::do_permute_received(const Tensor& ids, const Tensor& received_counts,
+                                    std::int64_t first_expert, const ExpertBatch& batch,
+                                    const Tensor& counts) {
   sort_assignments(ids, received_counts.span<std::int32_t>(), first_expert, batch);
   count_rows(batch, counts);
 }
 
-void CpuOps::count_rows(const ExpertBatch& batch, const Tensor& counts) {
+void CpuMoeOps::do_count_rows(const ExpertBatch& batch, const Tensor& counts) {
   const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
   std::int64_t* count = counts.as<std::int64_t>();
   for (std::int64_t e = 0; e < counts.elements(); ++e) count[e] += offsets[e + 1] - offsets[e];
 }
 
-void CpuOps::grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
-                            std::int64_t top_k, bool gather, bool scatter, const Tensor& out) {
+void CpuMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
+                                  const ExpertBatch& batch, std::int64_t top_k, bool gather,
+                                  bool scatter, const Tensor& out) {
   const PackedWeights& packed = static_cast<const CpuGroupedLinear&>(weights).packed();
   const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
   const std::int32_t* source = batch.source.as<std::int32_t>();
   const std::int64_t experts = packed.matrices(), panels = packed.panels_per_matrix();
   const std::int64_t rows = offsets[experts];
   if (rows == 0) return;
-  const int members = pool_.size();
+  const int members = context_.pool().size();
   // Parts of about equal work, handed out one by one: an expert's panels in `parts` shares.
   const std::int64_t parts = members == 1 ? 1 : std::min<std::int64_t>(panels, 4);
   std::atomic<std::int64_t> next{0};
@@ -102,8 +104,8 @@ void CpuOps::grouped_linear(const GroupedLinear& weights, const Tensor& x, const
       job.row_end = offsets[expert + 1];
       job.panel_begin = range.begin;
       job.panel_end = range.end;
-      job.scratch = scratch(member);
-      kernels_.gemm(job);
+      job.scratch = context_.scratch(member);
+      context_.kernels().gemm(job);
     }
   };
   const std::int64_t touched =
@@ -111,23 +113,23 @@ void CpuOps::grouped_linear(const GroupedLinear& weights, const Tensor& x, const
   if (members == 1 || std::max(touched, rows * packed.n() * packed.k() / 10) < parallel_bytes) {
     work(0);
   } else {
-    pool_.run(work);
+    context_.pool().run(work);
   }
 }
 
-void CpuOps::combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
+void CpuMoeOps::do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
   const std::int64_t top_k = weights[1], width = out[1];
-  for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
-    kernels_.rows.combine(x.as<float>() + begin * top_k * width,
-                          weights.as<float>() + begin * top_k, end - begin, top_k, width,
-                          out.as<float>() + begin * width);
+  context_.for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    context_.kernels().rows.combine(x.as<float>() + begin * top_k * width,
+                                    weights.as<float>() + begin * top_k, end - begin, top_k, width,
+                                    out.as<float>() + begin * width);
   });
 }
 
-void CpuOps::combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
-                           const Tensor& out) {
+void CpuMoeOps::do_combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                                 const Tensor& out) {
   const std::int64_t top_k = choices.ids[1], width = out[1];
-  for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+  context_.for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t token = begin; token < end; ++token) {
       const std::int32_t* ids = choices.ids.as<std::int32_t>() + token * top_k;
       const float* weights = choices.weights.as<float>() + token * top_k;
@@ -138,7 +140,7 @@ void CpuOps::combine_local(const Tensor& x, const ExpertChoices& choices, std::i
       };
       const std::int64_t found = std::count_if(ids, ids + top_k, is_local);
       if (found == top_k) {
-        kernels_.rows.combine(rows, weights, 1, top_k, width, to);
+        context_.kernels().rows.combine(rows, weights, 1, top_k, width, to);
         continue;
       }
       if (found == 0) std::fill_n(to, width, 0.0F);

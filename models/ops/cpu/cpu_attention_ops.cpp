@@ -2,33 +2,31 @@
 #include <atomic>
 
 #include "models/ops/attention_limits.hpp"
-#include "models/ops/cpu/cpu_ops_class.hpp"
+#include "models/ops/cpu/cpu_components.hpp"
 
 namespace troupe {
 
-Result<std::pair<DeviceTensor, DeviceTensor>> CpuOps::allocate_kv(std::int64_t blocks,
-                                                                  std::int32_t block_size,
-                                                                  const AttentionShape& shape,
-                                                                  DType dtype) {
+Result<std::pair<DeviceTensor, DeviceTensor>> CpuAttentionOps::allocate_kv(
+    std::int64_t blocks, std::int32_t block_size, const AttentionShape& shape, DType dtype) {
   TROUPE_CHECK(check_cpu_attention(shape, block_size, dtype));
   try {
-    reserve_scratch(attention_scratch_floats(shape.head_dim));
+    context_.reserve_scratch(attention_scratch_floats(shape.head_dim));
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::resource_exhausted, "no memory for attention over heads of {}",
                 shape.head_dim);
   }
   TROUPE_TRY(DeviceTensor keys,
-             allocate(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
+             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
   TROUPE_TRY(DeviceTensor values,
-             allocate(dtype, Shape{blocks, shape.kv_heads, block_size, shape.head_dim}));
+             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, block_size, shape.head_dim}));
   return std::pair(std::move(keys), std::move(values));
 }
 
-void CpuOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
-                             float eps, const Tensor& rope, const AttentionShape& shape,
-                             const AttentionBatch& batch, const KvLayer& cache,
-                             const Tensor& q_out) {
+void CpuAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm,
+                                         const Tensor& k_norm, float eps, const Tensor& rope,
+                                         const AttentionShape& shape, const AttentionBatch& batch,
+                                         const KvLayer& cache, const Tensor& q_out) {
   NormRopeStoreJob job;
   job.qkv = qkv.as<float>();
   job.q_norm = q_norm.empty() ? nullptr : q_norm.as<float>();
@@ -44,19 +42,21 @@ void CpuOps::norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tens
   job.dtype = cache.keys.dtype();
   job.q_out = q_out.as<float>();
   const std::int64_t tokens = batch.positions[0];
-  for_rows(tokens, 4 * row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int member) {
-    NormRopeStoreJob part = job;
-    part.scratch = scratch(member);
-    part.begin = begin;
-    part.end = end;
-    kernels_.rows.norm_rope_store(part);
-  });
+  context_.for_rows(tokens, 4 * row_bytes(qkv),
+                    [&](std::int64_t begin, std::int64_t end, int member) {
+                      NormRopeStoreJob part = job;
+                      part.scratch = context_.scratch(member);
+                      part.begin = begin;
+                      part.end = end;
+                      context_.kernels().rows.norm_rope_store(part);
+                    });
 }
 
-void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                               const Tensor& norm, float eps, const Tensor& rope,
-                               const AttentionShape& shape, const AttentionBatch& batch,
-                               const KvLayer& cache, const Tensor& q_out) {
+void CpuAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
+                                           const Tensor& kv, const Tensor& norm, float eps,
+                                           const Tensor& rope, const AttentionShape& shape,
+                                           const AttentionBatch& batch, const KvLayer& cache,
+                                           const Tensor& q_out) {
   LatentRopeStoreJob job;
   job.latent_q = latent_q.as<float>();
   job.rotated_q = rotated_q.as<float>();
@@ -71,14 +71,14 @@ void CpuOps::latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, 
   job.keys = cache.keys.data();
   job.dtype = cache.keys.dtype();
   job.q_out = q_out.as<float>();
-  for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
-           [&](std::int64_t begin, std::int64_t end, int member) {
-             LatentRopeStoreJob part = job;
-             part.scratch = scratch(member);
-             part.begin = begin;
-             part.end = end;
-             kernels_.rows.latent_rope_store(part);
-           });
+  context_.for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
+                    [&](std::int64_t begin, std::int64_t end, int member) {
+                      LatentRopeStoreJob part = job;
+                      part.scratch = context_.scratch(member);
+                      part.begin = begin;
+                      part.end = end;
+                      context_.kernels().rows.latent_rope_store(part);
+                    });
 }
 
 namespace {
@@ -93,8 +93,9 @@ std::int64_t heads_of_tile(std::int64_t group) {
 
 }  // namespace
 
-void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
-                       const KvLayer& cache, const Tensor& out) {
+void CpuAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
+                                const AttentionBatch& batch, const KvLayer& cache,
+                                const Tensor& out) {
   AttentionJob job;
   job.keys = cache.keys.data();
   job.values = cache.values.data();
@@ -136,21 +137,21 @@ void CpuOps::attention(const Tensor& q, const AttentionShape& shape, const Atten
       return true;
     };
     AttentionJob current = job, following = job;
-    current.scratch = following.scratch = scratch(member);
+    current.scratch = following.scratch = context_.scratch(member);
     for (bool more = take(current); more; std::swap(current, following)) {
       more = take(following);
       current.following = more ? &following : nullptr;
-      kernels_.attention(current);
+      context_.kernels().attention(current);
     }
   };
   std::int64_t positions = 0;
   for (const SequenceSpan& span : batch.sequences) {
     positions += std::int64_t{span.rows} * (span.first_position + span.rows);
   }
-  if (pool_.size() == 1 || positions * shape.heads * shape.head_dim < parallel_bytes) {
+  if (context_.pool().size() == 1 || positions * shape.heads * shape.head_dim < parallel_bytes) {
     work(0);
   } else {
-    pool_.run(work);
+    context_.pool().run(work);
   }
 }
 

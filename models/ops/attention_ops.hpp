@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "models/ops/kv_swap.hpp"
+#include "models/ops/op_checks.hpp"
+#include "parallel/device/tensor.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// One sequence's part of a forward pass: `rows` consecutive tokens, whose queries see the cache up
+/// to and including themselves.
+struct SequenceSpan {
+  std::int32_t first_row = 0;       ///< row of its first token in the batch
+  std::int32_t rows = 0;            ///< its tokens in this pass, >= 1
+  std::int32_t first_position = 0;  ///< position of its first token in this pass
+  std::int32_t block_offset = 0;    ///< begin of its block table in `block_tables`
+};
+constexpr std::int64_t numbers_of_span = 4;
+static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
+
+/// The inputs of attention for a pass, or for a part of its rows. Tensors are on the device; the
+/// host knows the spans' numbers. Valid during one forward call.
+struct AttentionBatch {
+  Tensor positions;     ///< [tokens] i32
+  Tensor kv_slots;      ///< [tokens] i32: block * block_size + offset in it
+  Tensor block_tables;  ///< [sum of blocks] i32, sequence after sequence of the whole pass
+  /// In row order, covering all rows, counted from the batch's first.
+  std::span<const SequenceSpan> sequences;
+  std::int32_t block_size = 16;
+  /// [sequences, 4] i32: the whole pass's spans on the device; the CPU needs none.
+  Tensor spans;
+  /// The enqueued operations are captured (StreamOps::capture) and replayed for other batches:
+  /// tensors at the same addresses, as many sequences, each of one row.
+  bool graph_captured = false;
+  std::int64_t first_row = 0;  ///< of the batch in the pass
+  int part = 0;                ///< of the pass: distinguishes batches that are planned at the same
+                               ///< time
+};
+
+/// One layer's KV pages on one rank: `blocks` pages of `block_size` tokens for its local KV heads,
+/// in a layout known only to Ops.
+struct KvLayer {
+  Tensor keys;
+  Tensor values;  ///< empty if values are part of the keys (AttentionShape::latent)
+};
+
+struct AttentionShape {
+  std::int64_t heads = 0;     ///< local query heads
+  std::int64_t kv_heads = 0;  ///< local KV heads; divides heads
+  std::int64_t head_dim = 0;
+  float scale = 1.0F;       ///< of q.k before softmax
+  std::int64_t window = 0;  ///< a query sees its own position and window - 1 before; 0: all before
+  /// Above 0, the one KV head's value is the first `latent` elements of its key, which is all that
+  /// the cache holds (multi-head latent attention in its absorbed form).
+  std::int64_t latent = 0;
+  /// Scores s become soft_cap * tanh(s / soft_cap); 0: no cap.
+  float soft_cap = 0.0F;
+  /// [heads] f32 on the device, or empty. A head's sink is one more score in its softmax, without a
+  /// value.
+  Tensor sinks = {};
+
+  std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
+  /// Elements that a layer's cache holds of a token.
+  std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
+};
+
+/// The paged KV cache and attention over it. Operations only enqueue, as ops.hpp says.
+class AttentionOps {
+ public:
+  virtual ~AttentionOps() = default;
+
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16.
+  virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
+                                                                    std::int32_t block_size,
+                                                                    const AttentionShape& shape,
+                                                                    DType dtype) = 0;
+
+  /// Host memory for `host_blocks` blocks of a model's `caches`, all from allocate_kv with as many
+  /// blocks; it is allocated as it is used. Errors: resource_exhausted.
+  virtual Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                                    std::int64_t host_blocks) = 0;
+
+  /// True if operations over a cache of `shape` and `stored` can be captured, so that one call
+  /// enqueues a pass of hundreds of them.
+  virtual bool supports_graph(const AttentionShape& shape, DType stored) const = 0;
+
+  /// For each token of qkv [tokens, (heads + 2 kv_heads) * head_dim] (q heads, k heads, v heads):
+  /// normalises each q and k head with q_norm, k_norm ([head_dim] f32; empty tensors: no norm),
+  /// rotates them (`rope` [max_position, head_dim] f32: cos of the first half, then sin; Su et al.
+  /// 2021 in the half-split form), writes k and v to the cache at kv_slots and q to
+  /// q_out [tokens, heads * head_dim].
+  void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
+                       const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
+                       const KvLayer& cache, const Tensor& q_out) {
+    if constexpr (op_checks::enabled) {
+      op_checks::norm_rope_store(qkv, q_norm, k_norm, rope, shape, batch, cache, q_out);
+    }
+    do_norm_rope_store(qkv, q_norm, k_norm, eps, rope, shape, batch, cache, q_out);
+  }
+
+  /// Like norm_rope_store, for a latent cache (shape.latent = L, head_dim = L + R). kv [tokens, L +
+  /// R]: RMSNorm with `norm` ([L] f32) of the first L elements, and rotation of the others, give
+  /// the token's key. q_out [tokens, heads * (L + R)]: for each head its part of latent_q [tokens,
+  /// heads * L], then its part of rotated_q [tokens, heads * R], rotated. rope [max_position, R].
+  void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                         const Tensor& norm, float eps, const Tensor& rope,
+                         const AttentionShape& shape, const AttentionBatch& batch,
+                         const KvLayer& cache, const Tensor& q_out) {
+    if constexpr (op_checks::enabled) {
+      op_checks::latent_rope_store(latent_q, rotated_q, kv, norm, rope, shape, batch, cache, q_out);
+    }
+    do_latent_rope_store(latent_q, rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
+  }
+
+  /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
+  /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
+  /// those of one cache group.
+  virtual void plan(const AttentionShape& shape, const AttentionBatch& batch) = 0;
+
+  /// Causal attention of q [tokens, heads * head_dim] over the paged cache, including this pass's
+  /// own tokens, which are read back at stored precision; online softmax over chunks of absolute
+  /// positions (Milakov & Gimelshein 2018), long contexts split at fixed absolute positions. Blocks
+  /// entirely before a sequence's first_position - window + 1 are not read. out [tokens, heads *
+  /// value_dim].
+  void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+              const KvLayer& cache, const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::attend(q, shape, batch, cache, out);
+    do_attend(q, shape, batch, cache, out);
+  }
+
+ private:
+  virtual void do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                                  float eps, const Tensor& rope, const AttentionShape& shape,
+                                  const AttentionBatch& batch, const KvLayer& cache,
+                                  const Tensor& q_out) = 0;
+  virtual void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
+                                    const Tensor& kv, const Tensor& norm, float eps,
+                                    const Tensor& rope, const AttentionShape& shape,
+                                    const AttentionBatch& batch, const KvLayer& cache,
+                                    const Tensor& q_out) = 0;
+  virtual void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                         const KvLayer& cache, const Tensor& out) = 0;
+};
+
+}  // namespace troupe

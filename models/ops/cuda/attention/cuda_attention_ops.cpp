@@ -1,0 +1,46 @@
+#include "models/ops/cuda/attention/cuda_attention_ops.hpp"
+
+#include <utility>
+
+#include "models/ops/attention_limits.hpp"
+
+namespace troupe {
+
+Result<std::unique_ptr<CudaAttentionOps>> CudaAttentionOps::create(CudaContext& context) {
+  std::unique_ptr<CudaAttentionOps> attention(new CudaAttentionOps(context));
+  if (context.deterministic()) {
+    TROUPE_TRY(attention->invariant_attention_, InvariantAttention::create());
+  } else if (context.dtype() == DType::bf16) {
+    TROUPE_TRY(attention->flash_attention_, FlashAttention::create());
+    TROUPE_TRY(attention->latent_attention_, FlashInferMla::create());
+    TROUPE_TRY(attention->decode_attention_, DecodeAttention::create());
+  }
+  return attention;
+}
+
+bool CudaAttentionOps::supports_graph(const AttentionShape& shape, DType stored) const {
+  if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
+  if (flash_attention_ == nullptr) return false;
+  return DecodeAttention::supports(shape, stored, dtype_) ||
+         FlashInferMla::supports(shape, stored, dtype_) ||
+         (FlashAttention::supports(shape, stored, dtype_) && FlashAttention::supports_graph(shape));
+}
+
+Result<std::pair<DeviceTensor, DeviceTensor>> CudaAttentionOps::allocate_kv(
+    std::int64_t blocks, std::int32_t block_size, const AttentionShape& shape, DType dtype) {
+  TROUPE_CHECK(check_gpu_attention(shape, dtype));
+  const Shape pages{blocks, shape.kv_heads, block_size, shape.head_dim};
+  const auto zeros = [&]() -> Result<DeviceTensor> {
+    const std::int64_t behind = FlashAttention::elements_behind(shape);
+    TROUPE_TRY(DeviceTensor memory, context_.allocate_unset(dtype, pages, behind));
+    const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(dtype);
+    check(cudaMemsetAsync(memory->data(), 0, bytes, stream()), "cudaMemset");
+    return memory;
+  };
+  TROUPE_TRY(DeviceTensor keys, zeros());
+  if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
+  TROUPE_TRY(DeviceTensor values, zeros());
+  return std::pair(std::move(keys), std::move(values));
+}
+
+}  // namespace troupe

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "models/ops/attention_ops.hpp"
+#include "models/ops/cuda/attention/decode_attention.hpp"
+#include "models/ops/cuda/attention/flashinfer_attention.hpp"
+#include "models/ops/cuda/attention/flashinfer_mla.hpp"
+#include "models/ops/cuda/attention/invariant_attention.hpp"
+#include "models/ops/cuda/cuda_context.hpp"
+
+namespace troupe {
+
+/// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
+/// cuda_rope_store.cu, make_swap in memory/kv_swap.cu.
+class CudaAttentionOps final : public AttentionOps, private CudaComponent {
+ public:
+  static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
+
+  Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
+                                                            std::int32_t block_size,
+                                                            const AttentionShape& shape,
+                                                            DType dtype) override;
+  Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
+                                            std::int64_t host_blocks) override;
+  bool supports_graph(const AttentionShape& shape, DType stored) const override;
+  void plan(const AttentionShape& shape, const AttentionBatch& batch) override;
+
+ private:
+  /// The attention kernels to try, fastest for the shape first.
+  enum class AttentionKernel { invariant, decode, flashinfer_mla, flashinfer, any_shape };
+
+  explicit CudaAttentionOps(CudaContext& context) : CudaComponent(context) {}
+
+  void do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,
+                          const Tensor& rope, const AttentionShape& shape,
+                          const AttentionBatch& batch, const KvLayer& cache,
+                          const Tensor& q_out) override;
+  void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                            const Tensor& norm, float eps, const Tensor& rope,
+                            const AttentionShape& shape, const AttentionBatch& batch,
+                            const KvLayer& cache, const Tensor& q_out) override;
+  void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                 const KvLayer& cache, const Tensor& out) override;
+
+  AttentionKernel attention_kernel(const AttentionShape& shape, DType stored, DType activation,
+                                   const AttentionBatch& batch) const;
+  void attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
+                              const AttentionBatch& batch, const KvLayer& cache, const Tensor& out);
+
+  // For bf16, unless deterministic.
+  std::unique_ptr<FlashAttention> flash_attention_;
+  std::unique_ptr<FlashInferMla> latent_attention_;
+  std::unique_ptr<DecodeAttention> decode_attention_;  ///< where rows are one a sequence
+  // If deterministic.
+  std::unique_ptr<InvariantAttention> invariant_attention_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "models/ops/cuda/cuda_context.hpp"
+#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/dense_ops.hpp"
+
+namespace troupe {
+
+/// GEMMs are those of gemm/; operations on rows are in elementwise.cu.
+class CudaDenseOps final : public DenseOps, private CudaComponent {
+ public:
+  static Result<std::unique_ptr<CudaDenseOps>> create(CudaContext& context);
+
+ private:
+  explicit CudaDenseOps(CudaContext& context) : CudaComponent(context) {}
+
+  void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
+                const Tensor& out) override;
+  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override;
+  void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
+                       const Tensor& out) override;
+  void do_add(const Tensor& residual, const Tensor& x) override;
+  void do_add_bias(const Tensor& x, const Tensor& bias) override;
+  void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
+  void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
+                         const Tensor& out) override;
+  void do_silu_mul(const Tensor& gate_up, const Tensor& out) override;
+  void do_tree_sum(const Tensor& x, const Tensor& out) override;
+  void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
+  void do_concat_columns(const Tensor& parts, const Tensor& out) override;
+
+  CudaGemms gemms_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/cuda/gemm/invariant_gemm.hpp"
+#include "models/ops/linear.hpp"
+
+namespace troupe {
+
+/// The GEMM of plain matrices: one of the two.
+struct CudaGemms {
+  std::unique_ptr<DenseGemm> dense;          ///< unless deterministic
+  std::unique_ptr<InvariantGemm> invariant;  ///< if deterministic
+};
+
+/// A weight on a GPU. Each way to store one is a class, which brings its own GEMM.
+class CudaLinear : public Linear {
+ public:
+  /// Enqueues out = x . weight^T, as DenseOps::linear says; x has rows.
+  virtual Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                                cudaStream_t stream) const = 0;
+  /// The matrix, [n, k] row-major in the Ops' dtype, for kernels that read it themselves; null if
+  /// it is stored otherwise.
+  virtual const Tensor* plain() const = 0;
+};
+
+/// A weight in the layout of its file, in the Ops' dtype.
+class PlainCudaLinear final : public CudaLinear {
+ public:
+  /// Deterministic products add the sums of `segments` parts of k.
+  explicit PlainCudaLinear(DeviceTensor weight, int segments = 1)
+      : weight_(std::move(weight)), segments_(segments) {}
+
+  std::int64_t out_features() const override { return weight_->shape()[0]; }
+  std::int64_t in_features() const override { return weight_->shape()[1]; }
+  std::size_t bytes() const override { return weight_->bytes(); }
+  Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                        cudaStream_t stream) const override {
+    if (gemms.invariant) return gemms.invariant->multiply(weight_, segments_, x, out, stream);
+    return gemms.dense->multiply(weight_, x, out, stream);
+  }
+  const Tensor* plain() const override { return &weight_.view(); }
+
+ private:
+  DeviceTensor weight_;
+  int segments_;
+};
+
+/// Weights in the layout of their files, [experts, n, k] row-major.
+class CudaGroupedLinear final : public GroupedLinear {
+ public:
+  explicit CudaGroupedLinear(DeviceTensor weights) : weights_(std::move(weights)) {}
+
+  std::int64_t experts() const override { return weights_->shape()[0]; }
+  std::int64_t out_features() const override { return weights_->shape()[1]; }
+  std::int64_t in_features() const override { return weights_->shape()[2]; }
+  std::size_t bytes() const override { return weights_->bytes(); }
+  const Tensor& weights() const { return weights_.view(); }
+
+ private:
+  DeviceTensor weights_;
+};
+
+}  // namespace troupe

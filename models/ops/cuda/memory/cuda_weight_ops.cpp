@@ -1,0 +1,104 @@
+#include "models/ops/cuda/memory/cuda_weight_ops.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
+#include "parallel/device/convert.hpp"
+
+namespace troupe {
+
+namespace {
+
+/// Makes a linear with a number of segments that deterministic GEMMs support.
+std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments) {
+  return std::make_unique<PlainCudaLinear>(std::move(weight),
+                                           std::min(segments, max_invariant_segments));
+}
+
+}  // namespace
+
+Result<DeviceTensor> CudaWeightOps::prepare_table(const Tensor& weight) {
+  TROUPE_TRY(DeviceTensor table, context_.allocate(dtype_, weight.shape()));
+  TROUPE_CHECK(upload_weight(weight, table));
+  return table;
+}
+
+Result<void> CudaWeightOps::upload_weight(const Tensor& weight, const Tensor& device) {
+  if (weight.dtype() == dtype_) {
+    context_.upload(weight, device);
+    return context_.synchronize();
+  }
+  const HostTensor host(dtype_, weight.shape());
+  convert(weight, host);
+  context_.upload(host, device);
+  return context_.synchronize();
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments) {
+  TROUPE_TRY(DeviceTensor table, prepare_table(weight));
+  return linear_of(std::move(table), segments);
+}
+
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
+    std::span<const Tensor> weights, int /*segments*/) {
+  const Shape& shape = weights.front().shape();
+  const auto experts = static_cast<std::int64_t>(weights.size());
+  TROUPE_TRY(DeviceTensor all, context_.allocate(dtype_, {experts, shape[0], shape[1]}));
+  for (std::int64_t e = 0; e < experts; ++e) {
+    TROUPE_CHECK(
+        upload_weight(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape)));
+  }
+  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments) {
+  TROUPE_TRY(DeviceTensor table, load_table(weight));
+  return linear_of(std::move(table), segments);
+}
+
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
+    std::span<const StoredMatrix> weights, int /*segments*/) {
+  const Shape shape{weights.front().rows, weights.front().columns};
+  const auto experts = static_cast<std::int64_t>(weights.size());
+  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(dtype_, {experts, shape[0], shape[1]}));
+  for (std::int64_t e = 0; e < experts; ++e) {
+    begin_load(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape));
+  }
+  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
+}
+
+Result<DeviceTensor> CudaWeightOps::load_table(const StoredMatrix& weight) {
+  TROUPE_TRY(DeviceTensor table, context_.allocate_unset(dtype_, {weight.rows, weight.columns}));
+  begin_load(weight, table);
+  return table;
+}
+
+void CudaWeightOps::begin_load(const StoredMatrix& weight, const Tensor& device) {
+  if (upload_ == nullptr) {
+    int devices = 1;
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    upload_ = std::make_unique<WeightUpload>(
+        WeightUpload::Options{.device = context_.device(),
+                              .dtype = dtype_,
+                              .threads = WeightUpload::threads_for(devices)});
+  }
+  upload_->add(weight, device);
+  const std::int64_t filled = weight.filled_rows();
+  const Tensor rest = device.rows(filled, weight.rows - filled);
+  check(cudaMemsetAsync(rest.data(), 0, rest.bytes(), stream()), "cudaMemset");
+}
+
+Result<LoadedWeights> CudaWeightOps::finish_loading(
+    const std::function<void(const LoadedWeights&)>& progress) {
+  const auto upload = std::move(upload_);  // whatever comes, it ends here: files and memory may go
+  TROUPE_CHECK(context_.synchronize());
+  return upload == nullptr ? LoadedWeights{} : upload->finish(progress);
+}
+
+std::unique_ptr<Linear> CudaWeightOps::share_table(const Tensor& table) {
+  return std::make_unique<PlainCudaLinear>(DeviceTensor(table, [](void*) {}));
+}
+
+}  // namespace troupe

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "models/ops/cuda/cuda_context.hpp"
+#include "models/ops/cuda/memory/weight_upload.hpp"
+#include "models/ops/weight_ops.hpp"
+
+namespace troupe {
+
+/// Weights in a GPU's memory, in the Ops' dtype.
+class CudaWeightOps final : public WeightOps, private CudaComponent {
+ public:
+  explicit CudaWeightOps(CudaContext& context) : CudaComponent(context) {}
+
+  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
+  Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
+                                                         int segments) override;
+  Result<DeviceTensor> prepare_table(const Tensor& weight) override;
+  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments) override;
+  Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
+                                                      int segments) override;
+  Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
+  Result<LoadedWeights> finish_loading(
+      const std::function<void(const LoadedWeights&)>& progress) override;
+  std::unique_ptr<Linear> share_table(const Tensor& table) override;
+
+ private:
+  /// Begins to upload `weight` to `device` [rows, columns].
+  void begin_load(const StoredMatrix& weight, const Tensor& device);
+  /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
+  Result<void> upload_weight(const Tensor& weight, const Tensor& device);
+
+  std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()
+};
+
+}  // namespace troupe

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "models/ops/cuda/cuda_context.hpp"
+#include "models/ops/dense_ops.hpp"
+#include "models/ops/moe_ops.hpp"
+
+namespace troupe {
+
+/// Experts: routing is in cuda_routing.cu, sorting in cuda_sorting.cu, products in cuda_experts.cu,
+/// combining in cuda_combine.cu.
+class CudaMoeOps final : public MoeOps, private CudaComponent {
+ public:
+  CudaMoeOps(CudaContext& context, DenseOps& dense) : CudaComponent(context), dense_(dense) {}
+
+ private:
+  void do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                const Tensor& ids, const Tensor& weights) override;
+  void do_permute(const Tensor& ids, std::int64_t first_expert, const ExpertBatch& batch) override;
+  void do_count_rows(const ExpertBatch& batch, const Tensor& counts) override;
+  void do_permute_received(const Tensor& ids, const Tensor& received_counts,
+                           std::int64_t first_expert, const ExpertBatch& batch,
+                           const Tensor& counts) override;
+  void do_route_and_permute(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                            const ExpertChoices& choices, const ExpertBatch& batch,
+                            const Tensor& counts) override;
+  void do_route_tokens(const Linear& router, const Tensor& x, const Tensor& logits,
+                       const Tensor& bias, const RouterOptions& options,
+                       const ExpertChoices& choices, const ExpertBatch& batch,
+                       const Tensor& counts) override;
+  void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                         std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
+  void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                          std::int64_t top_k, const Tensor& scratch, const Tensor& out) override;
+  void do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
+  void do_combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
+                        const Tensor& out) override;
+  void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
+                     const ExpertChoices& choices, const ExpertBatch& batch,
+                     const ExpertScratch& scratch, const Tensor& out) override;
+
+  DenseOps& dense_;
+};
+
+}  // namespace troupe

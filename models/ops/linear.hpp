@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// A weight matrix [n, k] in the layout its device multiplies fastest. Opaque: made by
+/// WeightOps, used by DenseOps of the same Ops.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  virtual std::int64_t out_features() const = 0;  ///< n
+  virtual std::int64_t in_features() const = 0;   ///< k
+  virtual std::size_t bytes() const = 0;          ///< device memory held
+};
+
+/// Like Linear, with one matrix [n, k] per local expert.
+class GroupedLinear {
+ public:
+  virtual ~GroupedLinear() = default;
+  virtual std::int64_t experts() const = 0;
+  virtual std::int64_t out_features() const = 0;
+  virtual std::int64_t in_features() const = 0;
+  virtual std::size_t bytes() const = 0;
+};
+
+}  // namespace troupe

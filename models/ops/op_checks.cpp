@@ -1,0 +1,257 @@
+#include "models/ops/op_checks.hpp"
+
+#include <string_view>
+
+#include "models/ops/attention_ops.hpp"
+#include "models/ops/linear.hpp"
+#include "models/ops/moe_ops.hpp"
+#include "models/ops/sampling_ops.hpp"
+#include "runtime/base/invariant.hpp"
+
+namespace troupe::op_checks {
+namespace {
+
+void expect(std::string_view what, const Tensor& tensor, const Shape& shape, DType dtype) {
+  require(check_shape(what, tensor, shape, dtype), "operation on a tensor");
+}
+
+/// As expect, for f32 and bf16: what activations and sums are.
+void expect_floats(std::string_view what, const Tensor& tensor, const Shape& shape) {
+  expect(what, tensor, shape, tensor.dtype() == DType::bf16 ? DType::bf16 : DType::f32);
+}
+
+void expect_none_or(std::string_view what, const Tensor& tensor, const Shape& shape) {
+  if (!tensor.empty()) expect(what, tensor, shape, DType::f32);
+}
+
+void expect_ids(std::string_view what, const Tensor& tensor) {
+  expect(what, tensor, {tensor.elements()}, DType::i32);
+}
+
+std::int64_t experts_of(const ExpertBatch& batch) { return batch.offsets.elements() - 1; }
+
+void expect_sorted(const ExpertBatch& batch, std::int64_t assignments) {
+  expect_ids("experts' offsets", batch.offsets);
+  expect("experts' source", batch.source, {assignments}, DType::i32);
+}
+
+void expect_choices(const Tensor& ids, const Tensor& weights, std::int64_t tokens,
+                    std::int64_t top_k) {
+  expect("route: ids", ids, {tokens, top_k}, DType::i32);
+  expect("route: weights", weights, {tokens, top_k}, DType::f32);
+}
+
+void expect_pass(const AttentionBatch& batch) {
+  const std::int64_t tokens = batch.positions.elements();
+  expect("attention: positions", batch.positions, {tokens}, DType::i32);
+  expect("attention: kv_slots", batch.kv_slots, {tokens}, DType::i32);
+  expect_ids("attention: block_tables", batch.block_tables);
+}
+
+void expect_cache(const AttentionShape& shape, const KvLayer& cache) {
+  const Tensor& keys = cache.keys;
+  require(keys.shape().rank() == 4 && keys[1] == shape.kv_heads &&
+              keys.elements() % (shape.kv_heads * shape.head_dim) == 0,
+          "attention: keys of a cache are [blocks, kv_heads, ...] of allocate_kv");
+  require(cache.values.empty() == (shape.latent > 0), "attention: only latent caches lack values");
+}
+
+}  // namespace
+
+void copy(const Tensor& from, const Tensor& to) {
+  require(from.dtype() == to.dtype() && from.elements() == to.elements(),
+          "upload or download: as many elements of the same dtype on both sides");
+}
+
+void embed(const Tensor& table, const Tensor& ids, const Tensor& out) {
+  expect_ids("embed: ids", ids);
+  expect_floats("embed: out", out, {ids[0], table[1]});
+}
+
+void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out) {
+  expect("rms_norm: weight", weight, {weight.elements()}, DType::f32);
+  expect_floats("rms_norm: x", x, {x[0], weight[0]});
+  expect_floats("rms_norm: out", out, x.shape());
+}
+
+void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                  const Tensor& out) {
+  add(residual, x);
+  rms_norm(x, weight, out);
+}
+
+void add(const Tensor& residual, const Tensor& x) {
+  expect_floats("add: residual", residual, x.shape());
+}
+
+void add_bias(const Tensor& x, const Tensor& bias) {
+  expect("add_bias: bias", bias, {bias.elements()}, DType::f32);
+  expect_floats("add_bias: x", x, {x[0], bias[0]});
+}
+
+void linear(const Linear& weight, const Tensor& x, const Tensor& out) {
+  expect_floats("linear: x", x, {x[0], weight.in_features()});
+  expect_floats("linear: out", out, {x[0], weight.out_features()});
+}
+
+void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
+                    const Tensor& out) {
+  linear(weight, x, scratch);
+  silu_mul(scratch, out);
+}
+
+void silu_mul(const Tensor& gate_up, const Tensor& out) {
+  expect_floats("silu_mul: gate_up", gate_up, {out[0], 2 * out[1]});
+  expect_floats("silu_mul: out", out, {out[0], out[1]});
+}
+
+void tree_sum(const Tensor& x, const Tensor& out) {
+  expect("tree_sum: out", out, {out[0], out[1]}, DType::f32);
+  expect("tree_sum: x", x, {x[0], out[1]}, DType::f32);
+  require(out[0] == 0 || x[0] % out[0] == 0, "tree_sum: x has whole parts of out's rows");
+}
+
+void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
+  expect_ids("gather_rows: rows", rows);
+  expect("gather_rows: out", out, {rows[0], x[1]}, x.dtype());
+}
+
+void concat_columns(const Tensor& parts, const Tensor& out) {
+  require(parts.dtype() == out.dtype() && (out[0] == 0 || parts[0] % out[0] == 0),
+          "concat_columns: parts have as many rows as out, and its dtype");
+}
+
+void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                     const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
+                     const KvLayer& cache, const Tensor& q_out) {
+  expect_pass(batch);
+  expect_cache(shape, cache);
+  const std::int64_t tokens = batch.positions[0], dim = shape.head_dim;
+  expect_floats("norm_rope_store: qkv", qkv, {tokens, (shape.heads + 2 * shape.kv_heads) * dim});
+  expect_none_or("norm_rope_store: q_norm", q_norm, {dim});
+  expect_none_or("norm_rope_store: k_norm", k_norm, {dim});
+  expect("norm_rope_store: rope", rope, {rope[0], dim}, DType::f32);
+  expect_floats("norm_rope_store: q_out", q_out, {tokens, shape.heads * dim});
+}
+
+void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
+                       const Tensor& norm, const Tensor& rope, const AttentionShape& shape,
+                       const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out) {
+  expect_pass(batch);
+  expect_cache(shape, cache);
+  const std::int64_t tokens = batch.positions[0], rotated = shape.head_dim - shape.latent;
+  expect_floats("latent_rope_store: latent_q", latent_q, {tokens, shape.heads * shape.latent});
+  expect_floats("latent_rope_store: rotated_q", rotated_q, {tokens, shape.heads * rotated});
+  expect_floats("latent_rope_store: kv", kv, {tokens, shape.head_dim});
+  expect("latent_rope_store: norm", norm, {shape.latent}, DType::f32);
+  expect("latent_rope_store: rope", rope, {rope[0], rotated}, DType::f32);
+  expect_floats("latent_rope_store: q_out", q_out, {tokens, shape.heads * shape.head_dim});
+}
+
+void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+            const KvLayer& cache, const Tensor& out) {
+  expect_pass(batch);
+  expect_cache(shape, cache);
+  const std::int64_t tokens = batch.positions[0];
+  expect_none_or("attend: sinks", shape.sinks, {shape.heads});
+  expect_floats("attend: q", q, {tokens, shape.heads * shape.head_dim});
+  expect_floats("attend: out", out, {tokens, shape.heads * shape.value_dim()});
+}
+
+void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+           const Tensor& ids, const Tensor& weights) {
+  expect("route: logits", logits, {logits[0], logits[1]}, DType::f32);
+  expect_none_or("route: bias", bias, {logits[1]});
+  expect_choices(ids, weights, logits[0], options.top_k);
+}
+
+void permute(const Tensor& ids, const ExpertBatch& batch) {
+  expect("permute: ids", ids, {ids[0], ids[1]}, DType::i32);
+  expect_sorted(batch, ids.elements());
+}
+
+void count_rows(const ExpertBatch& batch, const Tensor& counts) {
+  expect("count_rows: counts", counts, {experts_of(batch)}, DType::i64);
+}
+
+void permute_received(const Tensor& ids, const Tensor& received_counts, const ExpertBatch& batch,
+                      const Tensor& counts) {
+  permute(ids, batch);
+  count_rows(batch, counts);
+  expect_ids("permute_received: received_counts", received_counts);
+  require(ids[0] % received_counts[0] == 0, "permute_received: ids are in equal parts");
+}
+
+void route_and_permute(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+                       const ExpertChoices& choices, const ExpertBatch& batch,
+                       const Tensor& counts) {
+  route(logits, bias, options, choices.ids, choices.weights);
+  permute(choices.ids, batch);
+  count_rows(batch, counts);
+}
+
+void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits, const Tensor& bias,
+                  const RouterOptions& options, const ExpertChoices& choices,
+                  const ExpertBatch& batch, const Tensor& counts) {
+  linear(router, x, logits);
+  route_and_permute(logits, bias, options, choices, batch, counts);
+}
+
+void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                    bool gather, const Tensor& out) {
+  const std::int64_t assignments = batch.source.elements();
+  expect_sorted(batch, assignments);
+  require(experts_of(batch) == weights.experts(), "grouped_linear: a matrix for each expert");
+  expect_floats("grouped_linear: x", x, {gather ? x[0] : assignments, weights.in_features()});
+  expect_floats("grouped_linear: out", out, {assignments, weights.out_features()});
+}
+
+void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                     const Tensor& scratch, const Tensor& out) {
+  grouped_linear(weights, x, batch, true, scratch);
+  silu_mul(scratch, out);
+}
+
+void combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
+  expect("combine: weights", weights, {out[0], weights[1]}, DType::f32);
+  expect_floats("combine: x", x, {weights.elements(), out[1]});
+  expect_floats("combine: out", out, {out[0], out[1]});
+}
+
+void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
+                const ExpertChoices& choices, const ExpertBatch& batch,
+                const ExpertScratch& scratch, const Tensor& out) {
+  grouped_gate_up(gate_up, x, batch, scratch.gate_up, scratch.activated);
+  grouped_linear(down, scratch.activated, batch, false, scratch.rows);
+  combine(scratch.rows, choices.weights, out);
+}
+
+void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids) {
+  expect_ids("resolve_sampled_ids: chosen", chosen);
+  expect_ids("resolve_sampled_ids: ids", ids);
+}
+
+void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
+            const Tensor& ids) {
+  expect("sample: logits", logits, {logits[0], logits[1]}, DType::f32);
+  expect_ids("sample: edited", edited);
+  expect_ids("sample: ids", ids);
+  for (const SampledRow& row : rows) {
+    require(row.row >= 0 && row.row < logits[0] && row.row < ids[0],
+            "sample: rows are of the logits and of the ids");
+  }
+}
+
+void score(const Tensor& logits, std::span<const ScoredRow> rows, const Tensor& ids,
+           const Tensor& scores) {
+  expect("score: logits", logits, {logits[0], logits[1]}, DType::f32);
+  expect_ids("score: ids", ids);
+  require(scores.dtype() == DType::u8, "score: scores are bytes");
+  for (const ScoredRow& row : rows) {
+    require(row.row >= 0 && row.row < logits[0] &&
+                (row.row + 1) * std::int64_t{sizeof(RowScores)} <= scores.elements(),
+            "score: rows are of the logits and of the scores");
+  }
+}
+
+}  // namespace troupe::op_checks
