@@ -240,7 +240,8 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   process.process_name = "agent-" + node;
   process.node = node;
   process.job_folder = options_.job_folder;
-  process.log_path = is_local ? agent_log_path(node) : log::to_stderr;
+  process.log_path =
+      is_local || options_.log_folder.empty() ? agent_log_path(node) : log::to_stderr;
   process.log_level = static_cast<std::int32_t>(options_.log_level);
   process.directory = services_->directory.address();
   process.credits = options_.calls.credits;
