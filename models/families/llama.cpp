@@ -35,7 +35,7 @@ constinit const Family llama_family{
 constinit const Family mistral_family{
     .config = {.architecture = "MistralForCausalLM",
                .model_type = "mistral",
-               .windows = WindowRules{.absent = 4096}},
+               .windows = WindowRules{.absent = 4096, .max_window_layers = {}}},
     .weights = weight_rules,
     .build_layer = build_layer,
 };

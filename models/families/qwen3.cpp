@@ -61,7 +61,9 @@ constinit const Family qwen3_moe_family{
                .model_type = "qwen3_moe",
                .default_head_dim = 128,
                .attention_bias = AttentionBias::as_stated,
-               .windows = WindowRules{.absent = 4096, .needs_use_sliding_window = true},
+               .windows =
+                   WindowRules{
+                       .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = {}},
                .read_own = read_experts},
     .weights = weight_rules,
     .build_layer = build_layer,

@@ -31,7 +31,7 @@ Value to_json_filter(const FilterUse& use) {
                                   : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
                                                     indent->integer(), 0, widest_indent)),
                                                 ' ');
-    style.item_separator = ",";
+    style.item_separator = std::string(",");  // GCC 12 warns of assigning a literal here
   }
   if (const Value* separators = use.bound[2]; separators && !separators->is_none()) {
     const std::vector<Value> pair = use.interpreter.items_of(*separators);

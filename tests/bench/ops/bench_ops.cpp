@@ -148,7 +148,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
         spans.push_back({s * c.rows, c.rows, c.context - c.rows, s * per_sequence});
       }
       const HostTensor q = filled({c.sequences * c.rows, 4 * 64}), out(DType::f32, q->shape());
-      const AttentionBatch batch{{}, {}, table, spans, 16};
+      const AttentionBatch batch{{}, {}, table, spans, 16, {}};
       const double seconds = machine.seconds_of([&] {
         for (const auto& [keys, values] : layers) {
           ops.attention().attend(q, shape, batch, KvLayer{keys, values}, out);
@@ -186,7 +186,7 @@ void bench_rows(Ops& ops, const Machine& machine) {
       positions->as<std::int32_t>()[i] = i;
       slots->as<std::int32_t>()[i] = i;
     }
-    const AttentionBatch batch{positions, slots, {}, {}, 16};
+    const AttentionBatch batch{positions, slots, {}, {}, 16, {}};
     const auto show = [&](const char* what, const std::function<void()>& body) {
       fmt::print("  {} {:.2f}", what, machine.seconds_of(body) * 1e6);
     };

@@ -68,7 +68,9 @@ Result<Figures> measure(Round round) {
 }
 
 StepPlan decode_step(std::uint64_t step) {
-  StepPlan plan{.step = step, .epoch = epoch, .released = {}, .started = {}, .steps = {}};
+  StepPlan plan;
+  plan.step = step;
+  plan.epoch = epoch;
   for (std::uint32_t id = 0; id < sequences; ++id) {
     plan.steps.push_back({id, static_cast<std::int32_t>(100 + step), 1, {}, true});
     if (id % 16 == 0) plan.steps.back().new_blocks = {static_cast<std::int32_t>(id)};
