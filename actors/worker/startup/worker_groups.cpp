@@ -61,17 +61,24 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
                 spec_.collectives);
   }
   const std::string interface = on_one_node ? loopback_interface : context.node_address();
-  TROUPE_TRY(group.rendezvous, GlooRendezvous::announce(interface, group.own, size, room_bytes));
+  // Of this group alone: ranks that have restarted since, or are of other groups, cannot join it.
+  const std::string purpose = fmt::format("tensor plane/{}", group_name(name, group));
+  TROUPE_TRY(const Key key, context.channel_key(purpose));
+  TROUPE_TRY(group.rendezvous,
+             GlooRendezvous::announce(interface, group.own, size, room_bytes, key));
   return {};
+}
+
+std::string WorkerGroups::group_name(std::string_view name, const Group& group) const {
+  return fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name, group.ranks.front());
 }
 
 Result<void> WorkerGroups::attach(ActorContext& context, std::string_view name, Group& group,
                                   std::size_t room_bytes) {
   const auto size = static_cast<int>(group.ranks.size());
-  const std::string region_name =
-      fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name, group.ranks.front());
-  TROUPE_TRY(UniqueFd fd, context.shared_memory(
-                              region_name, shm_collectives_bytes(size, slot_bytes, room_bytes)));
+  TROUPE_TRY(UniqueFd fd,
+             context.shared_memory(group_name(name, group),
+                                   shm_collectives_bytes(size, slot_bytes, room_bytes)));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
   TROUPE_TRY(group.collectives,
              ShmCollectives::attach(std::move(region), group.own, size, room_bytes));

@@ -59,6 +59,8 @@ class WorkerGroups {
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
   Result<void> open_group(ActorContext& context, std::string_view name, std::vector<int> ranks,
                           Group& group, std::size_t room_bytes);
+  /// Names a group in this epoch, the same on all of its ranks.
+  std::string group_name(std::string_view name, const Group& group) const;
   Result<void> attach(ActorContext& context, std::string_view name, Group& group,
                       std::size_t room_bytes);
 

@@ -153,8 +153,12 @@ class Meeting {
   static Result<std::unique_ptr<Meeting>> create(const GroupTimes& times) {
     auto made = std::make_unique<Meeting>();
     if (times.collectives == "gloo") {
+      SecretKey key;
+      TROUPE_CHECK(random_bytes(key.bytes));
       for (int rank = 0; rank < times.ranks; ++rank) {
-        TROUPE_TRY(auto seat, GlooRendezvous::announce("lo", rank, times.ranks));
+        TROUPE_TRY(auto seat,
+                   GlooRendezvous::announce("lo", rank, times.ranks,
+                                            GlooRendezvous::default_room_bytes, key.bytes));
         made->addresses_.push_back(seat.addresses());
         made->seats_.push_back(std::make_unique<GlooRendezvous>(std::move(seat)));
       }

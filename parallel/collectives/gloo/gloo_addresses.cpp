@@ -9,7 +9,8 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t magic = 0x31'6f'6f'6c'67'70'72'74;  // "trpgloo1"
+constexpr std::uint64_t magic = 0x32'74'65'6e'67'70'72'74;  // "trpgnet2"
+constexpr std::uint64_t max_ranks = 1u << 16;
 
 void put(std::string& out, std::uint64_t value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -44,18 +45,16 @@ std::optional<GlooAddresses> decode(const std::string& encoded) {
   Reader reader(encoded);
   const auto found_magic = reader.number();
   const auto rank = reader.number();
-  const auto room = reader.number();
-  const auto nonce = reader.number();
   const auto size = reader.number();
-  if (found_magic != magic || !room || !rank || !nonce || !size || *rank >= *size)
+  const auto room = reader.number();
+  const auto port = reader.number();
+  auto host = reader.text();
+  if (found_magic != magic || !rank || !size || !room || !port || !host || !reader.at_end() ||
+      *rank >= *size || *size > max_ranks || *port > 0xffff) {
     return std::nullopt;
-  GlooAddresses addresses{static_cast<int>(*rank), *room, *nonce, {}};
-  for (std::uint64_t r = 0; r < *size; ++r) {
-    auto text = reader.text();
-    if (!text) return std::nullopt;
-    addresses.for_rank.push_back(std::move(*text));
   }
-  return reader.at_end() ? std::optional(std::move(addresses)) : std::nullopt;
+  return GlooAddresses{static_cast<int>(*rank), static_cast<int>(*size), *room, std::move(*host),
+                       static_cast<std::uint16_t>(*port)};
 }
 
 }  // namespace
@@ -64,13 +63,11 @@ std::string encode(const GlooAddresses& addresses) {
   std::string out;
   put(out, magic);
   put(out, static_cast<std::uint64_t>(addresses.rank));
+  put(out, static_cast<std::uint64_t>(addresses.size));
   put(out, addresses.room);
-  put(out, addresses.nonce);
-  put(out, addresses.for_rank.size());
-  for (const std::string& text : addresses.for_rank) {
-    put(out, text.size());
-    out += text;
-  }
+  put(out, addresses.port);
+  put(out, addresses.host.size());
+  out += addresses.host;
   return out;
 }
 
@@ -82,10 +79,11 @@ Result<std::vector<GlooAddresses>> decode_group(std::span<const std::string> enc
     if (!addresses) {
       return fail(ErrorCode::corrupt_data, "collectives: what rank {} announced is no address", r);
     }
-    if (addresses->rank != static_cast<int>(r) || addresses->for_rank.size() != encoded.size()) {
+    if (addresses->rank != static_cast<int>(r) ||
+        static_cast<std::size_t>(addresses->size) != encoded.size()) {
       return fail(ErrorCode::invalid_argument,
                   "collectives: expected the addresses of rank {} of {}, found rank {} of {}", r,
-                  encoded.size(), addresses->rank, addresses->for_rank.size());
+                  encoded.size(), addresses->rank, addresses->size);
     }
     if (addresses->room != room) {
       return fail(ErrorCode::invalid_argument,

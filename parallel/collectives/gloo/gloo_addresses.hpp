@@ -10,12 +10,13 @@
 
 namespace troupe {
 
-/// Where one rank of a Gloo group listens for the others.
+/// Where one rank of a group listens for the others.
 struct GlooAddresses {
   int rank = 0;
-  std::size_t room = 0;               ///< bytes of each of its lanes
-  std::uint64_t nonce = 0;            ///< a random number
-  std::vector<std::string> for_rank;  ///< [size] as Gloo writes them; empty for itself
+  int size = 0;
+  std::size_t room = 0;  ///< bytes of each of its lanes
+  std::string host;      ///< numeric
+  std::uint16_t port = 0;
 };
 
 std::string encode(const GlooAddresses& addresses);

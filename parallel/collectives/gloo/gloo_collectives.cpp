@@ -40,7 +40,6 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
     mesh_->arm(timeout());
     exchange_.begin(call);
     done = body();
-    mesh_->disarm();
   }
   if (done) return done;
   failed_ = true;
@@ -104,7 +103,6 @@ Result<void> GlooCollectives::barrier() {
 Result<void> GlooCollectives::meet_first() {
   exchange_.begin({CollectiveCall::Kind::barrier, 0, 0});
   Result<void> met = gloo_barrier(exchange_);
-  mesh_->disarm();
   if (!met) mesh_->close();
   return met;
 }
@@ -132,8 +130,8 @@ Result<void> GlooCollectives::receive(const Tensor& tensor, int from) {
 }
 
 Result<GlooRendezvous> GlooRendezvous::announce(const std::string& interface, int rank, int size,
-                                                std::size_t room_bytes) {
-  TROUPE_TRY(auto mesh, GlooMesh::listen(interface, rank, size, room_bytes));
+                                                std::size_t room_bytes, const Key& key) {
+  TROUPE_TRY(auto mesh, GlooMesh::listen(interface, rank, size, room_bytes, key));
   return GlooRendezvous(std::move(mesh));
 }
 

@@ -12,8 +12,9 @@
 
 namespace troupe {
 
-/// Collectives between processes of one or more nodes over TCP, by Gloo's transport with our own
-/// algorithms: the same bits as ShmCollectives.
+/// Collectives between processes of one or more nodes over TLS links, with our own algorithms: the
+/// same bits as ShmCollectives. Only holders of the group's key take part, and what they send is
+/// encrypted.
 ///
 /// Beyond the contract of Collectives: all other ranks notice a process that dies within
 /// milliseconds, whatever they wait for, and a lost host by the timeout: their first call then
@@ -23,14 +24,10 @@ namespace troupe {
 /// broadcast may return on the root before the others have come.
 ///
 /// send() copies the message and returns at once if the room of GlooRendezvous::announce() has
-/// space for it, otherwise when the receiver has taken all but a room's worth. A message needs up
-/// to 104 bytes more than its own, and 8 more for each further piece of an eighth of the room; up
-/// to an eighth of the room may be read but not yet credited: two ranks that first send and then
+/// space for it, otherwise when the receiver has taken all but a room's worth. A message needs 40
+/// bytes more than its own, and 16 more for each further piece of an eighth of the room (256 KiB at
+/// most); as much as a piece may be read but not yet credited: two ranks that first send and then
 /// receive up to three quarters of the room do not wait for each other. staging() offers no memory.
-///
-/// Gloo has no authentication: any process that reaches a rank's port before the intended rank
-/// takes that rank's place, even a local stranger on "lo", and can end the process or write to its
-/// memory. Listen on a private interface of hosts whose users are all trusted.
 class GlooCollectives final : public Collectives {
  public:
   /// Takes a connected mesh; see GlooRendezvous.
@@ -68,26 +65,25 @@ class GlooCollectives final : public Collectives {
 };
 
 /// How the ranks of a GlooCollectives find each other, without a server: each calls announce(), the
-/// caller carries every rank's addresses() to every rank over a channel that it trusts, and each
-/// calls connect().
+/// caller carries every rank's addresses() to every rank, and each calls connect().
 class GlooRendezvous {
  public:
-  /// Room in bytes that a rank reserves for each other rank: it takes four times this once used.
+  /// The bytes that a rank keeps for each other rank at most, in each direction of either lane.
   static constexpr std::size_t default_room_bytes = 1u << 20;
 
   /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
-  /// up to 4 KiB) must be the same on all ranks. 1 to 64 ranks. Errors: not_found if the interface
-  /// has no address, invalid_argument, io.
+  /// up to 4 KiB) and `key`, which only the ranks of this group may know, must be the same on all
+  /// ranks. 1 to 64 ranks. Errors: not_found if the interface has no address, invalid_argument, io.
   static Result<GlooRendezvous> announce(const std::string& interface, int rank, int size,
-                                         std::size_t room_bytes = default_room_bytes);
+                                         std::size_t room_bytes, const Key& key);
 
-  /// This rank's addresses, opaque; about 150 bytes for each rank.
+  /// This rank's addresses, opaque; less than a hundred bytes.
   std::string addresses() const { return mesh_->addresses(); }
 
   /// Connects to all others, whose addresses() these are, in order of rank; returns when all have
   /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
-  /// if they are of another group or room; io; timeout; peer_died if a rank is gone, or cancelled
-  /// if another rank gave up first.
+  /// if they are of another group or room; permission_denied if a rank has another key; io;
+  /// timeout; peer_died if a rank is gone, or cancelled if another rank gave up first.
   Result<std::unique_ptr<Collectives>> connect(
       std::span<const std::string> addresses,
       std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;

@@ -2,25 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <charconv>
 #include <condition_variable>
-#include <cstdint>
 #include <cstring>
-#include <exception>
+#include <deque>
 #include <mutex>
 #include <optional>
-#include <random>
-#include <thread>
-
-#include <gloo/transport/buffer.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
 
 #include "parallel/collectives/gloo/gloo_addresses.hpp"
-#include "parallel/collectives/sigpipe_blocked.hpp"
 #include "runtime/base/deadline.hpp"
+#include "runtime/link/link.hpp"
 #include "runtime/link/local_address.hpp"
 
 namespace troupe {
@@ -28,316 +19,274 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t max_piece_bytes = std::size_t{256} << 10;
 constexpr int max_ranks = 64;
 constexpr int lane_count = 2;
 constexpr std::chrono::milliseconds goodbye_limit{200};
-// From the shutdown notice to closing the connections: what is under way gets through.
+// How long a wait goes on when the group is closing or a peer is gone: what is under way from
+// others still gets through.
 constexpr std::chrono::milliseconds last_word_grace{10};
+// A peer may be stopped, or short of a core, in the middle of a handshake.
+constexpr std::chrono::milliseconds handshake_timeout{30'000};
 
-// The notice that a rank sends before it closes its connections; 0 until then.
-enum class ShutdownNotice : std::uint32_t { none, aborted, left };
+enum class FrameKind : std::uint32_t { piece = 1, credit, notice };
 
-using GlooBuffer = std::unique_ptr<gloo::transport::Buffer>;
+// The notice that a rank sends before it closes its links.
+enum class ShutdownNotice : std::uint32_t { aborted = 1, left };
 
-// Slots that the two ends of a pair use for what `from` sends to `to`; all slots of a pair differ,
-// as Gloo forgets the receiver of a slot with the sender of the same number.
-struct Slots {
-  Slots(int from, int to) : direction(from < to ? 0 : 1) {}
-  int puts(int lane) const { return lane * 4 + direction; }
-  int credits(int lane) const { return lane * 4 + 2 + direction; }
-  int shutdown_notice() const { return lane_count * 4 + direction; }
-  int direction;
+// The beginning of every frame.
+struct FrameHead {
+  FrameKind kind;
+  std::uint32_t what;   // the lane, or the ShutdownNotice
+  std::uint64_t bytes;  // of the piece's frame, or of the credit
 };
 
+LinkFrame small_frame(FrameKind kind, std::uint32_t what, std::uint64_t bytes = 0) {
+  const FrameHead head{kind, what, bytes};
+  const auto frame = std::as_bytes(std::span(&head, 1));
+  return LinkFrame(std::vector<std::byte>(frame.begin(), frame.end()));
+}
+LinkFrame notice_frame(ShutdownNotice notice) {
+  return small_frame(FrameKind::notice, static_cast<std::uint32_t>(notice));
+}
+
+LinkPeer link_peer(int rank) { return {"rank", std::to_string(rank)}; }
+
+// The rank of a link_peer() above `rank`, which connects to it; -1 for anybody else.
+int connecting_rank(const LinkPeer& peer, int rank, int size) {
+  int found = -1;
+  std::from_chars(peer.name.data(), peer.name.data() + peer.name.size(), found);
+  return found > rank && found < size && peer == link_peer(found) ? found : -1;
+}
+
+// Both directions of a lane between two ranks, as this one sees it. Bytes are of whole frames.
 struct LaneEnds {
-  std::unique_ptr<std::byte[]> outbox;
-  std::unique_ptr<std::byte[]> inbox;
-  GlooBuffer puts_out, puts_in;
-  GlooBuffer credits_out, credits_in;  // of 0 bytes
+  std::uint64_t uncredited = 0;                // put, and not known to be taken
+  std::deque<std::vector<std::byte>> arrived;  // not taken
+  std::uint64_t held = 0;                      // arrived, and not credited to the peer
+  std::uint64_t taken = 0;                     // of those, taken
 };
 
 struct Peer {
   std::array<LaneEnds, lane_count> lanes;
-  ShutdownNotice said = ShutdownNotice::none;
-  ShutdownNotice heard = ShutdownNotice::none;  // written by Gloo
-  GlooBuffer notice_out, notice_in;
-  std::uint64_t nonce = 0;
-  bool gone = false;  // sent a shutdown_notice, or was lost
-  std::thread watcher;
+  std::shared_ptr<TlsLink> link;  // once open
+  bool gone = false;              // sent a notice, or was lost
 };
 
 }  // namespace
 
 struct GlooMesh::State {
   ~State();
-  void open_lanes(int to);
-  LaneEnds& ends(int peer, Lane lane) {
-    return peers[static_cast<std::size_t>(peer)].lanes[static_cast<std::size_t>(lane)];
-  }
+  LinkEvents events_of(int connected_to);
+  void on_open(const std::shared_ptr<TlsLink>& link, int peer);
+  void on_frame(const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame);
+  void on_closed(const std::shared_ptr<TlsLink>& link, int connected_to, const Error& why);
+  int rank_of(const TlsLink* link) const;
+  bool accept(int from, const FrameHead& head, std::vector<std::byte>& frame);
 
-  // The watchdog thread: ends the waits of a call whose time is over; Gloo's own have no timeout.
-  void keep_time();
-  void arm(std::chrono::milliseconds time);
-  void disarm();
+  void close(std::optional<Error> why, ShutdownNotice notice = ShutdownNotice::aborted);
+  Error cause() const;
+  template <class Ready>
+  Result<void> wait(std::unique_lock<std::mutex>& lock, int peer, const Ready& ready);
+  void take_leave();
 
-  // The thread that learns how a peer ends, whatever this rank waits for meanwhile.
-  void watch(int peer);
-
-  void end();
-  void finish(ShutdownNotice word);
-  void say(ShutdownNotice word);
-  void sever(std::chrono::milliseconds grace);
-  void say_goodbye();
-  Error cause();
-  Error explain(int peer, std::string_view what);
-
-  template <class Call>
-  Result<void> attempt(int peer, const Call& call) {
-    try {
-      waits_for.store(peer, std::memory_order_relaxed);
-      call();
-      return {};
-    } catch (const std::exception& error) {
-      return explain(peer, error.what());
-    }
-  }
+  Peer& at(int peer) { return peers[static_cast<std::size_t>(peer)]; }
+  LaneEnds& ends(int peer, Lane lane) { return at(peer).lanes[static_cast<std::size_t>(lane)]; }
 
   int rank = 0;
   int size = 0;
   std::size_t room = 0;
-  std::uint64_t nonce = 0;
-  bool connected = false;
-  std::shared_ptr<gloo::transport::Device> device;
-  std::shared_ptr<gloo::transport::Context> context;
-  std::vector<Peer> peers;  // after the members that their buffers refer to
-
-  std::mutex mutex;                 // guards the members below and Peer::gone
-  std::condition_variable changed;  // for the watchdog
-  std::condition_variable gone;     // a peer is gone, or the group is closing
+  std::size_t piece_bytes = 0;
+  std::string address;
+  std::uint16_t port = 0;
+  std::optional<JobKeys> keys;
+  // Of the calling thread.
   std::chrono::milliseconds timeout = std::chrono::seconds(1);
-  std::optional<Deadline> deadline;
-  bool stopping = false;
+  Deadline deadline{std::chrono::seconds(1)};
+
+  std::mutex mutex;  // guards the members below; the link's is taken inside of it
+  std::condition_variable
+      changed;  // something has arrived, a peer is gone, or the group is closing
+  std::vector<Peer> peers;
+  bool connected = false;
   bool closing = false;
   std::optional<Error> why_closing;  // unless a rank closes it on purpose
-  std::atomic<int> waits_for = -1;
-  std::thread watchdog;
+
+  std::unique_ptr<LinkLoop> loop;
 };
 
 GlooMesh::State::~State() {
-  if (context) say_goodbye();
-  if (watchdog.joinable()) {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    changed.notify_one();
-    watchdog.join();
-  }
-  // Buffers must outlive the connections that Gloo's thread uses.
-  if (context) sever(std::chrono::milliseconds(0));
-  for (Peer& peer : peers) {
-    if (peer.watcher.joinable()) peer.watcher.join();
-  }
+  if (!loop) return;
+  take_leave();
+  loop->stop();  // its events refer to this
 }
 
-void GlooMesh::State::open_lanes(int to) {
-  Peer& peer = peers[static_cast<std::size_t>(to)];
-  auto& pair = *context->createPair(to);
-  const Slots out(rank, to);
-  const Slots in(to, rank);
-  for (int lane = 0; lane < lane_count; ++lane) {
-    LaneEnds& ends = peer.lanes[static_cast<std::size_t>(lane)];
-    ends.outbox = std::make_unique_for_overwrite<std::byte[]>(room);
-    ends.inbox = std::make_unique_for_overwrite<std::byte[]>(room);
-    ends.puts_out = pair.createSendBuffer(out.puts(lane), ends.outbox.get(), room);
-    ends.puts_in = pair.createRecvBuffer(in.puts(lane), ends.inbox.get(), room);
-    ends.credits_out = pair.createSendBuffer(out.credits(lane), nullptr, 0);
-    ends.credits_in = pair.createRecvBuffer(in.credits(lane), nullptr, 0);
-  }
-  peer.notice_out = pair.createSendBuffer(out.shutdown_notice(), &peer.said, sizeof(peer.said));
-  peer.notice_in = pair.createRecvBuffer(in.shutdown_notice(), &peer.heard, sizeof(peer.heard));
-}
-
-void GlooMesh::State::arm(std::chrono::milliseconds time) {
-  const std::lock_guard lock(mutex);
-  timeout = time;
-  deadline = deadline_in(time);
-  // The watchdog looks every slice, so it rarely needs a wake-up.
-  if (time < Deadline::slice) changed.notify_one();
-}
-
-void GlooMesh::State::disarm() {
-  const std::lock_guard lock(mutex);
-  deadline.reset();
-}
-
-void GlooMesh::State::keep_time() {
+// Notices go after all that was put, and a link closes without sending what is queued.
+void GlooMesh::State::take_leave() {
   std::unique_lock lock(mutex);
-  while (!stopping) {
-    if (deadline) {
-      changed.wait_until(lock, deadline->next_look());
-    } else {
-      changed.wait_for(lock, Deadline::slice);
-    }
-    if (stopping || !deadline || !deadline->is_over()) continue;
-    deadline.reset();
-    if (closing) continue;
-    closing = true;
-    why_closing =
-        fail(ErrorCode::timeout, "collectives: rank {} of {}: rank {} did not come within {} ms",
-             rank, size, waits_for.load(), timeout.count());
-    lock.unlock();
-    finish(ShutdownNotice::aborted);
-    lock.lock();
-  }
-}
-
-void GlooMesh::State::watch(int peer) {
-  Peer& other = peers[static_cast<std::size_t>(peer)];
-  std::string lost;
-  try {
-    other.notice_in->waitRecv();
-  } catch (const std::exception& error) {
-    // Gloo reports the end of a connection before the bytes that came ahead of it.
-    if (other.heard == ShutdownNotice::none) lost = error.what();
-  }
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex);
-    other.gone = true;
-    first = !closing && (!lost.empty() || other.heard == ShutdownNotice::aborted);
-    closing |= first;
-    if (first && !lost.empty()) {
-      why_closing = fail(ErrorCode::peer_died,
-                         "collectives: rank {} of {} lost the connection to rank {}: {}", rank,
-                         size, peer, lost);
-    }
-  }
-  gone.notify_all();
-  if (first) finish(ShutdownNotice::aborted);
-}
-
-void GlooMesh::State::end() {
-  {
-    const std::lock_guard lock(mutex);
-    if (closing) return;
-    closing = true;
-  }
-  finish(ShutdownNotice::aborted);
-}
-
-// Called by the thread that has set `closing`.
-void GlooMesh::State::finish(ShutdownNotice word) {
-  gone.notify_all();
-  say(word);
-  sever(last_word_grace);
-}
-
-void GlooMesh::State::say(ShutdownNotice word) {
-  const SigpipeBlocked no_signal;
-  for (Peer& peer : peers) {
-    if (!peer.notice_out) continue;
-    try {
-      peer.said = word;
-      peer.notice_out->send(0, sizeof(word));
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // The peer is gone and needs no shutdown_notice.
-    }
-  }
-}
-
-void GlooMesh::State::sever(std::chrono::milliseconds grace) {
-  // A wait of Gloo's that times out ends all connections of its context, and all waits on them,
-  // which no other public call does. No rank ever sends to this buffer.
-  std::byte nothing{};
-  try {
-    context->createUnboundBuffer(&nothing, 1)->waitRecv(nullptr, grace);
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // The timeout, as intended.
-  }
-}
-
-void GlooMesh::State::say_goodbye() {
-  {
-    const std::lock_guard lock(mutex);
-    if (closing || !connected) return;
-    closing = true;
-  }
-  say(ShutdownNotice::left);
-  std::unique_lock lock(mutex);
-  gone.wait_for(lock, goodbye_limit, [&] {
-    return std::ranges::all_of(
-        peers, [](const Peer& peer) { return peer.gone || !peer.watcher.joinable(); });
+  close(std::nullopt, connected ? ShutdownNotice::left : ShutdownNotice::aborted);
+  changed.wait_for(lock, goodbye_limit, [&] {
+    return std::ranges::all_of(peers, [](const Peer& peer) { return peer.gone || !peer.link; });
   });
 }
 
-// Requires the mutex, when the group is closing.
-Error GlooMesh::State::cause() {
+LinkEvents GlooMesh::State::events_of(int connected_to) {
+  return {
+      .on_open =
+          [this, connected_to](const std::shared_ptr<TlsLink>& link) {
+            on_open(link,
+                    connected_to < 0 ? connecting_rank(link->peer(), rank, size) : connected_to);
+          },
+      .on_frame = [this](const std::shared_ptr<TlsLink>& link,
+                         std::vector<std::byte>& frame) { on_frame(link, frame); },
+      .on_closed = [this, connected_to](const std::shared_ptr<TlsLink>& link,
+                                        const Error& why) { on_closed(link, connected_to, why); }};
+}
+
+void GlooMesh::State::on_open(const std::shared_ptr<TlsLink>& link, int peer) {
+  const std::lock_guard lock(mutex);
+  if (peer < 0 || at(peer).link) return link->close();  // a second link of the same rank
+  at(peer).link = link;
+  if (closing) (void)link->post(notice_frame(ShutdownNotice::aborted));
+  changed.notify_all();
+}
+
+int GlooMesh::State::rank_of(const TlsLink* link) const {
+  const auto found =
+      std::ranges::find(peers, link, [](const Peer& peer) { return peer.link.get(); });
+  return found == peers.end() ? -1 : static_cast<int>(found - peers.begin());
+}
+
+void GlooMesh::State::on_frame(const std::shared_ptr<TlsLink>& link,
+                               std::vector<std::byte>& frame) {
+  const std::lock_guard lock(mutex);
+  const int from = rank_of(link.get());
+  if (from < 0) return;
+  FrameHead head{};
+  const bool whole = frame.size() >= sizeof(head);
+  if (whole) std::memcpy(&head, frame.data(), sizeof(head));
+  if (!whole || !accept(from, head, frame)) {
+    close(fail(ErrorCode::corrupt_data,
+               "collectives: rank {} of {}: rank {} sent a frame of {} bytes that it may not", rank,
+               size, from, frame.size()));
+  }
+  changed.notify_all();
+}
+
+// False for a frame that no rank sends.
+bool GlooMesh::State::accept(int from, const FrameHead& head, std::vector<std::byte>& frame) {
+  Peer& peer = at(from);
+  if (head.kind == FrameKind::notice) {
+    peer.gone = true;
+    if (head.what == static_cast<std::uint32_t>(ShutdownNotice::aborted)) close(std::nullopt);
+    return true;
+  }
+  if (head.what >= lane_count) return false;
+  LaneEnds& ends = peer.lanes[head.what];
+  if (head.kind == FrameKind::credit) {
+    if (head.bytes > ends.uncredited) return false;
+    ends.uncredited -= head.bytes;
+    return true;
+  }
+  if (head.kind != FrameKind::piece || head.bytes != frame.size()) return false;
+  if (frame.size() > room - ends.held) return false;
+  ends.held += frame.size();
+  ends.arrived.push_back(std::move(frame));
+  return true;
+}
+
+void GlooMesh::State::on_closed(const std::shared_ptr<TlsLink>& link, int connected_to,
+                                const Error& why) {
+  const std::lock_guard lock(mutex);
+  const int open = rank_of(link.get());
+  const int peer = open >= 0 ? open : connected_to;
+  if (peer < 0 || at(peer).gone) return;
+  at(peer).gone = true;
+  close(open >= 0 ? fail(ErrorCode::peer_died,
+                         "collectives: rank {} of {} lost the connection to rank {}: {}", rank,
+                         size, peer, why.message)
+                  : fail(why.code, "collectives: rank {} of {} cannot connect to rank {}: {}", rank,
+                         size, peer, why.message));
+  changed.notify_all();
+}
+
+// Requires the mutex, as do the following.
+void GlooMesh::State::close(std::optional<Error> why, ShutdownNotice notice) {
+  if (closing) return;
+  closing = true;
+  why_closing = std::move(why);
+  for (const Peer& peer : peers) {
+    // One whose link has ended needs no notice.
+    if (peer.link) (void)peer.link->post(notice_frame(notice));
+  }
+  changed.notify_all();
+}
+
+Error GlooMesh::State::cause() const {
   if (why_closing) return *why_closing;
   return fail(ErrorCode::cancelled, "collectives: rank {} of {}: the group was aborted", rank,
               size);
 }
 
-Error GlooMesh::State::explain(int peer, std::string_view what) {
-  // The thread waiting for a peer and the thread watching it learn of its end in any order.
-  std::unique_lock lock(mutex);
-  const bool left = gone.wait_for(lock, std::chrono::seconds(1), [&] {
-    return closing || peers[static_cast<std::size_t>(peer)].gone;
-  });
+template <class Ready>
+Result<void> GlooMesh::State::wait(std::unique_lock<std::mutex>& lock, int peer,
+                                   const Ready& ready) {
+  using Clock = Deadline::Clock;
+  std::optional<Clock::time_point> end;
+  while (!ready()) {
+    if (!closing && !at(peer).gone && deadline.is_over()) {
+      close(fail(ErrorCode::timeout,
+                 "collectives: rank {} of {}: rank {} did not come within {} ms", rank, size, peer,
+                 timeout.count()));
+    }
+    if (closing || at(peer).gone) {
+      if (!end) end = Clock::now() + last_word_grace;
+      if (Clock::now() >= *end) break;
+    }
+    changed.wait_until(lock, end ? *end : deadline.next_look());
+  }
+  if (ready()) return {};
   if (closing) return cause();
-  return fail(ErrorCode::peer_died, "collectives: rank {} of {}: rank {} {}: {}", rank, size, peer,
-              left ? "has left the group" : "cannot be reached", what);
+  return fail(ErrorCode::peer_died, "collectives: rank {} of {}: rank {} has left the group", rank,
+              size, peer);
+}
+
+std::span<const std::byte> GlooMesh::Piece::bytes() const {
+  return std::span(frame_).subspan(sizeof(FrameHead));
 }
 
 GlooMesh::GlooMesh(std::unique_ptr<State> state) : state_(std::move(state)) {}
 GlooMesh::~GlooMesh() = default;
 
 Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface, int rank, int size,
-                                                   std::size_t room) {
+                                                   std::size_t room, const Key& key) {
   if (size < 1 || size > max_ranks || rank < 0 || rank >= size || room == 0) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: rank {} of {} ranks (1 to {} form a group) with {} bytes for each "
                 "other",
                 rank, size, max_ranks, room);
   }
-  const SigpipeBlocked no_signal;
   auto state = std::make_unique<State>();
   state->rank = rank;
   state->size = size;
   state->room = (room + page_bytes - 1) / page_bytes * page_bytes;
-  // Gloo's own search for an interface's address leaks memory where there is none.
-  TROUPE_TRY(const std::string address, interface_address(interface));
-  gloo::transport::tcp::attr attributes;
-  attributes.hostname = address;
-  try {
-    std::random_device random;
-    state->nonce = (std::uint64_t{random()} << 32) | random();
-    state->device = gloo::transport::tcp::CreateDevice(attributes);
-    state->context = state->device->createContext(rank, size);
-    state->context->setTimeout(std::chrono::milliseconds(0));  // none: see keep_time()
-    state->peers.resize(static_cast<std::size_t>(size));
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer != rank) state->open_lanes(peer);
-    }
-    state->watchdog = std::thread(&State::keep_time, state.get());
-  } catch (const std::exception& error) {
-    return fail(ErrorCode::io, "collectives: rank {} cannot listen on {} ({}): {}", rank, interface,
-                address, error.what());
-  }
+  state->piece_bytes = std::min(state->room / 8, max_piece_bytes);
+  state->peers.resize(static_cast<std::size_t>(size));
+  TROUPE_TRY(state->keys, JobKeys::from_secret(key));
+  TROUPE_TRY(state->address, interface_address(interface));
+  TROUPE_TRY(state->loop, LinkLoop::start({.max_frame_bytes = state->piece_bytes,
+                                           .handshake_timeout = handshake_timeout}));
+  const auto key_of = [raw = state.get()](const LinkPeer& peer) -> std::optional<Key> {
+    if (connecting_rank(peer, raw->rank, raw->size) < 0) return std::nullopt;
+    return link_key(*raw->keys, link_peer(raw->rank), peer);
+  };
+  const std::string name = fmt::format("tensor plane, rank {} of {}", rank, size);
+  TROUPE_TRY(state->port, state->loop->listen(name, state->address, key_of, state->events_of(-1)));
   return std::unique_ptr<GlooMesh>(new GlooMesh(std::move(state)));
 }
 
 std::string GlooMesh::addresses() const {
-  GlooAddresses own{state_->rank, state_->room, state_->nonce, {}};
-  for (int peer = 0; peer < size(); ++peer) {
-    std::string text;
-    if (peer != rank()) {
-      const std::vector<char> bytes = state_->context->getPair(peer)->address().bytes();
-      text.assign(bytes.begin(), bytes.end());
-    }
-    own.for_rank.push_back(std::move(text));
-  }
-  return encode(own);
+  return encode({state_->rank, state_->size, state_->room, state_->address, state_->port});
 }
 
 Result<void> GlooMesh::connect(std::span<const std::string> addresses,
@@ -348,40 +297,34 @@ Result<void> GlooMesh::connect(std::span<const std::string> addresses,
                 "collectives: addresses of {} ranks given, expected {}", all.size(), size());
   }
   arm(timeout);
+  for (int peer = 0; peer < rank(); ++peer) {
+    const GlooAddresses& theirs = all[static_cast<std::size_t>(peer)];
+    TROUPE_CHECK(state_->loop->connect(theirs.host, theirs.port, link_peer(rank()), link_peer(peer),
+                                       link_key(*state_->keys, link_peer(peer), link_peer(rank())),
+                                       state_->events_of(peer)));
+  }
+  std::unique_lock lock(state_->mutex);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    const auto& theirs = all[static_cast<std::size_t>(peer)];
-    const std::string& text = theirs.for_rank[static_cast<std::size_t>(rank())];
-    Peer& other = state_->peers[static_cast<std::size_t>(peer)];
-    other.nonce = theirs.nonce;
-    auto done = state_->attempt(peer, [&] {
-      state_->context->getPair(peer)->connect(std::vector<char>(text.begin(), text.end()));
-    });
-    if (done) {
-      try {
-        other.watcher = std::thread(&State::watch, state_.get(), peer);
-      } catch (const std::exception& error) {
-        done = fail(ErrorCode::io, "collectives: rank {} of {} cannot start a thread: {}", rank(),
-                    size(), error.what());
-      }
-    }
-    if (!done) close();
-    TROUPE_CHECK(done);
+    TROUPE_CHECK(
+        state_->wait(lock, peer, [&] { return state_->at(peer).link && !state_->closing; }));
   }
-  TROUPE_CHECK(check());
   state_->connected = true;
   return {};
 }
 
 int GlooMesh::rank() const { return state_->rank; }
 int GlooMesh::size() const { return state_->size; }
-std::size_t GlooMesh::room() const { return state_->room; }
-void GlooMesh::arm(std::chrono::milliseconds timeout) { state_->arm(timeout); }
-void GlooMesh::disarm() { state_->disarm(); }
-void GlooMesh::close() { state_->end(); }
-std::uint64_t GlooMesh::own_nonce() const { return state_->nonce; }
-std::uint64_t GlooMesh::nonce(int peer) const {
-  return state_->peers[static_cast<std::size_t>(peer)].nonce;
+std::size_t GlooMesh::piece_bytes() const { return state_->piece_bytes - sizeof(FrameHead); }
+
+void GlooMesh::arm(std::chrono::milliseconds timeout) {
+  state_->timeout = timeout;
+  state_->deadline = deadline_in(timeout);
+}
+
+void GlooMesh::close() {
+  const std::lock_guard lock(state_->mutex);
+  state_->close(std::nullopt);
 }
 
 Result<void> GlooMesh::check() const {
@@ -392,45 +335,46 @@ Result<void> GlooMesh::check() const {
 
 Result<void> GlooMesh::wait_closed() const {
   std::unique_lock lock(state_->mutex);
-  if (!state_->gone.wait_for(lock, goodbye_limit, [&] { return state_->closing; })) return {};
+  if (!state_->changed.wait_for(lock, goodbye_limit, [&] { return state_->closing; })) return {};
   return state_->cause();
 }
 
-std::span<std::byte> GlooMesh::outbox(int peer, Lane lane) {
-  return {state_->ends(peer, lane).outbox.get(), state_->room};
+Result<void> GlooMesh::put(int peer, Lane lane, std::span<const std::byte> head,
+                           std::span<const std::byte> bytes) {
+  const std::size_t total = sizeof(FrameHead) + head.size() + bytes.size();
+  const FrameHead first{FrameKind::piece, static_cast<std::uint32_t>(lane), total};
+  std::vector<std::byte> frame;
+  frame.reserve(total);
+  for (const auto part : {std::as_bytes(std::span(&first, 1)), head, bytes}) {
+    frame.insert(frame.end(), part.begin(), part.end());
+  }
+  std::unique_lock lock(state_->mutex);
+  LaneEnds& ends = state_->ends(peer, lane);
+  const Peer& other = state_->at(peer);
+  TROUPE_CHECK(state_->wait(
+      lock, peer, [&] { return !other.gone && ends.uncredited + total <= state_->room; }));
+  ends.uncredited += total;
+  const auto link = other.link;
+  lock.unlock();
+  (void)link->post(LinkFrame(std::move(frame)));  // on_closed reports a link that has ended
+  return {};
 }
 
-std::span<const std::byte> GlooMesh::inbox(int peer, Lane lane) const {
-  return {state_->ends(peer, lane).inbox.get(), state_->room};
-}
-
-Result<void> GlooMesh::put(int peer, Lane lane, std::size_t begin, std::size_t bytes) {
-  const SigpipeBlocked no_signal;
-  return state_->attempt(peer,
-                         [&] { state_->ends(peer, lane).puts_out->send(begin, bytes, begin); });
-}
-
-Result<void> GlooMesh::wait_put(int peer, Lane lane) {
-  return state_->attempt(peer, [&] { state_->ends(peer, lane).puts_in->waitRecv(); });
-}
-
-Result<void> GlooMesh::give_credit(int peer, Lane lane) {
-  const SigpipeBlocked no_signal;
-  return state_->attempt(peer, [&] {
-    auto& credits = *state_->ends(peer, lane).credits_out;
-    credits.send(0, 0);
-    credits.waitSend();
-  });
-}
-
-Result<void> GlooMesh::wait_credit(int peer, Lane lane) {
-  return state_->attempt(peer, [&] { state_->ends(peer, lane).credits_in->waitRecv(); });
-}
-
-Result<void> GlooMesh::reap(int peer, Lane lane, int puts) {
-  return state_->attempt(peer, [&] {
-    for (; puts > 0; --puts) state_->ends(peer, lane).puts_out->waitSend();
-  });
+Result<GlooMesh::Piece> GlooMesh::take(int peer, Lane lane) {
+  std::unique_lock lock(state_->mutex);
+  LaneEnds& ends = state_->ends(peer, lane);
+  TROUPE_CHECK(state_->wait(lock, peer, [&] { return !ends.arrived.empty(); }));
+  Piece piece(std::move(ends.arrived.front()));
+  ends.arrived.pop_front();
+  ends.taken += sizeof(FrameHead) + piece.bytes().size();
+  if (ends.taken < state_->piece_bytes) return piece;
+  const std::uint64_t credit = std::exchange(ends.taken, 0);
+  ends.held -= credit;
+  const auto link = state_->at(peer).link;
+  lock.unlock();
+  // Only a living sender needs the credit; if it is gone, the next wait reports that.
+  (void)link->post(small_frame(FrameKind::credit, static_cast<std::uint32_t>(lane), credit));
+  return piece;
 }
 
 }  // namespace troupe

@@ -160,7 +160,8 @@ void bench_messages(const Seat& seat) {
 }
 
 Result<std::unique_ptr<Collectives>> join_gloo(Collectives& shm) {
-  TROUPE_TRY(auto rendezvous, GlooRendezvous::announce("lo", shm.rank(), shm.size()));
+  TROUPE_TRY(auto rendezvous, GlooRendezvous::announce("lo", shm.rank(), shm.size(),
+                                                       GlooRendezvous::default_room_bytes, Key{}));
   const std::string own = rendezvous.addresses();
   const auto bytes = static_cast<std::int64_t>(own.size());
   const HostTensor part(DType::u8, {1, bytes});

@@ -140,17 +140,24 @@ TEST_P(CollectivesProcesses, abort_from_another_thread_cancels_the_calls_of_ever
 TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_the_others) {
   const int ranks = GetParam().ranks;
   const Seats group_seats = seats();
+  int met[2];
   int finished[2];
+  ASSERT_EQ(::pipe(met), 0);
   ASSERT_EQ(::pipe(finished), 0);
   const auto complaints = run_forked(ranks, [&](int rank) -> std::string {
     auto group = group_seats.take(rank);
     if (auto done = group->barrier(); !done) return outcome(done);
+    char byte = 0;
+    if (rank < ranks - 1 && ::write(met[1], "x", 1) != 1) return "cannot tell";
     if (rank == ranks - 1) {
+      // What this rank has put may still be under way by another thread of it.
+      for (int i = 0; i + 1 < ranks; ++i) {
+        if (::read(met[0], &byte, 1) != 1) return "a rank is gone";
+      }
       // Stopped, with all threads, until another process has seen all others give up.
       const pid_t self = ::getpid();
       if (::fork() == 0) {
         ::close(finished[1]);
-        char byte = 0;
         for (int i = 0; i + 1 < ranks && ::read(finished[0], &byte, 1) == 1;) ++i;
         ::kill(self, SIGKILL);
         ::_exit(0);
@@ -161,8 +168,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
     const std::string found = outcome(group->barrier());
     return ::write(finished[1], "x", 1) == 1 ? found : "cannot tell";
   });
-  ::close(finished[0]);
-  ::close(finished[1]);
+  for (const int fd : {met[0], met[1], finished[0], finished[1]}) ::close(fd);
   EXPECT_EQ(complaints.back(), fmt::format("died of signal {}", SIGKILL));
   // The first rank to give up reports who was missing; that ends the others' wait.
   const std::string missing =

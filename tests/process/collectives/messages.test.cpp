@@ -188,13 +188,21 @@ class WaitingMessages : public testing::TestWithParam<std::tuple<Backend, bool>>
   std::string run(std::chrono::milliseconds timeout, const Meanwhile& meanwhile) {
     const auto [backend, sends] = GetParam();
     const Seats group_seats(backend, 3, room);
+    int met[2];
     int release[2];
-    if (::pipe(release) != 0) return "no pipe";
+    if (::pipe(met) != 0 || ::pipe(release) != 0) return "no pipe";
     const auto complaints = run_forked(3, [&, sends = sends](int rank) -> std::string {
       auto group = group_seats.take(rank);
       if (auto done = group->barrier(); !done) return outcome(done);
-      if (rank == 2) return meanwhile(*group);
       char byte = 0;
+      if (rank != 2 && ::write(met[1], "x", 1) != 1) return "cannot tell";
+      if (rank == 2) {
+        // What this rank has put may still be under way by another thread of it.
+        for (int i = 0; i < 2; ++i) {
+          if (::read(met[0], &byte, 1) != 1) return "a rank is gone";
+        }
+        return meanwhile(*group);
+      }
       if (rank == 1) return ::read(release[0], &byte, 1) == 1 ? "" : "rank 0 is gone";
       group->set_timeout(timeout);
       const Bytes large(10 * room);
@@ -204,8 +212,7 @@ class WaitingMessages : public testing::TestWithParam<std::tuple<Backend, bool>>
       if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(5)) found += ", late";
       return ::write(release[1], "x", 1) == 1 ? found : "cannot release rank 1";
     });
-    ::close(release[0]);
-    ::close(release[1]);
+    for (const int fd : {met[0], met[1], release[0], release[1]}) ::close(fd);
     EXPECT_EQ(complaints[1], "");
     third_ = complaints[2];
     return complaints[0];

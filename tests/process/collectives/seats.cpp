@@ -58,7 +58,8 @@ std::unique_ptr<Collectives> Seats::take_shm(int rank) const {
 }
 
 std::unique_ptr<Collectives> Seats::take_gloo(int rank) const {
-  auto rendezvous = value_or_exit(GlooRendezvous::announce("lo", rank, ranks_, piece_bytes_));
+  auto rendezvous =
+      value_or_exit(GlooRendezvous::announce("lo", rank, ranks_, piece_bytes_, Key{}));
   const std::string own = rendezvous.addresses();
   Announcement announcement{rank, static_cast<int>(own.size()), {}};
   if (own.size() > announcement.text.size()) std::abort();

@@ -1,8 +1,10 @@
 #include "parallel/collectives/gloo/gloo_collectives.hpp"
 
 #include <future>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace troupe {
@@ -16,8 +18,9 @@ ErrorCode code_of(const Result<T>& result) {
   return result.ok() ? ErrorCode::internal : result.error().code;
 }
 
-GlooRendezvous announce(int rank, int ranks, std::size_t room = 4096) {
-  auto announced = GlooRendezvous::announce("lo", rank, ranks, room);
+// All tests but those of strangers use the key of nothing but zeros.
+GlooRendezvous announce(int rank, int ranks, std::size_t room = 4096, const Key& key = {}) {
+  auto announced = GlooRendezvous::announce("lo", rank, ranks, room, key);
   EXPECT_TRUE(announced.ok()) << announced.error().message;
   return std::move(*announced);
 }
@@ -46,15 +49,15 @@ struct Pair {
 };
 
 TEST(GlooRendezvous, interface_without_address_is_not_found) {
-  const auto announced = GlooRendezvous::announce("no-such-if", 0, 2);
+  const auto announced = GlooRendezvous::announce("no-such-if", 0, 2, 4096, {});
   ASSERT_EQ(code_of(announced), ErrorCode::not_found);
   EXPECT_NE(announced.error().message.find("no-such-if"), std::string::npos);
 }
 
 TEST(GlooRendezvous, ranks_outside_the_group_are_refused) {
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 2, 2)), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 65)), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 2, 0)), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 2, 2, 4096, {})), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 65, 4096, {})), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 2, 0, {})), ErrorCode::invalid_argument);
 }
 
 TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
@@ -75,17 +78,42 @@ TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
 }
 
 TEST(GlooRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
-  // The rank with the greater address connects, and the other waits, depending on the ports:
-  // several times, so that rank 0 takes both roles.
-  for (int attempt = 0; attempt < 8; ++attempt) {
-    GlooRendezvous one = announce(0, 2);
-    const GlooRendezvous two = announce(1, 2);
-    const std::vector<std::string> all{one.addresses(), two.addresses()};
-    const auto waits = std::move(one).connect(all, std::chrono::milliseconds(30));
+  // The higher rank connects and the lower one waits to be connected to.
+  for (const int rank : {0, 1}) {
+    GlooRendezvous own = announce(rank, 2);
+    const GlooRendezvous other = announce(1 - rank, 2);
+    std::vector<std::string> all{own.addresses(), other.addresses()};
+    if (rank == 1) std::swap(all[0], all[1]);
+    const auto waits = std::move(own).connect(all, std::chrono::milliseconds(30));
     ASSERT_EQ(code_of(waits), ErrorCode::timeout);
-    EXPECT_TRUE(waits.error().message.ends_with("rank 1 did not come within 30 ms"))
+    EXPECT_TRUE(
+        waits.error().message.ends_with(fmt::format("rank {} did not come within 30 ms", 1 - rank)))
         << waits.error().message;
   }
+}
+
+TEST(GlooRendezvous, stranger_with_another_key_is_refused_while_the_ranks_still_meet) {
+  GlooRendezvous zero = announce(0, 2);
+  GlooRendezvous one = announce(1, 2);
+  GlooRendezvous stranger = announce(1, 2, 4096, Key{std::byte{1}});
+  const std::vector<std::string> seen_by_stranger{zero.addresses(), stranger.addresses()};
+  EXPECT_EQ(code_of(std::move(stranger).connect(seen_by_stranger)), ErrorCode::permission_denied);
+
+  const std::vector<std::string> all{zero.addresses(), one.addresses()};
+  auto other = std::async(std::launch::async, [&] { return std::move(one).connect(all); });
+  auto first = std::move(zero).connect(all);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  auto second = other.get();
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  auto leaving = std::async(std::launch::async, [&] { second->reset(); });
+  first->reset();
+}
+
+TEST(GlooRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_place) {
+  const GlooRendezvous stranger = announce(0, 2, 4096, Key{std::byte{1}});
+  GlooRendezvous one = announce(1, 2);
+  const std::vector<std::string> all{stranger.addresses(), one.addresses()};
+  EXPECT_EQ(code_of(std::move(one).connect(all)), ErrorCode::permission_denied);
 }
 
 TEST(GlooCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
