@@ -28,6 +28,12 @@ struct ConfigValue {
   std::vector<std::string> list;
 };
 
+/// A choice that an earlier version had under another name.
+struct RenamedChoice {
+  std::string_view from;
+  std::string_view to;
+};
+
 /// One row of the table that drives parsing, validation, printing and the generated reference.
 struct KeySpec {
   std::string_view key;  ///< dotted, as in "engine.block_size"
@@ -40,6 +46,7 @@ struct KeySpec {
   double minimum = std::numeric_limits<double>::lowest();  ///< of integers and numbers
   double maximum = std::numeric_limits<double>::max();
   std::vector<std::string_view> choices = {};  ///< every value there will be; empty: any
+  RenamedChoice renamed = {};                  ///< refused with the name that it has now
   /// The values that this version supports, among those the rules above allow; empty: all. Other
   /// valid values are refused with "not in this version".
   std::vector<std::string_view> this_version = {};

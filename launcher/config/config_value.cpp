@@ -53,6 +53,10 @@ std::string expected(const KeySpec& spec) {
 }
 
 Error wrong(const KeySpec& spec, const YAML::Node& node) {
+  const auto& [from, to] = spec.renamed;
+  if (!from.empty() && node.IsScalar() && node.Scalar() == from) {
+    return fail(ErrorCode::invalid_argument, "{}: '{}' is called '{}' now", spec.key, from, to);
+  }
   return fail(ErrorCode::invalid_argument, "{}: expected {}, found {}", spec.key, expected(spec),
               kind_of(node));
 }

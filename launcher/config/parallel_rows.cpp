@@ -87,12 +87,13 @@ std::vector<KeySpec> parallel_rows() {
            .doc = "what carries tensors between workers; auto: shared memory",
            .reference =
                "What carries tensors between workers. `auto` is `shm`, the shared memory of the "
-               "node; `gloo` is TCP, slower on one machine and [without a check of who "
-               "connects](operations.md#security). The answers are the same bytes with both. On "
-               "GPUs tensors go from one to another by `nccl` whatever is said here, and `shm` or "
-               "`gloo` carries what the hosts tell each other; there `auto` and `nccl` are the "
-               "same.",
-           .choices = {"auto", "shm", "gloo", "nccl"}}),
+               "node; `network` is TLS 1.3 over TCP, slower on one machine, as between hosts "
+               "([who gets in](operations.md#security)). The answers are the same bytes with "
+               "both. On GPUs tensors go from one to another by `nccl` whatever is said here, and "
+               "`shm` or `network` carries what the hosts tell each other; there `auto` and `nccl` "
+               "are the same.",
+           .choices = {"auto", "shm", "network", "nccl"},
+           .renamed = {"gloo", "network"}}),
       row<&C::parallel, &P::placement>(
           {.key = "parallel.placement",
            .type = ValueType::text,

@@ -159,8 +159,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.tensor_parallel_size = mesh.shape().tensor;
   engine.expert_parallel_size = mesh.expert_parallel_size();
   engine.sequence_parallel = config.parallel.sequence_parallel;
-  const bool by_tcp = config.parallel.collectives == "gloo";
-  engine.collectives = by_tcp ? "gloo" : "shm";
+  const bool by_tcp = config.parallel.collectives == "network";
+  engine.collectives = by_tcp ? "network" : "shm";
   engine.threads_per_worker = static_cast<std::int32_t>(config.engine.threads_per_worker.value_or(
       std::max(1, cores / devices_per_node(config, mesh.world_size()))));
   TROUPE_TRY(engine.device, device_kind(config, assumed));

@@ -27,7 +27,7 @@ struct AllReduceRmsNorm {
 
 /// Operations that all ranks of a group do together, in the same order with agreeing arguments, and
 /// messages between two of them. One object per rank. Implementations for host memory (shared
-/// memory, Gloo) complete a call before they return. The one for device memory (NCCL) enqueues it
+/// memory, links) complete a call before they return. The one for device memory (NCCL) enqueues it
 /// on the stream of the device's other operations: tensors must stay alive until it is done, and
 /// the next wait for the stream reports its errors and applies the timeout.
 ///

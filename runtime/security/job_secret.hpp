@@ -40,13 +40,13 @@ struct SecretKey {
 ///
 /// Authenticated are: control plane (TLS 1.3 with a key of each pair), call plane (peer uid by
 /// SO_PEERCRED, then mutual HMAC challenge-response), and whatever actors key with `channel_key`
-/// (ZeroMQ CURVE pairs of the step plane, for example). Not protected are: bytes on a unix socket
-/// after the handshake (neither encrypted nor authenticated; the kernel carries them between
-/// processes of one uid); the secret in memory, which root and processes of the same uid that may
-/// ptrace can read; peers of NCCL and Gloo, which authenticate none, so their rendezvous must go
-/// over an authenticated plane. Denial of service by local users is bounded (peer uid is checked
-/// before anything is read), not excluded. The secret travels to child processes over inherited
-/// sockets only, never in argv, the environment or a file.
+/// (ZeroMQ CURVE pairs of the step plane and TLS 1.3 of the tensor plane, for example). Not
+/// protected are: bytes on a unix socket after the handshake (neither encrypted nor authenticated;
+/// the kernel carries them between processes of one uid); the secret in memory, which root and
+/// processes of the same uid that may ptrace can read; peers of NCCL, which authenticates none, so
+/// its rendezvous must go over an authenticated plane. Denial of service by local users is bounded
+/// (peer uid is checked before anything is read), not excluded. The secret travels to child
+/// processes over inherited sockets only, never in argv, the environment or a file.
 class JobKeys {
  public:
   /// Draws a new secret from the kernel.

@@ -56,8 +56,8 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   if (size < 2) return {};
   const bool on_one_node = share_a_node(spec_, group.ranks);
   if (on_one_node && spec_.collectives == "shm") return attach(context, name, group, room_bytes);
-  if (spec_.collectives != "shm" && spec_.collectives != "gloo") {
-    return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or gloo",
+  if (spec_.collectives != "shm" && spec_.collectives != "network") {
+    return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or network",
                 spec_.collectives);
   }
   const std::string interface = on_one_node ? loopback_interface : context.node_address();
@@ -65,7 +65,7 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   const std::string purpose = fmt::format("tensor plane/{}", group_name(name, group));
   TROUPE_TRY(const Key key, context.channel_key(purpose));
   TROUPE_TRY(group.rendezvous,
-             GlooRendezvous::announce(interface, group.own, size, room_bytes, key));
+             NetworkRendezvous::announce(interface, group.own, size, room_bytes, key));
   return {};
 }
 

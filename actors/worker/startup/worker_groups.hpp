@@ -11,7 +11,7 @@
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/base/result.hpp"
@@ -50,10 +50,10 @@ class WorkerGroups {
  private:
   struct Group {
     std::vector<int> ranks;
-    int own = 0;                               ///< this rank's index in the group
-    std::optional<GlooRendezvous> rendezvous;  ///< over Gloo, between open() and connect()
-    std::unique_ptr<Collectives> collectives;  ///< null if the rank is alone
-    std::unique_ptr<Collectives> on_device;    ///< null if tensors are in host memory
+    int own = 0;                                  ///< this rank's index in the group
+    std::optional<NetworkRendezvous> rendezvous;  ///< between open() and connect()
+    std::unique_ptr<Collectives> collectives;     ///< null if the rank is alone
+    std::unique_ptr<Collectives> on_device;       ///< null if tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/memory/shared_memory.hpp"
@@ -152,15 +152,15 @@ class Meeting {
  public:
   static Result<std::unique_ptr<Meeting>> create(const GroupTimes& times) {
     auto made = std::make_unique<Meeting>();
-    if (times.collectives == "gloo") {
+    if (times.collectives == "network") {
       SecretKey key;
       TROUPE_CHECK(random_bytes(key.bytes));
       for (int rank = 0; rank < times.ranks; ++rank) {
         TROUPE_TRY(auto seat,
-                   GlooRendezvous::announce("lo", rank, times.ranks,
-                                            GlooRendezvous::default_room_bytes, key.bytes));
+                   NetworkRendezvous::announce("lo", rank, times.ranks,
+                                               NetworkRendezvous::default_room_bytes, key.bytes));
         made->addresses_.push_back(seat.addresses());
-        made->seats_.push_back(std::make_unique<GlooRendezvous>(std::move(seat)));
+        made->seats_.push_back(std::make_unique<NetworkRendezvous>(std::move(seat)));
       }
       return made;
     }
@@ -180,8 +180,8 @@ class Meeting {
   }
 
  private:
-  std::unique_ptr<SharedMemory> region_;  ///< null over Gloo
-  std::vector<std::unique_ptr<GlooRendezvous>> seats_;
+  std::unique_ptr<SharedMemory> region_;  ///< null over the network
+  std::vector<std::unique_ptr<NetworkRendezvous>> seats_;
   std::vector<std::string> addresses_;
 };
 

@@ -17,7 +17,7 @@ struct GroupTimes {
   std::vector<std::string> calls;  ///< see CollectiveFigure::call
   DeviceKind device = DeviceKind::cpu;
   DType dtype = DType::f32;  ///< of the partial sums
-  std::string collectives;   ///< between hosts' memories: "shm" or "gloo"
+  std::string collectives;   ///< between hosts' memories: "shm" or "network"
   std::vector<std::int64_t> bytes;
   double seconds = 0.05;
 };

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 #include "tests/bench/collectives/tcp_pair.hpp"
 
@@ -159,9 +159,10 @@ void bench_messages(const Seat& seat) {
   }
 }
 
-Result<std::unique_ptr<Collectives>> join_gloo(Collectives& shm) {
-  TROUPE_TRY(auto rendezvous, GlooRendezvous::announce("lo", shm.rank(), shm.size(),
-                                                       GlooRendezvous::default_room_bytes, Key{}));
+Result<std::unique_ptr<Collectives>> join_network(Collectives& shm) {
+  TROUPE_TRY(auto rendezvous,
+             NetworkRendezvous::announce("lo", shm.rank(), shm.size(),
+                                         NetworkRendezvous::default_room_bytes, Key{}));
   const std::string own = rendezvous.addresses();
   const auto bytes = static_cast<std::int64_t>(own.size());
   const HostTensor part(DType::u8, {1, bytes});
@@ -189,9 +190,9 @@ int bench_rank(SharedMemory region, int rank, int ranks) {
   if (!shm) return 1;
   TcpPair tcp;
   if (!join_tcp(**shm, tcp)) return 1;
-  auto gloo = join_gloo(**shm);
-  if (!gloo) return 1;
-  for (const Seat& seat : {Seat{**shm, tcp, "shm"}, Seat{**gloo, tcp, "gloo"}}) {
+  auto network = join_network(**shm);
+  if (!network) return 1;
+  for (const Seat& seat : {Seat{**shm, tcp, "shm"}, Seat{**network, tcp, "network"}}) {
     bench_collectives(seat);
     if (ranks == 2) bench_messages(seat);
   }

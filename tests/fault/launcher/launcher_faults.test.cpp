@@ -96,7 +96,7 @@ TEST_P(FaultsInAMix, end_the_job_in_time_and_are_named) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Launcher, FaultsInAMix,
-                         testing::Combine(testing::Values("shm", "gloo"),
+                         testing::Combine(testing::Values("shm", "network"),
                                           testing::Values("worker-0", "worker-3", "executor"),
                                           testing::Values(SIGKILL, SIGSTOP)),
                          [](const auto& info) {

@@ -115,7 +115,7 @@ TEST_P(CollectivesProcesses, abort_from_another_thread_cancels_the_calls_of_ever
       // Rank 0 may have left the barrier, and aborted, before all others have. Those calls may
       // fail.
       const auto met = group->barrier();
-      const bool cut = GetParam().backend == Backend::gloo && !met.ok() &&
+      const bool cut = GetParam().backend == Backend::network && !met.ok() &&
                        met.error().code == ErrorCode::cancelled;
       if (!met && !cut) return outcome(met);
       if (rank < ranks - 1) {
@@ -234,8 +234,8 @@ TEST_P(CollectivesProcesses, ranks_in_different_calls_are_told_so) {
 
 INSTANTIATE_TEST_SUITE_P(ranks, CollectivesProcesses,
                          testing::Values(Param{Backend::shm, 2}, Param{Backend::shm, 3},
-                                         Param{Backend::shm, 4}, Param{Backend::gloo, 2},
-                                         Param{Backend::gloo, 3}, Param{Backend::gloo, 4}),
+                                         Param{Backend::shm, 4}, Param{Backend::network, 2},
+                                         Param{Backend::network, 3}, Param{Backend::network, 4}),
                          [](const auto& instance) {
                            return fmt::format("{}_{}", to_string(instance.param.backend),
                                               instance.param.ranks);

@@ -133,7 +133,7 @@ TEST_P(MessagesProcesses, what_was_sent_before_the_sender_left_arrives) {
 // shutdown notice and the end of the connection at once.
 template <class End, class Others>
 Complaints end_while_stopped(const End& end, const Others& others) {
-  const Seats group_seats(Backend::gloo, 3, room);
+  const Seats group_seats(Backend::network, 3, room);
   int pids[2];
   int ended[2];
   if (::pipe(pids) != 0 || ::pipe(ended) != 0) return {"no pipe"};
@@ -261,10 +261,10 @@ const auto waiting_name = [](const auto& instance) {
                      std::get<1>(instance.param) ? "send" : "receive");
 };
 
-INSTANTIATE_TEST_SUITE_P(by, MessagesProcesses, testing::Values(Backend::shm, Backend::gloo),
+INSTANTIATE_TEST_SUITE_P(by, MessagesProcesses, testing::Values(Backend::shm, Backend::network),
                          backend_name);
 INSTANTIATE_TEST_SUITE_P(by, WaitingMessages,
-                         testing::Combine(testing::Values(Backend::shm, Backend::gloo),
+                         testing::Combine(testing::Values(Backend::shm, Backend::network),
                                           testing::Bool()),
                          waiting_name);
 

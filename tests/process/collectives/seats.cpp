@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 
 namespace troupe::test {
@@ -32,7 +32,7 @@ struct Announcement {
 
 }  // namespace
 
-std::string_view to_string(Backend backend) { return backend == Backend::shm ? "shm" : "gloo"; }
+std::string_view to_string(Backend backend) { return backend == Backend::shm ? "shm" : "network"; }
 
 Seats::Seats(Backend backend, int ranks, std::size_t piece_bytes)
     : backend_(backend), ranks_(ranks), piece_bytes_(piece_bytes) {
@@ -49,7 +49,7 @@ Seats::Seats(Backend backend, int ranks, std::size_t piece_bytes)
 }
 
 std::unique_ptr<Collectives> Seats::take(int rank) const {
-  return backend_ == Backend::shm ? take_shm(rank) : take_gloo(rank);
+  return backend_ == Backend::shm ? take_shm(rank) : take_network(rank);
 }
 
 std::unique_ptr<Collectives> Seats::take_shm(int rank) const {
@@ -57,9 +57,9 @@ std::unique_ptr<Collectives> Seats::take_shm(int rank) const {
   return value_or_exit(ShmCollectives::attach(std::move(mapped), rank, ranks_, piece_bytes_));
 }
 
-std::unique_ptr<Collectives> Seats::take_gloo(int rank) const {
+std::unique_ptr<Collectives> Seats::take_network(int rank) const {
   auto rendezvous =
-      value_or_exit(GlooRendezvous::announce("lo", rank, ranks_, piece_bytes_, Key{}));
+      value_or_exit(NetworkRendezvous::announce("lo", rank, ranks_, piece_bytes_, Key{}));
   const std::string own = rendezvous.addresses();
   Announcement announcement{rank, static_cast<int>(own.size()), {}};
   if (own.size() > announcement.text.size()) std::abort();

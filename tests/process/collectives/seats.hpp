@@ -11,7 +11,7 @@
 
 namespace troupe::test {
 
-enum class Backend { shm, gloo };
+enum class Backend { shm, network };
 
 std::string_view to_string(Backend backend);
 
@@ -27,7 +27,7 @@ class Seats {
 
  private:
   std::unique_ptr<Collectives> take_shm(int rank) const;
-  std::unique_ptr<Collectives> take_gloo(int rank) const;
+  std::unique_ptr<Collectives> take_network(int rank) const;
 
   struct Pipe {
     UniqueFd read;

@@ -9,7 +9,7 @@
 namespace troupe::launcher_test {
 namespace {
 
-std::vector<Topology> over_gloo() {
+std::vector<Topology> over_network() {
   std::vector<Topology> some;
   for (const Topology& topology : topologies()) {
     if (topology.name == "tp2" || topology.name == "tp2_pp2_ep2_sp" || topology.name == "dp2_ep2") {
@@ -28,13 +28,13 @@ TEST_P(Arrangement, gives_the_bytes_of_one_rank) {
 INSTANTIATE_TEST_SUITE_P(Launcher, Arrangement, testing::ValuesIn(topologies()),
                          [](const auto& info) { return info.param.name; });
 
-class ArrangementOverGloo : public testing::TestWithParam<Topology> {};
+class ArrangementOverNetwork : public testing::TestWithParam<Topology> {};
 
-TEST_P(ArrangementOverGloo, gives_the_bytes_of_one_rank) {
-  expect_the_bytes_of_one_rank(GetParam(), "gloo", golden_input());
+TEST_P(ArrangementOverNetwork, gives_the_bytes_of_one_rank) {
+  expect_the_bytes_of_one_rank(GetParam(), "network", golden_input());
 }
 
-INSTANTIATE_TEST_SUITE_P(Launcher, ArrangementOverGloo, testing::ValuesIn(over_gloo()),
+INSTANTIATE_TEST_SUITE_P(Launcher, ArrangementOverNetwork, testing::ValuesIn(over_network()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_and_in_step_domains) {

@@ -49,7 +49,7 @@ parallel:
   tensor_parallel_size: 2
   pipeline_parallel_size: 3
   expert_parallel_size: 4
-  collectives: gloo
+  collectives: network
 engine:
   max_model_len: 512
   max_num_seqs: 8
@@ -69,7 +69,7 @@ job: {input: a.jsonl, output: b.jsonl, seed: 42}
   EXPECT_EQ(config->parallel.tensor_parallel_size, 2);
   EXPECT_EQ(config->parallel.pipeline_parallel_size, 3);
   EXPECT_EQ(config->parallel.expert_parallel_size, 4);
-  EXPECT_EQ(config->parallel.collectives, "gloo");
+  EXPECT_EQ(config->parallel.collectives, "network");
   EXPECT_EQ(config->engine.max_model_len, 512);
   EXPECT_EQ(config->engine.kv_cache_blocks, 1000);
   EXPECT_EQ(config->engine.deterministic, true);

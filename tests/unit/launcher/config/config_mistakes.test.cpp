@@ -97,6 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 "c.yaml:3: cluster.launch: expected one of local, ssh, slurm, found the text "
                 "\"kubernetes\""},
+        Mistake{"renamed_choice",
+                with("parallel: {collectives: gloo}\n"),
+                {},
+                "c.yaml:3: parallel.collectives: 'gloo' is called 'network' now"},
         Mistake{"range_low",
                 with("parallel: {tensor_parallel_size: 0}\n"),
                 {},

@@ -83,14 +83,14 @@ TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {
 TEST(JobPlan, gives_the_engine_every_parallel_size) {
   const auto plan = plan_of(
       "parallel: {tensor_parallel_size: 2, pipeline_parallel_size: 4, data_parallel_size: 3,\n"
-      "           expert_parallel_size: 1, sequence_parallel: true, collectives: gloo}\n");
+      "           expert_parallel_size: 1, sequence_parallel: true, collectives: network}\n");
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan->engine.tensor_parallel_size, 2);
   EXPECT_EQ(plan->engine.pipeline_parallel_size, 4);
   EXPECT_EQ(plan->engine.data_parallel_size, 3);
   EXPECT_EQ(plan->engine.expert_parallel_size, 1);
   EXPECT_TRUE(plan->engine.sequence_parallel);
-  EXPECT_EQ(plan->engine.collectives, "gloo");
+  EXPECT_EQ(plan->engine.collectives, "network");
   ASSERT_EQ(plan->cluster.nodes.size(), 1U);
   EXPECT_EQ(plan->cluster.nodes[0].devices.size(), 24U);
   EXPECT_EQ(plan->ranks.size(), 24U);

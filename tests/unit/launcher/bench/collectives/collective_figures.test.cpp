@@ -49,7 +49,7 @@ TEST(CollectiveFigures, have_the_librarys_own_where_there_is_one) {
 
 // Uneven shares too: 72 bytes are nine words of three, three and three, and 8 are one of one rank.
 TEST(GroupTimer, times_every_call_on_threads_of_a_cpu) {
-  for (const char* collectives : {"shm", "gloo"}) {
+  for (const char* collectives : {"shm", "network"}) {
     const auto figures = time_group({.group = "tensor",
                                      .ranks = 3,
                                      .calls = {"sum", "scatter", "gather", "exchange", "message"},

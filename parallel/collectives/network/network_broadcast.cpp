@@ -1,8 +1,8 @@
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
-Result<void> gloo_broadcast(GlooExchange& exchange, std::span<std::byte> bytes, int root) {
+Result<void> network_broadcast(NetworkExchange& exchange, std::span<std::byte> bytes, int root) {
   Transfers transfers(exchange.size());
   if (exchange.rank() != root) {
     transfers.receive(root, bytes);

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "parallel/collectives/collectives.hpp"
-#include "parallel/collectives/gloo/gloo_channel.hpp"
-#include "parallel/collectives/gloo/gloo_exchange.hpp"
-#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/collectives/network/network_channel.hpp"
+#include "parallel/collectives/network/network_exchange.hpp"
+#include "parallel/collectives/network/network_mesh.hpp"
 
 namespace troupe {
 
@@ -23,15 +23,15 @@ namespace troupe {
 /// waits only for the ranks that it gets bytes from, and the timeout names the first late one:
 /// broadcast may return on the root before the others have come.
 ///
-/// send() copies the message and returns at once if the room of GlooRendezvous::announce() has
+/// send() copies the message and returns at once if the room of NetworkRendezvous::announce() has
 /// space for it, otherwise when the receiver has taken all but a room's worth. A message needs 40
 /// bytes more than its own, and 16 more for each further piece of an eighth of the room (256 KiB at
 /// most); as much as a piece may be read but not yet credited: two ranks that first send and then
 /// receive up to three quarters of the room do not wait for each other. staging() offers no memory.
-class GlooCollectives final : public Collectives {
+class NetworkCollectives final : public Collectives {
  public:
-  /// Takes a connected mesh; see GlooRendezvous.
-  explicit GlooCollectives(std::unique_ptr<GlooMesh> mesh);
+  /// Takes a connected mesh; see NetworkRendezvous.
+  explicit NetworkCollectives(std::unique_ptr<NetworkMesh> mesh);
   /// Waits for all ranks under the timeout of the mesh's connect(). Once, before all other calls.
   Result<void> meet_first();
 
@@ -58,15 +58,15 @@ class GlooCollectives final : public Collectives {
   template <class Body>
   Result<void> run(Result<void> checked, const CollectiveCall& call, const Body& body);
 
-  std::unique_ptr<GlooMesh> mesh_;
-  bool failed_ = false;                // a call has failed and reported the error
-  GlooExchange exchange_;              // refers to mesh_
-  std::vector<GlooChannel> messages_;  // [size], refer to mesh_
+  std::unique_ptr<NetworkMesh> mesh_;
+  bool failed_ = false;                   // a call has failed and reported the error
+  NetworkExchange exchange_;              // refers to mesh_
+  std::vector<NetworkChannel> messages_;  // [size], refer to mesh_
 };
 
-/// How the ranks of a GlooCollectives find each other, without a server: each calls announce(), the
-/// caller carries every rank's addresses() to every rank, and each calls connect().
-class GlooRendezvous {
+/// How the ranks of a NetworkCollectives find each other, without a server: each calls announce(),
+/// the caller carries every rank's addresses() to every rank, and each calls connect().
+class NetworkRendezvous {
  public:
   /// The bytes that a rank keeps for each other rank at most, in each direction of either lane.
   static constexpr std::size_t default_room_bytes = 1u << 20;
@@ -74,8 +74,8 @@ class GlooRendezvous {
   /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
   /// up to 4 KiB) and `key`, which only the ranks of this group may know, must be the same on all
   /// ranks. 1 to 64 ranks. Errors: not_found if the interface has no address, invalid_argument, io.
-  static Result<GlooRendezvous> announce(const std::string& interface, int rank, int size,
-                                         std::size_t room_bytes, const Key& key);
+  static Result<NetworkRendezvous> announce(const std::string& interface, int rank, int size,
+                                            std::size_t room_bytes, const Key& key);
 
   /// This rank's addresses, opaque; less than a hundred bytes.
   std::string addresses() const { return mesh_->addresses(); }
@@ -89,9 +89,9 @@ class GlooRendezvous {
       std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;
 
  private:
-  explicit GlooRendezvous(std::unique_ptr<GlooMesh> mesh) : mesh_(std::move(mesh)) {}
+  explicit NetworkRendezvous(std::unique_ptr<NetworkMesh> mesh) : mesh_(std::move(mesh)) {}
 
-  std::unique_ptr<GlooMesh> mesh_;
+  std::unique_ptr<NetworkMesh> mesh_;
 };
 
 }  // namespace troupe

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
-Result<void> gloo_all_reduce_two_shot(GlooExchange& exchange, std::span<const float> partial,
-                                      std::span<float> sum) {
+Result<void> network_all_reduce_two_shot(NetworkExchange& exchange, std::span<const float> partial,
+                                         std::span<float> sum) {
   const auto size = static_cast<std::size_t>(exchange.size());
   const auto rank = static_cast<std::size_t>(exchange.rank());
   const std::size_t share = (partial.size() + size - 1) / size;
@@ -17,8 +17,8 @@ Result<void> gloo_all_reduce_two_shot(GlooExchange& exchange, std::span<const fl
     bytes[r] = elements[r] * sizeof(float);
   }
   const auto own = sum.subspan(std::min(sum.size(), rank * share), elements[rank]);
-  TROUPE_CHECK(gloo_reduce_scatter(exchange, partial, own, elements));
-  return gloo_all_gather(exchange, std::as_bytes(own), std::as_writable_bytes(sum), bytes);
+  TROUPE_CHECK(network_reduce_scatter(exchange, partial, own, elements));
+  return network_all_gather(exchange, std::as_bytes(own), std::as_writable_bytes(sum), bytes);
 }
 
 }  // namespace troupe

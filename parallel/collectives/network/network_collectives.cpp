@@ -1,9 +1,9 @@
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 
 #include <algorithm>
 
 #include "parallel/collectives/collective_checks.hpp"
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
@@ -18,17 +18,17 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
 
 }  // namespace
 
-GlooCollectives::GlooCollectives(std::unique_ptr<GlooMesh> mesh)
+NetworkCollectives::NetworkCollectives(std::unique_ptr<NetworkMesh> mesh)
     : mesh_(std::move(mesh)), exchange_(*mesh_) {
   for (int peer = 0; peer < mesh_->size(); ++peer) {
-    messages_.emplace_back(*mesh_, peer, GlooMesh::Lane::message);
+    messages_.emplace_back(*mesh_, peer, NetworkMesh::Lane::message);
   }
 }
 
 // A rank that cannot take part, or fails, must not leave the others waiting for it.
 template <class Body>
-Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& call,
-                                  const Body& body) {
+Result<void> NetworkCollectives::run(Result<void> checked, const CollectiveCall& call,
+                                     const Body& body) {
   if (failed_) {
     return fail(ErrorCode::cancelled, "collectives: {} on rank {} of {}: the group has failed",
                 describe(call), rank(), size());
@@ -51,63 +51,64 @@ Result<void> GlooCollectives::run(Result<void> checked, const CollectiveCall& ca
   return done;
 }
 
-Result<void> GlooCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
+Result<void> NetworkCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
   return run(check_all_reduce(partial, sum), {CollectiveCall::Kind::all_reduce, 0, partial.bytes()},
              [&] {
                const bool two_shot = size() > 2 && partial.bytes() > two_shot_above_bytes;
-               return (two_shot ? gloo_all_reduce_two_shot : gloo_all_reduce_one_shot)(
+               return (two_shot ? network_all_reduce_two_shot : network_all_reduce_one_shot)(
                    exchange_, partial.span<float>(), sum.span<float>());
              });
 }
 
-Result<void> GlooCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
-                                                  std::span<const std::int64_t> rows_per_rank) {
+Result<void> NetworkCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
+                                                     std::span<const std::int64_t> rows_per_rank) {
   return run(check_reduce_scatter(partial, sum, rows_per_rank, rank(), size()),
              {CollectiveCall::Kind::reduce_scatter, 0, partial.bytes()}, [&] {
-               return gloo_reduce_scatter(
+               return network_reduce_scatter(
                    exchange_, partial.span<float>(), sum.span<float>(),
                    scaled(rows_per_rank, static_cast<std::size_t>(row_elements(partial))));
              });
 }
 
-Result<void> GlooCollectives::all_gather(const Tensor& part, const Tensor& all,
-                                         std::span<const std::int64_t> rows_per_rank) {
+Result<void> NetworkCollectives::all_gather(const Tensor& part, const Tensor& all,
+                                            std::span<const std::int64_t> rows_per_rank) {
   return run(check_all_gather(part, all, rows_per_rank, rank(), size()),
              {CollectiveCall::Kind::all_gather, 0, all.bytes()}, [&] {
-               return gloo_all_gather(exchange_, bytes_of(part), bytes_of(all),
-                                      scaled(rows_per_rank, row_bytes(all)));
+               return network_all_gather(exchange_, bytes_of(part), bytes_of(all),
+                                         scaled(rows_per_rank, row_bytes(all)));
              });
 }
 
-Result<void> GlooCollectives::broadcast(const Tensor& tensor, int root) {
+Result<void> NetworkCollectives::broadcast(const Tensor& tensor, int root) {
   return run(check_broadcast(root, size()),
              {CollectiveCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()},
-             [&] { return gloo_broadcast(exchange_, bytes_of(tensor), root); });
+             [&] { return network_broadcast(exchange_, bytes_of(tensor), root); });
 }
 
-Result<void> GlooCollectives::all_to_all(const Tensor& send,
-                                         std::span<const std::int64_t> send_rows,
-                                         const Tensor& receive,
-                                         std::span<const std::int64_t> receive_rows) {
+Result<void> NetworkCollectives::all_to_all(const Tensor& send,
+                                            std::span<const std::int64_t> send_rows,
+                                            const Tensor& receive,
+                                            std::span<const std::int64_t> receive_rows) {
   return run(check_all_to_all(send, send_rows, receive, receive_rows, size()),
              {CollectiveCall::Kind::all_to_all, 0, row_bytes(send)}, [&] {
-               return gloo_all_to_all(exchange_, bytes_of(send), scaled(send_rows, row_bytes(send)),
-                                      bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
+               return network_all_to_all(exchange_, bytes_of(send),
+                                         scaled(send_rows, row_bytes(send)), bytes_of(receive),
+                                         scaled(receive_rows, row_bytes(receive)));
              });
 }
 
-Result<void> GlooCollectives::barrier() {
-  return run({}, {CollectiveCall::Kind::barrier, 0, 0}, [&] { return gloo_barrier(exchange_); });
+Result<void> NetworkCollectives::barrier() {
+  return run({}, {CollectiveCall::Kind::barrier, 0, 0}, [&] { return network_barrier(exchange_); });
 }
 
-Result<void> GlooCollectives::meet_first() {
+Result<void> NetworkCollectives::meet_first() {
   exchange_.begin({CollectiveCall::Kind::barrier, 0, 0});
-  Result<void> met = gloo_barrier(exchange_);
+  Result<void> met = network_barrier(exchange_);
   if (!met) mesh_->close();
   return met;
 }
 
-Result<void> GlooCollectives::send(const Tensor& tensor, int to) {
+Result<void> NetworkCollectives::send(const Tensor& tensor, int to) {
   const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
   return run(check_peer("send", to, rank(), size()), call, [&]() -> Result<void> {
     Outgoing message{bytes_of(tensor)};
@@ -118,7 +119,7 @@ Result<void> GlooCollectives::send(const Tensor& tensor, int to) {
   });
 }
 
-Result<void> GlooCollectives::receive(const Tensor& tensor, int from) {
+Result<void> NetworkCollectives::receive(const Tensor& tensor, int from) {
   const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
   return run(check_peer("receive", from, rank(), size()), call, [&]() -> Result<void> {
     Incoming message{bytes_of(tensor)};
@@ -129,16 +130,17 @@ Result<void> GlooCollectives::receive(const Tensor& tensor, int from) {
   });
 }
 
-Result<GlooRendezvous> GlooRendezvous::announce(const std::string& interface, int rank, int size,
-                                                std::size_t room_bytes, const Key& key) {
-  TROUPE_TRY(auto mesh, GlooMesh::listen(interface, rank, size, room_bytes, key));
-  return GlooRendezvous(std::move(mesh));
+Result<NetworkRendezvous> NetworkRendezvous::announce(const std::string& interface, int rank,
+                                                      int size, std::size_t room_bytes,
+                                                      const Key& key) {
+  TROUPE_TRY(auto mesh, NetworkMesh::listen(interface, rank, size, room_bytes, key));
+  return NetworkRendezvous(std::move(mesh));
 }
 
-Result<std::unique_ptr<Collectives>> GlooRendezvous::connect(std::span<const std::string> addresses,
-                                                             std::chrono::milliseconds timeout) && {
+Result<std::unique_ptr<Collectives>> NetworkRendezvous::connect(
+    std::span<const std::string> addresses, std::chrono::milliseconds timeout) && {
   TROUPE_CHECK(mesh_->connect(addresses, timeout));
-  auto group = std::make_unique<GlooCollectives>(std::move(mesh_));
+  auto group = std::make_unique<NetworkCollectives>(std::move(mesh_));
   TROUPE_CHECK(group->meet_first());
   return std::unique_ptr<Collectives>(std::move(group));
 }

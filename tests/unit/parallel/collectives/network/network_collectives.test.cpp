@@ -1,4 +1,4 @@
-#include "parallel/collectives/gloo/gloo_collectives.hpp"
+#include "parallel/collectives/network/network_collectives.hpp"
 
 #include <future>
 #include <utility>
@@ -19,8 +19,8 @@ ErrorCode code_of(const Result<T>& result) {
 }
 
 // All tests but those of strangers use the key of nothing but zeros.
-GlooRendezvous announce(int rank, int ranks, std::size_t room = 4096, const Key& key = {}) {
-  auto announced = GlooRendezvous::announce("lo", rank, ranks, room, key);
+NetworkRendezvous announce(int rank, int ranks, std::size_t room = 4096, const Key& key = {}) {
+  auto announced = NetworkRendezvous::announce("lo", rank, ranks, room, key);
   EXPECT_TRUE(announced.ok()) << announced.error().message;
   return std::move(*announced);
 }
@@ -28,8 +28,8 @@ GlooRendezvous announce(int rank, int ranks, std::size_t room = 4096, const Key&
 // A group of two in one process.
 struct Pair {
   Pair() {
-    GlooRendezvous one = announce(0, 2);
-    GlooRendezvous two = announce(1, 2);
+    NetworkRendezvous one = announce(0, 2);
+    NetworkRendezvous two = announce(1, 2);
     const std::vector<std::string> all{one.addresses(), two.addresses()};
     auto other = std::async(std::launch::async, [&] { return std::move(two).connect(all); });
     auto connected = std::move(one).connect(all);
@@ -48,19 +48,21 @@ struct Pair {
   std::unique_ptr<Collectives> second;
 };
 
-TEST(GlooRendezvous, interface_without_address_is_not_found) {
-  const auto announced = GlooRendezvous::announce("no-such-if", 0, 2, 4096, {});
+TEST(NetworkRendezvous, interface_without_address_is_not_found) {
+  const auto announced = NetworkRendezvous::announce("no-such-if", 0, 2, 4096, {});
   ASSERT_EQ(code_of(announced), ErrorCode::not_found);
   EXPECT_NE(announced.error().message.find("no-such-if"), std::string::npos);
 }
 
-TEST(GlooRendezvous, ranks_outside_the_group_are_refused) {
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 2, 2, 4096, {})), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 65, 4096, {})), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(GlooRendezvous::announce("lo", 0, 2, 0, {})), ErrorCode::invalid_argument);
+TEST(NetworkRendezvous, ranks_outside_the_group_are_refused) {
+  EXPECT_EQ(code_of(NetworkRendezvous::announce("lo", 2, 2, 4096, {})),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(NetworkRendezvous::announce("lo", 0, 65, 4096, {})),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(NetworkRendezvous::announce("lo", 0, 2, 0, {})), ErrorCode::invalid_argument);
 }
 
-TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
+TEST(NetworkRendezvous, addresses_of_another_group_are_refused) {
   const std::string zero = announce(0, 2).addresses();
   const std::string one = announce(1, 2).addresses();
   const auto refused = [](std::vector<std::string> all) {
@@ -77,11 +79,11 @@ TEST(GlooRendezvous, addresses_of_another_group_are_refused) {
       ErrorCode::invalid_argument);
 }
 
-TEST(GlooRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
+TEST(NetworkRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
   // The higher rank connects and the lower one waits to be connected to.
   for (const int rank : {0, 1}) {
-    GlooRendezvous own = announce(rank, 2);
-    const GlooRendezvous other = announce(1 - rank, 2);
+    NetworkRendezvous own = announce(rank, 2);
+    const NetworkRendezvous other = announce(1 - rank, 2);
     std::vector<std::string> all{own.addresses(), other.addresses()};
     if (rank == 1) std::swap(all[0], all[1]);
     const auto waits = std::move(own).connect(all, std::chrono::milliseconds(30));
@@ -92,10 +94,10 @@ TEST(GlooRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
   }
 }
 
-TEST(GlooRendezvous, stranger_with_another_key_is_refused_while_the_ranks_still_meet) {
-  GlooRendezvous zero = announce(0, 2);
-  GlooRendezvous one = announce(1, 2);
-  GlooRendezvous stranger = announce(1, 2, 4096, Key{std::byte{1}});
+TEST(NetworkRendezvous, stranger_with_another_key_is_refused_while_the_ranks_still_meet) {
+  NetworkRendezvous zero = announce(0, 2);
+  NetworkRendezvous one = announce(1, 2);
+  NetworkRendezvous stranger = announce(1, 2, 4096, Key{std::byte{1}});
   const std::vector<std::string> seen_by_stranger{zero.addresses(), stranger.addresses()};
   EXPECT_EQ(code_of(std::move(stranger).connect(seen_by_stranger)), ErrorCode::permission_denied);
 
@@ -109,14 +111,14 @@ TEST(GlooRendezvous, stranger_with_another_key_is_refused_while_the_ranks_still_
   first->reset();
 }
 
-TEST(GlooRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_place) {
-  const GlooRendezvous stranger = announce(0, 2, 4096, Key{std::byte{1}});
-  GlooRendezvous one = announce(1, 2);
+TEST(NetworkRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_place) {
+  const NetworkRendezvous stranger = announce(0, 2, 4096, Key{std::byte{1}});
+  NetworkRendezvous one = announce(1, 2);
   const std::vector<std::string> all{stranger.addresses(), one.addresses()};
   EXPECT_EQ(code_of(std::move(one).connect(all)), ErrorCode::permission_denied);
 }
 
-TEST(GlooCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
+TEST(NetworkCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
   const Pair group;
   const HostTensor tensor(DType::f32, {4});
   auto waiting =
@@ -127,7 +129,7 @@ TEST(GlooCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others
   EXPECT_EQ(code_of(group.second->barrier()), ErrorCode::cancelled);
 }
 
-TEST(GlooCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
+TEST(NetworkCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
   const Pair group;
   const HostTensor send(DType::i32, {3, 1});
   const HostTensor received(DType::i32, {2, 1});
@@ -143,7 +145,7 @@ TEST(GlooCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) {
   other.wait();
 }
 
-TEST(GlooCollectives, message_of_another_length_is_refused_and_ends_the_group) {
+TEST(NetworkCollectives, message_of_another_length_is_refused_and_ends_the_group) {
   const Pair group;
   ASSERT_TRUE(group.first->send(HostTensor(DType::u8, {8}), 1).ok());
   const auto done = group.second->receive(HostTensor(DType::u8, {9}), 0);
@@ -154,7 +156,7 @@ TEST(GlooCollectives, message_of_another_length_is_refused_and_ends_the_group) {
   EXPECT_EQ(code_of(group.second->barrier()), ErrorCode::cancelled);
 }
 
-TEST(GlooCollectives, rank_that_has_left_is_named_by_who_waits_for_it) {
+TEST(NetworkCollectives, rank_that_has_left_is_named_by_who_waits_for_it) {
   Pair group;
   group.first.reset();
   const HostTensor tensor(DType::u8, {8});
@@ -164,7 +166,7 @@ TEST(GlooCollectives, rank_that_has_left_is_named_by_who_waits_for_it) {
       << done.error().message;
 }
 
-TEST(GlooCollectives, timeout_may_shrink_between_calls) {
+TEST(NetworkCollectives, timeout_may_shrink_between_calls) {
   const Pair group;
   auto other = std::async(std::launch::async, [&] { return group.second->barrier(); });
   ASSERT_TRUE(group.first->barrier().ok());

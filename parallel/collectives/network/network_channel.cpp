@@ -1,16 +1,16 @@
-#include "parallel/collectives/gloo/gloo_channel.hpp"
+#include "parallel/collectives/network/network_channel.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 namespace troupe {
 
-struct GlooChannel::Head {
+struct NetworkChannel::Head {
   CollectiveCall call;
   std::uint64_t bytes;
 };
 
-Result<void> GlooChannel::push(Outgoing& message, const CollectiveCall& call) {
+Result<void> NetworkChannel::push(Outgoing& message, const CollectiveCall& call) {
   const Head first{call, message.bytes.size()};
   const auto head =
       message.begun ? std::span<const std::byte>() : std::as_bytes(std::span(&first, 1));
@@ -22,8 +22,8 @@ Result<void> GlooChannel::push(Outgoing& message, const CollectiveCall& call) {
   return {};
 }
 
-Result<void> GlooChannel::pull(Incoming& message, const CollectiveCall& call) {
-  TROUPE_TRY(const GlooMesh::Piece piece, mesh_.take(peer_, lane_));
+Result<void> NetworkChannel::pull(Incoming& message, const CollectiveCall& call) {
+  TROUPE_TRY(const NetworkMesh::Piece piece, mesh_.take(peer_, lane_));
   std::span<const std::byte> bytes = piece.bytes();
   if (!message.begun) {
     Head head;
@@ -40,14 +40,14 @@ Result<void> GlooChannel::pull(Incoming& message, const CollectiveCall& call) {
   return {};
 }
 
-Error GlooChannel::wrong_piece(std::size_t bytes) const {
+Error NetworkChannel::wrong_piece(std::size_t bytes) const {
   return fail(ErrorCode::corrupt_data,
               "collectives: rank {}: rank {} sent a piece of {} bytes that fits no message",
               mesh_.rank(), peer_, bytes);
 }
 
-Result<void> GlooChannel::check_head(const Head& head, const Incoming& message,
-                                     const CollectiveCall& call) const {
+Result<void> NetworkChannel::check_head(const Head& head, const Incoming& message,
+                                        const CollectiveCall& call) const {
   if (head.call != call) {
     return fail(ErrorCode::invalid_argument, "collectives: rank {} calls {}, but rank {} calls {}",
                 mesh_.rank(), describe(call), peer_, describe(head.call));

@@ -21,11 +21,11 @@ namespace troupe {
 /// pieces that are not taken; put() waits while it is full.
 ///
 /// Waits end at the deadline of arm(), by close() on any rank, and when any rank dies; every later
-/// call then fails, with the errors of GlooCollectives, except that what has arrived can still be
-/// taken.
+/// call then fails, with the errors of NetworkCollectives, except that what has arrived can still
+/// be taken.
 ///
 /// Threads: one at a time, except close().
-class GlooMesh {
+class NetworkMesh {
  public:
   /// Two lanes, so that a message that nobody receives does not block a collective.
   enum class Lane : std::uint32_t { collective, message };
@@ -42,10 +42,10 @@ class GlooMesh {
 
   /// Listens on the address of a network interface ("lo", "eth0") for ranks 0..size-1 that know
   /// `key`. Errors: not_found if the interface has no address, invalid_argument, io.
-  static Result<std::unique_ptr<GlooMesh>> listen(const std::string& interface, int rank, int size,
-                                                  std::size_t room, const Key& key);
+  static Result<std::unique_ptr<NetworkMesh>> listen(const std::string& interface, int rank,
+                                                     int size, std::size_t room, const Key& key);
   /// Sends a shutdown notice and waits up to 200 ms for the others', so that what was put arrives.
-  ~GlooMesh();
+  ~NetworkMesh();
 
   /// Where every other rank connects to this one; less than a hundred bytes.
   std::string addresses() const;
@@ -78,7 +78,7 @@ class GlooMesh {
 
  private:
   struct State;
-  explicit GlooMesh(std::unique_ptr<State> state);
+  explicit NetworkMesh(std::unique_ptr<State> state);
 
   std::unique_ptr<State> state_;
 };

@@ -1,4 +1,4 @@
-#include "parallel/collectives/gloo/gloo_exchange.hpp"
+#include "parallel/collectives/network/network_exchange.hpp"
 
 namespace troupe {
 
@@ -14,13 +14,13 @@ void Transfers::receive(int from, std::span<std::byte> bytes) {
   receives[static_cast<std::size_t>(from)] = {bytes};
 }
 
-GlooExchange::GlooExchange(GlooMesh& mesh) : mesh_(mesh) {
+NetworkExchange::NetworkExchange(NetworkMesh& mesh) : mesh_(mesh) {
   for (int peer = 0; peer < mesh.size(); ++peer) {
-    channels_.emplace_back(mesh, peer, GlooMesh::Lane::collective);
+    channels_.emplace_back(mesh, peer, NetworkMesh::Lane::collective);
   }
 }
 
-Result<void> GlooExchange::run(Transfers transfers) {
+Result<void> NetworkExchange::run(Transfers transfers) {
   bool more = true;
   while (more) {
     more = false;
@@ -43,7 +43,7 @@ Result<void> GlooExchange::run(Transfers transfers) {
   return {};
 }
 
-std::span<float> GlooExchange::scratch(std::size_t count) {
+std::span<float> NetworkExchange::scratch(std::size_t count) {
   if (static_cast<std::size_t>(scratch_->elements()) < count) {
     scratch_ = HostTensor(DType::f32, {static_cast<std::int64_t>(count)});
   }

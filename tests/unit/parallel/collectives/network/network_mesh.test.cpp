@@ -1,11 +1,11 @@
-#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/collectives/network/network_mesh.hpp"
 
 #include <cstring>
 #include <future>
 
 #include <gtest/gtest.h>
 
-#include "parallel/collectives/gloo/gloo_addresses.hpp"
+#include "parallel/collectives/network/network_addresses.hpp"
 #include "runtime/link/link.hpp"
 
 namespace troupe {
@@ -42,7 +42,7 @@ class Impostor {
 
 // What a rank says that waits for a piece, after another rank has sent these frames.
 ErrorCode outcome_of(const std::vector<Words>& frames) {
-  auto mesh = std::move(*GlooMesh::listen("lo", 0, 2, 4096, key));
+  auto mesh = std::move(*NetworkMesh::listen("lo", 0, 2, 4096, key));
   Impostor impostor(mesh->addresses());
   const std::vector<std::string> all{mesh->addresses(), impostor.address()};
   EXPECT_TRUE(mesh->connect(all, 10s).ok());
@@ -54,7 +54,7 @@ ErrorCode outcome_of(const std::vector<Words>& frames) {
 }
 
 // kind (piece 1, credit 2, notice 3), lane, bytes as two words
-TEST(GlooMesh, frame_that_no_rank_sends_closes_the_group_as_corrupt) {
+TEST(NetworkMesh, frame_that_no_rank_sends_closes_the_group_as_corrupt) {
   const std::vector<std::vector<Words>> wrong{
       {{}},                                         // no head
       {{1, 0, 16}},                                 // part of one
@@ -72,27 +72,27 @@ TEST(GlooMesh, frame_that_no_rank_sends_closes_the_group_as_corrupt) {
   EXPECT_EQ(outcome_of(wrong.back()), ErrorCode::peer_died);
 }
 
-TEST(GlooMesh, lane_is_full_until_the_other_rank_takes) {
-  auto zero = std::move(*GlooMesh::listen("lo", 0, 2, 4096, key));
-  auto one = std::move(*GlooMesh::listen("lo", 1, 2, 4096, key));
+TEST(NetworkMesh, lane_is_full_until_the_other_rank_takes) {
+  auto zero = std::move(*NetworkMesh::listen("lo", 0, 2, 4096, key));
+  auto one = std::move(*NetworkMesh::listen("lo", 1, 2, 4096, key));
   const std::vector<std::string> all{zero->addresses(), one->addresses()};
   auto other = std::async(std::launch::async, [&] { return one->connect(all, 10s); });
   ASSERT_TRUE(zero->connect(all, 10s).ok());
   ASSERT_TRUE(other.get().ok());
   const std::vector<std::byte> piece(zero->piece_bytes());
-  const auto put = [&] { return zero->put(1, GlooMesh::Lane::message, {}, piece); };
+  const auto put = [&] { return zero->put(1, NetworkMesh::Lane::message, {}, piece); };
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(put().ok());
   auto ninth = std::async(std::launch::async, put);
   one->arm(10s);
-  ASSERT_TRUE(one->take(0, GlooMesh::Lane::message).ok());
+  ASSERT_TRUE(one->take(0, NetworkMesh::Lane::message).ok());
   EXPECT_TRUE(ninth.get().ok());
   zero->arm(20ms);
   const auto full = put();
   ASSERT_FALSE(full.ok());
   EXPECT_EQ(full.error().code, ErrorCode::timeout);
   // What has arrived can be taken after the end.
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(one->take(0, GlooMesh::Lane::message).ok());
-  EXPECT_FALSE(one->take(0, GlooMesh::Lane::message).ok());
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(one->take(0, NetworkMesh::Lane::message).ok());
+  EXPECT_FALSE(one->take(0, NetworkMesh::Lane::message).ok());
 }
 
 }  // namespace

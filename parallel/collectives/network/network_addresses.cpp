@@ -1,4 +1,4 @@
-#include "parallel/collectives/gloo/gloo_addresses.hpp"
+#include "parallel/collectives/network/network_addresses.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -41,7 +41,7 @@ class Reader {
   std::string_view rest_;
 };
 
-std::optional<GlooAddresses> decode(const std::string& encoded) {
+std::optional<NetworkAddresses> decode(const std::string& encoded) {
   Reader reader(encoded);
   const auto found_magic = reader.number();
   const auto rank = reader.number();
@@ -53,13 +53,13 @@ std::optional<GlooAddresses> decode(const std::string& encoded) {
       *rank >= *size || *size > max_ranks || *port > 0xffff) {
     return std::nullopt;
   }
-  return GlooAddresses{static_cast<int>(*rank), static_cast<int>(*size), *room, std::move(*host),
-                       static_cast<std::uint16_t>(*port)};
+  return NetworkAddresses{static_cast<int>(*rank), static_cast<int>(*size), *room, std::move(*host),
+                          static_cast<std::uint16_t>(*port)};
 }
 
 }  // namespace
 
-std::string encode(const GlooAddresses& addresses) {
+std::string encode(const NetworkAddresses& addresses) {
   std::string out;
   put(out, magic);
   put(out, static_cast<std::uint64_t>(addresses.rank));
@@ -71,9 +71,9 @@ std::string encode(const GlooAddresses& addresses) {
   return out;
 }
 
-Result<std::vector<GlooAddresses>> decode_group(std::span<const std::string> encoded,
-                                                std::size_t room) {
-  std::vector<GlooAddresses> group;
+Result<std::vector<NetworkAddresses>> decode_group(std::span<const std::string> encoded,
+                                                   std::size_t room) {
+  std::vector<NetworkAddresses> group;
   for (std::size_t r = 0; r < encoded.size(); ++r) {
     auto addresses = decode(encoded[r]);
     if (!addresses) {

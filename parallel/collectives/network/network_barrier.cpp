@@ -1,8 +1,8 @@
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
-Result<void> gloo_barrier(GlooExchange& exchange) {
+Result<void> network_barrier(NetworkExchange& exchange) {
   Transfers transfers(exchange.size());
   for (int r = 0; r < exchange.size(); ++r) {
     if (r == exchange.rank()) continue;

@@ -1,14 +1,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 #include "parallel/collectives/tree_sum.hpp"
 
 namespace troupe {
 
-Result<void> gloo_reduce_scatter(GlooExchange& exchange, std::span<const float> partial,
-                                 std::span<float> sum,
-                                 std::span<const std::size_t> elements_per_rank) {
+Result<void> network_reduce_scatter(NetworkExchange& exchange, std::span<const float> partial,
+                                    std::span<float> sum,
+                                    std::span<const std::size_t> elements_per_rank) {
   const std::span<float> rows =
       exchange.scratch(static_cast<std::size_t>(exchange.size()) * sum.size());
   std::vector<const float*> terms(static_cast<std::size_t>(exchange.size()));

@@ -1,4 +1,4 @@
-#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/collectives/network/network_mesh.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-#include "parallel/collectives/gloo/gloo_addresses.hpp"
+#include "parallel/collectives/network/network_addresses.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/link/link.hpp"
 #include "runtime/link/local_address.hpp"
@@ -75,7 +75,7 @@ struct Peer {
 
 }  // namespace
 
-struct GlooMesh::State {
+struct NetworkMesh::State {
   ~State();
   LinkEvents events_of(int connected_to);
   void on_open(const std::shared_ptr<TlsLink>& link, int peer);
@@ -115,14 +115,14 @@ struct GlooMesh::State {
   std::unique_ptr<LinkLoop> loop;
 };
 
-GlooMesh::State::~State() {
+NetworkMesh::State::~State() {
   if (!loop) return;
   take_leave();
   loop->stop();  // its events refer to this
 }
 
 // Notices go after all that was put, and a link closes without sending what is queued.
-void GlooMesh::State::take_leave() {
+void NetworkMesh::State::take_leave() {
   std::unique_lock lock(mutex);
   close(std::nullopt, connected ? ShutdownNotice::left : ShutdownNotice::aborted);
   changed.wait_for(lock, goodbye_limit, [&] {
@@ -130,7 +130,7 @@ void GlooMesh::State::take_leave() {
   });
 }
 
-LinkEvents GlooMesh::State::events_of(int connected_to) {
+LinkEvents NetworkMesh::State::events_of(int connected_to) {
   return {
       .on_open =
           [this, connected_to](const std::shared_ptr<TlsLink>& link) {
@@ -143,7 +143,7 @@ LinkEvents GlooMesh::State::events_of(int connected_to) {
                                         const Error& why) { on_closed(link, connected_to, why); }};
 }
 
-void GlooMesh::State::on_open(const std::shared_ptr<TlsLink>& link, int peer) {
+void NetworkMesh::State::on_open(const std::shared_ptr<TlsLink>& link, int peer) {
   const std::lock_guard lock(mutex);
   if (peer < 0 || at(peer).link) return link->close();  // a second link of the same rank
   at(peer).link = link;
@@ -151,14 +151,14 @@ void GlooMesh::State::on_open(const std::shared_ptr<TlsLink>& link, int peer) {
   changed.notify_all();
 }
 
-int GlooMesh::State::rank_of(const TlsLink* link) const {
+int NetworkMesh::State::rank_of(const TlsLink* link) const {
   const auto found =
       std::ranges::find(peers, link, [](const Peer& peer) { return peer.link.get(); });
   return found == peers.end() ? -1 : static_cast<int>(found - peers.begin());
 }
 
-void GlooMesh::State::on_frame(const std::shared_ptr<TlsLink>& link,
-                               std::vector<std::byte>& frame) {
+void NetworkMesh::State::on_frame(const std::shared_ptr<TlsLink>& link,
+                                  std::vector<std::byte>& frame) {
   const std::lock_guard lock(mutex);
   const int from = rank_of(link.get());
   if (from < 0) return;
@@ -174,7 +174,7 @@ void GlooMesh::State::on_frame(const std::shared_ptr<TlsLink>& link,
 }
 
 // False for a frame that no rank sends.
-bool GlooMesh::State::accept(int from, const FrameHead& head, std::vector<std::byte>& frame) {
+bool NetworkMesh::State::accept(int from, const FrameHead& head, std::vector<std::byte>& frame) {
   Peer& peer = at(from);
   if (head.kind == FrameKind::notice) {
     peer.gone = true;
@@ -195,8 +195,8 @@ bool GlooMesh::State::accept(int from, const FrameHead& head, std::vector<std::b
   return true;
 }
 
-void GlooMesh::State::on_closed(const std::shared_ptr<TlsLink>& link, int connected_to,
-                                const Error& why) {
+void NetworkMesh::State::on_closed(const std::shared_ptr<TlsLink>& link, int connected_to,
+                                   const Error& why) {
   const std::lock_guard lock(mutex);
   const int open = rank_of(link.get());
   const int peer = open >= 0 ? open : connected_to;
@@ -211,7 +211,7 @@ void GlooMesh::State::on_closed(const std::shared_ptr<TlsLink>& link, int connec
 }
 
 // Requires the mutex, as do the following.
-void GlooMesh::State::close(std::optional<Error> why, ShutdownNotice notice) {
+void NetworkMesh::State::close(std::optional<Error> why, ShutdownNotice notice) {
   if (closing) return;
   closing = true;
   why_closing = std::move(why);
@@ -222,15 +222,15 @@ void GlooMesh::State::close(std::optional<Error> why, ShutdownNotice notice) {
   changed.notify_all();
 }
 
-Error GlooMesh::State::cause() const {
+Error NetworkMesh::State::cause() const {
   if (why_closing) return *why_closing;
   return fail(ErrorCode::cancelled, "collectives: rank {} of {}: the group was aborted", rank,
               size);
 }
 
 template <class Ready>
-Result<void> GlooMesh::State::wait(std::unique_lock<std::mutex>& lock, int peer,
-                                   const Ready& ready) {
+Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, int peer,
+                                      const Ready& ready) {
   using Clock = Deadline::Clock;
   std::optional<Clock::time_point> end;
   while (!ready()) {
@@ -251,15 +251,16 @@ Result<void> GlooMesh::State::wait(std::unique_lock<std::mutex>& lock, int peer,
               size, peer);
 }
 
-std::span<const std::byte> GlooMesh::Piece::bytes() const {
+std::span<const std::byte> NetworkMesh::Piece::bytes() const {
   return std::span(frame_).subspan(sizeof(FrameHead));
 }
 
-GlooMesh::GlooMesh(std::unique_ptr<State> state) : state_(std::move(state)) {}
-GlooMesh::~GlooMesh() = default;
+NetworkMesh::NetworkMesh(std::unique_ptr<State> state) : state_(std::move(state)) {}
+NetworkMesh::~NetworkMesh() = default;
 
-Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface, int rank, int size,
-                                                   std::size_t room, const Key& key) {
+Result<std::unique_ptr<NetworkMesh>> NetworkMesh::listen(const std::string& interface, int rank,
+                                                         int size, std::size_t room,
+                                                         const Key& key) {
   if (size < 1 || size > max_ranks || rank < 0 || rank >= size || room == 0) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: rank {} of {} ranks (1 to {} form a group) with {} bytes for each "
@@ -282,15 +283,15 @@ Result<std::unique_ptr<GlooMesh>> GlooMesh::listen(const std::string& interface,
   };
   const std::string name = fmt::format("tensor plane, rank {} of {}", rank, size);
   TROUPE_TRY(state->port, state->loop->listen(name, state->address, key_of, state->events_of(-1)));
-  return std::unique_ptr<GlooMesh>(new GlooMesh(std::move(state)));
+  return std::unique_ptr<NetworkMesh>(new NetworkMesh(std::move(state)));
 }
 
-std::string GlooMesh::addresses() const {
+std::string NetworkMesh::addresses() const {
   return encode({state_->rank, state_->size, state_->room, state_->address, state_->port});
 }
 
-Result<void> GlooMesh::connect(std::span<const std::string> addresses,
-                               std::chrono::milliseconds timeout) {
+Result<void> NetworkMesh::connect(std::span<const std::string> addresses,
+                                  std::chrono::milliseconds timeout) {
   TROUPE_TRY(const auto all, decode_group(addresses, state_->room));
   if (static_cast<int>(all.size()) != size()) {
     return fail(ErrorCode::invalid_argument,
@@ -298,7 +299,7 @@ Result<void> GlooMesh::connect(std::span<const std::string> addresses,
   }
   arm(timeout);
   for (int peer = 0; peer < rank(); ++peer) {
-    const GlooAddresses& theirs = all[static_cast<std::size_t>(peer)];
+    const NetworkAddresses& theirs = all[static_cast<std::size_t>(peer)];
     TROUPE_CHECK(state_->loop->connect(theirs.host, theirs.port, link_peer(rank()), link_peer(peer),
                                        link_key(*state_->keys, link_peer(peer), link_peer(rank())),
                                        state_->events_of(peer)));
@@ -313,34 +314,34 @@ Result<void> GlooMesh::connect(std::span<const std::string> addresses,
   return {};
 }
 
-int GlooMesh::rank() const { return state_->rank; }
-int GlooMesh::size() const { return state_->size; }
-std::size_t GlooMesh::piece_bytes() const { return state_->piece_bytes - sizeof(FrameHead); }
+int NetworkMesh::rank() const { return state_->rank; }
+int NetworkMesh::size() const { return state_->size; }
+std::size_t NetworkMesh::piece_bytes() const { return state_->piece_bytes - sizeof(FrameHead); }
 
-void GlooMesh::arm(std::chrono::milliseconds timeout) {
+void NetworkMesh::arm(std::chrono::milliseconds timeout) {
   state_->timeout = timeout;
   state_->deadline = deadline_in(timeout);
 }
 
-void GlooMesh::close() {
+void NetworkMesh::close() {
   const std::lock_guard lock(state_->mutex);
   state_->close(std::nullopt);
 }
 
-Result<void> GlooMesh::check() const {
+Result<void> NetworkMesh::check() const {
   const std::lock_guard lock(state_->mutex);
   if (!state_->closing) return {};
   return state_->cause();
 }
 
-Result<void> GlooMesh::wait_closed() const {
+Result<void> NetworkMesh::wait_closed() const {
   std::unique_lock lock(state_->mutex);
   if (!state_->changed.wait_for(lock, goodbye_limit, [&] { return state_->closing; })) return {};
   return state_->cause();
 }
 
-Result<void> GlooMesh::put(int peer, Lane lane, std::span<const std::byte> head,
-                           std::span<const std::byte> bytes) {
+Result<void> NetworkMesh::put(int peer, Lane lane, std::span<const std::byte> head,
+                              std::span<const std::byte> bytes) {
   const std::size_t total = sizeof(FrameHead) + head.size() + bytes.size();
   const FrameHead first{FrameKind::piece, static_cast<std::uint32_t>(lane), total};
   std::vector<std::byte> frame;
@@ -360,7 +361,7 @@ Result<void> GlooMesh::put(int peer, Lane lane, std::span<const std::byte> head,
   return {};
 }
 
-Result<GlooMesh::Piece> GlooMesh::take(int peer, Lane lane) {
+Result<NetworkMesh::Piece> NetworkMesh::take(int peer, Lane lane) {
   std::unique_lock lock(state_->mutex);
   LaneEnds& ends = state_->ends(peer, lane);
   TROUPE_CHECK(state_->wait(lock, peer, [&] { return !ends.arrived.empty(); }));

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "parallel/collectives/collective_call.hpp"
-#include "parallel/collectives/gloo/gloo_channel.hpp"
-#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/collectives/network/network_channel.hpp"
+#include "parallel/collectives/network/network_mesh.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -24,11 +24,11 @@ struct Transfers {
   std::vector<Incoming> receives;
 };
 
-/// The building block of all collectives over Gloo. One piece to and from every rank goes at a
-/// time, which the lanes have room for, so that ranks that all send at once do not deadlock.
-class GlooExchange {
+/// The building block of all collectives over a NetworkMesh. One piece to and from every rank goes
+/// at a time, which the lanes have room for, so that ranks that all send at once do not deadlock.
+class NetworkExchange {
  public:
-  explicit GlooExchange(GlooMesh& mesh);
+  explicit NetworkExchange(NetworkMesh& mesh);
 
   int rank() const { return mesh_.rank(); }
   int size() const { return mesh_.size(); }
@@ -41,9 +41,9 @@ class GlooExchange {
   std::span<float> scratch(std::size_t count);
 
  private:
-  GlooMesh& mesh_;
+  NetworkMesh& mesh_;
   CollectiveCall call_;
-  std::vector<GlooChannel> channels_;  // [size]; this rank's is not used
+  std::vector<NetworkChannel> channels_;  // [size]; this rank's is not used
   HostTensor scratch_;
 };
 

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 #include "parallel/collectives/tree_sum.hpp"
 
 namespace troupe {
 
-Result<void> gloo_all_reduce_one_shot(GlooExchange& exchange, std::span<const float> partial,
-                                      std::span<float> sum) {
+Result<void> network_all_reduce_one_shot(NetworkExchange& exchange, std::span<const float> partial,
+                                         std::span<float> sum) {
   // The terms, one row per rank; this rank's own is used in place unless the sum overwrites it.
   const std::span<float> rows =
       exchange.scratch(static_cast<std::size_t>(exchange.size()) * partial.size());

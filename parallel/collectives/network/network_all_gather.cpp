@@ -1,12 +1,12 @@
 #include <cstring>
 
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
-Result<void> gloo_all_gather(GlooExchange& exchange, std::span<const std::byte> part,
-                             std::span<std::byte> all,
-                             std::span<const std::size_t> bytes_per_rank) {
+Result<void> network_all_gather(NetworkExchange& exchange, std::span<const std::byte> part,
+                                std::span<std::byte> all,
+                                std::span<const std::size_t> bytes_per_rank) {
   Transfers transfers(exchange.size());
   std::size_t begin = 0;
   for (int r = 0; r < exchange.size(); ++r) {

@@ -1,12 +1,13 @@
 #include <cstring>
 
-#include "parallel/collectives/gloo/gloo_algorithms.hpp"
+#include "parallel/collectives/network/network_algorithms.hpp"
 
 namespace troupe {
 
-Result<void> gloo_all_to_all(GlooExchange& exchange, std::span<const std::byte> send,
-                             std::span<const std::size_t> send_bytes, std::span<std::byte> receive,
-                             std::span<const std::size_t> receive_bytes) {
+Result<void> network_all_to_all(NetworkExchange& exchange, std::span<const std::byte> send,
+                                std::span<const std::size_t> send_bytes,
+                                std::span<std::byte> receive,
+                                std::span<const std::size_t> receive_bytes) {
   Transfers transfers(exchange.size());
   std::size_t sent = 0;
   std::size_t received = 0;

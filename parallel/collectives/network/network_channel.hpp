@@ -4,7 +4,7 @@
 #include <span>
 
 #include "parallel/collectives/collective_call.hpp"
-#include "parallel/collectives/gloo/gloo_mesh.hpp"
+#include "parallel/collectives/network/network_mesh.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -27,11 +27,11 @@ struct Incoming {
   bool finished() const { return begun && done == bytes.size(); }
 };
 
-/// Messages to and from one other rank over a lane of a GlooMesh. A message is a header (its call
-/// and length) and its bytes, cut into pieces.
-class GlooChannel {
+/// Messages to and from one other rank over a lane of a NetworkMesh. A message is a header (its
+/// call and length) and its bytes, cut into pieces.
+class NetworkChannel {
  public:
-  GlooChannel(GlooMesh& mesh, int peer, GlooMesh::Lane lane)
+  NetworkChannel(NetworkMesh& mesh, int peer, NetworkMesh::Lane lane)
       : mesh_(mesh), peer_(peer), lane_(lane) {}
 
   /// Copies the next piece of `message` out; waits while the other rank has no room for it.
@@ -47,9 +47,9 @@ class GlooChannel {
                           const CollectiveCall& call) const;
   Error wrong_piece(std::size_t bytes) const;
 
-  GlooMesh& mesh_;
+  NetworkMesh& mesh_;
   int peer_;
-  GlooMesh::Lane lane_;
+  NetworkMesh::Lane lane_;
 };
 
 }  // namespace troupe
