@@ -5,7 +5,7 @@
 namespace troupe {
 
 TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
-  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, "");
+  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, {});
   std::optional<Error> outcome;
   const auto admitted = registry.admit({.resources = {.devices = 2}, .process = "p"}, "A",
                                        [&](Result<ActorAddress> address) {
@@ -22,7 +22,7 @@ TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
 }
 
 TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_started) {
-  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, "");
+  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, {});
   std::vector<std::string> outcomes;
   const auto done = [&](const Result<ActorAddress>& address) {
     outcomes.push_back(address.ok() ? "started" : address.error().message);
