@@ -67,9 +67,10 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "how nodes are started: on this machine, by ssh, or by Slurm",
            .reference =
                "How nodes are started. `local`: one node, on this machine. `ssh`: one on each of "
-               "`cluster.hosts`, by OpenSSH's client without questions ([hosts](clusters.md)).",
-           .choices = {"local", "ssh", "slurm"},
-           .this_version = {"local", "ssh"}}),
+               "`cluster.hosts`, by OpenSSH's client without questions. `slurm`: one on each node "
+               "of the "
+               "Slurm allocation that the launcher runs in ([hosts](clusters.md)).",
+           .choices = {"local", "ssh", "slurm"}}),
       row<&C::cluster, &C::Cluster::hosts>(
           {.key = "cluster.hosts",
            .type = ValueType::text_list,

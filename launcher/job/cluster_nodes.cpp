@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/link/local_address.hpp"
+#include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
 
 namespace troupe {
@@ -58,6 +59,22 @@ Result<std::string> address_for(const Config& config, const std::string& host) {
 
 }  // namespace
 
+Result<std::vector<std::string>> hosts_of(const Config& config) {
+  const std::string& launch = config.cluster.launch;
+  if (launch != "ssh" && !config.cluster.hosts.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.hosts: these are reached by ssh: set cluster.launch: ssh");
+  }
+  if (launch == "ssh" && config.cluster.hosts.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.launch: ssh starts nodes on cluster.hosts, which are none");
+  }
+  if (launch != "slurm") return config.cluster.hosts;
+  auto nodes = slurm_nodes();
+  if (nodes.ok()) return nodes;
+  return fail(nodes.error().code, "cluster.launch: {}", nodes.error().message);
+}
+
 int node_count(const Config& config) {
   return std::max(1, static_cast<int>(config.cluster.hosts.size()));
 }
@@ -68,12 +85,6 @@ int devices_per_node(const Config& config, int workers) {
 }
 
 Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) {
-  const bool is_local = config.cluster.launch == "local";
-  if (is_local != config.cluster.hosts.empty()) {
-    return fail(ErrorCode::invalid_argument, "{}",
-                is_local ? "cluster.hosts: these are reached by ssh: set cluster.launch: ssh"
-                         : "cluster.launch: ssh starts nodes on cluster.hosts, which are none");
-  }
   ClusterOptions options;
   const auto add_node = [&](std::string name) {
     NodeSpec node{.name = std::move(name), .cpus = cores, .devices = {}};
@@ -82,7 +93,7 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
     }
     options.nodes.push_back(std::move(node));
   };
-  if (is_local) {
+  if (config.cluster.launch == "local") {
     add_node("node0");
     return options;
   }
@@ -98,7 +109,11 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
     ssh.host_of_node[options.nodes.back().name] = host.ssh;
   }
   options.start_timeout = ssh.connect_timeout + options.start_timeout;
-  options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  if (config.cluster.launch == "slurm") {
+    options.starter = std::make_shared<SlurmNodeStarter>();
+  } else {
+    options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  }
   return options;
 }
 

@@ -6,10 +6,14 @@
 
 namespace troupe {
 
-/// Nodes that a job has: those of cluster.hosts, or this machine.
+/// The hosts of a job: cluster.hosts, with cluster.launch: slurm the allocation's nodes; none for
+/// this machine. Errors begin with the key.
+Result<std::vector<std::string>> hosts_of(const Config& config);
+
+/// Nodes that a job has, for a config whose cluster.hosts are hosts_of it.
 int node_count(const Config& config);
 
-/// Workers that each node takes: cluster.devices_per_node, or an equal share of `workers`.
+/// Workers that each of them takes: cluster.devices_per_node, or an equal share of `workers`.
 int devices_per_node(const Config& config, int workers);
 
 /// The nodes of a job, their starter, and where they reach this process. Nodes are named after

@@ -327,6 +327,7 @@ Result<void> tell_of_attention(JobPlan& plan) {
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
   plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  TROUPE_TRY(config.cluster.hosts, hosts_of(config));
   auto model = load_model_config(config.model.path);
   if (!model.ok()) return about_key("model.path", std::move(model).error());
   plan.model = *std::move(model);

@@ -10,13 +10,14 @@
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/process/run_program.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::string_view magic = "troupe-ticket";
 constexpr std::string_view version = "1";
-constexpr std::size_t max_text_bytes = 1024;
+constexpr std::size_t max_text_bytes = 8192;  // a credential is longer than a ticket
 constexpr std::size_t max_name_bytes = 128;
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -50,6 +51,15 @@ bool read_key(std::string_view text, Key& key) {
     key[i] = std::byte{byte};
   }
   return true;
+}
+
+Result<NodeTicket> parse_line(std::string_view line) {
+  if (!line.starts_with("MUNGE:")) return NodeTicket::parse(line);
+  TROUPE_TRY(std::string text,
+             run_program({"unmunge", "--metadata=/dev/null"}, line, std::chrono::seconds(10)));
+  auto ticket = NodeTicket::parse(text);
+  wipe(std::as_writable_bytes(std::span(text)));
+  return ticket;
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ Result<NodeTicket> read_ticket(int fd, std::chrono::milliseconds timeout) {
     if (count < 0) return fail_errno(errno, "cannot read the ticket of this node");
     if (count == 0) return fail(ErrorCode::peer_died, "the starter of this node has ended");
     if (line[size] != '\n') continue;
-    auto ticket = NodeTicket::parse({line.data(), size});
+    auto ticket = parse_line({line.data(), size});
     wipe(std::as_writable_bytes(std::span(line)));
     return ticket;
   }

@@ -25,8 +25,9 @@ struct NodeTicket {
   static Result<NodeTicket> parse(std::string_view text);
 };
 
-/// Reads a ticket's line from a pipe or socket and not a byte more. Errors: timeout; peer_died if
-/// the other end closes; invalid_argument.
+/// Reads a ticket's line from a pipe or socket and not a byte more. A line that is a MUNGE
+/// credential is decoded, by `unmunge`. Errors: timeout; peer_died if the other end closes;
+/// invalid_argument; as run_program.
 Result<NodeTicket> read_ticket(int fd, std::chrono::milliseconds timeout);
 
 }  // namespace troupe

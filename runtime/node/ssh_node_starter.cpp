@@ -55,7 +55,8 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   }
   arguments.push_back(fmt::format("{} {} {}", command, quote_for_shell(program), agent_flag));
   return StartedNode::start(
-      ticket, {.arguments = std::move(arguments), .output_path = log_path, .program = "ssh"});
+      ticket.text(),
+      {.arguments = std::move(arguments), .output_path = log_path, .program = "ssh"});
 }
 
 }  // namespace troupe

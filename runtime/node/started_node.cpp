@@ -6,8 +6,7 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<NodeProcess>> StartedNode::start(const NodeTicket& ticket,
-                                                        ChildOptions options) {
+Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, ChildOptions options) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail_errno(errno, "cannot make the socketpair to an agent");
@@ -16,9 +15,9 @@ Result<std::unique_ptr<NodeProcess>> StartedNode::start(const NodeTicket& ticket
   const UniqueFd childs(ends[1]);
   options.input_fd = childs.get();
   TROUPE_TRY(auto process, ChildProcess::start(options));
-  std::string text = ticket.text();
-  const ssize_t sent = ::send(own.get(), text.data(), text.size(), MSG_NOSIGNAL);  // it has room
-  wipe(std::as_writable_bytes(std::span(text)));
+  const ssize_t sent =
+      ::send(own.get(), ticket.data(), ticket.size(), MSG_NOSIGNAL);  // it has room
+  wipe(std::as_writable_bytes(std::span(ticket)));
   if (sent < 0 && errno != EPIPE) return fail_errno(errno, "cannot send an agent its ticket");
   return std::unique_ptr<NodeProcess>(
       std::make_unique<StartedNode>(std::move(process), std::move(own)));

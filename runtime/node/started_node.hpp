@@ -12,9 +12,10 @@ namespace troupe {
 /// elsewhere and hands its own stdin on to it.
 class StartedNode final : public NodeProcess {
  public:
-  /// Starts the child with one end of a socketpair as its stdin, and sends the ticket. The other
-  /// end stays open as long as this object lives.
-  static Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket, ChildOptions options);
+  /// Starts the child with one end of a socketpair as its stdin, and sends `ticket`: one line, a
+  /// ticket's text or a MUNGE credential of it. The other end stays open as long as this object
+  /// lives.
+  static Result<std::unique_ptr<NodeProcess>> start(std::string ticket, ChildOptions options);
 
   StartedNode(ChildProcess process, UniqueFd input)
       : process_(std::move(process)), input_(std::move(input)) {}

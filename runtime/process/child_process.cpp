@@ -101,8 +101,10 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno(errno, "cannot fork a child process");
   if (pid == 0) {
-    become_child(program.c_str(), argv.data(),
-                 {options.input_fd, output.get(), options.inherited_fd}, parent);
+    become_child(
+        program.c_str(), argv.data(),
+        {options.input_fd, output ? output.get() : options.output_fd, options.inherited_fd},
+        parent);
   }
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {

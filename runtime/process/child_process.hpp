@@ -29,6 +29,7 @@ struct ChildOptions {
   int inherited_fd = -1;  ///< becomes descriptor 3 of the child; all others are closed; -1: none
   int input_fd = -1;      ///< becomes its stdin; -1: /dev/null
   std::string program{};  ///< looked up in PATH unless it has a slash; empty: this one again
+  int output_fd = -1;     ///< becomes its stdout and stderr in place of output_path
 };
 
 /// A child that executes this same program again (/proc/self/exe), or another one, and cannot

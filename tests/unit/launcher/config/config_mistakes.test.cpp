@@ -202,7 +202,6 @@ TEST(ConfigMistakes, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
       {"parallel.placement=spread", "spread is not in this version; it runs pack"},
-      {"cluster.launch=slurm", "slurm is not in this version; it runs local, ssh"},
       {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
       {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},
   };

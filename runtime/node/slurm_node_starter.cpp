@@ -1,0 +1,52 @@
+#include "runtime/node/slurm_node_starter.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include <unistd.h>
+
+#include "runtime/node/started_node.hpp"
+#include "runtime/process/run_program.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr auto program_timeout = std::chrono::seconds(10);
+
+}  // namespace
+
+Result<std::unique_ptr<NodeProcess>> SlurmNodeStarter::start(const NodeTicket& ticket,
+                                                             const std::string& log_path) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return fail(ErrorCode::io, "cannot read /proc/self/exe: {}", error.message());
+  TROUPE_TRY(const std::string credential,
+             run_program({"munge", fmt::format("--restrict-uid={}", ::geteuid())}, ticket.text(),
+                         program_timeout));
+  // The step has all of the allocation's cpus and memory on the node; other steps of the job may
+  // share them.
+  return StartedNode::start(
+      credential,
+      {.arguments = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + ticket.node, "--overlap",
+                     "--mem=0", "--cpu-bind=none", program.string(), agent_flag},
+       .output_path = log_path,
+       .program = "srun"});
+}
+
+Result<std::vector<std::string>> slurm_nodes() {
+  const char* list = std::getenv("SLURM_JOB_NODELIST");
+  if (list == nullptr) {
+    return fail(ErrorCode::not_found,
+                "this is no Slurm allocation (SLURM_JOB_NODELIST is not set): run the launcher in "
+                "salloc or sbatch");
+  }
+  TROUPE_TRY(const std::string names,
+             run_program({"scontrol", "show", "hostnames", list}, "", program_timeout));
+  std::vector<std::string> nodes;
+  std::istringstream lines(names);
+  for (std::string line; std::getline(lines, line);) nodes.push_back(line);
+  return nodes;
+}
+
+}  // namespace troupe

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/node/node_starter.hpp"
+
+namespace troupe {
+
+/// Starts agents on the nodes of the Slurm allocation that this process runs in, by one `srun` step
+/// for each. Nodes are named as Slurm names them.
+///
+/// srun carries stdin over the network in clear, so the ticket goes as a MUNGE credential, which
+/// only this user can decode, on a host of this cluster.
+class SlurmNodeStarter final : public NodeStarter {
+ public:
+  Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
+                                             const std::string& log_path) override;
+  bool is_local() const override { return false; }
+};
+
+/// The nodes of the allocation, in Slurm's order. Errors: not_found outside of an allocation, or
+/// without Slurm's programs.
+Result<std::vector<std::string>> slurm_nodes();
+
+}  // namespace troupe
