@@ -1,5 +1,6 @@
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/log.hpp"
 #include "runtime/call/future.hpp"
@@ -65,7 +66,9 @@ class Client final : public ControlClient {
                       },
                       [attempt](const std::shared_ptr<TlsLink>&, const Error& why) {
                         attempt->opened.complete(why);
-                        if (attempt->supervisor) attempt->supervisor->on_closed(why);
+                        // The supervisor holds the link, whose events hold the attempt.
+                        const auto supervisor = std::exchange(attempt->supervisor, nullptr);
+                        if (supervisor) supervisor->on_closed(why);
                       }};
     TROUPE_TRY(auto link, loop_->connect(host, port, {agent_role, hello.node}, driver_peer(), key,
                                          std::move(events)));

@@ -248,7 +248,8 @@ void Loop::on_time(Clock::time_point now) {
     }
   }
   while (const auto slow = outgoing_.overdue(now)) {
-    drop(connections_.at(*slow),
+    const auto connection = connections_.at(*slow);  // drop() takes it out of the map
+    drop(connection,
          fail(ErrorCode::timeout, "no handshake within {} ms", limits_.handshake_timeout.count()));
   }
 }

@@ -15,6 +15,9 @@ std::string missing_slurm() {
   for (const char* program : {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged"}) {
     if (::access(program, X_OK) != 0) return fmt::format("a Slurm cluster wants {}", program);
   }
+  if (std::system("unshare --net --mount --pid --fork --mount-proc true 2>/dev/null") != 0) {
+    return "a Slurm cluster of its own wants namespaces, which this machine refuses";
+  }
   return "";
 }
 

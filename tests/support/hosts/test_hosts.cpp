@@ -32,6 +32,9 @@ std::string missing_hosts() {
   if (::access("/usr/sbin/ip", X_OK) != 0 && ::access("/sbin/ip", X_OK) != 0) {
     return "hosts of its own want ip (package iproute2)";
   }
+  if (std::system("unshare --net --mount --pid --fork --mount-proc true 2>/dev/null") != 0) {
+    return "hosts of its own want namespaces, which this machine refuses";
+  }
   return "";
 }
 
