@@ -53,12 +53,14 @@ class Client final : public ControlClient {
     struct Attempt {
       Promise<void> opened;
       std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
+      std::shared_ptr<Supervisor> for_caller;  ///< the caller's, once `opened` is complete
     };
     auto attempt = std::make_shared<Attempt>();
     LinkEvents events{[this, attempt, hello](const std::shared_ptr<TlsLink>& link) {
                         auto sent =
                             link->send(LinkFrame(encode_message(hello)));  // before any heartbeat
                         attempt->supervisor = supervise(link);
+                        attempt->for_caller = attempt->supervisor;
                         attempt->opened.complete(std::move(sent));
                       },
                       [attempt](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
@@ -77,7 +79,7 @@ class Client final : public ControlClient {
       return opened;
     }
     link_ = std::move(link);
-    supervisor_ = attempt->supervisor;
+    supervisor_ = std::move(attempt->for_caller);
     return {};
   }
 
