@@ -103,7 +103,7 @@ class NetworkLink final : public Link {
 
 class NetworkTransport final : public Transport {
  public:
-  NetworkTransport(UnixTransport::Options options, const JobKeys& keys, NetworkAddress own,
+  NetworkTransport(UnixTransport::Options options, const JobKeys& keys, const NetworkAddress& own,
                    std::chrono::milliseconds send_timeout)
       : own_{.socket = options.endpoint, .locality = own.locality, .address = own.address},
         keys_(keys),
@@ -255,7 +255,7 @@ class NetworkTransport final : public Transport {
 
 Result<std::unique_ptr<Transport>> make_network_transport(const Key& call_key,
                                                           const std::string& job_id,
-                                                          NetworkAddress own,
+                                                          const NetworkAddress& own,
                                                           std::chrono::milliseconds send_timeout) {
   std::array<std::byte, 16> unguessable{};
   TROUPE_CHECK(random_bytes(unguessable));
@@ -269,7 +269,7 @@ Result<std::unique_ptr<Transport>> make_network_transport(const Key& call_key,
   }
   TROUPE_TRY(const JobKeys keys, JobKeys::from_secret(call_key));
   return std::unique_ptr<Transport>(
-      std::make_unique<NetworkTransport>(std::move(options), keys, std::move(own), send_timeout));
+      std::make_unique<NetworkTransport>(std::move(options), keys, own, send_timeout));
 }
 
 }  // namespace troupe

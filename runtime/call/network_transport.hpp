@@ -27,7 +27,7 @@ struct NetworkAddress {
 /// handed over to it. While a peer reads slowly, a sender waits for 64 MiB that are queued on one
 /// link, at most `send_timeout`.
 Result<std::unique_ptr<Transport>> make_network_transport(
-    const Key& call_key, const std::string& job_id, NetworkAddress own,
+    const Key& call_key, const std::string& job_id, const NetworkAddress& own,
     std::chrono::milliseconds send_timeout = std::chrono::seconds(10));
 
 }  // namespace troupe
