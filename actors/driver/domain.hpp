@@ -77,7 +77,7 @@ class Domain {
   std::vector<std::string> worker_names() const;
   /// The executor is where the last stage of its first replica answers.
   const std::string& executor_node() const;
-  /// Of replica number `replica` of the domain, whose workers are at `workers`.
+  /// The step channels of replica number `replica` of the domain, whose workers are at `workers`.
   ReplicaAddresses addresses_of(std::int32_t replica, std::span<const StepAddresses> workers) const;
   WorkerSpec worker_spec(int rank, const ActorHandle<LoadProgress>& load_progress) const;
   GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;

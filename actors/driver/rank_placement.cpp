@@ -7,10 +7,10 @@
 namespace troupe {
 namespace {
 
-Error no_room(const Mesh& mesh, std::span<const WorkerNode> nodes) {
+Error no_room(const Mesh& mesh, std::span<const NodeSpec> nodes) {
   std::string room;
-  for (const WorkerNode& node : nodes) {
-    room += fmt::format("{}{} takes {}", room.empty() ? "" : ", ", node.name, node.devices);
+  for (const NodeSpec& node : nodes) {
+    room += fmt::format("{}{} takes {}", room.empty() ? "" : ", ", node.name, node.devices.size());
   }
   return fail(ErrorCode::resource_exhausted,
               "{} workers in tensor groups of {} do not fit on the nodes: {}", mesh.world_size(),
@@ -19,16 +19,16 @@ Error no_room(const Mesh& mesh, std::span<const WorkerNode> nodes) {
 
 }  // namespace
 
-Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const WorkerNode> nodes) {
+Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
   const int group = mesh.shape().tensor;
-  const bool fits_on_one =
-      std::ranges::any_of(nodes, [&](const WorkerNode& node) { return node.devices >= group; });
+  const bool fits_on_one = std::ranges::any_of(
+      nodes, [&](const NodeSpec& node) { return std::ssize(node.devices) >= group; });
   std::vector<int> placed;
   std::size_t node = 0;
   int used = 0;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const int wanted = fits_on_one && rank % group == 0 ? group : 1;
-    while (node < nodes.size() && used + wanted > nodes[node].devices) {
+    while (node < nodes.size() && used + wanted > std::ssize(nodes[node].devices)) {
       ++node;
       used = 0;
     }
@@ -40,11 +40,7 @@ Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const WorkerNod
 }
 
 Result<std::vector<std::string>> nodes_of_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
-  std::vector<WorkerNode> takers;
-  for (const NodeSpec& node : nodes) {
-    takers.push_back({node.name, static_cast<int>(node.devices.size())});
-  }
-  TROUPE_TRY(const std::vector<int> placed, place_ranks(mesh, takers));
+  TROUPE_TRY(const std::vector<int> placed, place_ranks(mesh, nodes));
   std::vector<std::string> names;
   for (const int node : placed) names.push_back(nodes[static_cast<std::size_t>(node)].name);
   return names;

@@ -1,7 +1,6 @@
 #include "runtime/node/slurm_node_starter.hpp"
 
 #include <cstdlib>
-#include <filesystem>
 #include <sstream>
 
 #include <unistd.h>
@@ -18,20 +17,17 @@ constexpr auto program_timeout = std::chrono::seconds(10);
 
 Result<std::unique_ptr<NodeProcess>> SlurmNodeStarter::start(const NodeTicket& ticket,
                                                              const std::string& log_path) {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return fail(ErrorCode::io, "cannot read /proc/self/exe: {}", error.message());
+  TROUPE_TRY(const std::string program, own_program());
   TROUPE_TRY(const std::string credential,
              run_program({"munge", fmt::format("--restrict-uid={}", ::geteuid())}, ticket.text(),
                          program_timeout));
   // The step has all of the allocation's cpus and memory on the node; other steps of the job may
   // share them.
   return StartedNode::start(
-      credential,
-      {.arguments = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + ticket.node, "--overlap",
-                     "--mem=0", "--cpu-bind=none", program.string(), agent_flag},
-       .output_path = log_path,
-       .program = "srun"});
+      credential, {.arguments = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + ticket.node,
+                                 "--overlap", "--mem=0", "--cpu-bind=none", program, agent_flag},
+                   .output_path = log_path,
+                   .program = "srun"});
 }
 
 Result<std::vector<std::string>> slurm_nodes() {

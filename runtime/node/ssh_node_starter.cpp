@@ -1,7 +1,5 @@
 #include "runtime/node/ssh_node_starter.hpp"
 
-#include <filesystem>
-
 #include "runtime/node/started_node.hpp"
 
 namespace troupe {
@@ -26,9 +24,7 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   }
   std::string program = options_.program;
   if (program.empty()) {
-    std::error_code error;
-    program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-    if (error) return fail(ErrorCode::io, "cannot read /proc/self/exe: {}", error.message());
+    TROUPE_TRY(program, own_program());
   }
   std::vector<std::string> arguments{
       "ssh",

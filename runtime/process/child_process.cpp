@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -65,6 +66,13 @@ std::string signal_name(int signal_number) {
   const char* abbreviation = ::sigabbrev_np(signal_number);
   if (abbreviation == nullptr) return fmt::format("signal {}", signal_number);
   return fmt::format("SIG{}", abbreviation);
+}
+
+Result<std::string> own_program() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return fail(ErrorCode::io, "cannot read /proc/self/exe: {}", error.message());
+  return program.string();
 }
 
 Result<std::string> find_program(const std::string& name) {

@@ -72,6 +72,9 @@ class ChildProcess {
 /// deaths overlap.
 void kill_and_reap(std::span<ChildProcess* const> children, std::chrono::milliseconds timeout);
 
+/// The file that this process executes. io.
+Result<std::string> own_program();
+
 /// Where PATH has a program of this name; a name with a slash stays as it is. not_found.
 Result<std::string> find_program(const std::string& name);
 

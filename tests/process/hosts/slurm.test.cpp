@@ -1,28 +1,19 @@
 #include <cstdlib>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
 
 namespace troupe::launcher_test {
 namespace {
 
-/// Why there is no Slurm here; empty if there is.
-std::string missing_slurm() {
-  if (::geteuid() != 0) return "a Slurm cluster of its own wants root (namespaces)";
-  for (const char* program : {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged"}) {
-    if (::access(program, X_OK) != 0) return fmt::format("a Slurm cluster wants {}", program);
-  }
-  if (std::system("unshare --net --mount --pid --fork --mount-proc true 2>/dev/null") != 0) {
-    return "a Slurm cluster of its own wants namespaces, which this machine refuses";
-  }
-  return "";
-}
-
 TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes) {
-  if (const auto missing = missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_for_hosts(
+          {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
+      !missing.empty())
+    GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   const auto command = fmt::format(

@@ -23,19 +23,20 @@ bool is_a_run(int argc, char** argv) {
 
 }  // namespace
 
-std::string missing_hosts() {
-  if (std::getenv(marker) != nullptr) return "";
-  if (::geteuid() != 0) return "hosts of its own want root (network namespaces)";
-  for (const char* program : {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/unshare"}) {
-    if (::access(program, X_OK) != 0) return fmt::format("hosts of its own want {}", program);
-  }
-  if (::access("/usr/sbin/ip", X_OK) != 0 && ::access("/sbin/ip", X_OK) != 0) {
-    return "hosts of its own want ip (package iproute2)";
+std::string missing_for_hosts(std::initializer_list<const char*> programs) {
+  if (::geteuid() != 0) return "hosts of their own want root (namespaces)";
+  for (const char* program : programs) {
+    if (::access(program, X_OK) != 0) return fmt::format("hosts of their own want {}", program);
   }
   if (std::system("unshare --net --mount --pid --fork --mount-proc true 2>/dev/null") != 0) {
-    return "hosts of its own want namespaces, which this machine refuses";
+    return "hosts of their own want namespaces, which this machine refuses";
   }
   return "";
+}
+
+std::string missing_hosts() {
+  if (std::getenv(marker) != nullptr) return "";
+  return missing_for_hosts({"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/unshare", "/sbin/ip"});
 }
 
 void run_with_hosts(int count, int argc, char** argv) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 namespace troupe::test {
@@ -11,6 +12,10 @@ void run_with_hosts(int count, int argc, char** argv);
 
 /// Why there are no hosts; empty if there are. A test that needs them skips with it.
 std::string missing_hosts();
+
+/// Why with-hosts and with-slurm cannot run here, of which `programs` are the needs; empty if they
+/// can.
+std::string missing_for_hosts(std::initializer_list<const char*> programs);
 
 /// The host's name and address, from 1: "h1", "10.77.0.1". This one is 10.77.0.254.
 std::string host_name(int index);

@@ -9,8 +9,16 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<int> placed(const MeshShape& shape, const std::vector<WorkerNode>& nodes) {
-  return *place_ranks(*Mesh::create(shape), nodes);
+/// Nodes with so many devices each.
+std::vector<NodeSpec> nodes_with(const std::vector<std::pair<std::string, std::size_t>>& devices) {
+  std::vector<NodeSpec> nodes;
+  for (const auto& [name, count] : devices) nodes.push_back({name, 1, std::vector<int>(count)});
+  return nodes;
+}
+
+std::vector<int> placed(const MeshShape& shape,
+                        const std::vector<std::pair<std::string, std::size_t>>& devices) {
+  return *place_ranks(*Mesh::create(shape), nodes_with(devices));
 }
 
 TEST(RankPlacement, fills_nodes_in_mesh_order) {
@@ -30,8 +38,8 @@ TEST(RankPlacement, splits_a_tensor_group_that_fits_on_none) {
 }
 
 TEST(RankPlacement, says_what_does_not_fit) {
-  const auto none = place_ranks(*Mesh::create({.pipeline = 2, .tensor = 2}),
-                                std::vector<WorkerNode>{{"a", 3}, {"b", 1}});
+  const auto none =
+      place_ranks(*Mesh::create({.pipeline = 2, .tensor = 2}), nodes_with({{"a", 3}, {"b", 1}}));
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("4 workers in tensor groups of 2"));
   EXPECT_THAT(none.error().message, HasSubstr("a takes 3, b takes 1"));
