@@ -44,7 +44,7 @@ struct EngineStats {
   }
 };
 
-/// What an executor reports to the driver from time to time.
+/// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
   std::vector<Completion> completions;

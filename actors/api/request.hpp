@@ -93,7 +93,7 @@ enum class FinishReason : std::uint8_t { stop, length };
 /// One of the answers to a request.
 struct Choice {
   FinishReason finish_reason = FinishReason::stop;
-  /// What ended it: the stop string, else the stop token unless that is the model's own EOS.
+  /// The stop string that ended it, else the stop token unless that is the model's own EOS.
   std::string stop_string;
   std::optional<std::int32_t> stop_token;
   std::string text;
@@ -102,7 +102,7 @@ struct Choice {
   /// The bytes of each token in `logprobs`, each followed by those of its alternatives. A token may
   /// be part of a character.
   std::vector<std::string> logprob_bytes;
-  /// Where each token in `logprobs` begins in `text`, in code points.
+  /// The beginning of each token of `logprobs` in `text`, in code points.
   std::vector<std::int32_t> text_offsets;
 
   template <class Archive>

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Where a text contains a stop string: bytes [begin, end).
+/// The place of a stop string in a text: bytes [begin, end).
 struct StopMatch {
   std::size_t string = 0;  ///< index of the stop string
   std::size_t begin = 0;

@@ -58,7 +58,7 @@ class PromptLookup {
   std::size_t first_ = 0;    ///< the first token that is indexed
   std::size_t indexed_ = 0;  ///< n-grams that end at or before this are in the tables
   std::array<Table, max_indexed> tables_;
-  /// Where the longest indexed n-gram that ends after token first_ + i ended before, or 0.
+  /// The earlier end of the longest indexed n-gram that ends after token first_ + i, or 0.
   std::vector<std::int32_t> earlier_;
   std::uint64_t probes_ = 0;
 };
