@@ -4,26 +4,13 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> DeviceDispatchMoe::create(const LayerContext& context,
-                                                               std::int64_t layer) {
-  const Weights& weights = context.weights;
-  std::unique_ptr<DeviceDispatchMoe> moe(new DeviceDispatchMoe(context));
-  TROUPE_TRY(moe->router_, Router::create(context, layer));
-  TROUPE_TRY(moe->gate_up_,
-             weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
-  TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
-  TROUPE_TRY(moe->rows_per_expert_,
-             context.ops.memory().allocate(DType::i64, Shape{moe->down_->experts()}));
-  return std::unique_ptr<FeedForward>(std::move(moe));
-}
-
 Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const Slice own = group_.token_slice(tokens);
   const Tensor own_x = x.rows(own.begin, own.count);
   const Tensor ids = space_.expert_ids->rows(0, own.count);
   const Tensor weights = space_.expert_weights->rows(0, own.count);
-  if (own.count > 0) router_->choose(own_x, ids, weights);
+  if (own.count > 0) router().choose(own_x, ids, weights);
   TROUPE_CHECK(exchange_.dispatch(own_x, ids, weights));
   const Tensor results = compute();
   if (group_.divides(tokens)) {
@@ -37,19 +24,20 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
 
 /// This rank's experts' outputs for the rows received: [capacity * top_k, hidden].
 Tensor DeviceDispatchMoe::compute() const {
-  const std::int64_t top_k = router_->top_k(), inner = down_->in_features();
+  const std::int64_t top_k = router().top_k(), inner = down_weight().in_features();
   const std::int64_t assignments = exchange_.capacity() * top_k;
   const std::int64_t likely =
-      exchange_.expected_rows() * top_k * experts_.count / router_->experts();
+      exchange_.expected_rows() * top_k * experts_.count / router().experts();
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, assignments),
                           std::clamp<std::int64_t>(likely, 1, assignments)};
   const Tensor gate_up = first_rows(space_.gate_up, assignments, 2 * inner);
   const Tensor activated = first_rows(space_.activated, assignments, inner);
   const Tensor results = space_.expert_rows->rows(0, assignments);
   ops_.moe().permute_received(exchange_.received_ids(), exchange_.received_counts(), experts_.begin,
-                              batch, rows_per_expert_);
-  ops_.moe().grouped_gate_up(*gate_up_, exchange_.received(), batch, top_k, gate_up, activated);
-  ops_.moe().grouped_linear(*down_, activated, batch, top_k, false, true, results);
+                              batch, rows_per_expert());
+  ops_.moe().grouped_gate_up(gate_up_weight(), exchange_.received(), batch, top_k, gate_up,
+                             activated);
+  ops_.moe().grouped_linear(down_weight(), activated, batch, top_k, false, true, results);
   return results;
 }
 

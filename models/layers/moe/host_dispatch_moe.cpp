@@ -2,19 +2,6 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> HostDispatchMoe::create(const LayerContext& context,
-                                                             std::int64_t layer) {
-  const Weights& weights = context.weights;
-  std::unique_ptr<HostDispatchMoe> moe(new HostDispatchMoe(context));
-  TROUPE_TRY(moe->router_, Router::create(context, layer));
-  TROUPE_TRY(moe->gate_up_,
-             weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
-  TROUPE_TRY(moe->down_, weights.grouped_linear({Parameter::expert_down}, layer));
-  TROUPE_TRY(moe->rows_per_expert_,
-             context.ops.memory().allocate(DType::i64, Shape{moe->down_->experts()}));
-  return std::unique_ptr<FeedForward>(std::move(moe));
-}
-
 Result<PendingSum> HostDispatchMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   const Slice own = group_.token_slice(tokens);
@@ -39,7 +26,7 @@ Result<void> HostDispatchMoe::route(const Tensor& x) const {
   const Tensor ids = space_.expert_ids->rows(0, tokens);
   const Tensor host_ids = space_.exchange.ids->rows(0, tokens);
   if (tokens > 0) {
-    router_->choose(x, ids, space_.expert_weights->rows(0, tokens));
+    router().choose(x, ids, space_.expert_weights->rows(0, tokens));
     ops_.memory().download(ids, host_ids);
   }
   // Also: the host buffers that the last layer's uploads read are free again.
@@ -58,21 +45,21 @@ Result<void> HostDispatchMoe::send_to_experts(const Tensor& x, const Tensor& rec
 void HostDispatchMoe::compute(const Tensor& received, const Tensor& results) const {
   const std::int64_t rows = received[0];
   if (rows == 0) return;
-  const std::int64_t inner = down_->in_features();
+  const std::int64_t inner = down_weight().in_features();
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows)};
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
   ops_.memory().upload(exchange_.offsets(), batch.offsets);
   ops_.memory().upload(exchange_.sorted_rows(), batch.source);
-  ops_.moe().count_rows(batch, rows_per_expert_);
-  ops_.moe().grouped_gate_up(*gate_up_, received, batch, 1, gate_up, activated);
-  ops_.moe().grouped_linear(*down_, activated, batch, 1, false, true, results);
+  ops_.moe().count_rows(batch, rows_per_expert());
+  ops_.moe().grouped_gate_up(gate_up_weight(), received, batch, 1, gate_up, activated);
+  ops_.moe().grouped_linear(down_weight(), activated, batch, 1, false, true, results);
 }
 
 // Sums and combines the experts' outputs for this rank's tokens: out [its tokens, hidden].
 Result<void> HostDispatchMoe::bring_back(const Tensor& results, const Tensor& out) const {
   const std::int64_t tokens = out[0];
-  const std::int64_t assignments = tokens * router_->top_k();
+  const std::int64_t assignments = tokens * router().top_k();
   const Tensor returned = space_.exchange.returned->rows(0, exchange_.sent_rows());
   TROUPE_CHECK(exchange_.combine(results, returned));
   if (tokens == 0) return {};

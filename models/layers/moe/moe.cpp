@@ -1,5 +1,7 @@
 #include "models/layers/moe/moe.hpp"
 
+#include <utility>
+
 #include "models/layers/moe/device_dispatch_moe.hpp"
 #include "models/layers/moe/host_dispatch_moe.hpp"
 #include "models/layers/moe/shared_expert_moe.hpp"
@@ -9,10 +11,15 @@ namespace troupe {
 
 Result<std::unique_ptr<FeedForward>> make_moe(const LayerContext& context, std::int64_t layer) {
   const ExpertGroup& experts = context.experts;
-  TROUPE_TRY(auto routed,
-             experts.device_exchange() != nullptr ? DeviceDispatchMoe::create(context, layer)
-             : experts.host_exchange() != nullptr ? HostDispatchMoe::create(context, layer)
-                                                  : TensorParallelMoe::create(context, layer));
+  TROUPE_TRY(ExpertWeights weights, ExpertWeights::create(context, layer));
+  std::unique_ptr<FeedForward> routed;
+  if (experts.device_exchange() != nullptr) {
+    routed = std::make_unique<DeviceDispatchMoe>(context, std::move(weights));
+  } else if (experts.host_exchange() != nullptr) {
+    routed = std::make_unique<HostDispatchMoe>(context, std::move(weights));
+  } else {
+    routed = std::make_unique<TensorParallelMoe>(context, std::move(weights));
+  }
   if (context.config.moe->shared_intermediate_size == 0) return routed;
   return SharedExpertMoe::create(context, layer, std::move(routed));
 }

@@ -4,45 +4,32 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> TensorParallelMoe::create(const LayerContext& context,
-                                                               std::int64_t layer) {
-  const Weights& weights = context.weights;
-  std::unique_ptr<TensorParallelMoe> block(new TensorParallelMoe(context));
-  TROUPE_TRY(block->router_, Router::create(context, layer));
-  TROUPE_TRY(block->gate_up_,
-             weights.grouped_linear({Parameter::expert_gate, Parameter::expert_up}, layer));
-  TROUPE_TRY(block->down_, weights.grouped_linear({Parameter::expert_down}, layer));
-  TROUPE_TRY(block->rows_per_expert_,
-             context.ops.memory().allocate(DType::i64, Shape{block->down_->experts()}));
-  return std::unique_ptr<FeedForward>(std::move(block));
-}
-
 Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return PendingSum();
-  const std::int64_t top_k = router_->top_k();
+  const std::int64_t top_k = router().top_k();
   const std::int64_t rows = tokens * top_k;
-  const std::int64_t inner = down_->in_features();
+  const std::int64_t inner = down_weight().in_features();
   const ExpertChoices choices{space_.expert_ids->rows(0, tokens),
                               space_.expert_weights->rows(0, tokens), experts_.begin};
-  const std::int64_t likely = rows * experts_.count / router_->experts();
+  const std::int64_t likely = rows * experts_.count / router().experts();
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, rows),
                           std::max<std::int64_t>(likely, 1)};
   const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
   const Tensor activated = first_rows(space_.activated, rows, inner);
 
-  router_->choose(x, choices, batch, rows_per_expert_);
+  router().choose(x, choices, batch, rows_per_expert());
   if (group_.size() == 1 || !group_.sums_exactly()) {
     const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
     return group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
-      ops_.moe().expert_mlp(*gate_up_, *down_, x, choices, batch, scratch, sums);
+      ops_.moe().expert_mlp(gate_up_weight(), down_weight(), x, choices, batch, scratch, sums);
     });
   }
   const Slice own = group_.own_slice(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
-  ops_.moe().grouped_gate_up(*gate_up_, x, batch, top_k, gate_up, activated);
+  ops_.moe().grouped_gate_up(gate_up_weight(), x, batch, top_k, gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
-    ops_.moe().grouped_linear(*down_, activated, batch, top_k, false, true, sums);
+    ops_.moe().grouped_linear(down_weight(), activated, batch, top_k, false, true, sums);
   }));
   ops_.moe().combine(own_rows, choices.weights.rows(own.begin, own.count), out);
   return PendingSum();
