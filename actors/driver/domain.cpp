@@ -89,7 +89,7 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     spawning_workers_.push_back(
-        cluster_.spawn<Worker>({.name = fmt::format("worker-{}", rank),
+        cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
                                 .node = nodes_[static_cast<std::size_t>(rank)]},
                                worker_spec(rank, load_progress)));
@@ -109,7 +109,7 @@ Result<void> Domain::finish_spawn(const DownCallback& on_down) {
     auto worker = spawning_workers_[i].get(spawn_timeout);
     if (!worker.ok()) {
       const int rank = first_rank() + static_cast<int>(i);
-      return named(fmt::format("worker-{}", rank), std::move(worker).error());
+      return named(worker_name(rank), std::move(worker).error());
     }
     watches_.push_back(cluster_.watch(*worker, on_down));
     workers_.push_back(*std::move(worker));
@@ -167,8 +167,9 @@ void Domain::begin_serve(const EngineInfo& info) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
   }
   for (const auto& worker : workers_) {
-    starting_workers_.push_back(worker.call<&Worker::start>(
-        info.kv_cache_blocks, info.swap_blocks, ExecutorPlace{executor_node(), executor_pid}));
+    starting_workers_.push_back(
+        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks,
+                                    ExecutorPlace{executor_name(), executor_node(), executor_pid}));
   }
 }
 

@@ -61,9 +61,9 @@ Result<void> Executor::start(const ExecutorStart& start) {
 Result<StepChannels> Executor::connect(std::uint32_t epoch,
                                        const ReplicaAddresses& addresses) const {
   const auto connect_to = [&](const StepAddress& at, StepDirection direction) -> Result<Channel> {
-    const std::string purpose = step_channel_purpose(epoch, at.rank, direction);
-    TROUPE_TRY(const Key key, context_.channel_key(purpose));
-    return Channel::connect(ChannelKeys::derive(key, purpose), at.address);
+    const ChannelScope scope = step_channel_scope(epoch, context_.name(), at.rank, direction);
+    TROUPE_TRY(const Key key, context_.channel_key(scope));
+    return Channel::connect(ChannelKeys::derive(key, scope.purpose), at.address);
   };
   StepChannels channels;
   for (const StepAddress& at : addresses.plans) {

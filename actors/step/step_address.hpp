@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/security/plane_keys.hpp"
+
 namespace troupe {
 
 /// The channels of the step plane that a worker listens at; empty: none. A worker that answers and
@@ -42,12 +44,16 @@ struct ReplicaAddresses {
   }
 };
 
+/// The name of the actor that is the worker of this rank.
+std::string worker_name(int rank);
+
 enum class StepDirection : std::uint8_t { plans, results };
 
 /// The prefix of the names of an epoch's channels and shared memory regions.
 std::string epoch_name(std::uint32_t epoch);
-/// The purpose from which both ends derive the keys of the step channel at which worker `rank`
+/// The scope from which both ends derive the keys of the step channel at which worker `rank`
 /// listens.
-std::string step_channel_purpose(std::uint32_t epoch, std::int32_t rank, StepDirection direction);
+ChannelScope step_channel_scope(std::uint32_t epoch, const std::string& executor, std::int32_t rank,
+                                StepDirection direction);
 
 }  // namespace troupe

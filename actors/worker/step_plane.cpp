@@ -25,10 +25,10 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
 
 Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, const ExecutorPlace& executor,
                        StepDirection direction) {
-  const std::string purpose = step_channel_purpose(spec.epoch, spec.rank, direction);
-  TROUPE_TRY(const Key key, context.channel_key(purpose));
+  const ChannelScope scope = step_channel_scope(spec.epoch, executor.name, spec.rank, direction);
+  TROUPE_TRY(const Key key, context.channel_key(scope));
   const bool is_near = executor.node.empty() || executor.node == context.node();
-  return Channel::listen(ChannelKeys::derive(key, purpose),
+  return Channel::listen(ChannelKeys::derive(key, scope.purpose),
                          is_near ? ChannelEndpoint::on_this_node(executor.pid)
                                  : ChannelEndpoint::on_network(context.node_address()));
 }

@@ -88,12 +88,13 @@ struct GroupPeers {
 /// The executor of a worker's replica: its node, empty where all are on one, and its process, 0 if
 /// any of this user may connect.
 struct ExecutorPlace {
+  std::string name;
   std::string node;
   std::int32_t pid = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(node, pid);
+    archive(name, node, pid);
   }
 };
 

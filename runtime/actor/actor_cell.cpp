@@ -37,8 +37,8 @@ class ActorCell::Context final : public ActorContext {
     return token;
   }
 
-  Result<Key> channel_key(std::string_view purpose) override {
-    return services().channel_key(purpose);
+  Result<Key> channel_key(const ChannelScope& scope) override {
+    return services().channel_key(address(), scope);
   }
   Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) override {
     return services().shared_memory(name, bytes);

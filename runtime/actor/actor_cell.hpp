@@ -22,8 +22,8 @@ struct HostServices {
   std::string node_address;
   std::string job_folder;
   std::string log_path;
-  std::function<Result<Key>(std::string_view purpose)> channel_key;  ///< see
-                                                                     ///< ActorContext::channel_key
+  /// See ActorContext::channel_key.
+  std::function<Result<Key>(const ActorAddress& asker, const ChannelScope& scope)> channel_key;
   std::shared_ptr<CallHub> hub;
   std::shared_ptr<WatchTable> watches;
   ActorHandle<Directory> directory;

@@ -11,7 +11,7 @@
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/process/unique_fd.hpp"
-#include "runtime/security/job_secret.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 
@@ -80,10 +80,11 @@ class ActorContext {
     return watch(actor.address(), std::move(callback));
   }
 
-  /// Returns the key of channels with this purpose, the same for all actors of the job, for
+  /// Returns the key of the channels of some actors, the same for each of them, for
   /// ChannelKeys::derive. This process never sees the secret that the key comes from.
-  /// invalid_argument for a purpose that is empty or above 256 bytes.
-  virtual Result<Key> channel_key(std::string_view purpose) = 0;
+  /// permission_denied if this actor is not one of them; invalid_argument for a purpose that is
+  /// empty or too long.
+  virtual Result<Key> channel_key(const ChannelScope& scope) = 0;
 
   /// Returns a region of memory that all actors of this node share under `name`. The node's agent
   /// makes it at the first request (a memfd of `bytes`, zeroed) and gives every caller a descriptor

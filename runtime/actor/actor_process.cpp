@@ -41,7 +41,7 @@ class ActorProcess {
   void start_actor(StartActor start);
   void on_actor_gone(const ActorGone& gone);
   void on_region_reply(const RegionReply& reply, UniqueFd fd);
-  Result<Key> ask_key(std::string_view purpose);
+  Result<Key> ask_key(ActorId asker, const ChannelScope& scope);
   void on_key_reply(const KeyReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   void forget(ActorId id);
@@ -82,8 +82,10 @@ Result<void> ActorProcess::boot() {
   services_ = std::make_shared<HostServices>(HostServices{
       bootstrap->node, bootstrap->address, bootstrap->job_folder,
       bootstrap->log_path == log::to_stderr ? "" : bootstrap->log_path,
-      [this](std::string_view purpose) { return ask_key(purpose); }, hub,
-      std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
+      [this](const ActorAddress& asker, const ChannelScope& scope) {
+        return ask_key(asker.id, scope);
+      },
+      hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
       [this](std::string_view prefix) -> Result<void> {
         TROUPE_TRY(auto nothing, ask_region(prefix, 0, true));
@@ -202,7 +204,7 @@ void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
   node.mapped().complete(Error{reply.code, reply.message});
 }
 
-Result<Key> ActorProcess::ask_key(std::string_view purpose) {
+Result<Key> ActorProcess::ask_key(ActorId asker, const ChannelScope& scope) {
   Promise<Key> promise;
   auto answer = promise.future();
   std::uint64_t ask = 0;
@@ -211,7 +213,7 @@ Result<Key> ActorProcess::ask_key(std::string_view purpose) {
     ask = next_ask_++;
     key_asks_.emplace(ask, promise);
   }
-  tell(KeyRequest{ask, std::string(purpose)});
+  tell(KeyRequest{ask, asker, scope});
   return answer.get(agent_timeout);
 }
 

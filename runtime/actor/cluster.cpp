@@ -164,7 +164,9 @@ Result<void> ClusterImpl::start_services() {
   const auto regions = std::make_shared<LocalRegions>();
   services_ = std::make_shared<HostServices>(
       HostServices{"driver", options_.address, options_.job_folder, "",
-                   [keys = keys_](std::string_view purpose) { return channel_key(keys, purpose); },
+                   [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
+                     return channel_key(keys, asker.name, scope);
+                   },
                    hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(directory, hub),
                    [local = regions](std::string_view name, std::size_t bytes) {
                      std::lock_guard lock(local->mutex);

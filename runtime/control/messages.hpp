@@ -10,6 +10,7 @@
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/security/job_secret.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 
@@ -20,7 +21,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 3;
+inline constexpr std::uint32_t control_protocol = 4;
 
 /// A -> D, first: the agent of the ticket for `node` has come. An agent of another build is
 /// refused.
@@ -161,13 +162,14 @@ struct AgentBootstrap {
     archive(secret, processes, log_folder);
   }
 };
-/// P -> A: asks for the key of channels with this purpose (channel_key()).
+/// P -> A: asks, for one of the process's actors, for the key of these channels (channel_key()).
 struct KeyRequest {
   std::uint64_t request = 0;
-  std::string purpose;
+  ActorId actor = 0;
+  ChannelScope scope;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(request, purpose);
+    archive(request, actor, scope);
   }
 };
 /// A -> P.

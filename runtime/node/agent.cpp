@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include <fcntl.h>
@@ -85,7 +84,8 @@ struct Child {
   bool heard = false;
   bool unresponsive = false;
   bool channel_over = false;
-  std::set<ActorId> actors{};  ///< actors to be made in it; it may speak for no others
+  /// Names of the actors to be made in it; it may speak for no others.
+  std::map<ActorId, std::string> actors{};
 };
 
 /// Returns the actor that a process's message is about.
@@ -93,6 +93,7 @@ std::optional<ActorId> actor_of(const ControlMessage& message) {
   if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
   if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
   if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
+  if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
   return std::nullopt;
 }
 
@@ -344,7 +345,7 @@ void Agent::start_actor(StartActor message) {
     }
     child = *started;
   }
-  child->actors.insert(message.actor.id);
+  child->actors.emplace(message.actor.id, message.actor.name);
   send_to(*child, std::move(message));
 }
 
@@ -390,7 +391,7 @@ void Agent::answer_region(Child& child, const RegionRequest& request) {
 }
 
 void Agent::answer_key(Child& child, const KeyRequest& request) {
-  auto key = channel_key(*keys_, request.purpose);
+  auto key = channel_key(*keys_, child.actors.at(request.actor), request.scope);
   KeyReply reply;
   reply.request = request.request;
   reply.ok = key.ok();

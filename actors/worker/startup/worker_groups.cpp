@@ -62,8 +62,9 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   }
   const std::string interface = on_one_node ? loopback_interface : context.node_address();
   // Of this group alone: ranks that have restarted since, or are of other groups, cannot join it.
-  const std::string purpose = fmt::format("tensor plane/{}", group_name(name, group));
-  TROUPE_TRY(const Key key, context.channel_key(purpose));
+  ChannelScope scope{fmt::format("tensor plane/{}", group_name(name, group)), {}};
+  for (const int rank : group.ranks) scope.members.push_back(worker_name(rank));
+  TROUPE_TRY(const Key key, context.channel_key(scope));
   TROUPE_TRY(group.rendezvous,
              NetworkRendezvous::announce(interface, group.own, size, room_bytes, key));
   return {};

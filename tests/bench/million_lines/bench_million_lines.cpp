@@ -44,8 +44,8 @@ class WorkerWithoutModel {
 
   Result<GroupAddresses> announce() { return GroupAddresses{}; }
   Result<WorkerReport> load(const GroupPeers&) { return WorkerReport{}; }
-  Result<StepAddresses> start(std::int64_t) {
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {}));
+  Result<StepAddresses> start(std::int64_t, std::int64_t, const ExecutorPlace& executor) {
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, executor));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();

@@ -38,6 +38,7 @@ constexpr int repeats = 5;
 constexpr auto limit = 60s;
 constexpr std::uint32_t epoch = 1;
 const std::string ping_purpose = "bench ping";
+const std::string executor_name = "executor";
 
 /// Microseconds of one run.
 struct Figures {
@@ -92,7 +93,7 @@ class EmptyWorker {
 
   Result<StepAddresses> start() {
     TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, 0));
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {}));
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {.name = executor_name}));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();
@@ -105,7 +106,8 @@ class EmptyWorker {
 
   /// Listens for another actor's pings of 64 bytes and answers them on its own thread.
   Result<std::string> echo() {
-    TROUPE_TRY(const Key key, context_.channel_key(ping_purpose));
+    TROUPE_TRY(const Key key,
+               context_.channel_key({ping_purpose, {executor_name, worker_name(0)}}));
     const auto keys = ChannelKeys::derive(key, ping_purpose);
     TROUPE_TRY(echo_, Channel::listen(keys, ChannelEndpoint::on_this_node()));
     loop_ = std::thread([this] {
@@ -152,7 +154,7 @@ class EmptyExecutor {
   explicit EmptyExecutor(ActorContext& context) : context_(context) {}
 
   Result<void> connect(const std::string& purpose, const std::string& address) {
-    TROUPE_TRY(const Key key, context_.channel_key(purpose));
+    TROUPE_TRY(const Key key, context_.channel_key({purpose, {executor_name, worker_name(0)}}));
     const auto keys = ChannelKeys::derive(key, purpose);
     TROUPE_TRY(channel_, Channel::connect(keys, address));
     return {};
@@ -238,8 +240,10 @@ Result<void> bench_ceilings() {
   }
   print("raw socketpair, 64 bytes", raw, "");
   TROUPE_TRY(const auto cluster, Cluster::start({}));
-  TROUPE_TRY(const auto executor, cluster->spawn<EmptyExecutor>({}).get(limit));
-  TROUPE_TRY(const auto worker, cluster->spawn<EmptyWorker>({}, WorkerSpec{}).get(limit));
+  TROUPE_TRY(const auto executor,
+             cluster->spawn<EmptyExecutor>({.name = executor_name}).get(limit));
+  TROUPE_TRY(const auto worker,
+             cluster->spawn<EmptyWorker>({.name = worker_name(0)}, WorkerSpec{}).get(limit));
   TROUPE_TRY(const auto address, worker.call<&EmptyWorker::echo>().get(limit));
   TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(ping_purpose, address).get(limit));
   for (int i = 0; i < repeats; ++i) {
@@ -252,7 +256,8 @@ Result<void> bench_ceilings() {
 
 Result<void> bench_step(int workers, const char* note) {
   TROUPE_TRY(const auto cluster, Cluster::start({}));
-  TROUPE_TRY(const auto executor, cluster->spawn<EmptyExecutor>({}).get(limit));
+  TROUPE_TRY(const auto executor,
+             cluster->spawn<EmptyExecutor>({.name = executor_name}).get(limit));
   std::vector<ActorHandle<EmptyWorker>> group;
   std::string step_address;
   for (int rank = 0; rank < workers; ++rank) {
@@ -261,12 +266,14 @@ Result<void> bench_step(int workers, const char* note) {
                           .tensor_parallel_size = workers,
                           .max_model_len = 2048,
                           .epoch = epoch};
-    TROUPE_TRY(auto worker, cluster->spawn<EmptyWorker>({}, spec).get(limit));
+    TROUPE_TRY(auto worker,
+               cluster->spawn<EmptyWorker>({.name = worker_name(rank)}, spec).get(limit));
     TROUPE_TRY(const auto addresses, worker.call<&EmptyWorker::start>().get(limit));
     if (!addresses.plans.empty()) step_address = addresses.plans;
     group.push_back(std::move(worker));
   }
-  const std::string purpose = step_channel_purpose(epoch, 0, StepDirection::plans);
+  const std::string purpose =
+      step_channel_scope(epoch, executor_name, 0, StepDirection::plans).purpose;
   TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(purpose, step_address).get(limit));
   std::vector<Figures> runs;
   for (int i = 0; i < repeats; ++i) {

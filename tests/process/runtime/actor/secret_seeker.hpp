@@ -13,8 +13,8 @@ class SecretSeeker {
  public:
   explicit SecretSeeker(ActorContext& context) : context_(context) {}
   int dumpable() { return ::prctl(PR_GET_DUMPABLE); }
-  Result<std::string> key(const std::string& purpose) {
-    TROUPE_TRY(const Key key, context_.channel_key(purpose));
+  Result<std::string> key(const std::string& purpose, const std::vector<std::string>& members) {
+    TROUPE_TRY(const Key key, context_.channel_key({purpose, members}));
     return to_hex(key);
   }
 

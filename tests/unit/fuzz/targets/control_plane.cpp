@@ -62,7 +62,7 @@ ControlMessage some_message(Mutator& mutator) {
       Heartbeat{},
       RegionRequest{1, "ring", 4096, false},
       RegionReply{1, false, ErrorCode::not_found, "no"},
-      KeyRequest{2, "steps"},
+      KeyRequest{2, 3, {"steps", {"left", "right"}}},
       key_reply(),
       Suspend{},
       Suspended{},

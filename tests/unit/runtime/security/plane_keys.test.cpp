@@ -1,28 +1,46 @@
 #include "runtime/security/plane_keys.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 namespace troupe {
 namespace {
 
-TEST(PlaneKeys, no_purpose_of_a_channel_gives_the_key_of_another_plane) {
+TEST(PlaneKeys, no_scope_of_a_channel_gives_the_key_of_another_plane_or_scope) {
   const auto keys = *JobKeys::generate();
-  for (const std::string purpose :
-       {"call plane", "link/10:driver/job/11:agent/node0", "channel/x", "x"}) {
-    const auto key = channel_key(keys, purpose);
-    ASSERT_TRUE(key.ok());
-    EXPECT_NE(*key, keys.derive(purpose)) << purpose;
-    EXPECT_NE(*key, call_plane_key(keys)) << purpose;
+  std::vector<Key> seen{call_plane_key(keys)};
+  const std::vector<std::string> purposes{"call plane", "link/10:driver/job/11:agent/node0",
+                                          "a/1:b", "a"};
+  const std::vector<std::vector<std::string>> groups{{"b"}, {"b", "b"}, {"b", "c"}, {"b", "1:c"}};
+  for (const auto& purpose : purposes) {
+    for (const auto& members : groups) {
+      const auto key = channel_key(keys, "b", {purpose, members});
+      ASSERT_TRUE(key.ok());
+      EXPECT_NE(*key, keys.derive(purpose));
+      EXPECT_EQ(std::ranges::count(seen, *key), 0) << purpose;
+      seen.push_back(*key);
+    }
   }
-  EXPECT_EQ(*channel_key(keys, "steps"), *channel_key(keys, "steps"));
-  EXPECT_NE(*channel_key(keys, "steps"), *channel_key(keys, "results"));
+  EXPECT_EQ(*channel_key(keys, "a", {"steps", {"a", "b"}}),
+            *channel_key(keys, "b", {"steps", {"b", "a"}}));
+}
+
+TEST(PlaneKeys, only_members_of_a_scope_get_its_key) {
+  const auto keys = *JobKeys::generate();
+  for (const std::string asker : {"", "c", "a/1:b"}) {
+    const auto key = channel_key(keys, asker, {"steps", {"a", "b"}});
+    ASSERT_FALSE(key.ok()) << asker;
+    EXPECT_EQ(key.error().code, ErrorCode::permission_denied);
+  }
+  EXPECT_FALSE(channel_key(keys, "a", {"steps", {}}).ok());
 }
 
 TEST(PlaneKeys, a_purpose_has_a_length) {
   const auto keys = *JobKeys::generate();
-  EXPECT_FALSE(channel_key(keys, "").ok());
-  EXPECT_FALSE(channel_key(keys, std::string(257, 'x')).ok());
-  EXPECT_TRUE(channel_key(keys, std::string(256, 'x')).ok());
+  EXPECT_FALSE(channel_key(keys, "a", {"", {"a"}}).ok());
+  EXPECT_FALSE(channel_key(keys, "a", {std::string(257, 'x'), {"a"}}).ok());
+  EXPECT_TRUE(channel_key(keys, "a", {std::string(256, 'x'), {"a"}}).ok());
 }
 
 TEST(SecretKey, can_be_wiped) {
