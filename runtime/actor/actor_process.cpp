@@ -41,7 +41,9 @@ class ActorProcess {
   void start_actor(StartActor start);
   void on_actor_gone(const ActorGone& gone);
   void on_region_reply(const RegionReply& reply, UniqueFd fd);
-  Result<Key> ask_key(ActorId asker, const ChannelScope& scope);
+  /// Asks the agent for a key, by the request that `make` returns for this number.
+  template <class Make>
+  Future<Key> begin_to_ask(Make&& make);
   void on_key_reply(const KeyReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   void forget(ActorId id);
@@ -76,14 +78,21 @@ Result<void> ActorProcess::boot() {
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
-  TROUPE_TRY(auto transport, make_network_transport(bootstrap->call_key.bytes, bootstrap->job_id,
-                                                    {bootstrap->locality, bootstrap->address}));
+  CallKeys keys{bootstrap->call_name, bootstrap->call_key,
+                [this](const std::string& listener, CallKeys::Answer answer) {
+                  begin_to_ask([&](std::uint64_t ask) {
+                    return CallKeyRequest{ask, listener};
+                  }).then(std::move(answer));
+                }};
+  TROUPE_TRY(auto transport,
+             make_network_transport(std::move(keys), {bootstrap->locality, bootstrap->address}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
       bootstrap->node, bootstrap->address, bootstrap->job_folder,
       bootstrap->log_path == log::to_stderr ? "" : bootstrap->log_path,
       [this](const ActorAddress& asker, const ChannelScope& scope) {
-        return ask_key(asker.id, scope);
+        return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
+            .get(agent_timeout);
       },
       hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
@@ -204,7 +213,8 @@ void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
   node.mapped().complete(Error{reply.code, reply.message});
 }
 
-Result<Key> ActorProcess::ask_key(ActorId asker, const ChannelScope& scope) {
+template <class Make>
+Future<Key> ActorProcess::begin_to_ask(Make&& make) {
   Promise<Key> promise;
   auto answer = promise.future();
   std::uint64_t ask = 0;
@@ -213,8 +223,8 @@ Result<Key> ActorProcess::ask_key(ActorId asker, const ChannelScope& scope) {
     ask = next_ask_++;
     key_asks_.emplace(ask, promise);
   }
-  tell(KeyRequest{ask, asker, scope});
-  return answer.get(agent_timeout);
+  tell(make(ask));
+  return answer;
 }
 
 void ActorProcess::on_key_reply(const KeyReply& reply) {

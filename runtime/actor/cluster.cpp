@@ -155,8 +155,9 @@ Result<void> ClusterImpl::boot() {
 }
 
 Result<void> ClusterImpl::start_services() {
+  TROUPE_TRY(const std::string name, draw_call_name(job_id_));
   TROUPE_TRY(auto transport,
-             make_network_transport(call_plane_key(keys_), job_id_, {job_id_, options_.address}));
+             make_network_transport(call_keys(keys_, name), {job_id_, options_.address}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
@@ -232,11 +233,10 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   const bool is_local = options_.starter->is_local();
   AgentBootstrap bootstrap;
   std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
+  bootstrap.job_id = job_id_;
   // Another host's agent writes to its stderr, which its starter brings here.
   if (is_local) bootstrap.log_folder = options_.log_folder;
   auto& process = bootstrap.processes;
-  process.call_key = SecretKey(call_plane_key(keys_));
-  process.job_id = job_id_;
   process.locality = is_local ? job_id_ : node;
   if (!options_.address.empty()) process.address = ready.address;
   process.process_name = "agent-" + node;

@@ -48,30 +48,40 @@ struct LinkRules {
   std::function<bool()> on_own_thread;
 };
 
-/// A TlsLink as the call plane sees it.
+/// A TlsLink as the call plane sees it. An own one has no TlsLink until its key has come.
 class NetworkLink final : public Link {
  public:
   explicit NetworkLink(std::shared_ptr<const LinkRules> rules) : rules_(std::move(rules)) {}
 
   void attach(std::shared_ptr<TlsLink> link) {
     std::lock_guard lock(mutex_);
-    if (!is_over_) link_ = std::move(link);
+    if (is_over_) return;
+    for (auto& frame : std::exchange(early_, {})) (void)link->post(std::move(frame));
+    early_bytes_ = 0;
+    link_ = std::move(link);
   }
   /// Lets go of the TLS link, whose events refer to this one.
   void finish() {
     std::shared_ptr<TlsLink> link;
     std::lock_guard lock(mutex_);
     is_over_ = true;
+    early_.clear();
+    early_bytes_ = 0;
     link_.swap(link);
   }
 
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override {
-    const auto link = tls();
-    if (!link) return fail(ErrorCode::peer_died, "the link is over");
     std::vector<std::byte> bytes;
     bytes.reserve(body.size() + trailer.size());
     bytes.insert(bytes.end(), body.begin(), body.end());
     bytes.insert(bytes.end(), trailer.begin(), trailer.end());
+    std::shared_ptr<TlsLink> link;
+    {
+      std::lock_guard lock(mutex_);
+      if (is_over_) return fail(ErrorCode::peer_died, "the link is over");
+      if (!link_) return queue_early(std::move(bytes));
+      link = link_;
+    }
     if (rules_->on_own_thread()) return link->post(LinkFrame(std::move(bytes)));
     auto sent = link->send(LinkFrame(std::move(bytes)), rules_->send_timeout);
     if (!sent.ok() && sent.error().code == ErrorCode::resource_exhausted) {
@@ -85,8 +95,8 @@ class NetworkLink final : public Link {
   }
 
   std::size_t queued_bytes() const {
-    const auto link = tls();
-    return link ? link->queued_bytes() : 0;
+    std::lock_guard lock(mutex_);
+    return link_ ? link_->queued_bytes() : early_bytes_;
   }
 
  private:
@@ -95,18 +105,30 @@ class NetworkLink final : public Link {
     return link_;
   }
 
+  /// Keeps a frame until attach(); mutex_ is held.
+  Result<void> queue_early(std::vector<std::byte> bytes) {
+    if (early_bytes_ > LinkLimits().max_queued_bytes) {
+      return fail(ErrorCode::timeout, "{} bytes wait for the key of a new link", early_bytes_);
+    }
+    early_bytes_ += bytes.size();
+    early_.emplace_back(std::move(bytes));
+    return {};
+  }
+
   const std::shared_ptr<const LinkRules> rules_;
   mutable std::mutex mutex_;
   std::shared_ptr<TlsLink> link_;
+  std::vector<LinkFrame> early_;  ///< sent before there was a link
+  std::size_t early_bytes_ = 0;
   bool is_over_ = false;
 };
 
 class NetworkTransport final : public Transport {
  public:
-  NetworkTransport(UnixTransport::Options options, const JobKeys& keys, const NetworkAddress& own,
+  NetworkTransport(UnixTransport::Options options, const NetworkAddress& own,
                    std::chrono::milliseconds send_timeout)
-      : own_{.socket = options.endpoint, .locality = own.locality, .address = own.address},
-        keys_(keys),
+      : own_{.socket = options.keys.name, .locality = own.locality, .address = own.address},
+        own_key_(options.keys.listener),
         unix_(std::move(options)),
         rules_(std::make_shared<LinkRules>(
             LinkRules{send_timeout, [this] { return unix_.on_own_thread(); }})) {}
@@ -118,7 +140,7 @@ class NetworkTransport final : public Transport {
     TROUPE_TRY(loop_, LinkLoop::start());
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       if (peer.role != process_role) return std::nullopt;
-      return link_key(keys_, own_peer(), peer);
+      return call_pair_key(own_key_.bytes, peer.name);
     };
     TROUPE_TRY(own_.port, loop_->listen("call plane", own_.address, key_of, events_of_accepted()));
     endpoint_ = own_.text();
@@ -131,12 +153,16 @@ class NetworkTransport final : public Transport {
     const Endpoint peer = Endpoint::parse(text);
     if (peer.locality == own_.locality) return unix_.connect(peer.socket);
     auto link = std::make_shared<NetworkLink>(rules_);
-    auto connected = peer.port == 0
-                         ? Error{ErrorCode::not_found, "there is no way from here to " + text}
-                         : begin_to_connect(peer, link);
-    if (!connected.ok()) {
-      hand_over([this, link, why = connected.error()] { events_.on_closed(link, why); });
+    if (peer.port == 0) {
+      hand_over([this, link, text] {
+        close(link, fail(ErrorCode::not_found, "there is no way from here to {}", text));
+      });
+      return link;
     }
+    unix_.ask_key(peer.socket, [this, peer, link](const Result<Key>& key) {
+      const auto connected = key.ok() ? begin_to_connect(peer, *key, link) : key.error();
+      if (!connected.ok()) close(link, connected.error());
+    });
     return link;
   }
 
@@ -165,7 +191,14 @@ class NetworkTransport final : public Transport {
  private:
   LinkPeer own_peer() const { return {process_role, own_.socket}; }
 
-  Result<void> begin_to_connect(const Endpoint& peer, const std::shared_ptr<NetworkLink>& link) {
+  /// Ends a link that has never had a TlsLink; on the unix transport's thread.
+  void close(const std::shared_ptr<NetworkLink>& link, const Error& why) {
+    link->finish();
+    events_.on_closed(link, why);
+  }
+
+  Result<void> begin_to_connect(const Endpoint& peer, const Key& key,
+                                const std::shared_ptr<NetworkLink>& link) {
     const LinkPeer listener{process_role, peer.socket};
     LinkEvents events{
         nullptr,
@@ -173,8 +206,8 @@ class NetworkTransport final : public Transport {
           on_frame(link, frame);
         },
         [this, link](const std::shared_ptr<TlsLink>&, const Error& why) { on_closed(link, why); }};
-    TROUPE_TRY(auto made, loop_->connect(peer.address, peer.port, own_peer(), listener,
-                                         link_key(keys_, listener, own_peer()), std::move(events)));
+    TROUPE_TRY(auto made, loop_->connect(peer.address, peer.port, own_peer(), listener, key,
+                                         std::move(events)));
     std::lock_guard lock(mutex_);
     links_[link.get()] = link;
     link->attach(std::move(made));
@@ -237,7 +270,7 @@ class NetworkTransport final : public Transport {
   }
 
   Endpoint own_;
-  const JobKeys keys_;
+  const SecretKey own_key_;
   TransportEvents events_;
   std::string endpoint_;
   UnixTransport unix_;
@@ -253,23 +286,17 @@ class NetworkTransport final : public Transport {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_network_transport(const Key& call_key,
-                                                          const std::string& job_id,
-                                                          const NetworkAddress& own,
+Result<std::unique_ptr<Transport>> make_network_transport(CallKeys keys, const NetworkAddress& own,
                                                           std::chrono::milliseconds send_timeout) {
-  std::array<std::byte, 16> unguessable{};
-  TROUPE_CHECK(random_bytes(unguessable));
   UnixTransport::Options options;
-  options.endpoint = fmt::format("troupe-{}-{}", job_id, to_hex(unguessable));
-  options.key = call_key;
+  options.keys = std::move(keys);
   options.identity.build = this_build();
   options.send_timeout = send_timeout;
   if (own.address.empty()) {
     return std::unique_ptr<Transport>(std::make_unique<UnixTransport>(std::move(options)));
   }
-  TROUPE_TRY(const JobKeys keys, JobKeys::from_secret(call_key));
   return std::unique_ptr<Transport>(
-      std::make_unique<NetworkTransport>(std::move(options), keys, own, send_timeout));
+      std::make_unique<NetworkTransport>(std::move(options), own, send_timeout));
 }
 
 }  // namespace troupe

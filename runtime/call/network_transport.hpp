@@ -6,7 +6,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/transport.hpp"
-#include "runtime/security/job_secret.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 
@@ -20,14 +20,15 @@ struct NetworkAddress {
 };
 
 /// Links to all processes of a job: UnixTransport within a locality, TLS 1.3 over TCP (TlsLink)
-/// with a key of each pair across localities. An endpoint is "SOCKET", or "SOCKET LOCALITY ADDRESS
+/// across localities, both with a key of each pair: who connects asks for it, who listens computes
+/// it from its own. An endpoint is "SOCKET", or "SOCKET LOCALITY ADDRESS
 /// PORT" where other localities may connect.
 ///
 /// Events come on the unix transport's thread, as its contract has it; those of TLS links are
 /// handed over to it. While a peer reads slowly, a sender waits for 64 MiB that are queued on one
 /// link, at most `send_timeout`.
 Result<std::unique_ptr<Transport>> make_network_transport(
-    const Key& call_key, const std::string& job_id, const NetworkAddress& own,
+    CallKeys keys, const NetworkAddress& own,
     std::chrono::milliseconds send_timeout = std::chrono::seconds(10));
 
 }  // namespace troupe

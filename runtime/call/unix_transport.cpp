@@ -40,6 +40,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   void run_after(std::chrono::milliseconds delay, std::function<void()> task);
   bool on_own_thread() const { return std::this_thread::get_id() == thread_id_; }
   Result<void> flush(std::chrono::milliseconds timeout);
+  void ask_key(const std::string& listener, CallKeys::Answer then);
   const Options& options() const { return options_; }
 
  private:
@@ -47,6 +48,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   struct Attempt {
     std::string endpoint;
     Clock::time_point deadline;
+    SecretKey key;
   };
 
   void run();
@@ -55,9 +57,11 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   void accept_some();
   void accept_stranger(UniqueFd socket);
   void note_refusal(std::string_view why, std::size_t count = 1);
+  void on_key(const std::shared_ptr<UnixLink>& link, const Result<Key>& key);
   void try_to_connect(const std::shared_ptr<UnixLink>& link);
   bool try_again(const std::shared_ptr<UnixLink>& link, const Error& why);
-  Result<void> adopt(UniqueFd socket, Handshake::Role role, const std::shared_ptr<UnixLink>& link);
+  Result<void> adopt(UniqueFd socket, Result<Handshake> handshake,
+                     const std::shared_ptr<UnixLink>& link);
   void on_event(int fd, std::uint32_t events);
   void drop(const std::shared_ptr<UnixLink>& link, const Error& why);
 
@@ -86,7 +90,7 @@ Result<void> UnixTransport::Loop::start(TransportEvents events) {
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll_ || !wake_) return fail_errno(errno, "cannot make the call plane's descriptors");
-  TROUPE_TRY(auto listener, listen_at(options_.endpoint));
+  TROUPE_TRY(auto listener, listen_at(options_.keys.name));
   acceptor_.emplace(std::move(listener));
   TROUPE_CHECK(watch(wake_.get(), EPOLLIN, EPOLL_CTL_ADD));
   TROUPE_CHECK(watch(acceptor_->fd(), EPOLLIN, EPOLL_CTL_ADD));
@@ -191,7 +195,8 @@ void UnixTransport::Loop::accept_stranger(UniqueFd socket) {
     }
   }
   auto link = std::make_shared<UnixLink>(options_, thread_id_);
-  if (auto adopted = adopt(std::move(socket), Handshake::Role::server, link); !adopted.ok()) {
+  auto handshake = Handshake::as_server(options_.keys.listener.bytes, options_.identity);
+  if (auto adopted = adopt(std::move(socket), std::move(handshake), link); !adopted.ok()) {
     drop(link, adopted.error());
   }
 }
@@ -207,12 +212,12 @@ void UnixTransport::Loop::note_refusal(std::string_view why, std::size_t count) 
   });
 }
 
-Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Handshake::Role role,
+Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Result<Handshake> handshake,
                                         const std::shared_ptr<UnixLink>& link) {
-  TROUPE_TRY(auto handshake, Handshake::create(role, options_.key, options_.identity));
+  if (!handshake.ok()) return handshake.error();
   const int fd = socket.get();
   links_[fd] = link;
-  TROUPE_CHECK(link->attach(std::move(socket), std::move(handshake), epoll_.get()));
+  TROUPE_CHECK(link->attach(std::move(socket), *std::move(handshake), epoll_.get()));
   run_after(options_.handshake_timeout, [this, weak = std::weak_ptr(link)] {
     auto slow = weak.lock();
     if (slow && slow->fd() >= 0 && !slow->established()) {
@@ -226,16 +231,43 @@ Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Handshake::Role role,
 std::shared_ptr<Link> UnixTransport::Loop::connect(const std::string& endpoint) {
   auto link = std::make_shared<UnixLink>(options_, thread_id_);
   run_after(std::chrono::milliseconds(0), [this, link, endpoint] {
-    attempts_[link.get()] = {endpoint, Clock::now() + options_.handshake_timeout};
-    try_to_connect(link);
+    attempts_[link.get()] = {endpoint, Clock::now() + options_.handshake_timeout, {}};
+    ask_key(endpoint, [this, link](const Result<Key>& key) { on_key(link, key); });
   });
   return link;
 }
 
+void UnixTransport::Loop::ask_key(const std::string& listener, CallKeys::Answer then) {
+  const auto once = std::make_shared<CallKeys::Answer>(std::move(then));
+  const auto answer = [once](const Result<Key>& key) {
+    if (const auto run = std::exchange(*once, nullptr)) run(key);
+  };
+  run_after(options_.handshake_timeout, [answer, limit = options_.handshake_timeout] {
+    answer(fail(ErrorCode::timeout, "no key of the call plane within {} ms", limit.count()));
+  });
+  options_.keys.ask(listener, [weak = weak_from_this(), answer](Result<Key> key) {
+    const auto loop = weak.lock();
+    if (!loop) return;
+    loop->run_after(std::chrono::milliseconds(0), [answer, key = std::move(key)] { answer(key); });
+  });
+}
+
+void UnixTransport::Loop::on_key(const std::shared_ptr<UnixLink>& link, const Result<Key>& key) {
+  if (key.ok()) {
+    attempts_[link.get()].key = SecretKey(*key);
+    return try_to_connect(link);
+  }
+  attempts_[link.get()].deadline = {};
+  drop(link, key.error());
+}
+
 void UnixTransport::Loop::try_to_connect(const std::shared_ptr<UnixLink>& link) {
-  auto socket = connect_to(attempts_[link.get()].endpoint);
+  const Attempt& attempt = attempts_[link.get()];
+  auto socket = connect_to(attempt.endpoint);
   if (socket.ok()) {
-    auto adopted = adopt(*std::move(socket), Handshake::Role::client, link);
+    auto adopted =
+        adopt(*std::move(socket),
+              Handshake::as_client(options_.keys.name, attempt.key.bytes, options_.identity), link);
     return adopted.ok() ? void() : drop(link, adopted.error());
   }
   // A listener that is gone does not come back; other causes may pass.
@@ -317,7 +349,10 @@ UnixTransport::~UnixTransport() { loop_->stop(); }
 Result<void> UnixTransport::start(TransportEvents events) {
   return loop_->start(std::move(events));
 }
-const std::string& UnixTransport::endpoint() const { return loop_->options().endpoint; }
+const std::string& UnixTransport::endpoint() const { return loop_->options().keys.name; }
+void UnixTransport::ask_key(const std::string& listener, CallKeys::Answer then) {
+  loop_->ask_key(listener, std::move(then));
+}
 std::shared_ptr<Link> UnixTransport::connect(const std::string& endpoint) {
   return loop_->connect(endpoint);
 }

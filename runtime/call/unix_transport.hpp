@@ -7,7 +7,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/call/transport.hpp"
 #include "runtime/security/handshake.hpp"
-#include "runtime/security/job_secret.hpp"
+#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 
@@ -28,8 +28,8 @@ namespace troupe {
 class UnixTransport final : public Transport {
  public:
   struct Options {
-    std::string endpoint;  ///< abstract socket name without the leading NUL, at most 107 bytes
-    Key key{};             ///< JobKeys::derive("call plane")
+    /// The name is that of an abstract socket, without the leading NUL: at most 107 bytes.
+    CallKeys keys;
     Identity identity;
     std::size_t max_frame_bytes = std::size_t{1} << 30;
     std::size_t max_queued_bytes = std::size_t{64} << 20;
@@ -43,6 +43,9 @@ class UnixTransport final : public Transport {
 
   Result<void> start(TransportEvents events) override;
   const std::string& endpoint() const override;
+  /// Runs `then` on the own thread with the key to connect to `listener` with, or an error (timeout
+  /// after `handshake_timeout`), unless the transport stops first.
+  void ask_key(const std::string& listener, CallKeys::Answer then);
   std::shared_ptr<Link> connect(const std::string& endpoint) override;
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) override;
   bool on_own_thread() const override;

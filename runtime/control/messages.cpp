@@ -45,8 +45,8 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
       return is_one_of<AgentBootstrap, StartActor, StopActor, StopProcess, ActorGone, Shutdown,
                        Suspend, Resume, Heartbeat>(message);
     case ControlEdge::process_to_agent:
-      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, KeyRequest, Heartbeat>(
-          message);
+      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, KeyRequest,
+                       CallKeyRequest, Heartbeat>(message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, RegionReply,
                        KeyReply, Heartbeat>(message);

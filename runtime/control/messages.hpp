@@ -132,10 +132,10 @@ struct Shutdown {
 };
 /// A -> P, first.
 struct ProcessBootstrap {
-  SecretKey call_key;  ///< of the call plane
-  std::string job_id;
-  std::string locality;  ///< of the node; see NetworkAddress
-  std::string address;   ///< numeric, of the node; empty: no other host takes part
+  std::string call_name;  ///< of the process, on the call plane
+  SecretKey call_key;     ///< its call_listener_key()
+  std::string locality;   ///< of the node; see NetworkAddress
+  std::string address;    ///< numeric, of the node; empty: no other host takes part
   ProcessId process = 0;
   std::string process_name;
   std::string node;
@@ -148,18 +148,19 @@ struct ProcessBootstrap {
   std::int64_t cause_grace_ms = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(call_key, job_id, locality, address, process, process_name, node, job_folder, log_path,
-            log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
+    archive(call_name, call_key, locality, address, process, process_name, node, job_folder,
+            log_path, log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
   }
 };
 /// D -> A, first: the agent is let in.
 struct AgentBootstrap {
-  SecretKey secret;            ///< the job's
+  SecretKey secret;  ///< the job's
+  std::string job_id;
   ProcessBootstrap processes;  ///< template for its actor processes
   std::string log_folder;      ///< of the node; empty: everything goes to the agent's stderr
   template <class Archive>
   void fields(Archive& archive) {
-    archive(secret, processes, log_folder);
+    archive(secret, job_id, processes, log_folder);
   }
 };
 /// P -> A: asks, for one of the process's actors, for the key of these channels (channel_key()).
@@ -172,7 +173,16 @@ struct KeyRequest {
     archive(request, actor, scope);
   }
 };
-/// A -> P.
+/// P -> A: asks for the process's key to connect to `listener` with (call_pair_key()).
+struct CallKeyRequest {
+  std::uint64_t request = 0;
+  std::string listener;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, listener);
+  }
+};
+/// A -> P: answers either request.
 struct KeyReply {
   std::uint64_t request = 0;
   bool ok = false;
@@ -231,8 +241,8 @@ struct RegionReply {
 using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
-                 RegionRequest, RegionReply, KeyRequest, KeyReply, Suspend, Suspended, Resume,
-                 AgentBootstrap>;
+                 RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply, Suspend,
+                 Suspended, Resume, AgentBootstrap>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

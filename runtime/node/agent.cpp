@@ -78,6 +78,7 @@ struct Child {
   ChildProcess process;
   std::unique_ptr<ChildChannel> channel;
   std::string name;
+  std::string call_name;
   Lease start{start_limit};      ///< until its first message
   Lease silence{silence_limit};  ///< after its first message; before that, if it is stopped
   std::optional<Deadline> kill_at{};
@@ -124,7 +125,7 @@ class Agent {
   void resume();
   void kill_all();
   void answer_region(Child& child, const RegionRequest& request);
-  void answer_key(Child& child, const KeyRequest& request);
+  void answer_key(Child& child, std::uint64_t request, Result<Key> key);
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
   void tick();
 
@@ -308,6 +309,8 @@ void Agent::resume() {
 Result<Child*> Agent::start_process(const StartActor& message) {
   TROUPE_TRY(auto ends, ChildChannel::make_pair());
   ProcessBootstrap bootstrap = bootstrap_.processes;
+  TROUPE_TRY(bootstrap.call_name, draw_call_name(bootstrap_.job_id));
+  bootstrap.call_key = SecretKey(call_listener_key(*keys_, bootstrap.call_name));
   bootstrap.process = message.process;
   bootstrap.process_name = message.process_name;
   if (!bootstrap_.log_folder.empty()) {
@@ -320,8 +323,10 @@ Result<Child*> Agent::start_process(const StartActor& message) {
                            bootstrap_.log_folder.empty() ? "" : bootstrap.log_path,
                            ends.second.get()}));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  Child child{
-      .process = std::move(process), .channel = std::move(channel), .name = message.process_name};
+  Child child{.process = std::move(process),
+              .channel = std::move(channel),
+              .name = message.process_name,
+              .call_name = bootstrap.call_name};
   auto& started = children_.emplace(message.process, std::move(child)).first->second;
   send_to(started, bootstrap);
   log::info("started process {} (pid {})", started.name, started.process.pid());
@@ -371,7 +376,14 @@ void Agent::on_child_message(Child& child, ChildChannel::Message message) {
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);
-  if (const auto* request = std::get_if<KeyRequest>(&*decoded)) return answer_key(child, *request);
+  if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
+    const std::string& asker = child.actors.at(request->actor);
+    return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
+  }
+  if (const auto* request = std::get_if<CallKeyRequest>(&*decoded)) {
+    const Key listener = call_listener_key(*keys_, request->listener);
+    return answer_key(child, request->request, call_pair_key(listener, child.call_name));
+  }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
   driver_->send(*decoded);
 }
@@ -390,10 +402,9 @@ void Agent::answer_region(Child& child, const RegionRequest& request) {
   send_to(child, reply, *std::move(region));
 }
 
-void Agent::answer_key(Child& child, const KeyRequest& request) {
-  auto key = channel_key(*keys_, child.actors.at(request.actor), request.scope);
+void Agent::answer_key(Child& child, std::uint64_t request, Result<Key> key) {
   KeyReply reply;
-  reply.request = request.request;
+  reply.request = request;
   reply.ok = key.ok();
   if (key.ok()) {
     reply.key = SecretKey(*key);

@@ -6,6 +6,8 @@
 #include <link.h>
 #include <sys/stat.h>
 
+#include "runtime/security/plane_keys.hpp"
+
 namespace troupe {
 namespace {
 
@@ -20,8 +22,9 @@ struct Greeting {
   std::uint32_t reserved;
   Key build;
   Key nonce;
+  char name[112];  ///< the client's, zeros behind it; the server's is left empty
 };
-static_assert(sizeof(Greeting) == 80);
+static_assert(sizeof(Greeting) == 192);
 
 std::vector<std::byte> message_of(Kind kind, std::span<const std::byte> a,
                                   std::span<const std::byte> b = {}) {
@@ -69,20 +72,34 @@ Key this_build() {
   return hmac_sha256(Key{}, note);
 }
 
-Result<Handshake> Handshake::create(Role role, const Key& key, const Identity& self) {
+Result<Handshake> Handshake::as_client(std::string_view name, const Key& key,
+                                       const Identity& self) {
+  return create(State::expects_server_greeting, name, key, self);
+}
+
+Result<Handshake> Handshake::as_server(const Key& key, const Identity& self) {
+  return create(State::expects_client_greeting, "", key, self);
+}
+
+Result<Handshake> Handshake::create(State first, std::string_view name, const Key& key,
+                                    const Identity& self) {
   Handshake handshake;
   handshake.key_ = key;
   handshake.self_ = self;
   Greeting greeting{};
+  if (name.size() >= sizeof greeting.name) {
+    return fail(ErrorCode::invalid_argument, "the call plane's name '{}' is too long", name);
+  }
+  std::ranges::copy(name, greeting.name);
   std::memcpy(greeting.mark, magic, sizeof magic);
   greeting.version = self.version;
   greeting.build = self.build;
   TROUPE_CHECK(random_bytes(greeting.nonce));
   const auto bytes = std::as_bytes(std::span(&greeting, 1));
-  auto& own = role == Role::client ? handshake.client_greeting_ : handshake.server_greeting_;
+  auto& own = first == State::expects_server_greeting ? handshake.client_greeting_
+                                                      : handshake.server_greeting_;
   own.assign(bytes.begin(), bytes.end());
-  handshake.state_ =
-      role == Role::client ? State::expects_server_greeting : State::expects_client_greeting;
+  handshake.state_ = first;
   return handshake;
 }
 
@@ -151,6 +168,11 @@ Handshake::Reply Handshake::on_message(std::span<const std::byte> message) {
       body.size() == sizeof(Greeting)) {
     client_greeting_.assign(body.begin(), body.end());
     if (auto refusal = check_identity(body, peer_name); refusal.refused) return refusal;
+    Greeting greeting{};
+    std::memcpy(&greeting, body.data(), sizeof greeting);
+    key_ = call_pair_key(
+        key_, {greeting.name, static_cast<std::size_t>(std::ranges::find(greeting.name, '\0') -
+                                                       std::ranges::begin(greeting.name))});
     state_ = State::expects_proof;
     return {message_of(Kind::greeting, server_greeting_, proof("server")), false, {}, false};
   }
@@ -160,7 +182,7 @@ Handshake::Reply Handshake::on_message(std::span<const std::byte> message) {
     if (auto refusal = check_identity(body, peer_name); refusal.refused) return refusal;
     std::memcpy(mac.data(), body.data() + sizeof(Greeting), sizeof mac);
     if (!equal_in_constant_time(mac, proof("server"))) {
-      return refuse(ErrorCode::permission_denied, "the server does not know this job's secret",
+      return refuse(ErrorCode::permission_denied, "the server does not know the key of this pair",
                     true);
     }
     state_ = State::expects_welcome;
@@ -169,7 +191,7 @@ Handshake::Reply Handshake::on_message(std::span<const std::byte> message) {
   if (state_ == State::expects_proof && kind == Kind::proof && body.size() == sizeof mac) {
     std::memcpy(mac.data(), body.data(), sizeof mac);
     if (!equal_in_constant_time(mac, proof("client"))) {
-      return refuse(ErrorCode::permission_denied, "the client does not know this job's secret",
+      return refuse(ErrorCode::permission_denied, "the client does not know the key of this pair",
                     true);
     }
     state_ = State::over;

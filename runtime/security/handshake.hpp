@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Changes whenever the meaning of anything on a wire between two processes does.
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 /// What must agree between two processes before any other message.
 struct Identity {
@@ -23,16 +23,18 @@ struct Identity {
 Key this_build();
 
 /// The mutual challenge-response of the call plane, as a state machine without I/O. Four messages:
-///   client greeting (version, build, nonce) -> server greeting + server proof -> client proof ->
-///   welcome.
-/// A proof is HMAC-SHA256(key, role | client greeting | server greeting), so it is bound to both
-/// nonces and cannot be reflected. A party that refuses sends the reason in clear text (versions
-/// and builds only) instead of its next message. Not synchronised.
+///   client greeting (version, build, nonce, name) -> server greeting + server proof -> client
+///   proof -> welcome.
+/// A proof is HMAC-SHA256(call_pair_key, role | client greeting | server greeting), so it is bound
+/// to both nonces and to the client's name, and cannot be reflected. A party that refuses sends the
+/// reason in clear text (versions and builds only) instead of its next message. Not synchronised.
 class Handshake {
  public:
-  enum class Role { client, server };
-  /// `key` is JobKeys::derive("call plane"). Fails only if no nonce can be drawn.
-  static Result<Handshake> create(Role role, const Key& key, const Identity& self);
+  /// The client's end: `key` is the call_pair_key() of the server and `name`, which is the client.
+  /// Errors: invalid_argument for a name of more than 107 bytes; no nonce can be drawn.
+  static Result<Handshake> as_client(std::string_view name, const Key& key, const Identity& self);
+  /// The server's end: `key` is its call_listener_key(). Fails only if no nonce can be drawn.
+  static Result<Handshake> as_server(const Key& key, const Identity& self);
 
   /// The message to send before anything is received; empty for the server.
   std::vector<std::byte> first_message() const;
@@ -44,7 +46,7 @@ class Handshake {
     bool refused = false;
   };
   /// Takes the peer's next message and refuses any malformed or unexpected one; never fails
-  /// otherwise. permission_denied: the peer does not know the secret; unsupported: other version or
+  /// otherwise. permission_denied: the peer does not know the key; unsupported: other version or
   /// build.
   Reply on_message(std::span<const std::byte> message);
 
@@ -59,12 +61,14 @@ class Handshake {
     over
   };
 
+  static Result<Handshake> create(State first, std::string_view name, const Key& key,
+                                  const Identity& self);
   Reply refuse(ErrorCode code, std::string why, bool tell_peer);
   Reply check_identity(std::span<const std::byte> greeting, const char* peer_name);
   Key proof(std::string_view role) const;
 
   State state_ = State::over;
-  Key key_{};
+  Key key_{};  ///< of the pair; the server's own until it has been greeted
   Identity self_;
   std::vector<std::byte> client_greeting_;
   std::vector<std::byte> server_greeting_;

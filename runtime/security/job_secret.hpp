@@ -38,8 +38,9 @@ struct SecretKey {
 /// Only driver and agents hold the secret; an actor process gets the keys that it needs
 /// (plane_keys.hpp) and cannot pose as either.
 ///
-/// Authenticated are: control plane (TLS 1.3 with a key of each pair), call plane (peer uid by
-/// SO_PEERCRED, then mutual HMAC challenge-response), and whatever actors key with `channel_key`
+/// Authenticated are: control plane (TLS 1.3 with a key of each pair), call plane (with a key of
+/// each pair too: over unix sockets peer uid by SO_PEERCRED, then mutual HMAC challenge-response;
+/// between nodes TLS 1.3), and whatever actors key with `channel_key`
 /// (ZeroMQ CURVE pairs of the step plane and TLS 1.3 of the tensor plane, for example). Not
 /// protected are: bytes on a unix socket after the handshake (neither encrypted nor authenticated;
 /// the kernel carries them between processes of one uid); the secret in memory, which root and
@@ -58,7 +59,7 @@ class JobKeys {
   JobKeys& operator=(const JobKeys&) = default;
   ~JobKeys();  ///< wipes the secret
 
-  /// Returns the 32-byte key for `purpose`, e.g. "call plane" or "step plane/worker-3". The same in
+  /// Returns the 32-byte key for `purpose`, e.g. "call plane/NAME". The same in
   /// all processes of the job; different purposes give independent keys. A CURVE secret key may be
   /// made from it (any 32 bytes are a valid Curve25519 scalar). Callable from any thread.
   Key derive(std::string_view purpose) const;

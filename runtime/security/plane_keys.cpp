@@ -1,12 +1,32 @@
 #include "runtime/security/plane_keys.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <sys/prctl.h>
 
 namespace troupe {
 
-Key call_plane_key(const JobKeys& keys) { return keys.derive("call plane"); }
+CallKeys call_keys(const JobKeys& keys, const std::string& name) {
+  return {name, SecretKey(call_listener_key(keys, name)),
+          [keys, name](const std::string& listener, const CallKeys::Answer& answer) {
+            answer(call_pair_key(call_listener_key(keys, listener), name));
+          }};
+}
+
+Result<std::string> draw_call_name(std::string_view job_id) {
+  std::array<std::byte, 16> unguessable{};
+  TROUPE_CHECK(random_bytes(unguessable));
+  return fmt::format("troupe-{}-{}", job_id, to_hex(unguessable));
+}
+
+Key call_listener_key(const JobKeys& keys, std::string_view name) {
+  return keys.derive(fmt::format("call plane/{}", name));
+}
+
+Key call_pair_key(const Key& listener, std::string_view connector) {
+  return hmac_sha256(listener, std::as_bytes(std::span(connector)));
+}
 
 Result<Key> channel_key(const JobKeys& keys, std::string_view asker, const ChannelScope& scope) {
   constexpr std::size_t longest = 256;

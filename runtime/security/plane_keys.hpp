@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +13,30 @@ namespace troupe {
 // The keys that an agent gives to the actor processes of its node: never the job's secret, only
 // keys from which no other can be computed.
 
-/// The key by which all actors of a job authenticate each other on the call plane.
-Key call_plane_key(const JobKeys& keys);
+/// What a process has on the call plane: its name, and keys from which only its own can be
+/// computed.
+struct CallKeys {
+  using Answer = std::function<void(Result<Key>)>;
+
+  std::string name;    ///< the name of its unix socket, on TLS links too
+  SecretKey listener;  ///< its call_listener_key()
+  /// Obtains the key with which it connects to the process named `listener`, and calls `answer`
+  /// with it, at once or later on any thread.
+  std::function<void(const std::string& listener, Answer answer)> ask;
+};
+
+/// The keys of a process that holds the job's secret.
+CallKeys call_keys(const JobKeys& keys, const std::string& name);
+
+/// Draws a name for a process on the call plane that nobody can guess: "troupe-JOB-...".
+Result<std::string> draw_call_name(std::string_view job_id);
+
+/// The key of the process that listens under `name`. Its holder can compute the keys of all who
+/// connect to it, and none of another pair.
+Key call_listener_key(const JobKeys& keys, std::string_view name);
+/// The key with which the process named `connector` connects to the listener that has this key.
+/// Both, and the agents, know it; nobody else does.
+Key call_pair_key(const Key& listener, std::string_view connector);
 
 /// Some channels of actors: what they are for, and whose they are.
 struct ChannelScope {

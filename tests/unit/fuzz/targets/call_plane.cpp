@@ -5,6 +5,7 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/frame_splitter.hpp"
 #include "runtime/security/handshake.hpp"
+#include "runtime/security/plane_keys.hpp"
 #include "tests/unit/fuzz/targets/mutator.hpp"
 #include "tests/unit/fuzz/targets/targets.hpp"
 
@@ -68,8 +69,8 @@ void changed_handshakes(Effort effort) {
   std::size_t authentic = 0, refused = 0;
   for_seeds(effort, [&](std::uint64_t seed) {
     Mutator mutator(seed);
-    auto client = Handshake::create(Handshake::Role::client, key, {});
-    auto server = Handshake::create(Handshake::Role::server, key, {});
+    auto client = Handshake::as_client("client", call_pair_key(key, "client"), {});
+    auto server = Handshake::as_server(key, {});
     ASSERT_TRUE(client.ok() && server.ok());
     const std::size_t changed = mutator.below(5);  // the message to change; 4: none
     bool was_changed = false;

@@ -29,7 +29,7 @@ AgentReady right_hello() {
 
 ProcessBootstrap bootstrap() {
   ProcessBootstrap message;
-  message.job_id = "job";
+  message.call_name = "troupe-job-1";
   message.process_name = "worker-0";
   message.node = "node0";
   return message;
@@ -63,6 +63,7 @@ ControlMessage some_message(Mutator& mutator) {
       RegionRequest{1, "ring", 4096, false},
       RegionReply{1, false, ErrorCode::not_found, "no"},
       KeyRequest{2, 3, {"steps", {"left", "right"}}},
+      CallKeyRequest{3, "troupe-1-2"},
       key_reply(),
       Suspend{},
       Suspended{},

@@ -32,8 +32,8 @@ class Holder final : public CallTarget {
 std::shared_ptr<CallHub> make_hub(const std::string& name, const Key& key,
                                   const Identity& identity = {}, CallHub::Options calls = {},
                                   UnixTransport::Options options = {}) {
-  options.endpoint = fmt::format("troupe-test-{}-{}", ::getpid(), name);
-  options.key = key;
+  options.keys =
+      call_keys(*JobKeys::from_secret(key), fmt::format("troupe-test-{}-{}", ::getpid(), name));
   options.identity = identity;
   return *CallHub::create(std::make_unique<UnixTransport>(std::move(options)), calls);
 }

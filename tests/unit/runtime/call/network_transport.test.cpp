@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 
 #include <gmock/gmock.h>
@@ -17,8 +18,11 @@ constexpr auto limit = 10s;
 /// One process of a job: its transport, and what it was told. Echoes frames if asked to.
 class Process {
  public:
-  Process(const Key& key, NetworkAddress own, bool echoes = false) {
-    transport_ = *make_network_transport(key, "job", std::move(own));
+  Process(const Key& secret, NetworkAddress own, bool echoes = false)
+      : Process(call_keys(*JobKeys::from_secret(secret), *draw_call_name("job")), std::move(own),
+                echoes) {}
+  Process(CallKeys keys, NetworkAddress own, bool echoes = false) {
+    transport_ = *make_network_transport(std::move(keys), std::move(own));
     EXPECT_TRUE(transport_
                     ->start({[this, echoes](const std::shared_ptr<Link>& link, Bytes& frame) {
                                EXPECT_TRUE(transport_->on_own_thread());
@@ -120,13 +124,67 @@ TEST(NetworkTransport, an_endpoint_that_only_unix_sockets_lead_to_ends_the_link_
   EXPECT_EQ(ends.front().code, ErrorCode::not_found);
 }
 
-TEST(NetworkTransport, listens_under_a_name_that_nobody_can_guess) {
-  const auto first = make_network_transport(Key{}, "job", {});
-  const auto second = make_network_transport(Key{}, "job", {});
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_TRUE((*first)->endpoint().starts_with("troupe-job-"));
-  EXPECT_EQ((*first)->endpoint().size(), std::string("troupe-job-").size() + 32);
-  EXPECT_NE((*first)->endpoint(), (*second)->endpoint());
+class ImpostorTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ImpostorTest, does_not_get_in_under_the_name_of_another_process_of_the_job) {
+  const auto job = *JobKeys::from_secret(key_of(1));
+  Process server(key_of(1), {"here", "127.0.0.1"});
+  const std::string server_name =
+      server.transport().endpoint().substr(0, server.transport().endpoint().find(' '));
+  // All that the impostor knows: its own keys, and the names of the others.
+  const std::string own = *draw_call_name("job");
+  CallKeys keys = call_keys(job, own);
+  const Key pair = call_pair_key(call_listener_key(job, server_name), own);
+  keys.name = *draw_call_name("job");
+  keys.ask = [pair](const std::string&, const CallKeys::Answer& answer) { answer(pair); };
+  Process impostor(keys, {GetParam(), "127.0.0.1"});
+  const auto link = impostor.transport().connect(server.transport().endpoint());
+  (void)link->send(bytes_of(1, 3), {});
+  EXPECT_EQ(impostor.ends(1).size(), 1U);
+  EXPECT_TRUE(server.frames(0).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(NetworkTransport, ImpostorTest, testing::Values("here", "there"),
+                         [](const auto& info) { return info.param; });
+
+TEST(NetworkTransport, frames_wait_for_a_key_that_comes_late) {
+  const auto job = *JobKeys::from_secret(key_of(1));
+  for (const std::string locality : {"here", "there"}) {
+    Process server(key_of(1), {"here", "127.0.0.1"}, true);
+    CallKeys keys = call_keys(job, *draw_call_name("job"));
+    CallKeys::Answer answer;
+    std::string listener;
+    std::promise<void> asked;
+    keys.ask = [&](const std::string& whose, CallKeys::Answer to) {
+      listener = whose;
+      answer = std::move(to);
+      asked.set_value();
+    };
+    Process client(keys, {locality, "127.0.0.1"});
+    const auto link = client.transport().connect(server.transport().endpoint());
+    ASSERT_EQ(asked.get_future().wait_for(limit), std::future_status::ready);
+    ASSERT_TRUE(link->send(bytes_of(1, 3), {}).ok());
+    ASSERT_TRUE(link->send(bytes_of(2, 3), {}).ok());
+    EXPECT_TRUE(server.frames(0).empty());
+    answer(call_pair_key(call_listener_key(job, listener), keys.name));
+    EXPECT_EQ(client.frames(2), (std::vector<Bytes>{bytes_of(1, 3), bytes_of(2, 3)})) << locality;
+  }
+}
+
+TEST(NetworkTransport, a_link_whose_key_is_refused_ends) {
+  Process server(key_of(1), {"here", "127.0.0.1"});
+  for (const std::string locality : {"here", "there"}) {
+    CallKeys keys = call_keys(*JobKeys::from_secret(key_of(1)), *draw_call_name("job"));
+    keys.ask = [](const std::string&, const CallKeys::Answer& answer) {
+      answer(fail(ErrorCode::permission_denied, "not for you"));
+    };
+    Process client(keys, {locality, "127.0.0.1"});
+    const auto link = client.transport().connect(server.transport().endpoint());
+    (void)link->send(bytes_of(1, 3), {});
+    const auto ends = client.ends(1);
+    ASSERT_EQ(ends.size(), 1U);
+    EXPECT_EQ(ends.front().message, "not for you");
+  }
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ class Mirror final : public CallTarget {
 };
 
 std::shared_ptr<CallHub> make_hub(const std::string& name, UnixTransport::Options options = {}) {
-  options.endpoint = fmt::format("troupe-strangers-{}-{}", ::getpid(), name);
+  options.keys = call_keys(*JobKeys::from_secret(Key{}),
+                           fmt::format("troupe-strangers-{}-{}", ::getpid(), name));
   auto hub = *CallHub::create(std::make_unique<UnixTransport>(std::move(options)), {});
   hub->add_target(7, std::make_shared<Mirror>());
   return hub;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/security/plane_keys.hpp"
+
 namespace troupe {
 
 struct Outcome {
@@ -28,33 +30,52 @@ Outcome talk(Handshake client, Handshake server) {
   return outcome;
 }
 
-Handshake make(Handshake::Role role, const Key& key, const Identity& identity) {
-  return *Handshake::create(role, key, identity);
+const Key server_key{std::byte{1}};
+
+/// The client named `name`, with the key of "a" and the server.
+Handshake client_of(const Identity& identity = {}, const std::string& name = "a") {
+  return *Handshake::as_client(name, call_pair_key(server_key, "a"), identity);
 }
 
-const Key secret{std::byte{1}};
-const Key other_secret{std::byte{2}};
+Handshake server_of(const Identity& identity = {}) {
+  return *Handshake::as_server(server_key, identity);
+}
 
 TEST(Handshake, lets_two_processes_of_one_job_talk) {
-  const auto outcome =
-      talk(make(Handshake::Role::client, secret, {}), make(Handshake::Role::server, secret, {}));
+  const auto outcome = talk(client_of(), server_of());
   EXPECT_TRUE(outcome.client_done) << outcome.client_refusal;
   EXPECT_TRUE(outcome.server_done) << outcome.server_refusal;
 }
 
-TEST(Handshake, refuses_who_does_not_know_the_secret_on_either_side) {
-  const auto outcome = talk(make(Handshake::Role::client, other_secret, {}),
-                            make(Handshake::Role::server, secret, {}));
+TEST(Handshake, refuses_a_peer_without_the_key_of_the_pair_on_either_side) {
+  const auto outcome = talk(*Handshake::as_client("a", Key{std::byte{2}}, {}), server_of());
   EXPECT_FALSE(outcome.client_done);
   EXPECT_FALSE(outcome.server_done);
-  EXPECT_NE(outcome.client_refusal.find("does not know this job's secret"), std::string::npos)
+  EXPECT_NE(outcome.client_refusal.find("does not know the key of this pair"), std::string::npos)
       << outcome.client_refusal;
 }
 
+TEST(Handshake, refuses_a_process_of_the_job_under_the_name_of_another) {
+  auto server = server_of();
+  const auto greeting = server.on_message(client_of({}, "b").first_message());
+  ASSERT_FALSE(greeting.refused);
+  // The impostor goes on although the server's proof tells it that it has the wrong key.
+  std::vector<std::byte> proof(33, std::byte{2});
+  EXPECT_EQ(server.on_message(proof).refusal.code, ErrorCode::permission_denied);
+  const auto outcome = talk(client_of({}, "b"), server_of());
+  EXPECT_FALSE(outcome.client_done);
+  EXPECT_FALSE(outcome.server_done);
+}
+
+TEST(Handshake, takes_names_that_a_unix_socket_can_have) {
+  const Key key{};
+  EXPECT_TRUE(Handshake::as_client(std::string(107, 'x'), key, {}).ok());
+  EXPECT_FALSE(Handshake::as_client(std::string(112, 'x'), key, {}).ok());
+}
+
 TEST(Handshake, refuses_a_client_that_forges_its_proof) {
-  auto server = make(Handshake::Role::server, secret, {});
-  auto client = make(Handshake::Role::client, other_secret, {});
-  (void)server.on_message(client.first_message());
+  auto server = server_of();
+  (void)server.on_message(client_of().first_message());
   std::vector<std::byte> forged(33, std::byte{2});  // kind "proof" and 32 bytes
   const auto reply = server.on_message(forged);
   EXPECT_TRUE(reply.refused);
@@ -63,25 +84,23 @@ TEST(Handshake, refuses_a_client_that_forges_its_proof) {
 }
 
 TEST(Handshake, refuses_other_builds_and_versions_and_says_both) {
-  const auto builds =
-      talk(make(Handshake::Role::client, secret, {protocol_version, Key{std::byte{0xab}}}),
-           make(Handshake::Role::server, secret, {}));
+  const auto builds = talk(client_of({protocol_version, Key{std::byte{0xab}}}), server_of());
   EXPECT_FALSE(builds.server_done);
   EXPECT_NE(builds.server_refusal.find("ab00"), std::string::npos) << builds.server_refusal;
   EXPECT_NE(builds.client_refusal.find("one build"), std::string::npos) << builds.client_refusal;
-  const auto versions = talk(make(Handshake::Role::client, secret, {protocol_version + 1, {}}),
-                             make(Handshake::Role::server, secret, {}));
-  EXPECT_NE(versions.client_refusal.find("protocol version 2, this process 1"), std::string::npos)
+  const auto versions = talk(client_of({protocol_version + 1, {}}), server_of());
+  EXPECT_NE(versions.client_refusal.find(fmt::format("protocol version {}, this process {}",
+                                                     protocol_version + 1, protocol_version)),
+            std::string::npos)
       << versions.client_refusal;
 }
 
 TEST(Handshake, refuses_random_messages_in_every_state) {
   for (unsigned seed = 0; seed < 5000; ++seed) {
     std::mt19937 random(seed);
-    auto server = make(Handshake::Role::server, secret, {});
-    if (seed % 2 == 1)
-      (void)server.on_message(make(Handshake::Role::client, secret, {}).first_message());
-    std::vector<std::byte> message(random() % 150);
+    auto server = server_of();
+    if (seed % 2 == 1) (void)server.on_message(client_of().first_message());
+    std::vector<std::byte> message(random() % 300);
     for (auto& byte : message) byte = static_cast<std::byte>(random());
     if (!message.empty()) message[0] = static_cast<std::byte>(random() % 6);
     const auto reply = server.on_message(message);
