@@ -1,4 +1,5 @@
 // Operations on single rows, as ops.hpp defines them. Arithmetic is in fp32 whatever the dtype.
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/cuda_dense_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -101,7 +102,7 @@ __global__ void silu_mul_units(const T* gate_up, int inner, T* out) {
   load_unit(row, gates);
   load_unit(row + inner, ups);
 #pragma unroll
-  for (int i = 0; i < unit; ++i) gates[i] = gates[i] / (1.0F + expf(-gates[i])) * ups[i];
+  for (int i = 0; i < unit; ++i) gates[i] = silu(gates[i]) * ups[i];
   store_unit(out + std::int64_t{blockIdx.x} * inner + column, gates);
 }
 
@@ -131,8 +132,7 @@ __global__ void silu_mul_rows(const T* gate_up, std::int64_t inner, std::int64_t
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const T* row = gate_up + i / inner * 2 * inner;
-  const float gate = load(row + i % inner);
-  store(out + i, gate / (1.0F + expf(-gate)) * load(row + inner + i % inner));
+  store(out + i, silu(load(row + i % inner)) * load(row + inner + i % inner));
 }
 
 /// The order of parallel/collectives/tree_sum.hpp: sums of powers of two, largest first, folded

@@ -9,6 +9,7 @@
 #include "parallel/collectives/peer/peer_rows.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace {
@@ -17,8 +18,8 @@ using namespace cuda;
 
 constexpr int warp = 32;
 constexpr int threads = 256, warps = threads / warp;
-/// Fewer than a GPU has multiprocessors, so that all blocks of a call run at once.
-constexpr int max_blocks = 128;
+/// Multiprocessors that a call leaves alone, so that all of its blocks run at once.
+constexpr int spare_multiprocessors = 4;
 constexpr int max_dispatch_blocks = 1024;
 constexpr int max_top_k = warp;
 /// Polls of a word between two polls of the host's word, which is across the bus.
@@ -343,10 +344,11 @@ cudaError_t launch_combine(const PeerRows& exchange, const Tensor& results, cons
   cudaError_t error = cudaSuccess;
   with_type(out.dtype(), [&](auto* type) {
     using Out = element<decltype(type)>;
-    error = launch_early(return_rows<Out>, {dim3(max_blocks), threads}, stream, exchange,
-                         peer_rows_region(exchange.layout, exchange.call.size),
-                         static_cast<const uint4*>(results.data()), out[0],
-                         static_cast<Out*>(out.data()));
+    error = launch_early(
+        return_rows<Out>,
+        {dim3(static_cast<unsigned>(multiprocessors() - spare_multiprocessors)), threads}, stream,
+        exchange, peer_rows_region(exchange.layout, exchange.call.size),
+        static_cast<const uint4*>(results.data()), out[0], static_cast<Out*>(out.data()));
   });
   return error;
 }

@@ -29,9 +29,10 @@ class Tuning : public testing::Test {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
     std::filesystem::remove_all(folder_);
   }
-  std::string file() const { return (folder_ / "deep" / "products.txt").string(); }
+  std::string path() const { return (folder_ / "deep" / "gemms.txt").string(); }
+  TuningFile file() const { return TuningFile(path()); }
   std::size_t lines() const {
-    std::ifstream in(file());
+    std::ifstream in(path());
     std::size_t count = 0;
     for (std::string line; std::getline(in, line);) ++count;
     return count;
@@ -53,7 +54,8 @@ TEST_F(Tuning, keeps_what_it_measured_for_the_next_process) {
     first = *chosen;
   }
   EXPECT_EQ(lines(), 1U);
-  std::ofstream(file(), std::ios::app) << "no line\n1024 512 64 bf16 i8 1 2 3\n1024 512 64 bf16\n";
+  std::ofstream(path(), std::ios::app)
+      << "no line\n1024 512 64 1 bf16 i8 1 2 3\n1024 512 64 bf16 f32 1 2 3\n";
   GemmAutotuner next(handle_, workspace_bytes, file());
   const auto* chosen = next.choose(kind_, weight_, nullptr);
   ASSERT_NE(chosen, nullptr);

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/cuda/attention/paged_attention.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -37,12 +37,10 @@ class DecodeAttention {
 
  private:
   class Plan;
-  struct PartMemory;
 
   DecodeAttention() = default;
 
-  int multiprocessors_ = 0;
-  std::unique_ptr<PartMemory> parts_;  ///< memory for the parts of split contexts
+  PartMemory parts_;  ///< of split contexts
   PlansByTables<Plan> plans_;
 };
 

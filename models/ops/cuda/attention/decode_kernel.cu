@@ -1,80 +1,23 @@
 #include "models/ops/cuda/attention/decode_kernel.hpp"
-#include "models/ops/cuda/attention/decode_lanes.cuh"
 #include "models/ops/cuda/attention/head_lanes.cuh"
+#include "models/ops/cuda/attention/online_softmax.cuh"
 #include "models/ops/cuda/attention/page_queue.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int page = decode_page;
-constexpr int tile_heads = decode_tile_heads;  // columns of one instruction
+constexpr int page = attention_page;
+constexpr int tile_heads = decode_tile_heads;
+static_assert(tile_heads == tile_columns);
 
-/// The online softmax of a warp for a tile of 8 query heads: of the heads 2 (lane % 4) and the
-/// next, the scores' maximum and this lane's share of their total; of all heads, sums[f] has the
-/// elements HeadLanes::element(f) and the next, each for both heads.
 template <int dim>
-struct WarpSoftmax {
-  using Lanes = HeadLanes<dim>;
-
-  float maximum[2] = {-INFINITY, -INFINITY};
-  float total[2] = {};
-  float sums[Lanes::fragments][4] = {};
-
-  /// `scores`: of positions lane / 4 (two heads) and lane / 4 + 8; makes them their terms.
-  __device__ void add_scores(float (&scores)[4]) {
-    float now[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(scores[i], scores[2 + i])));
-    }
-    if (__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) {
-      const float shrink[2] = {exp2f(maximum[0] - now[0]), exp2f(maximum[1] - now[1])};
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        total[i] *= shrink[i];
-        maximum[i] = now[i];
-      }
-#pragma unroll
-      for (auto& sum : sums) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum[i] *= shrink[i % 2];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      scores[i] = exp2f(scores[i] - maximum[i % 2]);
-      total[i % 2] += scores[i];
-    }
-  }
-
-  /// To scales[head] and to the `dim` floats at sums_of(head), of the tile's first `heads`.
-  template <class SumsOf>
-  __device__ __forceinline__ void store(int heads, float2* scales, const SumsOf& sums_of) const {
-    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int head = 2 * fourth + i;
-      const float all = sum_of_column(total[i]);
-      if (head >= heads) continue;
-      if (eighth == 0) scales[head] = {maximum[i], all};
-#pragma unroll
-      for (int f = 0; f < Lanes::fragments; ++f) {
-        float* const to = sums_of(head) + Lanes::element(f, eighth);
-        *reinterpret_cast<float2*>(to) = {sums[f][i], sums[f][2 + i]};
-      }
-    }
-  }
-};
-
-/// What the warps of a block, or the parts of a row, count for among all: maximum and total.
-__device__ __forceinline__ float weight_of(float2 scale, float maximum) {
-  return exp2f(scale.x - maximum);  // of no pages: 0
-}
+using WarpSoftmax = OnlineSoftmax<dim, FusibleArithmetic>;
 
 /// A block's part of a row, for up to `columns` of the query heads that share a KV head.
 template <int columns>
@@ -86,7 +29,7 @@ struct Work {
   std::int64_t first_head;    // of q and of the output
 
   __device__ Work(const DecodePass& pass, int block)
-      : part(pass.parts[block / pass.row_blocks]),
+      : part(pass.items[block / pass.row_blocks]),
         index(block % pass.row_blocks),
         kv_head(index / (pass.row_blocks / pass.kv_heads)),
         pages((part.positions + page - 1) / page),
@@ -118,25 +61,6 @@ struct Work {
   }
 };
 
-/// Four elements of what warps or parts come to, each by its weight.
-struct WeightedSum {
-  float4 sum{};
-  float total = 0.0F;
-
-  __device__ void add(float weight, float part_total, float4 part) {
-    total += weight * part_total;
-    sum.x += weight * part.x;
-    sum.y += weight * part.y;
-    sum.z += weight * part.z;
-    sum.w += weight * part.w;
-  }
-  __device__ void write(bf16* to) const {
-    auto* const pairs = reinterpret_cast<__nv_bfloat162*>(to);
-    pairs[0] = __floats2bfloat162_rn(sum.x / total, sum.y / total);
-    pairs[1] = __floats2bfloat162_rn(sum.z / total, sum.w / total);
-  }
-};
-
 /// Called by the whole block that ended last: puts the parts of its row together. `scales` is
 /// shared memory for one of each part and head.
 template <int dim, int columns>
@@ -148,18 +72,16 @@ __device__ void join_parts(const DecodePass& pass, const Work<columns>& work, fl
   __syncthreads();
   for (int i = threadIdx.x; i < heads * dim / 4; i += blockDim.x) {
     const int head = i / (dim / 4), element = i % (dim / 4) * 4;
-    const float sink = work.sink(pass, head);
-    float maximum = sink;
+    float maximum = -INFINITY;
     for (int p = 0; p < parts; ++p) maximum = fmaxf(maximum, scales[p * heads + head].x);
-    WeightedSum all;
-    all.total = exp2f(sink - maximum);
+    PartSum all;
 #pragma unroll 8
     for (int p = 0; p < parts; ++p) {
       const std::int64_t from = (work.slot(pass, p) * columns + head) * dim + element;
-      const float2 scale = scales[p * heads + head];
-      all.add(weight_of(scale, maximum), scale.y,
-              __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
+      all.add_below(maximum, scales[p * heads + head],
+                    __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
     }
+    all.add_sink(work.sink(pass, head));
     all.write(pass.out + (work.first_head + head) * dim + element);
   }
 }
@@ -171,44 +93,17 @@ __device__ __forceinline__ void join_warps(const DecodePass& pass, const Work<co
                                            const float2 (&warp_scales)[warps][columns],
                                            const WarpSums& warp_sums) {
   constexpr int threads = warps * 32;
-  const bool is_whole = work.part.parts == 1;
   for (int i = threadIdx.x; i < work.heads * dim / 4; i += threads) {
     const int head = i / (dim / 4), element = i % (dim / 4) * 4;
-    const float sink = is_whole ? work.sink(pass, head) : -INFINITY;
-    float maximum = sink;
-#pragma unroll
-    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, warp_scales[w][head].x);
-    WeightedSum all;
-    all.total = exp2f(sink - maximum);
-#pragma unroll
-    for (int w = 0; w < warps; ++w) {
-      const float2 scale = warp_scales[w][head];
-      all.add(weight_of(scale, maximum), scale.y,
-              *reinterpret_cast<const float4*>(warp_sums(w, head) + element));
+    PartSum sum = sum_of_warps(warp_scales, warp_sums, head, element);
+    if (work.part.parts == 1) {
+      sum.add_sink(work.sink(pass, head));
+      sum.write(pass.out + (work.first_head + head) * dim + element);
+    } else {
+      const std::int64_t column = work.slot(pass, work.part.index) * columns + head;
+      sum.leave<dim>(pass.sums, pass.scales, column, element);
     }
-    if (is_whole) {
-      all.write(pass.out + (work.first_head + head) * dim + element);
-      continue;
-    }
-    const std::int64_t to = work.slot(pass, work.part.index) * columns + head;
-    __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), all.sum);
-    if (element == 0) __stcg(pass.scales + to, make_float2(maximum, all.total));
   }
-}
-
-/// Called by the whole block, which has written its part of a row: whether all parts are there.
-/// `is_last` is shared memory.
-template <int columns>
-__device__ __forceinline__ bool is_last_part(const DecodePass& pass, const Work<columns>& work,
-                                             bool& is_last) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned last = static_cast<unsigned>(work.part.parts - 1);
-    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // then it is 0 again
-  }
-  __syncthreads();
-  return is_last;
 }
 
 /// A block per part, KV head and `tiles` of 8 of its query heads. `early`: values are in registers
@@ -311,8 +206,8 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   }
   __syncthreads();
   join_warps<dim, warps>(pass, work, warp_scales, warp_sums);
-  if (work.part.parts == 1 || !is_last_part(pass, work, is_last)) return;
-  __threadfence();
+  if (work.part.parts == 1) return;
+  if (!is_last_item(pass.finished + work.slot(pass, 0), work.part.parts, is_last)) return;
   join_parts<dim>(pass, work, reinterpret_cast<float2*>(memory));
 #endif
 }
@@ -371,8 +266,8 @@ cudaError_t launch(const DecodePass& pass, int blocks, cudaStream_t stream) {
 }  // namespace
 }  // namespace cuda
 
-int decode_blocks(std::int64_t items, int multiprocessors) {
-  const double each = static_cast<double>(items) / multiprocessors;
+int decode_blocks(std::int64_t items) {
+  const double each = static_cast<double>(items) / cuda::multiprocessors();
   return each >= 6 ? 3 : each >= 2.5 ? 2 : 1;
 }
 

@@ -2,15 +2,12 @@
 
 #include <cstdint>
 
-#include <cuda_bf16.h>
 #include <cuda_runtime.h>
+
+#include "models/ops/cuda/attention/paged_pass.hpp"
 
 namespace troupe {
 
-/// Positions that a warp takes at once.
-constexpr int decode_page = 16;
-/// Scores are multiplied by this, so that 2^score is e^score.
-constexpr float log2_e = 1.4426950408889634F;
 /// Query heads of one instruction, and of a block at most. A KV head with more query heads has
 /// several blocks.
 constexpr int decode_tile_heads = 8, max_decode_columns = 16;
@@ -40,37 +37,17 @@ struct DecodePart {
 };
 static_assert(sizeof(DecodePart) == 32);
 
-/// Attention of one query row a sequence: addresses on the device.
-struct DecodePass {
-  using Element = __nv_bfloat16;
-
-  const Element* q;            ///< [rows, kv_heads * group, head_dim]
-  const Element* keys;         ///< [blocks, kv_heads, 16 * pages_per_block, head_dim]
-  const Element* values;       ///< as keys
-  Element* out;                ///< as q
-  const DecodePart* parts;     ///< [entries]
-  const std::int32_t* tables;  ///< block tables
-  const float* sinks;          ///< [kv_heads * group], or null
-  float* sums;                 ///< [slots, row_blocks, columns, head_dim]
-  float2* scales;              ///< [slots, row_blocks, columns]: maximum, total
-  unsigned* finished;          ///< [slots, row_blocks]: parts that are done; 0 between passes
-  int entries;
-  int kv_heads;
-  int row_blocks;       ///< blocks of an entry: kv_heads times the blocks of a KV head
-  int group;            ///< query heads of a KV head
-  int pages_per_block;  ///< a block of the cache is so many pages of 16 positions
-  float scale;          ///< of q.k, times log2(e); with a cap, also times 2 / cap
-  float soft_cap;       ///< times log2(e); 0: none
-};
+/// Attention of one query row a sequence.
+using DecodePass = PagedPass<DecodePart>;
 
 /// The best number of blocks on a multiprocessor at once, for `items` (rows times blocks of a row).
 /// Many short items need many blocks, few long ones many warps of one block.
-int decode_blocks(std::int64_t items, int multiprocessors);
+int decode_blocks(std::int64_t items);
 constexpr int max_decode_blocks = 3;
 
-/// How many blocks share a row of latent attention, so that `rows` rows take the least time on so
-/// many multiprocessors: a power of two up to 8.
-int latent_blocks(std::int64_t rows, int multiprocessors);
+/// How many blocks share a row of latent attention, so that `rows` rows take the least time: a
+/// power of two up to 8.
+int latent_blocks(std::int64_t rows);
 
 /// Enqueues the kernel for latent attention: keys are [pages, 16, 576], values their first 512
 /// elements, kv_heads is 1; an entry is a whole row, which `blocks` blocks share.

@@ -1,10 +1,12 @@
 #include "models/ops/cuda/attention/decode_kernel.hpp"
+#include "models/ops/cuda/attention/online_softmax.cuh"
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -18,8 +20,8 @@ constexpr int row_units = dim / 8 + 1, row_bytes = row_units * 16;
 /// The copy engine brings a page as lines of 64 elements, nine per key, and swizzles the 16-byte
 /// units of line l by unit ^ (l % 8): so units of eight keys share no bank either.
 constexpr int lines = dim / 64, line_bytes = 128;
-constexpr int key_bytes = lines * line_bytes, page_bytes = decode_page * key_bytes;
-constexpr int tile_pages = tile / decode_page;
+constexpr int key_bytes = lines * line_bytes, page_bytes = attention_page * key_bytes;
+constexpr int tile_pages = tile / attention_page;
 constexpr int score_row = tile + 4, term_row = tile + 8;
 /// Each half of the block has half of the keys' elements, in steps of 16.
 constexpr int k_steps = dim / 16 / 2;
@@ -48,15 +50,16 @@ struct Work {
   int new_page;             ///< the first page of the row that earlier kernels may still write
 
   __device__ Work(const DecodePass& pass, int block, int blocks) {
-    const DecodePart part = pass.parts[blockIdx.x / blocks];
+    const DecodePart part = pass.items[blockIdx.x / blocks];
     row = part.row;
     table = part.table;
     const int tiles = (part.positions + tile - 1) / tile, share = (tiles + blocks - 1) / blocks;
-    first_page = min(block * share * tile_pages, (part.positions + decode_page - 1) / decode_page);
-    positions = max(min(part.positions - first_page * decode_page, share * tile), 0);
-    pages = (positions + decode_page - 1) / decode_page;
+    first_page =
+        min(block * share * tile_pages, (part.positions + attention_page - 1) / attention_page);
+    positions = max(min(part.positions - first_page * attention_page, share * tile), 0);
+    pages = (positions + attention_page - 1) / attention_page;
     // The row's own page, or one of a row that fills a block in this pass, if this row shares it.
-    new_page = (part.positions + decode_page - 1) / decode_page - 1 - pass.pages_per_block;
+    new_page = (part.positions + attention_page - 1) / attention_page - 1 - pass.pages_per_block;
   }
   __device__ bool may_be_new(int page) const { return first_page + page >= new_page; }
 };
@@ -116,7 +119,7 @@ class TileQueue {
     __syncwarp();
     if (lane >= there) return;
     copy_box(shared_address(memory_.tiles[turn % stages] + lane * page_bytes), &keys_, 0, 0,
-             page * decode_page, 0, 0, barrier);
+             page * attention_page, 0, 0, barrier);
   }
   __device__ void wait(int turn) const {
     wait_for_bytes(shared_address(&memory_.barriers[turn % stages]), turn / stages % 2);
@@ -275,23 +278,13 @@ __device__ __forceinline__ void join_shares(const DecodePass& pass, std::int64_t
     for (int b = 0; b < blocks; ++b) {
       maximum = fmaxf(maximum, in_block(memory.scales, b)[head].x);
     }
-    float4 sum{};
-    float total = 0.0F;
+    PartSum all;
     for (int b = 0; b < blocks; ++b) {
-      const float2 scale = in_block(memory.scales, b)[head];
-      const float weight = exp2f(scale.x - maximum);  // 0 for no positions
-      const float4 share =
-          *reinterpret_cast<const float4*>(in_block(memory.sums(), b) + head * value_dim + element);
-      total += weight * scale.y;
-      sum.x += weight * share.x;
-      sum.y += weight * share.y;
-      sum.z += weight * share.z;
-      sum.w += weight * share.w;
+      const float* const share = in_block(memory.sums(), b) + head * value_dim + element;
+      all.add_below(maximum, in_block(memory.scales, b)[head],
+                    *reinterpret_cast<const float4*>(share));
     }
-    auto* const to =
-        reinterpret_cast<__nv_bfloat162*>(pass.out + (first_head + head) * value_dim + element);
-    to[0] = __floats2bfloat162_rn(sum.x / total, sum.y / total);
-    to[1] = __floats2bfloat162_rn(sum.z / total, sum.w / total);
+    all.write(pass.out + (first_head + head) * value_dim + element);
   }
 }
 
@@ -362,13 +355,14 @@ __global__ void __launch_bounds__(threads, 1)
 }  // namespace
 }  // namespace cuda
 
-int latent_blocks(std::int64_t rows, int multiprocessors) {
+int latent_blocks(std::int64_t rows) {
   // The costs of a row, and of starting and combining, in tiles: measured at contexts of about 800.
   constexpr double row_tiles = 12, block_tiles = 1.5;
   int best = 1;
   double least = 0;
   for (int blocks = 1; blocks <= 8; blocks *= 2) {
-    const std::int64_t waves = (rows * blocks + multiprocessors - 1) / multiprocessors;
+    const std::int64_t waves =
+        (rows * blocks + cuda::multiprocessors() - 1) / cuda::multiprocessors();
     const double time = static_cast<double>(waves) * (row_tiles / blocks + block_tiles);
     if (blocks > 1 && time >= least) continue;
     best = blocks;
@@ -380,12 +374,12 @@ int latent_blocks(std::int64_t rows, int multiprocessors) {
 cudaError_t attend_latent_rows(const DecodePass& pass, std::int64_t pages, int blocks,
                                cudaStream_t stream) {
   constexpr std::uint64_t line = cuda::line_bytes / sizeof(cuda::bf16);
-  const auto positions = static_cast<std::uint64_t>(pages) * decode_page;
+  const auto positions = static_cast<std::uint64_t>(pages) * attention_page;
   const TiledTensor tensor{
       .data = pass.keys,
       .sizes = {line, cuda::lines, positions, 1, 1},
       .strides = {line, cuda::dim, positions * cuda::dim, positions * cuda::dim},
-      .box = {line, cuda::lines, decode_page, 1, 1}};
+      .box = {line, cuda::lines, attention_page, 1, 1}};
   CUtensorMap keys;
   if (!make_tensor_map(tensor, keys)) return cudaErrorInvalidValue;
   const auto kernel = cuda::attend_one_latent_row;

@@ -19,7 +19,6 @@ using flash::Id;
 
 constexpr std::size_t alignment = 256;
 constexpr std::size_t sums_bytes = std::size_t{64} << 20;
-constexpr std::size_t plan_bytes = std::size_t{4} << 20;
 
 /// The number of positions before its own that a query sees, as FlashInfer counts a window; -1:
 /// all.
@@ -50,25 +49,12 @@ class Layout {
 
 }  // namespace
 
-struct FlashAttention::Memory {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-
-  ~Memory() { cudaFree(data); }
-  Result<void> allocate(std::size_t size) {
-    bytes = size;
-    return cuda_done(cudaMalloc(reinterpret_cast<void**>(&data), size), "memory for attention");
-  }
-};
-
 /// What a batch is planned as: the arrays of the batch, then FlashInfer's own.
-class FlashAttention::Plan {
+class FlashAttention::Plan : public BatchPlan {
  public:
-  static Result<std::unique_ptr<Plan>> create() {
-    TROUPE_TRY(auto memory, PlanMemory::create(plan_bytes));
-    return std::unique_ptr<Plan>(new Plan(std::move(memory)));
-  }
+  static constexpr std::size_t bytes = std::size_t{4} << 20;
 
+  using BatchPlan::BatchPlan;
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, std::byte* sums,
                     cudaStream_t stream);
   /// For `q` and `out` of heads of kernel_dim().
@@ -77,8 +63,6 @@ class FlashAttention::Plan {
   const flashinfer::PrefillPlanInfo& info() const { return info_; }
 
  private:
-  explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
-
   template <class T>
   T* device(std::size_t at) const {
     return reinterpret_cast<T*>(memory_->device() + at);
@@ -90,7 +74,6 @@ class FlashAttention::Plan {
   /// Writes the batch's arrays to `host`; returns the sums of the pages that are in use.
   std::vector<Id> write_batch(const AttentionBatch& batch, std::byte* host);
 
-  std::unique_ptr<PlanMemory> memory_;
   flashinfer::PrefillPlanInfo info_;
   std::size_t row_offsets_ = 0, page_offsets_ = 0, last_pages_ = 0, rest_ = 0;
 };
@@ -133,8 +116,8 @@ Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const Atten
   info_ = {};
   const auto head_dim = static_cast<std::uint32_t>(kernel_dim(shape.head_dim));
   const cudaError_t planned = flashinfer::PrefillPlan<Id>(
-      sums, sums_bytes, memory_->device() + rest_, host + rest_, plan_bytes - rest_, info_, rows,
-      used_pages.data(), static_cast<std::uint32_t>(rows[batch.sequences.size()]),
+      sums, sums_bytes, memory_->device() + rest_, host + rest_, memory_->bytes() - rest_, info_,
+      rows, used_pages.data(), static_cast<std::uint32_t>(rows[batch.sequences.size()]),
       static_cast<std::uint32_t>(batch.sequences.size()), static_cast<std::uint32_t>(shape.heads),
       static_cast<std::uint32_t>(shape.kv_heads), head_dim, head_dim,
       static_cast<std::uint32_t>(batch.block_size), batch.graph_captured, sizeof(Element),
@@ -180,8 +163,7 @@ FlashAttention::~FlashAttention() = default;
 
 Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
   std::unique_ptr<FlashAttention> attention(new FlashAttention());
-  attention->sums_ = std::make_unique<Memory>();
-  TROUPE_CHECK(attention->sums_->allocate(sums_bytes));
+  TROUPE_TRY(attention->sums_, DeviceBuffer::allocate(sums_bytes, "memory for attention"));
   return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
 }
 
@@ -202,10 +184,10 @@ Result<void> FlashAttention::reserve_padded(const AttentionShape& shape,
   for (const SequenceSpan& span : batch.sequences) rows += span.rows;
   const auto bytes =
       static_cast<std::size_t>(rows * shape.heads * kernel_dim(shape.head_dim)) * sizeof(Element);
-  if (padded_ != nullptr && padded_->bytes >= bytes) return {};
-  padded_.reset();  // waits for what uses it
-  padded_ = std::make_unique<Memory>();
-  return padded_->allocate(bytes);
+  if (padded_.bytes() >= bytes) return {};
+  padded_ = {};  // waits for what uses it
+  TROUPE_TRY(padded_, DeviceBuffer::allocate(bytes, "memory for attention"));
+  return {};
 }
 
 Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
@@ -213,7 +195,7 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
     if (is_padded(shape)) TROUPE_CHECK(reserve_padded(shape, batch));
-    return plan->make(shape, batch, sums_->data, stream);
+    return plan->make(shape, batch, sums_.data(), stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of attention: {}", error.what());
   }
@@ -222,8 +204,7 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
 Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch);
-  if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
+  TROUPE_TRY(const Plan* const plan, plans_.made_for(batch));
   try {
     const flashinfer::PrefillPlanInfo& info = plan->info();
     const std::int64_t padded = kernel_dim(shape.head_dim), heads = q[0] * shape.heads;
@@ -231,7 +212,7 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
     auto* kernel_out = static_cast<Element*>(out.data());
     if (is_padded(shape)) {
       // A tile's results take the place of its queries, which were read before.
-      kernel_out = reinterpret_cast<Element*>(padded_->data);
+      kernel_out = padded_.as<Element>();
       TROUPE_CHECK(cuda_done(
           resize_rows(kernel_q, heads, shape.head_dim, kernel_out, padded, stream), "queries"));
       kernel_q = kernel_out;
@@ -239,9 +220,9 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
     const flash::Parameters parameters =
         plan->parameters(kernel_q, shape, batch, cache, kernel_out);
     auto* const sums =
-        info.split_kv ? reinterpret_cast<Element*>(sums_->data + info.v_offset) : nullptr;
+        info.split_kv ? reinterpret_cast<Element*>(sums_.data() + info.v_offset) : nullptr;
     auto* const scales =
-        info.split_kv ? reinterpret_cast<float*>(sums_->data + info.s_offset) : nullptr;
+        info.split_kv ? reinterpret_cast<float*>(sums_.data() + info.s_offset) : nullptr;
     const auto launch = padded == 64    ? flash::launch<64>
                         : padded == 128 ? flash::launch<128>
                                         : flash::launch<256>;

@@ -5,7 +5,8 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/cuda/attention/batch_plans.hpp"
+#include "models/ops/cuda/common/device_buffer.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -38,15 +39,14 @@ class FlashAttention {
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
  private:
-  struct Memory;
   class Plan;
 
   FlashAttention() = default;
   /// Memory for the padded queries of a batch.
   Result<void> reserve_padded(const AttentionShape& shape, const AttentionBatch& batch);
 
-  std::unique_ptr<Memory> sums_;    ///< of contexts that are split
-  std::unique_ptr<Memory> padded_;  ///< queries of padded heads, and then results
+  DeviceBuffer sums_;    ///< of contexts that are split
+  DeviceBuffer padded_;  ///< queries of padded heads, and then results
   PlansByTables<Plan> plans_;
 };
 

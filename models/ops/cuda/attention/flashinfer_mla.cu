@@ -20,36 +20,25 @@ using Id = std::int32_t;
 using Parameters = flashinfer::MLAParams<Element, Element, Element, Id>;
 
 constexpr std::int64_t latent_dim = 512, rotated_dim = 64;
-constexpr std::size_t plan_bytes = std::size_t{1} << 20;
 constexpr std::size_t sums_bytes = std::size_t{24} << 20;
 
 }  // namespace
 
-struct FlashInferMla::Memory {
-  std::byte* data = nullptr;
-  ~Memory() { cudaFree(data); }
-};
-
-class FlashInferMla::Plan {
+class FlashInferMla::Plan : public BatchPlan {
  public:
-  static Result<std::unique_ptr<Plan>> create() {
-    TROUPE_TRY(auto memory, PlanMemory::create(plan_bytes));
-    return std::unique_ptr<Plan>(new Plan(std::move(memory)));
-  }
+  static constexpr std::size_t bytes = std::size_t{1} << 20;
 
+  using BatchPlan::BatchPlan;
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, std::byte* sums,
                     cudaStream_t stream);
   Parameters parameters(std::byte* sums) const;
   const flashinfer::MLAPlanInfo& info() const { return info_; }
 
  private:
-  explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
-
   Id* planned(std::int64_t offset) const {
     return reinterpret_cast<Id*>(memory_->device() + offset);
   }
 
-  std::unique_ptr<PlanMemory> memory_;
   flashinfer::MLAPlanInfo info_{};
 };
 
@@ -118,15 +107,12 @@ bool FlashInferMla::supports(const AttentionShape& shape, DType stored, DType ac
 
 Result<void> FlashInferMla::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                  cudaStream_t stream) {
-  if (sums_ == nullptr) {
-    auto sums = std::make_unique<Memory>();
-    TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&sums->data), sums_bytes),
-                           "memory for attention"));
-    sums_ = std::move(sums);
+  if (sums_.bytes() == 0) {
+    TROUPE_TRY(sums_, DeviceBuffer::allocate(sums_bytes, "memory for attention"));
   }
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-    return plan->make(shape, batch, sums_->data, stream);
+    return plan->make(shape, batch, sums_.data(), stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of latent attention: {}", error.what());
   }
@@ -135,12 +121,11 @@ Result<void> FlashInferMla::plan(const AttentionShape& shape, const AttentionBat
 Result<void> FlashInferMla::attend(const Tensor& q, const AttentionShape& shape,
                                    const AttentionBatch& batch, const KvLayer& cache,
                                    const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch);
-  if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
+  TROUPE_TRY(const Plan* const plan, plans_.made_for(batch));
   const auto heads = static_cast<std::uint32_t>(shape.heads);
   const auto dim = static_cast<std::uint32_t>(shape.head_dim);
   const auto block_size = static_cast<std::uint32_t>(batch.block_size);
-  Parameters parameters = plan->parameters(sums_->data);
+  Parameters parameters = plan->parameters(sums_.data());
   // A row of the cache, and of a query head, is the latent part and then the rotated one.
   parameters.q_nope = static_cast<Element*>(q.data());
   parameters.q_pe = parameters.q_nope + latent_dim;

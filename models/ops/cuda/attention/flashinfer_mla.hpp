@@ -5,7 +5,8 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/cuda/attention/batch_plans.hpp"
+#include "models/ops/cuda/common/device_buffer.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -33,12 +34,11 @@ class FlashInferMla {
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
  private:
-  struct Memory;
   class Plan;
 
   FlashInferMla() = default;
 
-  std::unique_ptr<Memory> sums_;  ///< for split contexts; from the first plan on
+  DeviceBuffer sums_;  ///< for split contexts; from the first plan on
   PlansByTables<Plan> plans_;
 };
 

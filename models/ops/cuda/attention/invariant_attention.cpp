@@ -9,18 +9,26 @@
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/gpu_attention.hpp"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::int64_t part_positions = invariant_page * invariant_part_pages;
-constexpr std::int64_t part_bytes = std::int64_t{64} << 20;
+constexpr std::int64_t part_positions = attention_page * invariant_part_pages;
+/// Room for parts: their sums, the columns that have them, and the rows' counters.
+constexpr std::int64_t max_sums = std::int64_t{31} << 19, max_scales = std::int64_t{1} << 18;
 constexpr std::int64_t max_counters = std::int64_t{1} << 16;
+/// Heads of 64 elements have the most columns.
+static_assert(max_scales >= max_sums / 64);
 
-/// Blocks of an item: those of a KV head share its query heads.
-std::int64_t row_blocks_of(const AttentionShape& shape) {
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  return shape.kv_heads * ((group + max_invariant_heads - 1) / max_invariant_heads);
+std::int64_t blocks_of_row(const AttentionShape& shape) {
+  return row_blocks_of(shape, max_invariant_heads);
+}
+
+/// The number of parts, of entries with so many blocks of `columns` columns, for which there is
+/// room.
+std::int64_t slots_of(std::int64_t row_blocks, std::int64_t columns, std::int64_t dim) {
+  return std::min(max_sums / (row_blocks * columns * dim), max_counters / row_blocks);
 }
 
 /// Rows of one sequence that read their context together.
@@ -32,68 +40,18 @@ struct Group {
 
 }  // namespace
 
-/// Memory for the parts of contexts shared by several blocks.
-struct InvariantAttention::PartMemory {
-  std::byte* parts = nullptr;
-  unsigned* finished = nullptr;
-
-  ~PartMemory() {
-    cudaFree(parts);
-    cudaFree(finished);
-  }
-  Result<void> allocate() {
-    const auto take = [](auto** memory, std::int64_t bytes) {
-      return cuda_done(
-          cudaMalloc(reinterpret_cast<void**>(memory), static_cast<std::size_t>(bytes)),
-          "memory for attention");
-    };
-    constexpr std::int64_t counter_bytes = max_counters * std::int64_t{sizeof(unsigned)};
-    TROUPE_CHECK(take(&parts, part_bytes));
-    TROUPE_CHECK(take(&finished, counter_bytes));
-    TROUPE_CHECK(cuda_done(cudaMemset(finished, 0, counter_bytes), "memory for attention"));
-    // Streams that do not wait for the default stream use it.
-    return cuda_done(cudaStreamSynchronize(nullptr), "memory for attention");
-  }
-
-  /// Scales lie before the sums.
-  static constexpr std::int64_t slot_scales(std::int64_t row_blocks, std::int64_t columns) {
-    return row_blocks * columns * std::int64_t{sizeof(float2)};
-  }
-  static constexpr std::int64_t slots(std::int64_t row_blocks, std::int64_t columns,
-                                      std::int64_t dim) {
-    const std::int64_t sums = row_blocks * columns * dim * std::int64_t{sizeof(float)};
-    return std::min(part_bytes / (sums + slot_scales(row_blocks, columns)),
-                    max_counters / row_blocks);
-  }
-};
-
 /// The items of a batch, longest first. The number of entries depends only on the number of single
 /// rows.
-class InvariantAttention::Plan {
+class InvariantAttention::Plan : public ItemPlan<InvariantItem> {
  public:
-  static Result<std::unique_ptr<Plan>> create() {
-    constexpr std::size_t bytes = std::size_t{4} << 20;  // of 131,072 items
-    TROUPE_TRY(auto memory, PlanMemory::create(bytes));
-    return std::unique_ptr<Plan>(new Plan(std::move(memory)));
-  }
-
-  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, int multiprocessors,
-                    cudaStream_t stream);
+  using ItemPlan::ItemPlan;
+  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
   InvariantColumns columns() const { return columns_; }
-  std::int64_t slots() const { return slots_; }
-  std::int64_t entries() const { return entries_; }
-  const InvariantItem* items() const {
-    return reinterpret_cast<const InvariantItem*>(memory_->device());
-  }
 
  private:
-  explicit Plan(std::unique_ptr<PlanMemory> memory) : memory_(std::move(memory)) {}
   void make_groups(const AttentionBatch& batch, std::int64_t max_rows);
 
-  std::unique_ptr<PlanMemory> memory_;
   InvariantColumns columns_ = InvariantColumns::eight;
-  std::int64_t slots_ = 0;  ///< capacity of the part memory
-  std::int64_t entries_ = 0;
   std::vector<Group> groups_;
 };
 
@@ -111,8 +69,7 @@ void InvariantAttention::Plan::make_groups(const AttentionBatch& batch, std::int
 }
 
 Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
-                                            const AttentionBatch& batch, int multiprocessors,
-                                            cudaStream_t stream) {
+                                            const AttentionBatch& batch, cudaStream_t stream) {
   const bool single =
       std::ranges::all_of(batch.sequences, [](const SequenceSpan& span) { return span.rows == 1; });
   columns_ = single ? InvariantColumns::eight : InvariantColumns::sixteen;
@@ -120,56 +77,41 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
   const std::int64_t block_heads =
       std::min<std::int64_t>(shape.heads / shape.kv_heads, max_invariant_heads);
   make_groups(batch, single ? 1 : columns / block_heads);
-  const std::int64_t row_blocks = row_blocks_of(shape);
-  slots_ = PartMemory::slots(row_blocks, columns, shape.head_dim);
-  const std::int64_t at_once =
-      std::max<std::int64_t>(std::int64_t{multiprocessors} * invariant_blocks / row_blocks, 1);
+  const std::int64_t row_blocks = blocks_of_row(shape);
+  const std::int64_t slots = slots_of(row_blocks, columns, shape.head_dim);
+  const std::int64_t at_once = std::max<std::int64_t>(
+      std::int64_t{cuda::multiprocessors()} * invariant_blocks / row_blocks, 1);
   const auto groups = static_cast<std::int64_t>(groups_.size());
-  const std::int64_t entries = groups + at_once;
-  const std::size_t bytes = static_cast<std::size_t>(entries) * sizeof(InvariantItem);
-  if (bytes > memory_->bytes()) {
-    return fail(ErrorCode::resource_exhausted, "attention of {} groups wants a plan of {} bytes",
-                groups, bytes);
-  }
-  entries_ = entries;
+  TROUPE_TRY(const std::span<InvariantItem> all_items, begin(groups + at_once, groups));
   std::int64_t all_parts = 0;
   for (const Group& group : groups_) all_parts += group.parts();
   // No item is longer than an equal share for each block, as far as there is memory for parts.
   const std::int64_t longest = (all_parts + at_once - 1) / at_once;
-  TROUPE_TRY(std::byte* const host, memory_->next());
-  auto* next = reinterpret_cast<InvariantItem*>(host);
-  InvariantItem* const end = next + entries_;
+  std::size_t next = 0;
   std::int64_t slot = 0;
   for (const Group& group : groups_) {
     const std::int64_t parts = group.parts();
-    const bool cut = parts > longest && slot + parts <= slots_;
+    const bool cut = parts > longest && slot + parts <= slots;
     const std::int64_t each = cut ? longest : parts;
     const std::int64_t items = (parts + each - 1) / each;
     for (std::int64_t i = 0; i < items; ++i) {
-      *next++ = {.row = group.row,
-                 .rows = group.rows,
-                 .position = group.position,
-                 .table = group.table,
-                 .first_part = static_cast<std::int32_t>(i * each),
-                 .parts = static_cast<std::int32_t>(std::min(each, parts - i * each)),
-                 .items = static_cast<std::int32_t>(items),
-                 .slot = static_cast<std::int32_t>(slot)};
+      all_items[next++] = {.row = group.row,
+                           .rows = group.rows,
+                           .position = group.position,
+                           .table = group.table,
+                           .first_part = static_cast<std::int32_t>(i * each),
+                           .parts = static_cast<std::int32_t>(std::min(each, parts - i * each)),
+                           .items = static_cast<std::int32_t>(items),
+                           .slot = static_cast<std::int32_t>(slot)};
     }
     if (cut) slot += parts;
   }
-  std::fill(next, end, InvariantItem{});
-  return memory_->upload(bytes, stream);
+  return finish(next, stream);
 }
 
 Result<std::unique_ptr<InvariantAttention>> InvariantAttention::create() {
   std::unique_ptr<InvariantAttention> attention(new InvariantAttention());
-  int device = 0;
-  TROUPE_CHECK(cuda_done(cudaGetDevice(&device), "a look at the device"));
-  TROUPE_CHECK(cuda_done(
-      cudaDeviceGetAttribute(&attention->multiprocessors_, cudaDevAttrMultiProcessorCount, device),
-      "a look at the device"));
-  attention->parts_ = std::make_unique<PartMemory>();
-  TROUPE_CHECK(attention->parts_->allocate());
+  TROUPE_TRY(attention->parts_, PartMemory::create(max_sums, max_scales, max_counters));
   return Result<std::unique_ptr<InvariantAttention>>(std::move(attention));
 }
 
@@ -181,42 +123,21 @@ bool InvariantAttention::supports(const AttentionShape& shape, DType stored, DTy
 }
 
 bool InvariantAttention::suits(const AttentionBatch& batch) {
-  return batch.block_size % invariant_page == 0;
+  return batch.block_size % attention_page == 0;
 }
 
 Result<void> InvariantAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
                                       cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-  return plan->make(shape, batch, multiprocessors_, stream);
+  return plan->make(shape, batch, stream);
 }
 
 Result<void> InvariantAttention::attend(const Tensor& q, const AttentionShape& shape,
                                         const AttentionBatch& batch, const KvLayer& cache,
                                         const Tensor& out, cudaStream_t stream) {
-  const Plan* const plan = plans_.find(batch);
-  if (plan == nullptr) return fail(ErrorCode::internal, "attention that was not planned");
-  const bool is_capped = shape.soft_cap > 0.0F;
-  const std::int64_t scales =
-      plan->slots() *
-      PartMemory::slot_scales(row_blocks_of(shape), static_cast<std::int64_t>(plan->columns()));
-  const InvariantPass pass{
-      .q = static_cast<const InvariantPass::Element*>(q.data()),
-      .keys = static_cast<const InvariantPass::Element*>(cache.keys.data()),
-      .values = static_cast<const InvariantPass::Element*>(cache.values.data()),
-      .out = static_cast<InvariantPass::Element*>(out.data()),
-      .items = plan->items(),
-      .tables = batch.block_tables.as<std::int32_t>(),
-      .sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>(),
-      .sums = reinterpret_cast<float*>(parts_->parts + scales),
-      .scales = reinterpret_cast<float2*>(parts_->parts),
-      .finished = parts_->finished,
-      .entries = static_cast<int>(plan->entries()),
-      .kv_heads = static_cast<int>(shape.kv_heads),
-      .row_blocks = static_cast<int>(row_blocks_of(shape)),
-      .group = static_cast<int>(shape.heads / shape.kv_heads),
-      .pages_per_block = batch.block_size / invariant_page,
-      .scale = shape.scale * log2_e * (is_capped ? 2.0F / shape.soft_cap : 1.0F),
-      .soft_cap = shape.soft_cap * log2_e};
+  TROUPE_TRY(const Plan* const plan, plans_.made_for(batch));
+  const InvariantPass pass =
+      paged_pass(q, shape, batch, cache, out, *plan, parts_, blocks_of_row(shape));
   return cuda_done(
       launch_invariant_attention(pass, plan->columns(), static_cast<int>(shape.head_dim), stream),
       "the launch of attention");

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/common/pinned_staging.hpp"
+#include "models/ops/cuda/attention/paged_attention.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -37,12 +37,10 @@ class InvariantAttention {
 
  private:
   class Plan;
-  struct PartMemory;
 
   InvariantAttention() = default;
 
-  int multiprocessors_ = 0;
-  std::unique_ptr<PartMemory> parts_;  ///< for contexts shared by several blocks
+  PartMemory parts_;  ///< for contexts shared by several blocks
   PlansByTables<Plan> plans_;
 };
 

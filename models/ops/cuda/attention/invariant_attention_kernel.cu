@@ -2,9 +2,9 @@
 // strands of pages, a warp each, with the online softmax; the strands are combined, then the parts,
 // in order. Operations that a compiler might fuse in one kernel but not in another are written out
 // (__fmul_rn and so on), as kernels of all sizes must give the same bits.
-#include "models/ops/cuda/attention/decode_lanes.cuh"
 #include "models/ops/cuda/attention/head_lanes.cuh"
 #include "models/ops/cuda/attention/invariant_attention_kernel.hpp"
+#include "models/ops/cuda/attention/online_softmax.cuh"
 #include "models/ops/cuda/attention/page_queue.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
@@ -15,14 +15,8 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int page = invariant_page, warps = 4, threads = warps * 32, stages = 2;
+constexpr int page = attention_page, warps = 4, threads = warps * 32, stages = 2;
 constexpr int part_turns = invariant_part_pages / warps;  // pages per warp and part
-constexpr int tile_columns = 8;                           // of one instruction
-
-/// The value relative to which terms with this maximum are computed; any value while there is none.
-__device__ __forceinline__ float origin_of(float maximum) {
-  return maximum == -INFINITY ? 0.0F : maximum;
-}
 
 /// A block's item for one KV head.
 struct Work {
@@ -67,127 +61,9 @@ struct Work {
   }
 };
 
-/// The online softmax of a strand of one part, for 8 columns: for columns 2 (lane % 4) and the
-/// next, the scores' maximum and this lane's share of their total; for all columns, sums[f] has the
-/// elements HeadLanes::element(f) and the next, each for both columns.
+/// Of a strand of one part.
 template <int dim>
-struct StrandSoftmax {
-  using Lanes = HeadLanes<dim>;
-
-  float maximum[2], total[2];
-  float sums[Lanes::fragments][4];
-
-  __device__ void clear() {
-    maximum[0] = maximum[1] = -INFINITY;
-    total[0] = total[1] = 0.0F;
-#pragma unroll
-    for (auto& fragment : sums) {
-#pragma unroll
-      for (float& sum : fragment) sum = 0.0F;
-    }
-  }
-
-  /// `scores`: of positions lane / 4 (two columns) and lane / 4 + 8; turns them into softmax terms.
-  __device__ void add_scores(float (&scores)[4]) {
-    float now[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(scores[i], scores[2 + i])));
-    }
-    if (__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) {
-      // 1 for a column whose maximum stays.
-      const float shrink[2] = {exp2f(__fsub_rn(maximum[0], origin_of(now[0]))),
-                               exp2f(__fsub_rn(maximum[1], origin_of(now[1])))};
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        total[i] = __fmul_rn(total[i], shrink[i]);
-        maximum[i] = now[i];
-      }
-#pragma unroll
-      for (auto& fragment : sums) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) fragment[i] = __fmul_rn(fragment[i], shrink[i % 2]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      scores[i] = exp2f(__fsub_rn(scores[i], origin_of(maximum[i % 2])));
-      total[i % 2] = __fadd_rn(total[i % 2], scores[i]);
-    }
-  }
-
-  /// Stores to scales[column] and to `pitch` floats per column, for 8 columns.
-  __device__ __forceinline__ void store(float2* scales, float* to, int pitch) const {
-    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column = 2 * fourth + i;
-      const float all = sum_of_column(total[i]);
-      if (eighth == 0) scales[column] = {maximum[i], all};
-#pragma unroll
-      for (int f = 0; f < Lanes::fragments; ++f) {
-        float* const at = to + column * pitch + Lanes::element(f, eighth);
-        *reinterpret_cast<float2*>(at) = {sums[f][i], sums[f][2 + i]};
-      }
-    }
-  }
-};
-
-/// Four elements of a column's sum, with its maximum and total: of nothing, one part, or all.
-struct Sum {
-  float4 sum{};
-  float total = 0.0F;
-  float maximum = -INFINITY;
-
-  /// Adds one of several sums whose common maximum is known.
-  __device__ __forceinline__ void add_below(float common, float2 scale, float4 of) {
-    const float weight = exp2f(__fsub_rn(scale.x, common));  // 0 for an empty sum
-    maximum = common;
-    total = __fmaf_rn(weight, scale.y, total);
-    sum.x = __fmaf_rn(weight, of.x, sum.x);
-    sum.y = __fmaf_rn(weight, of.y, sum.y);
-    sum.z = __fmaf_rn(weight, of.z, sum.z);
-    sum.w = __fmaf_rn(weight, of.w, sum.w);
-  }
-
-  /// Adds the next part, which the row must see.
-  __device__ __forceinline__ void add_part(const Sum& part) {
-    const float now = fmaxf(maximum, part.maximum);
-    const float own = exp2f(__fsub_rn(maximum, now)), other = exp2f(__fsub_rn(part.maximum, now));
-    maximum = now;
-    total = __fmaf_rn(other, part.total, __fmul_rn(own, total));
-    sum.x = __fmaf_rn(other, part.sum.x, __fmul_rn(own, sum.x));
-    sum.y = __fmaf_rn(other, part.sum.y, __fmul_rn(own, sum.y));
-    sum.z = __fmaf_rn(other, part.sum.z, __fmul_rn(own, sum.z));
-    sum.w = __fmaf_rn(other, part.sum.w, __fmul_rn(own, sum.w));
-  }
-
-  /// Adds a score without a value, after all parts.
-  __device__ __forceinline__ void add_sink(float score) {
-    if (score == -INFINITY) return;
-    add_part({.sum = {}, .total = 1.0F, .maximum = score});
-  }
-
-  __device__ __forceinline__ void write(bf16* to) const {
-    auto* const pairs = reinterpret_cast<__nv_bfloat162*>(to);
-    pairs[0] = __floats2bfloat162_rn(__fdiv_rn(sum.x, total), __fdiv_rn(sum.y, total));
-    pairs[1] = __floats2bfloat162_rn(__fdiv_rn(sum.z, total), __fdiv_rn(sum.w, total));
-  }
-};
-
-/// Called by the whole block, which has written its parts of some rows: true if all items of these
-/// rows have. `is_last` is shared memory.
-__device__ __forceinline__ bool is_last_item(const InvariantPass& pass, const Work& work,
-                                             bool& is_last) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const auto last = static_cast<unsigned>(work.item.items - 1);
-    is_last = atomicInc(pass.finished + work.slot(pass, 0), last) == last;  // wraps to 0 again
-  }
-  __syncthreads();
-  return is_last;
-}
+using StrandSoftmax = OnlineSoftmax<dim, RoundedArithmetic>;
 
 /// Called by the whole block that ended last: combines the parts of its rows.
 template <int dim, int columns>
@@ -197,12 +73,12 @@ __device__ void join_parts(const InvariantPass& pass, const Work& work) {
     const int column = i / quads, element = i % quads * 4;
     const int parts =
         (work.item.position + column / work.group) / (invariant_part_pages * page) + 1;
-    Sum all;
+    PartSum all;
     for (int p = 0; p < parts; ++p) {
       const std::int64_t from = work.slot(pass, p) * columns + column;
       const float2 scale = __ldcg(pass.scales + from);
-      const Sum part{__ldcg(reinterpret_cast<const float4*>(pass.sums + from * dim + element)),
-                     scale.y, scale.x};
+      const PartSum part{__ldcg(reinterpret_cast<const float4*>(pass.sums + from * dim + element)),
+                         scale.y, scale.x};
       all.add_part(part);
     }
     all.add_sink(work.sink(pass, column));
@@ -290,23 +166,6 @@ __device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& wor
   if constexpr (!early) give_page_back();
 }
 
-/// Four elements of a column, from the four strands of a part.
-template <int columns>
-__device__ __forceinline__ Sum sum_of_strands(const float2 (&scales)[warps][columns],
-                                              const float* staged, int pitch, int column,
-                                              int element) {
-  float maximum = -INFINITY;
-#pragma unroll
-  for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, scales[w][column].x);
-  Sum sum;
-#pragma unroll
-  for (int w = 0; w < warps; ++w) {
-    const float* const from = staged + (w * columns + column) * pitch + element;
-    sum.add_below(maximum, scales[w][column], *reinterpret_cast<const float4*>(from));
-  }
-  return sum;
-}
-
 /// One block per item and KV head.
 template <int dim, int tiles>
 __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
@@ -333,11 +192,12 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
   Columns<dim, tiles> of;
   of.read(pass, work);
 
-  Sum joined[each];
+  const auto strand_sums = [&](int strand, int column) {
+    return staged + (strand * columns + column) * pitch;
+  };
+  PartSum joined[each];
   for (int part = 0; part < work.item.parts; ++part) {
     StrandSoftmax<dim> softmax[tiles];
-#pragma unroll
-    for (int t = 0; t < tiles; ++t) softmax[t].clear();
     const int end = min(queue.size(), (part + 1) * part_turns);
     for (int turn = part * part_turns; turn < end; ++turn) {
       add_page(queue, turn, work, pass, of, softmax);
@@ -345,8 +205,9 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
     __syncthreads();  // the strands of the previous part have been combined
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
-      const int column = t * tile_columns;
-      softmax[t].store(&scales[warp][column], staged + (warp * columns + column) * pitch, pitch);
+      const int first = t * tile_columns;
+      softmax[t].store(tile_columns, &scales[warp][first],
+                       [&](int column) { return strand_sums(warp, first + column); });
     }
     __syncthreads();
     const int first_position = (work.item.first_part + part) * invariant_part_pages * page;
@@ -355,19 +216,17 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
       // A row does not see the parts after it.
       if (column >= used || first_position > work.item.position + column / work.group) continue;
-      const Sum sum = sum_of_strands(scales, staged, pitch, column, element);
+      const PartSum sum = sum_of_warps(scales, strand_sums, column, element);
       if (work.item.items == 1) {
         joined[e].add_part(sum);
-        continue;
+      } else {
+        const int in_row = work.item.first_part + part;
+        sum.leave<dim>(pass.sums, pass.scales, work.slot(pass, in_row) * columns + column, element);
       }
-      const std::int64_t to = work.slot(pass, work.item.first_part + part) * columns + column;
-      __stcg(reinterpret_cast<float4*>(pass.sums + to * dim + element), sum.sum);
-      if (element == 0) __stcg(pass.scales + to, make_float2(sum.maximum, sum.total));
     }
   }
   if (work.item.items > 1) {
-    if (!is_last_item(pass, work, is_last)) return;
-    __threadfence();
+    if (!is_last_item(pass.finished + work.slot(pass, 0), work.item.items, is_last)) return;
     join_parts<dim, columns>(pass, work);
     return;
   }

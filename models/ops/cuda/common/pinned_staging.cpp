@@ -7,37 +7,36 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<PlanMemory>> PlanMemory::create(std::size_t bytes) {
-  std::unique_ptr<PlanMemory> memory(new PlanMemory(bytes));
-  TROUPE_CHECK(cuda_done(cudaMalloc(reinterpret_cast<void**>(&memory->device_), bytes),
-                         "memory for a plan"));
-  for (Copy& copy : memory->copies_) {
+Result<std::unique_ptr<PinnedStaging>> PinnedStaging::create(std::size_t bytes) {
+  std::unique_ptr<PinnedStaging> staging(new PinnedStaging());
+  TROUPE_TRY(staging->device_, DeviceBuffer::allocate(bytes, "memory for a plan"));
+  for (Copy& copy : staging->copies_) {
     TROUPE_CHECK(cuda_done(cudaMallocHost(reinterpret_cast<void**>(&copy.host), bytes),
                            "page-locked memory for a plan"));
     TROUPE_CHECK(cuda_done(cudaEventCreateWithFlags(&copy.uploaded, cudaEventDisableTiming),
                            "an event of a plan"));
   }
-  return Result<std::unique_ptr<PlanMemory>>(std::move(memory));
+  return Result<std::unique_ptr<PinnedStaging>>(std::move(staging));
 }
 
-PlanMemory::~PlanMemory() {
+PinnedStaging::~PinnedStaging() {
   for (const Copy& copy : copies_) {
     if (copy.uploaded != nullptr) cudaEventDestroy(copy.uploaded);
     if (copy.host != nullptr) cudaFreeHost(copy.host);
   }
-  if (device_ != nullptr) cudaFree(device_);
 }
 
-Result<std::byte*> PlanMemory::next() {
+Result<std::byte*> PinnedStaging::next() {
   const Copy& copy = copies_[++turn_ % copies_.size()];
   TROUPE_CHECK(cuda_done(cudaEventSynchronize(copy.uploaded), "the upload of a plan"));
   return copy.host;
 }
 
-Result<void> PlanMemory::upload(std::size_t bytes, cudaStream_t stream) {
+Result<void> PinnedStaging::upload(std::size_t bytes, cudaStream_t stream) {
   const Copy& copy = copies_[turn_ % copies_.size()];
-  TROUPE_CHECK(cuda_done(copy_small(device_, copy.host, bytes, cudaMemcpyHostToDevice, stream),
-                         "the upload of a plan"));
+  TROUPE_CHECK(
+      cuda_done(copy_small(device_.data(), copy.host, bytes, cudaMemcpyHostToDevice, stream),
+                "the upload of a plan"));
   return cuda_done(cudaEventRecord(copy.uploaded, stream), "an event of a plan");
 }
 

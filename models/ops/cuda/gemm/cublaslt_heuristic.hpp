@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/cuda/gemm/cublaslt_gemm.hpp"
 
 namespace troupe {
 

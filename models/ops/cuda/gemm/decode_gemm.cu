@@ -5,10 +5,12 @@
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -22,7 +24,6 @@ constexpr int row_bytes = 128;  // of a tile in shared memory
 constexpr int alignment = 1024;
 constexpr int max_stages = 8;
 constexpr int max_shared = 226 * 1024;  // per block, besides the barriers
-constexpr int multiprocessors = 132;    // of H100 and H200
 constexpr int max_parts = 4;
 
 /// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x.
@@ -46,8 +47,6 @@ struct Gemm {
   int rows, width, k_steps;  // width: of out
   Output output;
 };
-
-__device__ __forceinline__ float silu(float gate) { return gate / (1.0F + __expf(-gate)); }
 
 /// Writes a thread's sums for rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the weight,
 /// eight apart; the upper is row `at` of its tile plus lane / 4.
@@ -79,7 +78,7 @@ __device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, f
   };
   const int pair = lane / 8 * 2;
   if (gemm.output == Output::gated) {
-    store_pair(silu(sums.x) * sums.z, silu(sums.y) * sums.w, at / 2 + pair);
+    store_pair(fast_silu(sums.x) * sums.z, fast_silu(sums.y) * sums.w, at / 2 + pair);
   } else {
     store_pair(sums.x, sums.y, at + pair);
     store_pair(sums.z, sums.w, at + 8 + pair);
@@ -272,11 +271,11 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
   // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
   // wait for free slots.
   const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
-  if (large_tiles > multiprocessors * 3 / 4) return {3, 1};
+  if (large_tiles > static_cast<unsigned>(multiprocessors() * 3 / 4)) return {3, 1};
   const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
   const std::int64_t steps = (gemm.k + tile_k - 1) / tile_k;
   const std::int64_t parts =
-      std::min({multiprocessors / tiles, steps / 8, std::int64_t{max_parts}});
+      std::min({multiprocessors() / tiles, steps / 8, std::int64_t{max_parts}});
   return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
 }
 
@@ -286,7 +285,8 @@ bool decode_gemm_suits(const DecodeGemm& gemm) {
   // Tiles of two waves, e.g. a head's, are left to libraries; two blocks of few rows fit on a
   // multiprocessor.
   const unsigned tiles = blocks_of(gemm.n, tiling.groups * group_rows);
-  if (tiles > multiprocessors) return tiling.groups == 1 && gemm.rows <= 32;
+  if (tiles > static_cast<unsigned>(multiprocessors()))
+    return tiling.groups == 1 && gemm.rows <= 32;
   return gemm.rows <= (tiling == DecodeGemmTiling{1, 1} ? 96 : 128);
 }
 

@@ -1,6 +1,5 @@
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
 
-#include <bit>
 #include <utility>
 
 #include "models/ops/cuda/gemm/cublaslt_heuristic.hpp"
@@ -10,8 +9,6 @@
 
 namespace troupe {
 namespace {
-
-cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 /// Makes the descriptor of one of our kernels, SkinnyGemm or DecodeGemm.
 template <class Gemm>
@@ -47,36 +44,6 @@ Result<bool> launch_own_gemm(const Tensor& weight, const Tensor& x, const Tensor
 
 }  // namespace
 
-std::int64_t rows_bucket(std::int64_t rows) {
-  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
-  const std::int64_t three_quarters = power / 4 * 3;
-  return rows > 16 && rows <= three_quarters ? three_quarters : power;
-}
-
-GemmLayout::GemmLayout(const GemmKind& kind) {
-  cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                 sizeof transposed);
-  const auto n = static_cast<std::uint64_t>(kind.n),
-             k = static_cast<std::uint64_t>(kind.k / kind.segments),
-             rows = static_cast<std::uint64_t>(kind.rows);
-  cublasLtMatrixLayoutInit(&weight, cuda_type(kind.in), k, n, kind.k);
-  cublasLtMatrixLayoutInit(&x, cuda_type(kind.in), k, rows, kind.k);
-  cublasLtMatrixLayoutInit(&out, cuda_type(kind.out), n, rows, kind.n);
-  if (kind.segments == 1) return;
-  const auto repeat = [&](cublasLtMatrixLayoutOpaque_t& layout, std::int64_t offset) {
-    const std::int32_t count = kind.segments;
-    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                     sizeof count);
-    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
-                                     sizeof offset);
-  };
-  repeat(weight, kind.k / kind.segments);
-  repeat(x, kind.k / kind.segments);
-  repeat(out, kind.rows * kind.n);
-}
-
 DenseGemm::DenseGemm(DeviceTensor workspace) : workspace_(std::move(workspace)) {}
 
 Result<std::unique_ptr<DenseGemm>> DenseGemm::create(DeviceTensor workspace, bool tunes) {
@@ -89,7 +56,8 @@ Result<std::unique_ptr<DenseGemm>> DenseGemm::create(DeviceTensor workspace, boo
   const std::size_t room = products->workspace_->bytes();
   products->advised_ = std::make_unique<CublasltHeuristic>(products->handle_, room);
   if (tunes) {
-    products->tuned_ = std::make_unique<GemmAutotuner>(products->handle_, room, tuning_file());
+    products->tuned_ =
+        std::make_unique<GemmAutotuner>(products->handle_, room, TuningFile::of_user("gemms"));
   }
   return products;
 }
@@ -101,11 +69,13 @@ DenseGemm::~DenseGemm() {
 cublasStatus_t DenseGemm::multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
                                    const Tensor& weight, const Tensor& x, const Tensor& out,
                                    cudaStream_t stream) {
-  GemmLayout layout(kind);
-  const float one = 1.0F, zero = 0.0F;
-  return cublasLtMatmul(handle_, &layout.operation, &one, weight.data(), &layout.weight, x.data(),
-                        &layout.x, &zero, out.data(), &layout.out, out.data(), &layout.out,
-                        &algorithm, workspace_->data(), workspace_->bytes(), stream);
+  return run_cublaslt_gemm(handle_, kind, algorithm,
+                           {.weight = weight.data(),
+                            .x = x.data(),
+                            .out = out.data(),
+                            .workspace = workspace_->data(),
+                            .workspace_bytes = workspace_->bytes()},
+                           stream);
 }
 
 Result<void> DenseGemm::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/cuda/gemm/cublaslt_gemm.hpp"
+#include "models/ops/cuda/gemm/tuning_file.hpp"
+#include "models/ops/cuda/gemm/tuning_run.hpp"
 
 namespace troupe {
 
@@ -18,10 +18,7 @@ namespace troupe {
 class InvariantAutotuner {
  public:
   /// `file`: see GemmAutotuner.
-  InvariantAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes, std::string file);
-  ~InvariantAutotuner();
-  InvariantAutotuner(const InvariantAutotuner&) = delete;
-  InvariantAutotuner& operator=(const InvariantAutotuner&) = delete;
+  InvariantAutotuner(cublasLtHandle_t handle, std::size_t workspace_bytes, TuningFile file);
 
   /// Returns an algorithm that is faster and gives launch_invariant_gemm's bits, for kind.segments
   /// GEMMs whose sums add_segments adds. Null: launch_invariant_gemm is faster. Both are bf16, a
@@ -33,13 +30,11 @@ class InvariantAutotuner {
   using Choice = std::optional<cublasLtMatmulAlgo_t>;
 
   Choice fastest(const GemmKind& kind, const void* weight);
-  void read_file();
-  void note(const GemmKind& kind, const Choice& choice) const;
 
   cublasLtHandle_t handle_;
   std::size_t workspace_bytes_;
-  std::string file_;
-  cudaStream_t stream_ = nullptr;
+  TuningFile file_;
+  TuningStream stream_;
   std::map<GemmKind, Choice> chosen_;
 };
 

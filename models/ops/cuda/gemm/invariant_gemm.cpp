@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "models/ops/cuda/gemm/gemm_autotuner.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 
 namespace troupe {
@@ -18,7 +17,7 @@ Result<std::unique_ptr<InvariantGemm>> InvariantGemm::create(Memory memory, bool
                 cublasLtGetStatusString(status));
   }
   dense->tuned_ = std::make_unique<InvariantAutotuner>(
-      dense->handle_, dense->memory_.workspace->bytes(), tuning_file("steady-products"));
+      dense->handle_, dense->memory_.workspace->bytes(), TuningFile::of_user("invariant-gemms"));
   return dense;
 }
 
@@ -37,13 +36,14 @@ std::int64_t InvariantGemm::max_rows(std::int64_t n, int segments) const {
 bool InvariantGemm::multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
                              const Tensor& weight, const Tensor& x, const Tensor& out,
                              cudaStream_t stream) {
-  GemmLayout layout(segments_of(kind));
   void* const sums = kind.segments > 1 ? memory_.parts->data() : out.data();
-  const float one = 1.0F, zero = 0.0F;
-  return cublasLtMatmul(handle_, &layout.operation, &one, weight.data(), &layout.weight, x.data(),
-                        &layout.x, &zero, sums, &layout.out, sums, &layout.out, &algorithm,
-                        memory_.workspace->data(), memory_.workspace->bytes(),
-                        stream) == CUBLAS_STATUS_SUCCESS;
+  return run_cublaslt_gemm(handle_, segments_of(kind), algorithm,
+                           {.weight = weight.data(),
+                            .x = x.data(),
+                            .out = sums,
+                            .workspace = memory_.workspace->data(),
+                            .workspace_bytes = memory_.workspace->bytes()},
+                           stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 Result<void> InvariantGemm::multiply(const Tensor& weight, int segments, const Tensor& x,
@@ -79,9 +79,9 @@ Result<void> InvariantGemm::multiply(const Tensor& weight, int segments, const T
                                                      .segments = segments},
                                                     stream);
     if (error == cudaSuccess) continue;
-    return fail(ErrorCode::internal, "the steady gemm of {} and {} in {} segments failed: {}",
-                own_x.shape().to_string(), weight.shape().to_string(), segments,
-                cudaGetErrorString(error));
+    return fail(
+        ErrorCode::internal, "the batch-invariant gemm of {} and {} in {} segments failed: {}",
+        own_x.shape().to_string(), weight.shape().to_string(), segments, cudaGetErrorString(error));
   }
   return {};
 }

@@ -3,10 +3,12 @@
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
 #include "models/ops/cuda/gemm/weight_stream.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -16,7 +18,6 @@ constexpr int warps = 8, threads = warps * 32;
 constexpr int tile_columns = 16;      // rows of the weight that a block multiplies
 constexpr int tile_rows = 8;          // rows of x of one instruction
 constexpr int max_prefetched = 2048;  // columns of a row
-constexpr int multiprocessors = 132;  // of H100 and H200
 
 /// Resident blocks per multiprocessor, given the registers that their weights take.
 __host__ __device__ constexpr int resident_blocks(int chunks) {
@@ -28,7 +29,8 @@ __host__ __device__ constexpr int resident_blocks(int chunks) {
 /// `chunks` chunks of k at once, each of 1 KiB of weights.
 template <int chunks, bool gated, class Out>
 __global__ void __launch_bounds__(threads, resident_blocks(chunks))
-    multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k, Out* out) {
+    multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k,
+                  bool all_at_once, Out* out) {
   constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
   __shared__ float parts[warps][tile_columns][tile_rows];
   let_next_kernel_start();
@@ -55,7 +57,6 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
   load_weights(at);
   // If all blocks have begun, prefetch the next weights as far as there is room, while earlier
   // kernels end.
-  const bool all_at_once = gridDim.x <= multiprocessors * resident_blocks(chunks);
   const std::int64_t more = min(k - step_k, std::int64_t{max_prefetched});
   if (all_at_once && more > 0 && threadIdx.x < tile_columns) {
     const int in_tile = threadIdx.x;
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     return sum;
   };
   float value = sum_of(column);
-  if constexpr (gated) value = value / (1.0F + __expf(-value)) * sum_of(column + columns);
+  if constexpr (gated) value = fast_silu(value) * sum_of(column + columns);
   store(out + std::int64_t{to_row} * width + begin + column, value);
 }
 
@@ -160,7 +161,7 @@ __global__ void __launch_bounds__(threads, streams)
         const int in_tile = i % columns, of = i / columns, column = tile * columns + in_tile;
         if (column >= width) continue;
         float value = sum(in_tile, of);
-        if constexpr (gated) value = value / (1.0F + __expf(-value)) * sum(in_tile + columns, of);
+        if constexpr (gated) value = fast_silu(value) * sum(in_tile + columns, of);
         store(out + std::int64_t{of} * width + column, value);
       }
     });
@@ -185,7 +186,7 @@ cudaError_t launch_streamed(const SkinnyGemm& gemm, Out* out, cudaStream_t strea
                            warps * Slabs::bytes + TileSums<warps>::bytes(tile_rows));
   if (allowed != cudaSuccess) return allowed;
   const unsigned blocks =
-      std::min(blocks_of(gemm.n, tile_columns), static_cast<unsigned>(streams * multiprocessors));
+      std::min(blocks_of(gemm.n, tile_columns), static_cast<unsigned>(streams * multiprocessors()));
   return launch_early(kernel, {dim3(blocks), threads, static_cast<std::size_t>(shared)}, stream,
                       static_cast<const bf16*>(gemm.weight), static_cast<const bf16*>(gemm.x),
                       static_cast<int>(gemm.rows), static_cast<int>(gemm.n),
@@ -202,10 +203,15 @@ bool skinny_gemm_fits(const SkinnyGemm& gemm) {
 }
 
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
-  const auto run = [&](auto* kernel, auto* out, int columns) {
-    return launch_early(kernel, {dim3(blocks_of(gemm.n, columns)), threads}, stream,
+  const unsigned blocks = blocks_of(gemm.n, tile_columns);
+  const auto fits = [&](int chunks) {
+    return blocks <= static_cast<unsigned>(multiprocessors() * resident_blocks(chunks));
+  };
+  const auto run = [&](auto* kernel, auto* out, int chunks) {
+    return launch_early(kernel, {dim3(blocks), threads}, stream,
                         static_cast<const bf16*>(gemm.weight), static_cast<const bf16*>(gemm.x),
-                        static_cast<int>(gemm.rows), static_cast<int>(gemm.n), gemm.k, out);
+                        static_cast<int>(gemm.rows), static_cast<int>(gemm.n), gemm.k, fits(chunks),
+                        out);
   };
   cudaError_t error = cudaSuccess;
   with_type(gemm.out_dtype, [&](auto* type) {
@@ -217,16 +223,12 @@ cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
       return;
     }
     const auto with_chunks = [&]<int chunks>(std::integral_constant<int, chunks>) {
-      return gemm.gated ? run(multiply_rows<chunks, true, Out>, out, tile_columns)
-                        : run(multiply_rows<chunks, false, Out>, out, tile_columns);
+      return gemm.gated ? run(multiply_rows<chunks, true, Out>, out, chunks)
+                        : run(multiply_rows<chunks, false, Out>, out, chunks);
     };
     // If possible, all blocks begin at once, before the work they wait for is done; then as many
     // chunks are in flight as there are. With more blocks, four chunks each were fastest.
     const std::int64_t step = std::int64_t{chunk} * warps;
-    const unsigned blocks = blocks_of(gemm.n, tile_columns);
-    const auto fits = [&](int chunks) {
-      return blocks <= static_cast<unsigned>(multiprocessors * resident_blocks(chunks));
-    };
     if (fits(16) && gemm.k % (16 * step) == 0) {
       error = with_chunks(std::integral_constant<int, 16>());
     } else if (fits(8) && gemm.k % (8 * step) == 0) {

@@ -1,15 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <optional>
-#include <string_view>
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include "models/ops/cuda/gemm/dense_gemm.hpp"
-#include "parallel/device/dtype.hpp"
+#include "models/ops/cuda/gemm/cublaslt_gemm.hpp"
+#include "models/ops/cuda/gemm/tuning_memory.hpp"
 
 namespace troupe {
 
@@ -34,6 +33,25 @@ class StreamMemory {
  private:
   cudaStream_t stream_;
   void* memory_ = nullptr;
+};
+
+/// The stream on which an autotuner measures; null if there is none.
+class TuningStream {
+ public:
+  TuningStream() {
+    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess) {
+      stream_ = nullptr;
+    }
+  }
+  TuningStream(const TuningStream&) = delete;
+  TuningStream& operator=(const TuningStream&) = delete;
+  ~TuningStream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 /// Measures the time between two points in a stream.
@@ -80,11 +98,25 @@ inline bool is_usable(cublasLtHandle_t handle, const GemmKind& kind,
   return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= workspace_bytes;
 }
 
-inline std::optional<DType> dtype_of_name(std::string_view name) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    if (to_string(dtype) == name) return dtype;
+/// The least time in milliseconds of a few calls of run(), which enqueues a GEMM on `stream`; the
+/// first call only loads the kernel. Infinity if one returns false. `flush` has flush_bytes.
+template <class Run>
+float fastest_ms(const Run& run, const StreamMemory& flush, cudaStream_t stream) {
+  constexpr int runs = 5;
+  constexpr float enough_ms = 4.0F;  // total of measured runs
+  float ms = std::numeric_limits<float>::infinity(), spent_ms = 0.0F;
+  Stopwatch watch;
+  for (int i = 0; i <= runs && spent_ms < enough_ms; ++i) {
+    read_through(flush.get(), flush_bytes, stream);
+    watch.start(stream);
+    const bool ran = run();
+    const float measured = watch.stop_ms(stream);
+    if (!ran) return std::numeric_limits<float>::infinity();
+    if (i == 0) continue;
+    ms = std::min(ms, measured);
+    spent_ms += measured;
   }
-  return std::nullopt;
+  return ms;
 }
 
 }  // namespace troupe

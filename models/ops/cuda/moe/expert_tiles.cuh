@@ -72,17 +72,4 @@ __device__ __forceinline__ const bf16* unit_of_row(const Gemm& gemm, const Tile&
   return gemm.x + from * gemm.k + unit * unit_elements;
 }
 
-/// Multiprocessors of the current device.
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
-/// silu, with the same bits whatever the tiling.
-__device__ __forceinline__ float expert_silu(float gate) {
-  return __fdividef(gate, 1.0F + __expf(-gate));
-}
-
 }  // namespace troupe::cuda

@@ -6,11 +6,13 @@
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "models/ops/cuda/moe/grouped_gemm_2cta.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -148,7 +150,7 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
       const int sorted = tile.row + row;
       Out* to = out + std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
       if constexpr (gated) {
-        if (column < width) store(to + column, expert_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
+        if (column < width) store(to + column, fast_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
       } else {
         if (column < width) store(to + column, sums[4 * j + i]);
         if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);

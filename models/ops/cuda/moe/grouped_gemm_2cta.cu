@@ -4,11 +4,13 @@
 // share them; threads copy rows, which are scattered.
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "models/ops/cuda/moe/grouped_gemm_2cta.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -171,7 +173,7 @@ __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Plac
 template <bool gated>
 __device__ __forceinline__ float output_of(const float (&sums)[tile_columns / 2], int at) {
   if constexpr (!gated) return sums[at];
-  return expert_silu(sums[at]) * sums[(at + box_columns / 2) % (tile_columns / 2)];
+  return fast_silu(sums[at]) * sums[(at + box_columns / 2) % (tile_columns / 2)];
 }
 
 __device__ __forceinline__ std::uint32_t round_pair(float a, float b) {

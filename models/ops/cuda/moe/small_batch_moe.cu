@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/hopper.hpp"
+#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/weight_stream.cuh"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -15,7 +17,6 @@ namespace {
 constexpr int warps = 8, threads = warps * 32;
 constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
 constexpr int max_assignments = 64;
-constexpr int multiprocessors = 132;  // of H100 and H200
 
 /// One slab of a row of 2,048 is a warp's whole part of it.
 constexpr int gate_stages = 1, gate_blocks = 2;  // per multiprocessor
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
         const float gate = sum(in_tile, of);
         bf16* const to = static_cast<bf16*>(call.activated) + std::int64_t{first + of} * inner;
         store(to + tile % column_tiles * columns + in_tile,
-              gate / (1.0F + __expf(-gate)) * sum(in_tile + columns, of));
+              fast_silu(gate) * sum(in_tile + columns, of));
       }
     });
   }
@@ -315,7 +316,7 @@ cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t strea
   cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows), gate_bytes);
   if (error != cudaSuccess) return error;
   const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, slab_rows / 2),
-                                      static_cast<unsigned>(gate_blocks * multiprocessors));
+                                      static_cast<unsigned>(gate_blocks * multiprocessors()));
   error = launch_early(gate_skinny_rows,
                        {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
                        gate_up, call);

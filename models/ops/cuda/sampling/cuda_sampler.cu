@@ -17,6 +17,7 @@
 #include "models/ops/cuda/sampling/row_parts.cuh"
 #include "models/ops/cuda/sampling/summary_choice.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -274,7 +275,7 @@ void CudaSamplingOps::do_sample(const Tensor& logits, std::span<const SampledRow
   const cuda::Sampling sampling{logits, edited, ids, stream()};
   check(cuda::launch_plain(sampling, rows.first(plain), on_device,
                            static_cast<cuda::SummaryMemory*>(row_summaries_->data()),
-                           static_cast<unsigned>(multiprocessors_ * cuda::summary_blocks)),
+                           static_cast<unsigned>(cuda::multiprocessors() * cuda::summary_blocks)),
         "sample");
   check(cuda::launch_choice<true>(sampling, on_device + plain, rows.size() - plain),
         "sample with edits");

@@ -28,9 +28,6 @@ Result<std::unique_ptr<CudaSamplingOps>> CudaSamplingOps::create(CudaContext& co
       sampling->sampled_rows_,
       context.allocate(DType::u8, {cuda::max_sampled_rows * std::int64_t{sizeof(SampledRow)}}));
   TROUPE_TRY(sampling->row_summaries_, context.allocate(DType::u8, {sizeof(cuda::SummaryMemory)}));
-  context.check(cudaDeviceGetAttribute(&sampling->multiprocessors_, cudaDevAttrMultiProcessorCount,
-                                       context.device()),
-                "multiprocessors of the device");
   return Result<std::unique_ptr<CudaSamplingOps>>(std::move(sampling));
 }
 

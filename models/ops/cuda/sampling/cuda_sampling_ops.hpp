@@ -24,7 +24,6 @@ class CudaSamplingOps final : public SamplingOps, private CudaComponent {
 
   DeviceTensor sampled_rows_;   ///< SampledRows of a pass, as bytes
   DeviceTensor row_summaries_;  ///< of their logits: a SummaryMemory
-  int multiprocessors_ = 0;
 };
 
 }  // namespace troupe

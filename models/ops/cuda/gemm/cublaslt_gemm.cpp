@@ -1,0 +1,52 @@
+#include "models/ops/cuda/gemm/cublaslt_gemm.hpp"
+
+#include <bit>
+
+namespace troupe {
+namespace {
+
+cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+}  // namespace
+
+std::int64_t rows_bucket(std::int64_t rows) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  const std::int64_t three_quarters = power / 4 * 3;
+  return rows > 16 && rows <= three_quarters ? three_quarters : power;
+}
+
+GemmLayout::GemmLayout(const GemmKind& kind) {
+  cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                 sizeof transposed);
+  const auto n = static_cast<std::uint64_t>(kind.n),
+             k = static_cast<std::uint64_t>(kind.k / kind.segments),
+             rows = static_cast<std::uint64_t>(kind.rows);
+  cublasLtMatrixLayoutInit(&weight, cuda_type(kind.in), k, n, kind.k);
+  cublasLtMatrixLayoutInit(&x, cuda_type(kind.in), k, rows, kind.k);
+  cublasLtMatrixLayoutInit(&out, cuda_type(kind.out), n, rows, kind.n);
+  if (kind.segments == 1) return;
+  const auto repeat = [&](cublasLtMatrixLayoutOpaque_t& layout, std::int64_t offset) {
+    const std::int32_t count = kind.segments;
+    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                     sizeof count);
+    cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset,
+                                     sizeof offset);
+  };
+  repeat(weight, kind.k / kind.segments);
+  repeat(x, kind.k / kind.segments);
+  repeat(out, kind.rows * kind.n);
+}
+
+cublasStatus_t run_cublaslt_gemm(cublasLtHandle_t handle, const GemmKind& kind,
+                                 const cublasLtMatmulAlgo_t& algorithm, const GemmMemory& memory,
+                                 cudaStream_t stream) {
+  GemmLayout layout(kind);
+  const float one = 1.0F, zero = 0.0F;
+  return cublasLtMatmul(handle, &layout.operation, &one, memory.weight, &layout.weight, memory.x,
+                        &layout.x, &zero, memory.out, &layout.out, memory.out, &layout.out,
+                        &algorithm, memory.workspace, memory.workspace_bytes, stream);
+}
+
+}  // namespace troupe
