@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What a layer's KV cache holds of a sequence. Layers with equal specs form a cache group: they
-/// share one block table.
+/// What a layer's KV cache holds of a sequence. Only layers with equal specs can share a block
+/// table.
 struct CacheSpec {
   enum class Kind {
     full,    ///< keys and values of every position
@@ -23,11 +23,14 @@ struct CacheSpec {
 
 CacheSpec cache_spec_of(const ModelConfig& config, std::int64_t layer);
 
-/// The distinct specs over all layers of the model, in order of first occurrence: the same on every
-/// stage. At least one.
+/// The spec of each cache group of the model, the same on every stage. The layers of a group share
+/// one block table. Groups have about equal numbers of layers, so that a block, which any group may
+/// hold, has no unused parts: layers of one spec form several groups if those of another are fewer.
+/// Specs stand in order of first occurrence; at least one.
 std::vector<CacheSpec> cache_groups(const ModelConfig& config);
 
-/// The index in cache_groups of layer `layer`'s spec.
+/// The index in cache_groups of layer `layer`'s group. The layers of a spec are dealt to its groups
+/// in turn, so that every stage has about as many of each.
 std::size_t cache_group_of(const ModelConfig& config, std::int64_t layer);
 
 }  // namespace troupe
