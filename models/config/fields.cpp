@@ -30,6 +30,15 @@ std::optional<std::int64_t> as_integer(const nlohmann::json& value) {
 
 }  // namespace
 
+Result<Fields> Fields::nested(std::string_view key) const {
+  if (key.empty()) return *this;
+  const nlohmann::json* found = find({key});
+  if (found == nullptr || !found->is_object()) {
+    return fail(ErrorCode::corrupt_data, "{}: {}: expected an object", where_, key);
+  }
+  return Fields(*found, where_);
+}
+
 const nlohmann::json* Fields::find(Spellings keys) const {
   for (const std::string_view key : keys) {
     const auto field = object_.find(key);

@@ -37,6 +37,9 @@ class Fields {
   Result<std::vector<std::int64_t>> integers(Spellings keys, std::int64_t least,
                                              std::int64_t most) const;
 
+  /// The fields of the object under `key`; these themselves for an empty key. corrupt_data if there
+  /// is no object.
+  Result<Fields> nested(std::string_view key) const;
   /// Returns the value under the first present spelling, or null.
   const nlohmann::json* find(Spellings keys) const;
   /// True if the key is present, even with null.

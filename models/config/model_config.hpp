@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "models/config/activation.hpp"
 #include "parallel/device/dtype.hpp"
 #include "runtime/base/result.hpp"
 
@@ -53,12 +54,24 @@ struct Llama3RopeScaling {
   bool operator==(const Llama3RopeScaling&) const = default;
 };
 
+/// Each angle divided by a factor of its own, one set of factors for models of sequences within the
+/// original length and another for longer ones (Ding et al. 2024, LongRoPE; rope_type "longrope").
+/// The set is chosen by the longest sequence that the model is loaded for, so that a sequence's
+/// keys and queries always have the same one.
+struct LongRopeScaling {
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
+  double original_positions = 0.0;
+  double table_factor = 1.0;  ///< factor of cosines and sines
+  bool operator==(const LongRopeScaling&) const = default;
+};
+
 /// Rotary position embedding: angles are position * theta^(-2i / head_dim) (Su et al. 2021), unless
 /// scaled.
 struct RopeConfig {
   double theta = 10000.0;
   std::variant<std::monostate, LinearRopeScaling, DynamicRopeScaling, YarnRopeScaling,
-               Llama3RopeScaling>
+               Llama3RopeScaling, LongRopeScaling>
       scaling = {};
   bool operator==(const RopeConfig&) const = default;
 };
@@ -97,7 +110,42 @@ struct MoeConfig {
   std::int64_t top_groups = 1;
   double weight_scale = 1.0;                  ///< factor of the chosen experts' weights
   std::int64_t shared_intermediate_size = 0;  ///< of an MLP that every token also takes; 0: none
+  bool gated_shared_expert = false;  ///< its output is multiplied by a sigmoid of the token
+  bool logit_bias = false;           ///< the router's projection has a bias
+  bool expert_bias = false;          ///< all matrices of experts have biases
+  /// Groups are compared by their best score instead of the sum of two.
+  bool best_score_groups = false;
   bool operator==(const MoeConfig&) const = default;
+};
+
+/// How vectors are normalised.
+struct NormConfig {
+  enum class Kind : std::uint8_t {
+    rms,    ///< Zhang & Sennrich 2019
+    layer,  ///< the mean is subtracted, too (Ba et al. 2016, LayerNorm)
+  };
+  Kind kind = Kind::rms;
+  float eps = 1e-6F;
+  bool has_bias = false;  ///< LayerNorm's
+  bool adds_one = false;  ///< the factor is one more than the checkpoint's weight
+  bool operator==(const NormConfig&) const = default;
+};
+
+/// How the two blocks of a layer, attention and MLP, are connected.
+struct LayerForm {
+  bool pre_norms = true;        ///< a block reads the normalised residual stream
+  bool post_norms = false;      ///< a block's output is normalised before it is added
+  bool parallel = false;        ///< both blocks read the residual stream before the layer
+  bool own_mlp_norm = true;     ///< false: parallel blocks share attention's norm
+  float residual_scale = 1.0F;  ///< factor of what a block adds
+  bool operator==(const LayerForm&) const = default;
+};
+
+/// Which RMSNorm queries and keys pass before their rotation.
+enum class QueryKeyNorm : std::uint8_t {
+  none,
+  heads,       ///< each head for itself, with one weight for all heads
+  projection,  ///< all heads of a token together
 };
 
 /// A Hugging Face config.json of a decoder, in one spelling. A value, read by load_model_config
@@ -115,13 +163,26 @@ struct ModelConfig {
   /// The longest sequence: the file's max_position_embeddings, for rope types that stretch it
   /// (linear, dynamic, yarn) times their factor.
   std::int64_t max_position_embeddings = 0;
-  float rms_norm_eps = 1e-6F;
+  NormConfig norm;
+  LayerForm form;
+  Activation activation = Activation::silu_gated;
+  float embedding_scale = 1.0F;         ///< factor of the embedding's rows
+  bool rounds_embedding_scale = false;  ///< to the dtype of activations
+  float logit_scale = 1.0F;
+  float logit_soft_cap = 0.0F;  ///< logits l become cap * tanh(l / cap); 0: no cap
   bool tie_word_embeddings = false;
   DType dtype = DType::bf16;  ///< of the checkpoint, as stated in config.json
   RopeConfig rope;
+  std::optional<RopeConfig> window_rope;  ///< of layers with a window, where it differs
+  std::int64_t rotary_dim = 0;            ///< rotated elements of a head; 0: all
+  bool interleaved_rope = false;          ///< a rotation's two elements lie side by side
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  double attention_scale = 0.0;       ///< of scores; 0: 1 / sqrt(head_dim)
+  float attention_soft_cap = 0.0F;    ///< see AttentionShape::soft_cap
+  bool attention_sinks = false;       ///< see AttentionShape::sinks
   bool qkv_bias = false;              ///< the query, key and value projections have biases
   bool output_bias = false;           ///< attention's output projection has a bias
-  bool mlp_bias = false;              ///< all three projections of dense MLPs have biases
+  bool mlp_bias = false;              ///< all projections of dense MLPs have biases
   std::vector<std::int64_t> windows;  ///< of each layer, see window_of; empty: all 0
   std::optional<LatentConfig> latent;
   std::optional<MoeConfig> moe;
@@ -134,8 +195,16 @@ struct ModelConfig {
   /// it.
   std::int64_t window_of(std::int64_t layer) const;
 
+  /// The rope of layer `layer`.
+  const RopeConfig& rope_of(std::int64_t layer) const {
+    return window_rope && window_of(layer) > 0 ? *window_rope : rope;
+  }
+
+  /// The number of elements of a query or key head that rope reads, rotated or not.
+  std::int64_t rope_width() const { return latent ? latent->rotated_dim : head_dim; }
+
   /// The number of rotated elements of a query or key head.
-  std::int64_t rotated_dim() const { return latent ? latent->rotated_dim : head_dim; }
+  std::int64_t rotated_dim() const { return rotary_dim > 0 ? rotary_dim : rope_width(); }
 
   bool operator==(const ModelConfig&) const = default;
 };

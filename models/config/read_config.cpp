@@ -16,24 +16,39 @@ Result<DType> read_dtype(const Fields& fields) {
 
 /// Refuses features that the layers do not compute, so that no model runs and answers wrongly.
 Result<void> refuse_unsupported(const Fields& fields) {
-  TROUPE_TRY(const std::string activation, fields.string_or({"hidden_act"}, "silu"));
-  if (activation != "silu") return fields.unsupported("hidden_act", activation, "silu");
   if (fields.find({"quantization_config"}) != nullptr) {
     return fields.unsupported("quantization_config", "(present)", "bf16, fp16 and fp32 weights");
   }
   return {};
 }
 
+Result<Activation> read_activation(const Fields& fields, const ConfigRules& rules) {
+  TROUPE_TRY(const std::string name,
+             fields.string_or({"hidden_activation", "hidden_act", "activation"},
+                              rules.default_activation));
+  if (rules.gated_mlp) {
+    if (name == "silu") return Activation::silu_gated;
+    if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh_gated;
+    return fields.unsupported("hidden_act", name, "silu, gelu_pytorch_tanh");
+  }
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  return fields.unsupported("hidden_act", name, "gelu, gelu_pytorch_tanh");
+}
+
 Result<void> read_biases(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
   if (rules.reads_mlp_bias) {
     TROUPE_TRY(config.mlp_bias, fields.boolean_or({"mlp_bias"}, false));
   }
-  TROUPE_TRY(const bool stated, fields.boolean_or({"attention_bias"}, false));
+  TROUPE_TRY(const bool stated, fields.boolean_or({rules.bias_key}, rules.biased_by_default));
   switch (rules.attention_bias) {
     case AttentionBias::none:
       break;
     case AttentionBias::as_stated:
       config.qkv_bias = config.output_bias = stated;
+      break;
+    case AttentionBias::stated_qkv:
+      config.qkv_bias = stated;
       break;
     case AttentionBias::always_qkv:
       config.qkv_bias = true;
@@ -65,17 +80,30 @@ Result<void> read_heads(const Fields& fields, const ConfigRules& rules, ModelCon
   return {};
 }
 
+Result<std::int64_t> read_intermediate_size(const Fields& fields, const ConfigRules& rules,
+                                            const ModelConfig& config) {
+  const Fields::Spellings keys = {"intermediate_size", "ffn_hidden_size"};
+  if (!rules.quadruple_mlp) return fields.integer(keys, 1, max_width);
+  return fields.integer_or(keys, 1, max_width, 4 * config.hidden_size);
+}
+
 Result<void> read_sizes(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
   TROUPE_TRY(config.hidden_size, fields.integer({"hidden_size"}, 1, max_width));
   TROUPE_TRY(config.layers, fields.integer({"num_hidden_layers"}, 1, max_layers));
   TROUPE_CHECK(read_heads(fields, rules, config));
-  TROUPE_TRY(config.intermediate_size, fields.integer({"intermediate_size"}, 1, max_width));
+  TROUPE_TRY(config.intermediate_size, read_intermediate_size(fields, rules, config));
   TROUPE_TRY(config.vocab_size, fields.integer({"vocab_size"}, 1, max_vocabulary));
-  TROUPE_TRY(const double epsilon, fields.number_or({"rms_norm_eps"}, 0.0, 1.0, 1e-6));
-  config.rms_norm_eps = static_cast<float>(epsilon);
+  TROUPE_TRY(const double epsilon, fields.number_or({"rms_norm_eps", "layer_norm_eps",
+                                                     "norm_epsilon", "layer_norm_epsilon"},
+                                                    0.0, 1.0, double{rules.norm.eps}));
+  config.norm = rules.norm;
+  config.norm.eps = static_cast<float>(epsilon);
   TROUPE_TRY(const std::int64_t positions,
-             fields.integer({"max_position_embeddings"}, 1, max_positions));
-  TROUPE_TRY(config.rope, read_rope(fields, positions));
+             fields.integer_or({"max_position_embeddings"}, 1, max_positions, rules.positions));
+  if (positions == 0) {
+    return fail(ErrorCode::corrupt_data, "{}: missing key max_position_embeddings", fields.where());
+  }
+  TROUPE_CHECK(read_ropes(fields, rules, positions, config));
   config.max_position_embeddings = longest_sequence(config.rope, positions);
   return {};
 }
@@ -94,16 +122,22 @@ Result<std::string> read_architecture(const Fields& fields) {
   return name;
 }
 
-Result<ModelConfig> read_config(const Fields& fields, const ConfigRules& rules) {
+Result<ModelConfig> read_config(const Fields& file, const ConfigRules& rules) {
+  TROUPE_TRY(const Fields fields, file.nested(rules.nested_in));
   ModelConfig config;
   config.architecture = rules.architecture;
+  config.form = rules.form;
+  config.query_key_norm = rules.query_key_norm;
   TROUPE_CHECK(refuse_unsupported(fields));
+  TROUPE_TRY(config.activation, read_activation(fields, rules));
   TROUPE_CHECK(read_sizes(fields, rules, config));
   TROUPE_CHECK(read_biases(fields, rules, config));
   TROUPE_TRY(config.windows, read_windows(fields, rules, config));
-  TROUPE_TRY(config.dtype, read_dtype(fields));
-  TROUPE_TRY(config.tie_word_embeddings, fields.boolean_or({"tie_word_embeddings"}, false));
-  TROUPE_TRY(config.eos_token_ids, read_token_ids(fields, {"eos_token_id"}));
+  TROUPE_TRY(config.dtype, read_dtype(fields.find({"dtype", "torch_dtype"}) ? fields : file));
+  TROUPE_TRY(config.tie_word_embeddings,
+             fields.boolean_or({"tie_word_embeddings"}, rules.tied_by_default));
+  TROUPE_TRY(config.eos_token_ids,
+             read_token_ids(fields.find({"eos_token_id"}) ? fields : file, {"eos_token_id"}));
   if (rules.read_own != nullptr) TROUPE_CHECK(rules.read_own(fields, config));
   return config;
 }

@@ -9,9 +9,10 @@ namespace troupe {
 
 // The parts of a config.json that read_config puts together. Errors as read_config.
 
-/// Reads rope_theta and the scaling of rope_parameters or rope_scaling. `stated_positions` is the
-/// file's max_position_embeddings.
-Result<RopeConfig> read_rope(const Fields& fields, std::int64_t stated_positions);
+/// Sets rope, window_rope, rotary_dim and interleaved_rope of `config`, whose heads are set.
+/// `stated_positions` is the file's max_position_embeddings.
+Result<void> read_ropes(const Fields& fields, const ConfigRules& rules,
+                        std::int64_t stated_positions, ModelConfig& config);
 
 /// The longest sequence with `rope` for a model of `stated_positions`.
 std::int64_t longest_sequence(const RopeConfig& rope, std::int64_t stated_positions);

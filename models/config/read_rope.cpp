@@ -55,19 +55,44 @@ Result<YarnRopeScaling> read_yarn(const Fields& fields, std::int64_t stated_posi
   return scaling;
 }
 
-}  // namespace
-
-Result<RopeConfig> read_rope(const Fields& fields, std::int64_t stated_positions) {
-  RopeConfig rope;
-  // transformers 4 has rope_theta beside rope_scaling, 5 has both inside rope_parameters.
-  TROUPE_TRY(rope.theta, fields.number_or({"rope_theta"}, 1.0, 1e12, rope.theta));
-  const nlohmann::json* parameters = fields.find({"rope_parameters", "rope_scaling"});
-  if (parameters == nullptr) return rope;
-  if (!parameters->is_object()) {
-    return fail(ErrorCode::corrupt_data, "{}: rope parameters: expected an object, found {}",
-                fields.where(), parameters->type_name());
+Result<std::vector<double>> read_factors(const Fields& fields, std::string_view key,
+                                         std::int64_t count) {
+  const nlohmann::json* found = fields.find({key});
+  std::vector<double> factors;
+  if (found != nullptr && found->is_array()) {
+    for (const nlohmann::json& factor : *found) {
+      if (factor.is_number()) factors.push_back(factor.get<double>());
+    }
   }
-  const Fields inner(*parameters, fields.where());
+  const bool fine = std::ranges::all_of(factors, [](double x) { return x > 0.0 && x <= most; });
+  if (fine && static_cast<std::int64_t>(factors.size()) == count) return factors;
+  return fail(ErrorCode::corrupt_data, "{}: {}: expected a list of {} positive numbers",
+              fields.where(), key, count);
+}
+
+/// `outer`: the file, which has the original length beside rope_scaling.
+Result<LongRopeScaling> read_long_rope(const Fields& fields, const Fields& outer,
+                                       std::int64_t stated_positions, std::int64_t rotated_dim) {
+  LongRopeScaling scaling;
+  TROUPE_TRY(scaling.short_factors, read_factors(fields, "short_factor", rotated_dim / 2));
+  TROUPE_TRY(scaling.long_factors, read_factors(fields, "long_factor", rotated_dim / 2));
+  const auto stated = static_cast<double>(stated_positions);
+  TROUPE_TRY(const auto inside,
+             fields.optional_number({"original_max_position_embeddings"}, 2.0, most));
+  TROUPE_TRY(scaling.original_positions, outer.number_or({"original_max_position_embeddings"}, 2.0,
+                                                         most, inside.value_or(stated)));
+  const double factor = stated / scaling.original_positions;
+  const double growth =
+      factor <= 1.0 ? 1.0
+                    : std::sqrt(1.0 + std::log(factor) / std::log(scaling.original_positions));
+  TROUPE_TRY(scaling.table_factor, fields.number_or({"attention_factor"}, 0.0, most, growth));
+  return scaling;
+}
+
+/// Reads one rope from rope_parameters or rope_scaling. `outer`: the file around it.
+Result<RopeConfig> read_rope(const Fields& inner, const Fields& outer, double theta,
+                             std::int64_t stated_positions, std::int64_t rotated_dim) {
+  RopeConfig rope;
   TROUPE_TRY(const std::string type, inner.string_or({"rope_type", "type"}, "default"));
   if (type == "linear") {
     TROUPE_TRY(const double factor, read_factor(inner));
@@ -79,15 +104,62 @@ Result<RopeConfig> read_rope(const Fields& fields, std::int64_t stated_positions
     TROUPE_TRY(rope.scaling, read_yarn(inner, stated_positions));
   } else if (type == "llama3") {
     TROUPE_TRY(rope.scaling, read_llama3(inner));
+  } else if (type == "longrope" || type == "su") {
+    TROUPE_TRY(rope.scaling, read_long_rope(inner, outer, stated_positions, rotated_dim));
   } else if (type != "default") {
-    return fields.unsupported("rope_type", type, "default, linear, dynamic, yarn, llama3");
+    return inner.unsupported("rope_type", type, "default, linear, dynamic, yarn, llama3, longrope");
   }
-  TROUPE_TRY(const double part, inner.number_or({"partial_rotary_factor"}, 0.0, 1.0, 1.0));
-  if (part != 1.0) {
+  TROUPE_TRY(rope.theta, inner.number_or({"rope_theta"}, 1.0, 1e12, theta));
+  return rope;
+}
+
+/// Sets the rotated part of a head. transformers 4 has the factor in the file itself, 5 inside
+/// rope_parameters.
+Result<void> read_rotary_part(const Fields& fields, const Fields& inner, const ConfigRules& rules,
+                              ModelConfig& config) {
+  TROUPE_TRY(const double outside, fields.number_or({"partial_rotary_factor"}, 0.0, 1.0,
+                                                    rules.rotary_part.value_or(1.0)));
+  TROUPE_TRY(const double part, inner.number_or({"partial_rotary_factor"}, 0.0, 1.0, outside));
+  if (part == 1.0) return {};
+  if (!rules.rotary_part) {
     return fields.unsupported("partial_rotary_factor", fmt::to_string(part), "1");
   }
-  TROUPE_TRY(rope.theta, inner.number_or({"rope_theta"}, 1.0, 1e12, rope.theta));
-  return rope;
+  config.rotary_dim = static_cast<std::int64_t>(static_cast<double>(config.head_dim) * part);
+  if (config.rotary_dim >= 2 && config.rotary_dim % 2 == 0) return {};
+  return fail(ErrorCode::corrupt_data,
+              "{}: partial_rotary_factor {}: expected an even number of a head's {} elements",
+              fields.where(), part, config.head_dim);
+}
+
+}  // namespace
+
+Result<void> read_ropes(const Fields& fields, const ConfigRules& rules,
+                        std::int64_t stated_positions, ModelConfig& config) {
+  // transformers 4 has rope_theta beside rope_scaling, 5 has both inside rope_parameters, which may
+  // have one object for each type of layer.
+  static const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json* parameters = fields.find({"rope_parameters", "rope_scaling"});
+  if (parameters == nullptr) parameters = &none;
+  if (!parameters->is_object()) {
+    return fail(ErrorCode::corrupt_data, "{}: rope parameters: expected an object, found {}",
+                fields.where(), parameters->type_name());
+  }
+  const Fields all(*parameters, fields.where());
+  const bool by_layer_type = all.find({"full_attention"}) != nullptr;
+  TROUPE_TRY(const Fields own, all.nested(by_layer_type ? "full_attention" : ""));
+  TROUPE_CHECK(read_rotary_part(fields, own, rules, config));
+  config.interleaved_rope = rules.interleaved_rope;
+  TROUPE_TRY(const double theta, fields.number_or({"rope_theta"}, 1.0, 1e12, rules.rope_theta));
+  TROUPE_TRY(config.rope, read_rope(own, fields, theta, stated_positions, config.rotated_dim()));
+  if (!rules.windows || rules.windows->rope_theta == 0.0) return {};
+  TROUPE_TRY(const double window_theta,
+             fields.number_or({"rope_local_base_freq"}, 1.0, 1e12, rules.windows->rope_theta));
+  config.window_rope = RopeConfig{.theta = window_theta};
+  if (!by_layer_type) return {};
+  TROUPE_TRY(const Fields of_windows, all.nested("sliding_attention"));
+  TROUPE_TRY(config.window_rope,
+             read_rope(of_windows, fields, window_theta, stated_positions, config.rotated_dim()));
+  return {};
 }
 
 std::int64_t longest_sequence(const RopeConfig& rope, std::int64_t stated_positions) {

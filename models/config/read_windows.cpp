@@ -40,6 +40,15 @@ Result<std::vector<bool>> read_layer_types(const Fields& fields, const nlohmann:
 Result<std::vector<bool>> implied_layer_types(const Fields& fields, const ConfigRules& rules,
                                               std::int64_t layers) {
   std::vector<bool> windowed(static_cast<std::size_t>(layers), true);
+  if (rules.windows && rules.windows->pattern > 0) {
+    TROUPE_TRY(const std::int64_t pattern,
+               fields.integer_or({"sliding_window_pattern", "_sliding_window_pattern"}, 1,
+                                 max_layers, rules.windows->pattern));
+    for (std::int64_t i = 0; i < layers; ++i) {
+      windowed[static_cast<std::size_t>(i)] = (i + 1) % pattern != 0;
+    }
+    return windowed;
+  }
   if (!rules.windows || !rules.windows->max_window_layers) return windowed;
   TROUPE_TRY(const std::int64_t full, fields.integer_or({"max_window_layers"}, 0, max_layers,
                                                         *rules.windows->max_window_layers));
@@ -65,8 +74,10 @@ Result<std::vector<std::int64_t>> read_windows(const Fields& fields, const Confi
                 "{}: layer_types has sliding_attention, but no sliding_window is in use",
                 fields.where());
   }
-  // A window as long as the longest sequence hides nothing.
-  if (!any || window == 0 || window >= config.max_position_embeddings) {
+  // A window as long as the longest sequence hides nothing; but the layer may have a rope of its
+  // own.
+  const bool hides = window < config.max_position_embeddings || config.window_rope;
+  if (!any || window == 0 || !hides) {
     return std::vector<std::int64_t>();
   }
   std::vector<std::int64_t> windows;

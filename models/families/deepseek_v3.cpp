@@ -1,119 +1,19 @@
 // DeepSeek-V3 (DeepSeek-AI 2024): multi-head latent attention; the first layers are dense, the
 // others have routed experts and a shared one. Its layers for multi-token prediction are not read.
 
-#include <numeric>
-
-#include "models/config/config_limits.hpp"
-#include "models/config/fields.hpp"
+#include "models/families/deepseek_parts.hpp"
 #include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention/latent_attention.hpp"
-#include "models/layers/dense_mlp.hpp"
-#include "models/layers/moe/moe.hpp"
 
 namespace troupe {
 
 namespace {
 
-constexpr std::array latent_weights = {
-    WeightRule{Parameter::query, "model.layers.{layer}.self_attn.q_proj.weight", ShardRule::heads},
-    WeightRule{Parameter::query_down, "model.layers.{layer}.self_attn.q_a_proj.weight",
-               ShardRule::replicated},
-    WeightRule{Parameter::query_down_norm, "model.layers.{layer}.self_attn.q_a_layernorm.weight",
-               ShardRule::replicated},
-    WeightRule{Parameter::query_up, "model.layers.{layer}.self_attn.q_b_proj.weight",
-               ShardRule::heads},
-    WeightRule{Parameter::latent_down, "model.layers.{layer}.self_attn.kv_a_proj_with_mqa.weight",
-               ShardRule::replicated},
-    WeightRule{Parameter::latent_norm, "model.layers.{layer}.self_attn.kv_a_layernorm.weight",
-               ShardRule::replicated},
-    WeightRule{Parameter::latent_up, "model.layers.{layer}.self_attn.kv_b_proj.weight",
-               ShardRule::heads},
-};
-
-constexpr std::array shared_expert_weights = {
-    WeightRule{Parameter::router_bias, "model.layers.{layer}.mlp.gate.e_score_correction_bias",
-               ShardRule::replicated},
-    WeightRule{Parameter::shared_gate, "model.layers.{layer}.mlp.shared_experts.gate_proj.weight",
-               ShardRule::column},
-    WeightRule{Parameter::shared_up, "model.layers.{layer}.mlp.shared_experts.up_proj.weight",
-               ShardRule::column},
-    WeightRule{Parameter::shared_down, "model.layers.{layer}.mlp.shared_experts.down_proj.weight",
-               ShardRule::row},
-};
-
 constexpr auto weight_rules = join_tables(decoder_weights, latent_weights, dense_mlp_weights,
-                                          expert_weights, shared_expert_weights);
-
-Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
-  TROUPE_TRY(auto attention, LatentAttention::create(context, layer));
-  TROUPE_TRY(auto feed_forward, context.config.is_sparse(layer) ? make_moe(context, layer)
-                                                                : DenseMlp::create(context, layer));
-  return DecoderLayer::create(context, layer, std::move(attention), std::move(feed_forward));
-}
-
-Result<void> read_latent_heads(const Fields& fields, ModelConfig& config) {
-  LatentConfig latent;
-  if (!fields.mentions("q_lora_rank")) {
-    return fail(ErrorCode::corrupt_data, "{}: missing key q_lora_rank", fields.where());
-  }
-  TROUPE_TRY(latent.query_rank, fields.integer_or({"q_lora_rank"}, 1, max_width, 0));
-  TROUPE_TRY(latent.rank, fields.integer({"kv_lora_rank"}, 1, max_width));
-  TROUPE_TRY(latent.unrotated_dim, fields.integer({"qk_nope_head_dim"}, 1, max_width));
-  TROUPE_TRY(latent.rotated_dim, fields.integer({"qk_rope_head_dim"}, 2, max_width));
-  TROUPE_TRY(latent.value_dim, fields.integer({"v_head_dim"}, 1, max_width));
-  TROUPE_TRY(latent.interleaved_rope, fields.boolean_or({"rope_interleave"}, true));
-  if (latent.rotated_dim % 2 != 0) {
-    return fail(ErrorCode::corrupt_data, "{}: qk_rope_head_dim: expected an even number, found {}",
-                fields.where(), latent.rotated_dim);
-  }
-  config.kv_heads = 1;
-  config.head_dim = latent.unrotated_dim + latent.rotated_dim;
-  config.latent = latent;
-  return {};
-}
-
-Result<void> read_groups(const Fields& fields, MoeConfig& moe) {
-  TROUPE_TRY(moe.groups, fields.integer({"n_group"}, 1, moe.experts));
-  TROUPE_TRY(moe.top_groups, fields.integer({"topk_group"}, 1, moe.groups));
-  const std::int64_t size = moe.experts / moe.groups;
-  if (moe.experts % moe.groups != 0 || (moe.groups > 1 && size < 2)) {
-    return fail(ErrorCode::corrupt_data,
-                "{}: n_group {} does not cut n_routed_experts {} into equal groups of at least 2",
-                fields.where(), moe.groups, moe.experts);
-  }
-  if (moe.top_k > moe.top_groups * size) {
-    return fail(ErrorCode::corrupt_data,
-                "{}: num_experts_per_tok {} is more than topk_group {} groups of {} experts hold",
-                fields.where(), moe.top_k, moe.top_groups, size);
-  }
-  return {};
-}
+                                          expert_weights, choice_bias, shared_expert_weights);
 
 Result<void> read_experts(const Fields& fields, ModelConfig& config) {
-  MoeConfig moe;
-  TROUPE_TRY(const std::string scoring, fields.string_or({"scoring_func"}, "sigmoid"));
-  if (scoring != "sigmoid") return fields.unsupported("scoring_func", scoring, "sigmoid");
-  TROUPE_TRY(const std::string method, fields.string_or({"topk_method"}, "noaux_tc"));
-  if (method != "noaux_tc") return fields.unsupported("topk_method", method, "noaux_tc");
-  TROUPE_TRY(const std::int64_t step, fields.integer_or({"moe_layer_freq"}, 1, max_layers, 1));
-  if (step != 1) return fields.unsupported("moe_layer_freq", fmt::to_string(step), "1");
-  moe.scoring = RouterScoring::sigmoid;
-  moe.choice_bias = true;
-  TROUPE_TRY(moe.experts, fields.integer({"n_routed_experts"}, 1, max_experts));
-  TROUPE_TRY(moe.top_k, fields.integer({"num_experts_per_tok"}, 1, moe.experts));
-  TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, max_width));
-  TROUPE_TRY(moe.normalize_top_k, fields.boolean_or({"norm_topk_prob"}, true));
-  TROUPE_TRY(moe.weight_scale, fields.number_or({"routed_scaling_factor"}, 0.0, 1e6, 2.5));
-  TROUPE_CHECK(read_groups(fields, moe));
-  TROUPE_TRY(const std::int64_t shared, fields.integer_or({"n_shared_experts"}, 0, 1024, 1));
-  moe.shared_intermediate_size = shared * moe.intermediate_size;
-  TROUPE_TRY(const std::int64_t dense,
-             fields.integer_or({"first_k_dense_replace"}, 0, config.layers, 3));
-  moe.dense_layers.resize(static_cast<std::size_t>(dense));
-  std::iota(moe.dense_layers.begin(), moe.dense_layers.end(), 0);
-  config.moe = std::move(moe);
-  return {};
+  return read_sigmoid_experts(fields, {.weight_scale = 2.5, .dense_layers = 3}, config);
 }
 
 }  // namespace
@@ -125,7 +25,6 @@ constinit const Family deepseek_v3_family{
                .read_heads = read_latent_heads,
                .read_own = read_experts},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 }  // namespace troupe

@@ -17,8 +17,12 @@ namespace troupe {
 namespace {
 
 constexpr std::array all_families = {
-    &llama_family, &mistral_family,   &mixtral_family,     &qwen2_family,
-    &qwen3_family, &qwen3_moe_family, &deepseek_v3_family,
+    &llama_family,       &mistral_family, &mixtral_family,   &qwen2_family,
+    &qwen2_moe_family,   &qwen3_family,   &qwen3_moe_family, &deepseek_v2_family,
+    &deepseek_v3_family, &gemma2_family,  &gemma3_family,    &gemma3_text_family,
+    &gpt_oss_family,     &phi3_family,    &olmo2_family,     &granite_family,
+    &glm_family,         &glm4_family,    &glm4_moe_family,  &command_r_family,
+    &starcoder2_family,  &falcon_family,
 };
 
 }  // namespace
@@ -33,9 +37,9 @@ const Family& family_of(const ModelConfig& config) {
   return **found;
 }
 
-bool has_weight(const Family& family, Parameter parameter) {
-  return std::ranges::any_of(family.weights,
-                             [=](const WeightRule& rule) { return rule.parameter == parameter; });
+std::span<const WeightRule> weight_rules_of(const ModelConfig& config) {
+  const Family& family = family_of(config);
+  return family.choose_weights == nullptr ? family.weights : family.choose_weights(config);
 }
 
 Result<ModelConfig> load_model_config(const std::filesystem::path& folder) {

@@ -5,18 +5,17 @@
 #include <string_view>
 
 #include "models/config/config_rules.hpp"
-#include "models/layers/decoder_layer.hpp"
-#include "models/layers/layer_context.hpp"
 #include "models/layers/weights/parameters.hpp"
 
 namespace troupe {
 
-/// The properties in which architectures differ: how their config.json is read, their checkpoints'
-/// weight names, and the composition of a layer.
+/// The properties in which architectures differ: how their config.json is read, and their
+/// checkpoints' weight names. Layers are composed by the config that results.
 struct Family {
   ConfigRules config;
   std::span<const WeightRule> weights;
-  Result<DecoderLayer> (*build_layer)(const LayerContext& context, std::int64_t layer);
+  /// Returns the table of a config if names depend on it; null: `weights` is for all.
+  std::span<const WeightRule> (*choose_weights)(const ModelConfig& config) = nullptr;
 };
 
 /// All architectures that this version runs.
@@ -26,8 +25,8 @@ std::span<const Family* const> families();
 /// bug and ends the process.
 const Family& family_of(const ModelConfig& config);
 
-/// True if the family's checkpoints have such a weight.
-bool has_weight(const Family& family, Parameter parameter);
+/// The weights of such a model's checkpoints.
+std::span<const WeightRule> weight_rules_of(const ModelConfig& config);
 
 /// Reads `folder`/config.json. Errors name the file: not_found; corrupt_data with line and column
 /// for broken JSON; unsupported for an architecture that no family has, with the list of

@@ -5,8 +5,6 @@
 
 #include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention/attention.hpp"
-#include "models/layers/dense_mlp.hpp"
 
 namespace troupe {
 
@@ -14,12 +12,6 @@ namespace {
 
 constexpr auto weight_rules =
     join_tables(decoder_weights, grouped_query_weights, dense_mlp_weights, dense_mlp_biases);
-
-Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
-  TROUPE_TRY(auto attention, Attention::create(context, layer, {}));
-  TROUPE_TRY(auto mlp, DenseMlp::create(context, layer, {.with_biases = context.config.mlp_bias}));
-  return DecoderLayer::create(context, layer, std::move(attention), std::move(mlp));
-}
 
 }  // namespace
 
@@ -29,7 +21,6 @@ constinit const Family llama_family{
                .attention_bias = AttentionBias::as_stated,
                .reads_mlp_bias = true},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 constinit const Family mistral_family{
@@ -37,7 +28,6 @@ constinit const Family mistral_family{
                .model_type = "mistral",
                .windows = WindowRules{.absent = 4096, .max_window_layers = {}}},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 constinit const Family qwen2_family{
@@ -48,7 +38,6 @@ constinit const Family qwen2_family{
                    WindowRules{
                        .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = 28}},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 }  // namespace troupe

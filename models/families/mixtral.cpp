@@ -4,8 +4,6 @@
 #include "models/config/fields.hpp"
 #include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention/attention.hpp"
-#include "models/layers/moe/moe.hpp"
 
 namespace troupe {
 
@@ -27,12 +25,6 @@ constexpr std::array block_sparse_weights = {
 constexpr auto weight_rules =
     join_tables(decoder_weights, grouped_query_weights, block_sparse_weights);
 
-Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
-  TROUPE_TRY(auto attention, Attention::create(context, layer, {}));
-  TROUPE_TRY(auto experts, make_moe(context, layer));
-  return DecoderLayer::create(context, layer, std::move(attention), std::move(experts));
-}
-
 Result<void> read_experts(const Fields& fields, ModelConfig& config) {
   MoeConfig moe;
   TROUPE_TRY(moe.experts, fields.integer({"num_local_experts"}, 1, max_experts));
@@ -51,7 +43,6 @@ constinit const Family mixtral_family{
                .windows = WindowRules{},
                .read_own = read_experts},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 }  // namespace troupe

@@ -5,30 +5,13 @@
 #include "models/config/fields.hpp"
 #include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
-#include "models/layers/attention/attention.hpp"
-#include "models/layers/dense_mlp.hpp"
-#include "models/layers/moe/moe.hpp"
 
 namespace troupe {
 
 namespace {
 
-constexpr std::array head_norms = {
-    WeightRule{Parameter::query_norm, "model.layers.{layer}.self_attn.q_norm.weight",
-               ShardRule::replicated},
-    WeightRule{Parameter::key_norm, "model.layers.{layer}.self_attn.k_norm.weight",
-               ShardRule::replicated},
-};
-
-constexpr auto weight_rules = join_tables(decoder_weights, grouped_query_weights, head_norms,
+constexpr auto weight_rules = join_tables(decoder_weights, grouped_query_weights, query_key_norms,
                                           dense_mlp_weights, expert_weights);
-
-Result<DecoderLayer> build_layer(const LayerContext& context, std::int64_t layer) {
-  TROUPE_TRY(auto attention, Attention::create(context, layer, {.query_key_norm = true}));
-  TROUPE_TRY(auto feed_forward, context.config.is_sparse(layer) ? make_moe(context, layer)
-                                                                : DenseMlp::create(context, layer));
-  return DecoderLayer::create(context, layer, std::move(attention), std::move(feed_forward));
-}
 
 Result<void> read_experts(const Fields& fields, ModelConfig& config) {
   MoeConfig moe;
@@ -49,11 +32,11 @@ constinit const Family qwen3_family{
                .model_type = "qwen3",
                .default_head_dim = 128,
                .attention_bias = AttentionBias::as_stated,
+               .query_key_norm = QueryKeyNorm::heads,
                .windows =
                    WindowRules{
                        .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = 28}},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 constinit const Family qwen3_moe_family{
@@ -61,12 +44,12 @@ constinit const Family qwen3_moe_family{
                .model_type = "qwen3_moe",
                .default_head_dim = 128,
                .attention_bias = AttentionBias::as_stated,
+               .query_key_norm = QueryKeyNorm::heads,
                .windows =
                    WindowRules{
                        .absent = 4096, .needs_use_sliding_window = true, .max_window_layers = {}},
                .read_own = read_experts},
     .weights = weight_rules,
-    .build_layer = build_layer,
 };
 
 }  // namespace troupe

@@ -1,14 +1,38 @@
 #include "models/layers/decoder_layer.hpp"
 
+#include "models/layers/attention/attention.hpp"
+#include "models/layers/attention/latent_attention.hpp"
+#include "models/layers/dense_mlp.hpp"
+#include "models/layers/moe/moe.hpp"
+
 namespace troupe {
 
-Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int64_t layer,
-                                          std::unique_ptr<AttentionBlock> attention,
-                                          std::unique_ptr<FeedForward> feed_forward) {
-  DecoderLayer made(context, std::move(attention), std::move(feed_forward));
-  TROUPE_TRY(made.attention_norm_, context.weights.vector(Parameter::attention_norm, layer));
-  TROUPE_TRY(made.mlp_norm_, context.weights.vector(Parameter::mlp_norm, layer));
+Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int64_t layer) {
+  DecoderLayer made(context);
+  TROUPE_TRY(made.attention_, context.config.latent ? LatentAttention::create(context, layer)
+                                                    : Attention::create(context, layer));
+  const MlpParameters dense{.with_biases = context.config.mlp_bias};
+  TROUPE_TRY(made.feed_forward_, context.config.is_sparse(layer)
+                                     ? make_moe(context, layer)
+                                     : DenseMlp::create(context, layer, dense));
+  TROUPE_CHECK(made.load_norms(context, layer));
   return made;
+}
+
+Result<void> DecoderLayer::load_norms(const LayerContext& context, std::int64_t layer) {
+  using enum Parameter;
+  if (form_.pre_norms) {
+    TROUPE_TRY(attention_norm_, Norm::create(context, attention_norm, attention_norm_bias, layer));
+    if (!form_.parallel || form_.own_mlp_norm) {
+      TROUPE_TRY(mlp_norm_, Norm::create(context, mlp_norm, mlp_norm_bias, layer));
+    }
+  }
+  if (form_.post_norms) {
+    TROUPE_TRY(attention_post_norm_,
+               Norm::create(context, attention_post_norm, attention_norm_bias, layer));
+    TROUPE_TRY(mlp_post_norm_, Norm::create(context, mlp_post_norm, mlp_norm_bias, layer));
+  }
+  return {};
 }
 
 Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata& pass,
@@ -19,19 +43,55 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
     TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
     return {};
   }
-  TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {attention_norm_, norm_eps_, normed, true}));
-  TROUPE_TRY(hidden.sum, attention_->forward(normed, pass, rope, cache, hidden.update));
+  TROUPE_TRY(Tensor input, read(hidden, attention_norm_, normed, true));
+  TROUPE_TRY(hidden.sum, attention_->forward(input, pass, rope, cache, hidden.update));
   hidden.has_update = true;
-  TROUPE_CHECK(group_.add_and_norm(
-      ops_, hidden, {mlp_norm_, norm_eps_, normed, feed_forward_->reads_all_tokens()}));
-  TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
+  TROUPE_CHECK(finish(hidden, attention_post_norm_));
+  if (form_.parallel) {
+    TROUPE_TRY(input, read_before_attention(hidden, input, normed));
+  } else {
+    TROUPE_TRY(input, read(hidden, mlp_norm_, normed, feed_forward_->reads_all_tokens()));
+  }
+  TROUPE_TRY(hidden.sum, feed_forward_->forward(input, hidden.update));
   hidden.has_update = true;
+  return finish(hidden, mlp_post_norm_);
+}
+
+Result<Tensor> DecoderLayer::read(HiddenState& hidden, const std::optional<Norm>& norm,
+                                  const Tensor& normed, bool of_all_rows) const {
+  if (!norm) return group_.add_and_gather(ops_, hidden, normed);
+  TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {*norm, normed, of_all_rows}));
+  return normed;
+}
+
+Result<void> DecoderLayer::finish(HiddenState& hidden, const std::optional<Norm>& post_norm) const {
+  const bool scales = form_.residual_scale != 1.0F;
+  if (!post_norm && !scales) return {};
+  TROUPE_CHECK(group_.complete(hidden));
+  if (post_norm) post_norm->apply(ops_, hidden.update, hidden.update);
+  if (scales) ops_.dense().scale(hidden.update, form_.residual_scale, 0.0F);
   return {};
 }
 
+Result<Tensor> DecoderLayer::read_before_attention(HiddenState& hidden, const Tensor& attended,
+                                                   const Tensor& normed) const {
+  TROUPE_CHECK(group_.complete(hidden));
+  Tensor input = attended;
+  if (mlp_norm_) {
+    HiddenState before{hidden.residual, hidden.update};
+    TROUPE_TRY(input, read(before, mlp_norm_, normed, true));
+  }
+  ops_.dense().add(hidden.residual, hidden.update);
+  hidden.has_update = false;
+  return input;
+}
+
 std::size_t DecoderLayer::bytes() const {
-  return attention_->bytes() + feed_forward_->bytes() + attention_norm_->bytes() +
-         mlp_norm_->bytes();
+  std::size_t bytes = attention_->bytes() + feed_forward_->bytes();
+  for (const auto* norm : {&attention_norm_, &mlp_norm_, &attention_post_norm_, &mlp_post_norm_}) {
+    if (*norm) bytes += (*norm)->bytes();
+  }
+  return bytes;
 }
 
 }  // namespace troupe

@@ -1,18 +1,21 @@
 #pragma once
 
+#include <optional>
+
 #include "models/layers/attention/attention_block.hpp"
 #include "models/layers/feed_forward.hpp"
 #include "models/layers/hidden_state.hpp"
 #include "models/layers/layer_context.hpp"
+#include "models/layers/norm.hpp"
 
 namespace troupe {
 
-/// One layer in the pre-norm form: x += attention(norm(x)), then x += feed_forward(norm(x)).
+/// One layer: attention, then an MLP or experts. Usually x += attention(norm(x)), then x +=
+/// feed_forward(norm(x)); LayerForm has the variants.
 class DecoderLayer {
  public:
-  static Result<DecoderLayer> create(const LayerContext& context, std::int64_t layer,
-                                     std::unique_ptr<AttentionBlock> attention,
-                                     std::unique_ptr<FeedForward> feed_forward);
+  /// Builds the blocks that the config has in layer `layer`.
+  static Result<DecoderLayer> create(const LayerContext& context, std::int64_t layer);
 
   /// `hidden` holds this rank's own tokens of the pass. A pass without tokens serves other
   /// replicas, whose tokens may reach this rank's experts. Errors: those of Collectives.
@@ -23,23 +26,33 @@ class DecoderLayer {
   std::size_t bytes() const;
 
  private:
-  DecoderLayer(const LayerContext& context, std::unique_ptr<AttentionBlock> attention,
-               std::unique_ptr<FeedForward> feed_forward)
+  explicit DecoderLayer(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
         space_(context.space),
-        norm_eps_(context.config.rms_norm_eps),
-        attention_(std::move(attention)),
-        feed_forward_(std::move(feed_forward)) {}
+        form_(context.config.form) {}
+
+  Result<void> load_norms(const LayerContext& context, std::int64_t layer);
+  /// Returns the input of a block after `norm`, which may be absent, in `normed` or elsewhere.
+  Result<Tensor> read(HiddenState& hidden, const std::optional<Norm>& norm, const Tensor& normed,
+                      bool of_all_rows) const;
+  /// Does what follows a block, whose output is hidden.update or its pending sum.
+  Result<void> finish(HiddenState& hidden, const std::optional<Norm>& post_norm) const;
+  /// Adds attention's output where the MLP reads what was before it, and returns its input.
+  /// `attended`: attention's input.
+  Result<Tensor> read_before_attention(HiddenState& hidden, const Tensor& attended,
+                                       const Tensor& normed) const;
 
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
-  float norm_eps_;
+  LayerForm form_;
   std::unique_ptr<AttentionBlock> attention_;
   std::unique_ptr<FeedForward> feed_forward_;
-  DeviceTensor attention_norm_;  // [hidden] f32
-  DeviceTensor mlp_norm_;        // [hidden] f32
+  std::optional<Norm> attention_norm_;
+  std::optional<Norm> mlp_norm_;
+  std::optional<Norm> attention_post_norm_;
+  std::optional<Norm> mlp_post_norm_;
 };
 
 }  // namespace troupe

@@ -9,11 +9,14 @@ Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& contex
                                                       std::int64_t layer,
                                                       const MlpParameters& parameters) {
   std::unique_ptr<DenseMlp> mlp(new DenseMlp(context));
-  TROUPE_TRY(mlp->gate_up_, context.weights.linear({parameters.gate, parameters.up}, layer));
+  const bool gated = is_gated(context.config.activation);
+  TROUPE_TRY(mlp->gate_up_, gated ? context.weights.linear({parameters.gate, parameters.up}, layer)
+                                  : context.weights.linear({parameters.up}, layer));
   TROUPE_TRY(mlp->down_, context.weights.linear({parameters.down}, layer));
   if (parameters.with_biases) {
     using enum Parameter;
-    TROUPE_TRY(mlp->gate_up_bias_, context.weights.vector({gate_bias, up_bias}, layer));
+    TROUPE_TRY(mlp->gate_up_bias_, gated ? context.weights.vector({gate_bias, up_bias}, layer)
+                                         : context.weights.vector({up_bias}, layer));
     TROUPE_TRY(mlp->down_bias_, context.weights.vector(down_bias, layer));
   }
   return std::unique_ptr<FeedForward>(std::move(mlp));
@@ -27,7 +30,7 @@ Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
     const std::int64_t at_once = ops_.rows_at_once();
     for (std::int64_t done = 0; done < part.count; done += at_once) {
       const std::int64_t rows = std::min(at_once, part.count - done);
-      const Tensor gate_up = first_rows(space_.gate_up, rows, 2 * inner);
+      const Tensor gate_up = first_rows(space_.gate_up, rows, gate_up_->out_features());
       const Tensor activated = first_rows(space_.activated, rows, inner);
       project(x.rows(part.begin + done, rows), gate_up, activated);
       ops_.dense().linear(*down_, activated, sums.rows(done, rows));
@@ -41,13 +44,13 @@ Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
 }
 
 void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {
-  if (gate_up_bias_->empty()) {
+  if (gate_up_bias_->empty() && activation_ == Activation::silu_gated) {
     ops_.dense().linear_gate_up(*gate_up_, x, gate_up, activated);
     return;
   }
   ops_.dense().linear(*gate_up_, x, gate_up);
-  ops_.dense().add_bias(gate_up, gate_up_bias_);
-  ops_.dense().silu_mul(gate_up, activated);
+  if (!gate_up_bias_->empty()) ops_.dense().add_bias(gate_up, gate_up_bias_);
+  ops_.dense().activate(gate_up, activation_, activated);
 }
 
 std::size_t DenseMlp::bytes() const {

@@ -13,8 +13,9 @@ struct MlpParameters {
   bool with_biases = false;  ///< Parameter::gate_bias, up_bias and down_bias
 };
 
-/// down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020): gate and up column-parallel as one GEMM,
-/// down row-parallel in S segments. Each GEMM may have a bias.
+/// down(activation(gate(x), up(x))), or down(activation(up(x))) if the config's activation is not
+/// gated: gate and up column-parallel as one GEMM, down row-parallel in S segments. Each GEMM may
+/// have a bias.
 class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
@@ -26,16 +27,20 @@ class DenseMlp final : public FeedForward {
 
  private:
   explicit DenseMlp(const LayerContext& context)
-      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
-  /// activated = silu(gate) * up, with `gate_up` as scratch.
+      : ops_(context.ops),
+        group_(context.tensor),
+        space_(context.space),
+        activation_(context.config.activation) {}
+  /// activated = the input of down, with `gate_up` as scratch.
   void project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const;
 
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
-  std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden]
+  Activation activation_;
+  std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden], without gate [inner, hidden]
   std::unique_ptr<Linear> down_;     // [hidden, inner]
-  DeviceTensor gate_up_bias_;        // [2 inner] f32, or empty
+  DeviceTensor gate_up_bias_;        // as many f32, or empty
   DeviceTensor down_bias_;           // [hidden] f32, or empty
 };
 

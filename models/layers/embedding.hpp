@@ -18,13 +18,14 @@ class Embedding {
   std::size_t bytes() const { return table_->bytes(); }
 
  private:
-  Embedding(Ops& ops, TensorGroup& group, DeviceTensor table, std::int64_t first_id)
-      : ops_(ops), group_(group), table_(std::move(table)), first_id_(first_id) {}
+  Embedding(Ops& ops, TensorGroup& group, DeviceTensor table, std::int64_t first_id, float scale)
+      : ops_(ops), group_(group), table_(std::move(table)), first_id_(first_id), scale_(scale) {}
 
   Ops& ops_;
   TensorGroup& group_;
   DeviceTensor table_;     // [ceil(vocab / ranks), hidden] as stored
   std::int64_t first_id_;  // of this rank's rows
+  float scale_;            // of all rows
 };
 
 }  // namespace troupe

@@ -5,17 +5,20 @@
 
 namespace troupe {
 
-Head::Head(const LayerContext& context)
+Head::Head(const LayerContext& context, Norm norm)
     : ops_(context.ops),
       tokens_(context.tensor),
       group_(context.tensor.collectives()),
       space_(context.space),
-      norm_eps_(context.config.rms_norm_eps) {}
+      norm_(std::move(norm)),
+      scale_(context.config.logit_scale),
+      soft_cap_(context.config.logit_soft_cap) {}
 
 Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
   const bool is_tied = context.config.tie_word_embeddings;
-  Head head(context);
-  TROUPE_TRY(head.norm_, context.weights.vector(Parameter::final_norm, 0));
+  TROUPE_TRY(Norm norm,
+             Norm::create(context, Parameter::final_norm, Parameter::final_norm_bias, 0));
+  Head head(context, std::move(norm));
   if (is_tied && tied != nullptr) head.weight_ = context.ops.weights().share_table(tied->table());
   head.owns_weight_ = head.weight_ == nullptr;
   if (head.owns_weight_) {
@@ -35,10 +38,12 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
   TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
   if (group_ == nullptr) {
     ops_.dense().linear(*weight_, normed, logits);
+    scale(logits);
     return {};
   }
   const Tensor local = space_.local_logits->rows(0, count);
   ops_.dense().linear(*weight_, normed, local);
+  scale(local);
   return divided ? group_->columns_to_rows(local, logits, space_.all_logits)
                  : gather_logits(local, logits);
 }
@@ -51,7 +56,7 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   if (tokens_.divides(tokens) || (is_pending && count == tokens)) {
     // Other ranks hold some of the rows, or all are needed.
     const Tensor all = tokens_.normed_rows(space_.normed, tokens);
-    TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, norm_eps_, all, true}));
+    TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, all, true}));
     TROUPE_CHECK(tokens_.await_rows());
     ops_.dense().gather_rows(all, rows, normed);
     return {};
@@ -62,12 +67,19 @@ Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Ten
   if (is_pending) {
     const PendingSum sum = std::move(hidden.sum);
     ops_.dense().gather_rows(sum.partial(), rows, update);
-    return tokens_.all_reduce_rms_norm(update, residual, {norm_, norm_eps_, normed, true});
+    return tokens_.all_reduce_rms_norm(update, residual, {norm_, normed, true});
   }
-  HiddenState chosen{residual, update, hidden.has_update};
-  if (hidden.has_update) ops_.dense().gather_rows(hidden.update, rows, chosen.update);
-  chosen.add_and_norm(ops_, norm_, norm_eps_, normed);
+  if (hidden.has_update) {
+    ops_.dense().gather_rows(hidden.update, rows, update);
+    norm_.add_and_apply(ops_, residual, update, normed);
+  } else {
+    norm_.apply(ops_, residual, normed);
+  }
   return {};
+}
+
+void Head::scale(const Tensor& logits) const {
+  if (scale_ != 1.0F || soft_cap_ > 0.0F) ops_.dense().scale(logits, scale_, soft_cap_);
 }
 
 Result<void> Head::gather_logits(const Tensor& local, const Tensor& logits) {

@@ -5,6 +5,7 @@
 #include "models/layers/embedding.hpp"
 #include "models/layers/hidden_state.hpp"
 #include "models/layers/layer_context.hpp"
+#include "models/layers/norm.hpp"
 
 namespace troupe {
 
@@ -21,21 +22,24 @@ class Head {
   /// Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                        const Tensor& logits, bool divided);
-  std::size_t bytes() const { return norm_->bytes() + (owns_weight_ ? weight_->bytes() : 0); }
+  std::size_t bytes() const { return norm_.bytes() + (owns_weight_ ? weight_->bytes() : 0); }
 
  private:
-  explicit Head(const LayerContext& context);
+  Head(const LayerContext& context, Norm norm);
 
   Result<void> norm_rows(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                          const Tensor& normed);
+  /// Applies the config's logit_scale and logit_soft_cap.
+  void scale(const Tensor& logits) const;
   Result<void> gather_logits(const Tensor& local, const Tensor& logits);
 
   Ops& ops_;
   TensorGroup& tokens_;
   Collectives* group_;  // null on one rank
   Workspace& space_;
-  float norm_eps_;
-  DeviceTensor norm_;               // [hidden] f32
+  Norm norm_;
+  float scale_;
+  float soft_cap_;
   std::unique_ptr<Linear> weight_;  // [ceil(vocab / ranks), hidden]
   bool owns_weight_ = true;
   std::vector<std::int64_t> rows_per_rank_;  // rows of the gather; equal on all ranks

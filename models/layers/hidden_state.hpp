@@ -15,16 +15,6 @@ struct HiddenState {
   PendingSum sum = {};      ///< while pending, `update` is not written yet
 
   std::int64_t tokens() const { return residual[0]; }
-
-  /// residual += update, if there is one, then out = RMSNorm(residual).
-  void add_and_norm(Ops& ops, const Tensor& weight, float eps, const Tensor& out) {
-    if (has_update) {
-      ops.dense().add_rms_norm(residual, update, weight, eps, out);
-    } else {
-      ops.dense().rms_norm(residual, weight, eps, out);
-    }
-    has_update = false;
-  }
 };
 
 }  // namespace troupe

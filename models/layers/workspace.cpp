@@ -103,6 +103,14 @@ Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, 
   if (config.latent) {
     return allocate_latent(*config.latent, shape.heads, tokens, ops, space.latent);
   }
+  if (config.query_key_norm == QueryKeyNorm::projection) {
+    const std::int64_t normed = shape.heads + shape.kv_heads;
+    TROUPE_TRY(space.square_sums, ops.memory().allocate(DType::f32, {tokens, normed}));
+    if (shard.size > 1) {
+      TROUPE_TRY(space.all_square_sums,
+                 ops.memory().allocate(DType::f32, {shard.size * tokens, normed}));
+    }
+  }
   const std::int64_t heads = shape.heads + 2 * shape.kv_heads;
   TROUPE_TRY(space.qkv, ops.memory().allocate(activation, {tokens, heads * shape.head_dim}));
   return {};
@@ -153,6 +161,9 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.memory().allocate(summed, {tokens, hidden}));
+    if (config.moe->gated_shared_expert) {
+      TROUPE_TRY(space.shared_weight, ops.memory().allocate(DType::f32, {tokens, 1}));
+    }
   }
   if (const ExpertExchange* exchange = experts.host_exchange()) {
     TROUPE_CHECK(allocate_exchange(exchange->layout(), hidden, ops, space.exchange));

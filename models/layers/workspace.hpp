@@ -49,10 +49,13 @@ struct Workspace {
   /// Output of the last block, to be added to the residual stream. [T, hidden] activation, or f32
   /// with exact sums.
   DeviceTensor update;
-  DeviceTensor normed;         // [T, hidden] activation: input of a block
-  DeviceTensor qkv;            // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
-  DeviceTensor query;          // [T, heads * head_dim of the cache] activation
-  DeviceTensor attended;       // [T, heads * value_dim of the cache] activation
+  DeviceTensor normed;    // [T, hidden] activation: input of a block
+  DeviceTensor qkv;       // [T, (heads + 2 kv_heads) * head_dim] activation; empty with latent
+  DeviceTensor query;     // [T, heads * head_dim of the cache] activation
+  DeviceTensor attended;  // [T, heads * value_dim of the cache] activation
+  /// [T, heads + kv_heads] f32 and [ranks * T, heads + kv_heads]; empty unless all heads of a token
+  /// are normalised together, the second on one rank, too.
+  DeviceTensor square_sums, all_square_sums;
   LatentBuffers latent;        // empty without latent attention
   DeviceTensor gate_up;        // [T * rows per token, 2 inner], flat, activation
   DeviceTensor activated;      // [T * rows per token, inner], flat, activation
@@ -72,8 +75,9 @@ struct Workspace {
   /// Experts' output: [rows, hidden] activation, or f32 with exact sums; [X * k, hidden] f32 if
   /// rows of assignments are exchanged.
   DeviceTensor expert_rows;
-  DeviceTensor shared_rows;  // [T, hidden] as update: output of the shared MLP
-  ExchangeBuffers exchange;  // empty unless rows of assignments are exchanged
+  DeviceTensor shared_rows;    // [T, hidden] as update: output of the shared MLP
+  DeviceTensor shared_weight;  // [T, 1] f32: its factor before the sigmoid; empty without
+  ExchangeBuffers exchange;    // empty unless rows of assignments are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

@@ -31,9 +31,8 @@ Result<std::unique_ptr<Model>> DecoderModel::load(const ModelConfig& config,
 
 Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelContext& parallel,
                                  ShardOf shard, const OnWeightsLoaded& on_loaded) {
-  const Family& family = family_of(config_);
-  const Weights weights(config_, checkpoint, family.weights, parallel.mesh, parallel.rank, limits_,
-                        ops_);
+  const Weights weights(config_, checkpoint, weight_rules_of(config_), parallel.mesh, parallel.rank,
+                        limits_, ops_);
   TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
@@ -45,7 +44,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
              TensorGroup::create(shard.size > 1 ? parallel.tensor.device : nullptr,
                                  parallel.sequence_parallel,
                                  limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
-                                 config_.hidden_size, experts_.exchanges(), partial, ops_));
+                                 config_.hidden_size, experts_.exchanges(), partial, ops_,
+                                 config_.norm.kind == NormConfig::Kind::rms));
   if (shard.size > 1 && sums_in_parts(parallel)) {
     TROUPE_TRY(auto side,
                parallel.tensor.device->open_overlapped_all_reduce(
@@ -59,7 +59,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
   const LayerContext context{config_, limits_, weights, space_, ops_, parallel, *tensor_, experts_};
 
-  TROUPE_CHECK(build_rope());
+  TROUPE_CHECK(build_rope(config_.rope, rope_));
+  if (config_.window_rope) TROUPE_CHECK(build_rope(*config_.window_rope, window_rope_));
   if (stage_ == 0) {
     TROUPE_TRY(auto embedding, Embedding::create(context));
     embedding_.emplace(std::move(embedding));
@@ -69,7 +70,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const Slice own = stages[static_cast<std::size_t>(stage_)];
   first_layer_ = own.begin;
   for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
-    TROUPE_TRY(auto built, family.build_layer(context, layer));
+    TROUPE_TRY(auto built, DecoderLayer::create(context, layer));
     layers_.push_back(std::move(built));
   }
   groups_ = cache_groups(config_);
@@ -84,14 +85,17 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
 
 bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
   // Models in which every sum is followed directly by a norm. Experts would be read once per part.
-  return !config_.moe && !config_.latent && !config_.output_bias && !config_.mlp_bias &&
+  return config_.form == LayerForm() && config_.norm.kind == NormConfig::Kind::rms &&
+         config_.embedding_scale == 1.0F && config_.query_key_norm != QueryKeyNorm::projection &&
+         !config_.moe && !config_.latent && !config_.output_bias && !config_.mlp_bias &&
          !limits_.exact_sums && parallel.mesh.shape().pipeline == 1;
 }
 
-Result<void> DecoderModel::build_rope() {
-  const HostTensor table = rope_table(config_.rope, limits_.max_positions, config_.rotated_dim());
-  TROUPE_TRY(rope_, ops_.memory().allocate(DType::f32, table->shape()));
-  ops_.memory().upload(table, rope_);
+Result<void> DecoderModel::build_rope(const RopeConfig& rope, DeviceTensor& device) {
+  const HostTensor table =
+      rope_table(rope, limits_.max_positions, config_.rope_width(), config_.rotated_dim());
+  TROUPE_TRY(device, ops_.memory().allocate(DType::f32, table->shape()));
+  ops_.memory().upload(table, device);
   return ops_.stream().synchronize();
 }
 
@@ -152,8 +156,10 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    TROUPE_CHECK(layers_[layer].forward(hidden, passes_[caches_[layer].group], rope_,
-                                        kv_[caches_[layer].tensor]));
+    const StageCache& cache = caches_[layer];
+    const bool has_own_rope = config_.window_rope && groups_[cache.group].window > 0;
+    TROUPE_CHECK(layers_[layer].forward(hidden, passes_[cache.group],
+                                        has_own_rope ? window_rope_ : rope_, kv_[cache.tensor]));
   }
   return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
 }

@@ -6,6 +6,7 @@
 
 #include "models/families/family.hpp"
 #include "models/layers/attention/stage_caches.hpp"
+#include "models/layers/decoder_layer.hpp"
 #include "models/layers/embedding.hpp"
 #include "models/layers/head.hpp"
 #include "models/model/model.hpp"
@@ -40,7 +41,7 @@ class DecoderModel final : public Model {
   Result<void> build(const Checkpoint& checkpoint, const ParallelContext& parallel, ShardOf shard,
                      const OnWeightsLoaded& on_loaded);
   bool sums_in_parts(const ParallelContext& parallel) const;
-  Result<void> build_rope();
+  Result<void> build_rope(const RopeConfig& rope, DeviceTensor& device);
   /// Sets passes_.
   void plan_attention(const ForwardBatch& batch);
   /// Enqueues the whole pass.
@@ -60,7 +61,8 @@ class DecoderModel final : public Model {
   Workspace space_;
   std::optional<TensorGroup> tensor_;
   ExpertGroup experts_;
-  DeviceTensor rope_;                // [max_positions, rotated_dim] f32
+  DeviceTensor rope_;                // [max_positions, rope_width] f32
+  DeviceTensor window_rope_;         // the same of layers with a window, if they have their own
   Collectives* pipeline_ = nullptr;  // null on one stage
   int stage_ = 0;
   int stages_ = 1;

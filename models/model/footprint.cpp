@@ -42,10 +42,11 @@ class WeightBytes {
   Result<void> add(const WeightUse& use, ShardOf shard) {
     const WeightRule& rule = *use.rule;
     const std::string name = checkpoint_name(rule, use.layer, use.expert);
-    TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, shape_of(rule.parameter, config_)));
-    const bool is_vector = weight.shape().rank() == 1;
+    TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, stored_shape(rule, config_)));
+    const Shape shape = shape_of(rule.parameter, config_);
+    const bool is_vector = shape.rank() == 1;
     TROUPE_TRY(const WeightShard part,
-               shard_weight(name, rule.shard, weight[0], is_vector ? 1 : weight[1],
+               shard_weight(name, rule.shard, shape[0], is_vector ? 1 : shape[1],
                             head_layout(rule.parameter, config_), shard));
     if (is_vector) {
       bytes_ += part.rows.count * element_bytes(DType::f32);
@@ -155,14 +156,16 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   const ShardOf expert_shard{footprint.expert_part, footprint.expert_parts};
 
   WeightBytes weights(config, checkpoint, options, shard);
-  for (const WeightUse& use : weights_in_use(config, family_of(config).weights)) {
+  for (const WeightUse& use : weights_in_use(config, weight_rules_of(config))) {
     const Parameter parameter = use.rule->parameter;
-    if (is_expert(parameter)) {
+    if (parameter == Parameter::expert_down_bias) {  // every rank has those of all experts
+      if (holds(footprint.layers, use.layer)) TROUPE_CHECK(weights.add(use, {0, 1}));
+    } else if (is_expert(parameter)) {
       if (!holds(footprint.layers, use.layer) || !holds(footprint.experts, use.expert)) continue;
       TROUPE_CHECK(weights.add(use, expert_shard));
     } else if (!is_global(parameter)) {
       if (holds(footprint.layers, use.layer)) TROUPE_CHECK(weights.add(use, shard));
-    } else if (parameter == Parameter::final_norm) {
+    } else if (parameter == Parameter::final_norm || parameter == Parameter::final_norm_bias) {
       if (last) TROUPE_CHECK(weights.add(use, shard));
     } else {
       const bool is_embedding = parameter == Parameter::embedding;

@@ -73,7 +73,7 @@ Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint
     return fail(ErrorCode::unsupported, "context size {}: this version runs 1", shape.context);
   }
   TROUPE_TRY([[maybe_unused]] const auto stages, stage_layers(config, shape.pipeline));
-  return check_weights(config, checkpoint, family_of(config).weights, mesh);
+  return check_weights(config, checkpoint, weight_rules_of(config), mesh);
 }
 
 }  // namespace troupe

@@ -69,6 +69,18 @@ struct AttentionShape {
   std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
 };
 
+/// RMSNorm over all query heads of a token together, and over all its KV heads, which are on
+/// several ranks.
+struct ProjectionNorm {
+  /// [ranks * tokens, local heads + local kv_heads] f32: square_sums of all ranks, in order.
+  Tensor square_sums;
+  std::int64_t ranks = 1;
+  std::int64_t kv_copies = 1;  ///< neighbouring ranks that have the same KV heads
+  Tensor q_weight;             ///< [local heads * head_dim] f32
+  Tensor k_weight;             ///< [local kv_heads * head_dim] f32
+  float eps = 0.0F;
+};
+
 /// The paged KV cache and attention over it. Operations only enqueue, as ops.hpp says.
 class AttentionOps {
  public:
@@ -117,6 +129,18 @@ class AttentionOps {
     do_latent_rope_store(latent_q, rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
   }
 
+  /// sums[t, h] = the sum of squares of head h of token t, for the query heads and then the key
+  /// heads of qkv (as in norm_rope_store). sums [tokens, heads + kv_heads] f32.
+  void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
+    do_square_sums(qkv, shape, sums);
+  }
+  /// Normalises queries and keys in qkv. Sums of squares are added in the order of the heads in the
+  /// whole model.
+  void norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                        const ProjectionNorm& norm) {
+    do_norm_projections(qkv, shape, norm);
+  }
+
   /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
   /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
   /// those of one cache group.
@@ -134,6 +158,15 @@ class AttentionOps {
   }
 
  private:
+  // A device without these two refuses the models that need them before the start (gpu_layers.hpp).
+  virtual void do_square_sums(const Tensor& /*qkv*/, const AttentionShape& /*shape*/,
+                              const Tensor& /*sums*/) {
+    op_checks::missing("square_sums");
+  }
+  virtual void do_norm_projections(const Tensor& /*qkv*/, const AttentionShape& /*shape*/,
+                                   const ProjectionNorm& /*norm*/) {
+    op_checks::missing("norm_projections");
+  }
   virtual void do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
                                   float eps, const Tensor& rope, const AttentionShape& shape,
                                   const AttentionBatch& batch, const KvLayer& cache,

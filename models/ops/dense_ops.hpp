@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "models/config/activation.hpp"
 #include "models/ops/linear.hpp"
 #include "models/ops/op_checks.hpp"
 #include "parallel/device/tensor.hpp"
@@ -65,6 +66,32 @@ class DenseOps {
     do_silu_mul(gate_up, out);
   }
 
+  /// out = activation(x), for gated activations of gate and up side by side. x [rows, 2 * inner]
+  /// (gate first) or [rows, inner], out [rows, inner].
+  void activate(const Tensor& x, Activation activation, const Tensor& out) {
+    if (activation == Activation::silu_gated) return silu_mul(x, out);
+    if constexpr (op_checks::enabled) op_checks::activate(x, activation, out);
+    do_activate(x, activation, out);
+  }
+
+  /// out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, over the last extent (Ba et al.
+  /// 2016, LayerNorm). x, out [rows, hidden] (may be the same memory); weight and bias, which may
+  /// be empty, [hidden] f32.
+  void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                  const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::layer_norm(x, weight, bias, out);
+    do_layer_norm(x, weight, bias, eps, out);
+  }
+
+  /// x *= factor, then, with a cap above 0, x = soft_cap * tanh(x / soft_cap).
+  void scale(const Tensor& x, float factor, float soft_cap) { do_scale(x, factor, soft_cap); }
+
+  /// x[r] *= sigmoid(gate[r]). x [rows, n] f32 or activation dtype; gate [rows, 1] f32.
+  void gate_rows(const Tensor& x, const Tensor& gate) {
+    if constexpr (op_checks::enabled) op_checks::gate_rows(x, gate);
+    do_gate_rows(x, gate);
+  }
+
   /// out = the sum of x's parts in the order of parallel/collectives/tree_sum.hpp. x [parts * rows,
   /// width] f32, part after part; out [rows, width] f32, not the same memory.
   void tree_sum(const Tensor& x, const Tensor& out) {
@@ -97,6 +124,20 @@ class DenseOps {
   virtual void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                                  const Tensor& out) = 0;
   virtual void do_silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
+  // A device without these refuses the models that need them before the start (gpu_layers.hpp).
+  virtual void do_activate(const Tensor& /*x*/, Activation /*activation*/, const Tensor& /*out*/) {
+    op_checks::missing("activate");
+  }
+  virtual void do_layer_norm(const Tensor& /*x*/, const Tensor& /*weight*/, const Tensor& /*bias*/,
+                             float /*eps*/, const Tensor& /*out*/) {
+    op_checks::missing("layer_norm");
+  }
+  virtual void do_scale(const Tensor& /*x*/, float /*factor*/, float /*soft_cap*/) {
+    op_checks::missing("scale");
+  }
+  virtual void do_gate_rows(const Tensor& /*x*/, const Tensor& /*gate*/) {
+    op_checks::missing("gate_rows");
+  }
   virtual void do_tree_sum(const Tensor& x, const Tensor& out) = 0;
   virtual void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
   virtual void do_concat_columns(const Tensor& parts, const Tensor& out) = 0;

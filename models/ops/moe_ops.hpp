@@ -16,7 +16,8 @@ struct RouterOptions {
   /// largest sum take part.
   std::int64_t groups = 1;
   std::int64_t top_groups = 1;
-  float scale = 1.0F;  ///< factor of the weights
+  bool best_score_groups = false;  ///< groups are compared by their best score instead of two
+  float scale = 1.0F;              ///< factor of the weights
 };
 
 /// The rows of a pass in the order of their experts, for grouped GEMMs. Made by MoeOps::permute.
@@ -121,6 +122,19 @@ class MoeOps {
     do_grouped_gate_up(weights, x, batch, top_k, scratch, out);
   }
 
+  /// x[i] += bias[e] for sorted row i of expert e. x [tokens * top_k, n], bias [local experts, n]
+  /// f32.
+  void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {
+    do_add_expert_bias(x, batch, bias);
+  }
+
+  /// out[t] += sum over c in order of weights[t, c] * bias[ids[t, c]]. ids, weights [tokens,
+  /// top_k], bias [all experts, hidden] f32, out [tokens, hidden].
+  void add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                       const Tensor& out) {
+    do_add_chosen_bias(ids, weights, bias, out);
+  }
+
   /// out[t] = sum over c in order of weights[t, c] * x[t * top_k + c]; the first product starts the
   /// chain. x [tokens * top_k, hidden] f32 or activation dtype, weights [tokens, top_k], out
   /// [tokens, hidden].
@@ -150,6 +164,15 @@ class MoeOps {
   }
 
  private:
+  // A device without these two refuses the models that need them before the start (gpu_layers.hpp).
+  virtual void do_add_expert_bias(const Tensor& /*x*/, const ExpertBatch& /*batch*/,
+                                  const Tensor& /*bias*/) {
+    op_checks::missing("add_expert_bias");
+  }
+  virtual void do_add_chosen_bias(const Tensor& /*ids*/, const Tensor& /*weights*/,
+                                  const Tensor& /*bias*/, const Tensor& /*out*/) {
+    op_checks::missing("add_chosen_bias");
+  }
   virtual void do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
                         const Tensor& ids, const Tensor& weights) = 0;
   virtual void do_permute(const Tensor& ids, std::int64_t first_expert,

@@ -1,5 +1,6 @@
 #include "models/ops/op_checks.hpp"
 
+#include <cstdlib>
 #include <string_view>
 
 #include "models/ops/attention_ops.hpp"
@@ -58,6 +59,12 @@ void expect_cache(const AttentionShape& shape, const KvLayer& cache) {
 
 }  // namespace
 
+void missing(std::string_view operation) {
+  require(fail(ErrorCode::unsupported, "{}: this device has no such operation", operation),
+          "operation of a device");
+  std::abort();  // not reached
+}
+
 void copy(const Tensor& from, const Tensor& to) {
   require(from.dtype() == to.dtype() && from.elements() == to.elements(),
           "upload or download: as many elements of the same dtype on both sides");
@@ -103,6 +110,20 @@ void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch
 void silu_mul(const Tensor& gate_up, const Tensor& out) {
   expect_floats("silu_mul: gate_up", gate_up, {out[0], 2 * out[1]});
   expect_floats("silu_mul: out", out, {out[0], out[1]});
+}
+
+void activate(const Tensor& x, Activation activation, const Tensor& out) {
+  expect_floats("activate: x", x, {out[0], is_gated(activation) ? 2 * out[1] : out[1]});
+  expect_floats("activate: out", out, {out[0], out[1]});
+}
+
+void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& out) {
+  rms_norm(x, weight, out);
+  expect_none_or("layer_norm: bias", bias, {weight[0]});
+}
+
+void gate_rows(const Tensor& x, const Tensor& gate) {
+  expect("gate_rows: gate", gate, {x[0], 1}, DType::f32);
 }
 
 void tree_sum(const Tensor& x, const Tensor& out) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
+#include "models/config/activation.hpp"
 #include "parallel/device/tensor.hpp"
 
 namespace troupe {
@@ -32,6 +34,9 @@ inline constexpr bool enabled = false;
 inline constexpr bool enabled = true;
 #endif
 
+/// Ends the process: a device was asked for an operation that it does not have.
+[[noreturn]] void missing(std::string_view operation);
+
 void copy(const Tensor& from, const Tensor& to);
 void embed(const Tensor& table, const Tensor& ids, const Tensor& out);
 void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out);
@@ -42,6 +47,9 @@ void linear(const Linear& weight, const Tensor& x, const Tensor& out);
 void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                     const Tensor& out);
 void silu_mul(const Tensor& gate_up, const Tensor& out);
+void activate(const Tensor& x, Activation activation, const Tensor& out);
+void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& out);
+void gate_rows(const Tensor& x, const Tensor& gate);
 void tree_sum(const Tensor& x, const Tensor& out);
 void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out);
 void concat_columns(const Tensor& parts, const Tensor& out);

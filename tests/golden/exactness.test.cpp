@@ -137,15 +137,8 @@ TEST_P(Exactness, pipeline_stages_give_the_bits_of_one) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Exactness,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
-                                         "qwen2-a", "deepseek3-a"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, Exactness, testing::ValuesIn(golden_model_names()),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 TEST(ExactnessOfReplicatedHeads, four_tensor_ranks_over_two_kv_heads_give_the_bits_of_one) {
   const auto golden = golden_model("qwen3moe-a");

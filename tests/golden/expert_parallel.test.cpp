@@ -154,12 +154,12 @@ std::string test_name(const testing::TestParamInfo<Parameters>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, ExpertParallel,
                          testing::Combine(testing::Values("fable-moe", "qwen3moe-a", "mixtral-a",
-                                                          "deepseek3-a"),
+                                                          "deepseek3-a", "gptoss-a", "qwen2moe-a"),
                                           testing::ValuesIn(within_a_replica), testing::Bool()),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Golden, ExpertsAcrossReplicas,
                          testing::Combine(testing::Values("fable-moe", "qwen3moe-a", "mixtral-a",
-                                                          "deepseek3-a"),
+                                                          "deepseek3-a", "gptoss-a", "qwen2moe-a"),
                                           testing::ValuesIn(across_replicas), testing::Bool()),
                          test_name);
 

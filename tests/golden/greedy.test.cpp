@@ -104,15 +104,8 @@ TEST(GreedyOfRanks, answers_are_those_of_transformers_with_experts_over_two_rank
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Greedy,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
-                                         "qwen2-a", "deepseek3-a"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, Greedy, testing::ValuesIn(golden_model_names()),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace
 }  // namespace troupe::golden

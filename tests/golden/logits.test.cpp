@@ -130,17 +130,8 @@ TEST(LogitsOfRanks, are_those_of_transformers_in_every_arrangement) {
   }
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Golden, Logits,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
-                                         "qwen2-a", "deepseek3-a"),
-                         test_name);
+INSTANTIATE_TEST_SUITE_P(Golden, Logits, testing::ValuesIn(golden_model_names()),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace
 }  // namespace troupe::golden

@@ -63,15 +63,8 @@ TEST_P(Bf16, agrees_with_f32_on_the_golden_answers) {
   EXPECT_GT(mean, 0.0) << "bf16 computed what f32 computes";
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Bf16,
-                         testing::Values("fable-moe", "fable-draft", "fable-dense", "qwen3moe-a",
-                                         "llama-a", "llama-a-sharded", "mistral-a", "mixtral-a",
-                                         "qwen2-a", "deepseek3-a"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, Bf16, testing::ValuesIn(golden_model_names()),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace
 }  // namespace troupe::golden

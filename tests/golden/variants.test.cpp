@@ -55,12 +55,12 @@ RawTensor floats(const std::vector<std::int64_t>& shape, float scale, unsigned s
   return tensor;
 }
 
-/// Logits of every row of a prompt of random ids, seed 41.
-Result<std::vector<float>> logits_of(Runner& runner) {
+/// Logits of every row of a prompt of random ids up to `last_id`, seed 41.
+Result<std::vector<float>> logits_of(Runner& runner, int last_id = 500) {
   std::mt19937 engine(41);
   Sequence sequence;
   for (int i = 0; i < 90; ++i) {
-    sequence.tokens.push_back(std::uniform_int_distribution(0, 500)(engine));
+    sequence.tokens.push_back(std::uniform_int_distribution(0, last_id)(engine));
   }
   std::vector<float> logits;
   TROUPE_CHECK(runner.feed(sequence, 32, logits));
@@ -68,9 +68,9 @@ Result<std::vector<float>> logits_of(Runner& runner) {
   return logits;
 }
 
-Result<std::vector<float>> logits_of(const std::filesystem::path& folder) {
+Result<std::vector<float>> logits_of(const std::filesystem::path& folder, int last_id = 500) {
   TROUPE_TRY(const LoadedModel loaded, load(folder, DType::f32));
-  return logits_of(*loaded.runner);
+  return logits_of(*loaded.runner, last_id);
 }
 
 void expect_exact(const std::filesystem::path& folder, const std::vector<float>& expected) {
@@ -295,6 +295,50 @@ TEST(LatentModels, without_shared_experts_and_groups_are_exact) {
       });
   REQUIRE_OK(const auto expected, logits_of(plain.folder()));
   expect_exact(plain.folder(), expected);
+}
+
+TEST(TextPart, of_a_model_with_images_is_the_text_model) {
+  const Variant nested(
+      "gemma3-a",
+      [](nlohmann::json& config) {
+        nlohmann::json text = config;
+        text.erase("architectures");
+        config = {{"architectures", {"Gemma3ForConditionalGeneration"}},
+                  {"model_type", "gemma3"},
+                  {"text_config", text}};
+      },
+      [](Tensors& tensors) {
+        Tensors renamed;
+        for (auto& [name, tensor] : tensors) renamed["language_model." + name] = tensor;
+        renamed["vision_tower.patch.weight"] = floats({4, 4}, 1.0F, 7);
+        tensors = renamed;
+      });
+  REQUIRE_OK(const auto expected, logits_of(data_folder() / "gemma3-a", 255));
+  REQUIRE_OK(const auto found, logits_of(nested.folder(), 255));
+  expect_same_bits(found, expected, "the text part");
+}
+
+TEST(FalconModels, with_norms_of_their_own_for_attention_and_mlp_are_exact) {
+  const auto sequential = [](nlohmann::json& config) {
+    config["parallel_attn"] = false;
+    config["multi_query"] = false;
+  };
+  const Variant variant("falcon-b", sequential, [](Tensors& tensors) {
+    unsigned seed = 120;
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::string block = "transformer.h." + std::to_string(layer) + ".";
+      tensors[block + "post_attention_layernorm.weight"] = floats({64}, 1.0F, ++seed);
+      tensors[block + "post_attention_layernorm.bias"] = floats({64}, 0.3F, ++seed);
+      tensors[block + "self_attention.query_key_value.weight"] = floats({192, 64}, 0.1F, ++seed);
+    }
+  });
+  REQUIRE_OK(const auto expected, logits_of(variant.folder(), 255));
+  for (const MeshShape shape : {MeshShape{.tensor = 2}, MeshShape{.pipeline = 2}}) {
+    REQUIRE_OK(const auto ranks,
+               run_ranks(variant.folder(), DType::f32, {.shape = shape},
+                         [](Runner& runner, int) { return logits_of(runner, 255); }));
+    expect_same_bits(ranks.back(), expected, "the last rank");
+  }
 }
 
 }  // namespace

@@ -63,10 +63,13 @@ Result<DeviceTensor> uploaded(Ops& ops, const std::vector<std::int32_t>& values,
 }  // namespace
 
 Result<void> ModelOps::measure_attention(OpsFigures& figures) {
-  for (const CacheSpec& group : cache_groups(model_)) {
+  std::vector<CacheSpec> specs = cache_groups(model_);
+  // Groups of one spec stand together.
+  specs.erase(std::unique(specs.begin(), specs.end()), specs.end());
+  for (const CacheSpec& spec : specs) {
     std::int64_t layers = 0, layer = 0;
     for (std::int64_t i = 0; i < model_.layers; ++i) {
-      if (cache_spec_of(model_, i) != group) continue;
+      if (cache_spec_of(model_, i) != spec) continue;
       layer = i;
       ++layers;
     }
@@ -137,7 +140,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
     TROUPE_TRY(const DeviceTensor rope, random(DType::f32, {figures.context, dim}));
     TROUPE_TRY(const DeviceTensor norm, random(DType::f32, {dim}));
     TROUPE_TRY(const DeviceTensor qkv, random(activation_, {rows, (heads_ + 2 * kv_heads_) * dim}));
-    const bool norms = has_weight(family_of(model_), Parameter::query_norm);
+    const bool norms = model_.query_key_norm == QueryKeyNorm::heads;
     const Tensor head_norm = norms ? norm.view() : Tensor();
     OpFigure stored{.op = "rope and store",
                     .shape = fmt::format("{} + 2 x {} x {}", heads_, kv_heads_, dim),
@@ -149,8 +152,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
     TROUPE_CHECK(add(
         figures, std::move(stored),
         [&](std::size_t turn) {
-          ops_.attention().norm_rope_store(qkv, head_norm, head_norm, model_.rms_norm_eps, rope,
-                                           shape, batch, layer(turn), out);
+          ops_.attention().norm_rope_store(qkv, head_norm, head_norm, model_.norm.eps, rope, shape,
+                                           batch, layer(turn), out);
         },
         capturable));
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -45,9 +46,11 @@ Result<void> make_checkpoint(const JobPlan& plan, const std::filesystem::path& f
   if (problem) return fail(ErrorCode::io, "{}: {}", folder.string(), problem.message());
   TROUPE_TRY(const Checkpoint noise, Checkpoint::dummy(plan.model.dtype));
   std::vector<NamedTensor> tensors;
-  for (const WeightUse& use : weights_in_use(plan.model, family_of(plan.model).weights)) {
+  std::set<std::string> names;
+  for (const WeightUse& use : weights_in_use(plan.model, weight_rules_of(plan.model))) {
     const std::string name = checkpoint_name(*use.rule, use.layer, use.expert);
-    TROUPE_TRY(const Tensor tensor, noise.weight(name, shape_of(use.rule->parameter, plan.model)));
+    if (!names.insert(name).second) continue;  // one tensor holds several parameters
+    TROUPE_TRY(const Tensor tensor, noise.weight(name, stored_shape(*use.rule, plan.model)));
     tensors.push_back({name, tensor});
   }
   std::fprintf(stderr, "writing %zu tensors to %s\n", tensors.size(), folder.c_str());

@@ -1,48 +1,153 @@
 #include "models/layers/attention/attention.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/norm.hpp"
+#include "models/layers/weights/weight_rows.hpp"
 
 namespace troupe {
 
+namespace {
+
+/// The rows of `heads` heads in the order in which devices rotate.
+std::vector<std::int64_t> rows_of_heads(const ModelConfig& config, std::int64_t heads) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto of_head = rows_to_rotate(head * config.head_dim, config.head_dim,
+                                        config.rotated_dim(), config.interleaved_rope);
+    rows.insert(rows.end(), of_head.begin(), of_head.end());
+  }
+  return rows;
+}
+
+bool rearranges(const ModelConfig& config) {
+  return config.interleaved_rope || config.rotated_dim() != config.head_dim;
+}
+
+/// The same elements of vectors, which are one after the other and whose last ones stay.
+HostTensor rearranged(const HostTensor& values, std::span<const std::int64_t> order) {
+  HostTensor turned(DType::f32, values->shape());
+  std::ranges::copy(values->span<float>(), turned->as<float>());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    turned->as<float>()[i] = values->as<float>()[order[i]];
+  }
+  return turned;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& context,
-                                                          std::int64_t layer,
-                                                          AttentionOptions options) {
+                                                          std::int64_t layer) {
   using enum Parameter;
   const Weights& weights = context.weights;
+  const ModelConfig& config = context.config;
   std::unique_ptr<Attention> block(new Attention(context));
-  block->norm_eps_ = context.config.rms_norm_eps;
-  TROUPE_TRY(block->shape_, attention_shape(context.config, layer, weights.shard()));
-  TROUPE_TRY(block->qkv_, weights.linear({query, key, value}, layer));
+  block->norm_eps_ = config.norm.eps;
+  TROUPE_TRY(block->shape_, attention_shape(config, layer, weights.shard()));
+  TROUPE_CHECK(block->load_projections(context, layer));
+  TROUPE_CHECK(block->load_norms(context, layer));
   TROUPE_TRY(block->output_, weights.linear({output}, layer));
-  if (context.config.qkv_bias) {
-    TROUPE_TRY(block->qkv_bias_, weights.vector({query_bias, key_bias, value_bias}, layer));
-  }
-  if (context.config.output_bias) {
+  if (config.output_bias) {
     TROUPE_TRY(block->output_bias_, weights.vector(output_bias, layer));
   }
-  if (options.query_key_norm) {
-    TROUPE_TRY(block->query_norm_, weights.vector(query_norm, layer));
-    TROUPE_TRY(block->key_norm_, weights.vector(key_norm, layer));
+  if (config.attention_sinks) {
+    TROUPE_TRY(block->sinks_, weights.vector(sinks, layer));
+    block->shape_.sinks = block->sinks_;
   }
   return std::unique_ptr<AttentionBlock>(std::move(block));
+}
+
+Result<void> Attention::load_projections(const LayerContext& context, std::int64_t layer) {
+  using enum Parameter;
+  const Weights& weights = context.weights;
+  const std::vector<std::int64_t> order =
+      rows_of_heads(context.config, shape_.heads + shape_.kv_heads);
+  if (context.config.qkv_bias) {
+    TROUPE_TRY(HostTensor bias, weights.host_vector({query_bias, key_bias, value_bias}, layer));
+    if (rearranges(context.config)) bias = rearranged(bias, order);
+    TROUPE_TRY(qkv_bias_, weights.upload(bias));
+  }
+  if (!rearranges(context.config)) {
+    TROUPE_TRY(qkv_, weights.linear({query, key, value}, layer));
+    return {};
+  }
+  TROUPE_TRY(const HostTensor qkv, weights.matrix({query, key, value}, layer));
+  std::vector<std::int64_t> rows = order;
+  for (std::int64_t row = std::ssize(order); row < qkv.view()[0]; ++row) rows.push_back(row);
+  TROUPE_TRY(qkv_, ops_.weights().prepare(take_rows(qkv, rows), 1));
+  return {};
+}
+
+Result<void> Attention::load_norms(const LayerContext& context, std::int64_t layer) {
+  using enum Parameter;
+  const ModelConfig& config = context.config;
+  if (config.query_key_norm == QueryKeyNorm::none) return {};
+  norms_together_ = config.query_key_norm == QueryKeyNorm::projection;
+  kv_copies_ = static_cast<int>(shape_.kv_heads * group_.size() / config.kv_heads);
+  const auto load = [&](Parameter parameter, std::int64_t heads) -> Result<DeviceTensor> {
+    TROUPE_TRY(HostTensor weight, norm_weight(context, parameter, layer));
+    if (rearranges(config)) {
+      weight = rearranged(weight, rows_of_heads(config, norms_together_ ? heads : 1));
+    }
+    return context.weights.upload(weight);
+  };
+  TROUPE_TRY(query_norm_, load(query_norm, shape_.heads));
+  TROUPE_TRY(key_norm_, load(key_norm, shape_.kv_heads));
+  return {};
+}
+
+void Attention::project(const Tensor& x, const Tensor& qkv) const {
+  ops_.dense().linear(*qkv_, x, qkv);
+  if (!qkv_bias_->empty()) ops_.dense().add_bias(qkv, qkv_bias_);
+}
+
+// Normalises all queries of a token together, and all keys. Ranks exchange the sum of squares of
+// each of their heads, and all add them up in the order of the heads.
+Result<void> Attention::norm_projections(const Tensor& qkv) const {
+  const std::int64_t tokens = qkv[0];
+  const Tensor own = space_.square_sums->rows(0, tokens);
+  Tensor all = own;
+  ops_.attention().square_sums(qkv, shape_, own);
+  if (group_.size() > 1) {
+    all = space_.all_square_sums->rows(0, group_.size() * tokens);
+    TROUPE_CHECK(group_.all_gather(own, all));
+  }
+  ops_.attention().norm_projections(qkv, shape_,
+                                    {.square_sums = all,
+                                     .ranks = group_.size(),
+                                     .kv_copies = kv_copies_,
+                                     .q_weight = query_norm_,
+                                     .k_weight = key_norm_,
+                                     .eps = norm_eps_});
+  return {};
+}
+
+void Attention::attend(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
+                       const KvLayer& cache, Slice rows, const Tensor& sums) const {
+  const Tensor query = space_.query->rows(rows.begin, rows.count);
+  const Tensor attended = space_.attended->rows(rows.begin, rows.count);
+  const bool by_head = !norms_together_;
+  ops_.attention().norm_rope_store(qkv, by_head ? query_norm_.view() : Tensor(),
+                                   by_head ? key_norm_.view() : Tensor(), norm_eps_, rope, shape_,
+                                   batch, cache, query);
+  ops_.attention().attend(query, shape_, batch, cache, attended);
+  ops_.dense().linear(*output_, attended, sums);
 }
 
 Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& pass,
                                       const Tensor& rope, const KvLayer& cache,
                                       const Tensor& out) const {
+  if (norms_together_) {
+    project(x, space_.qkv->rows(0, x[0]));
+    TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
+  }
   const auto compute = [&](Slice rows, const Tensor& sums) {
-    const AttentionBatch& batch = pass.of(rows);
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
-    const Tensor query = space_.query->rows(rows.begin, rows.count);
-    const Tensor attended = space_.attended->rows(rows.begin, rows.count);
-    ops_.dense().linear(*qkv_, x.rows(rows.begin, rows.count), qkv);
-    if (!qkv_bias_->empty()) ops_.dense().add_bias(qkv, qkv_bias_);
-    ops_.attention().norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch,
-                                     cache, query);
-    ops_.attention().attend(query, shape_, batch, cache, attended);
-    ops_.dense().linear(*output_, attended, sums);
+    if (!norms_together_) project(x.rows(rows.begin, rows.count), qkv);
+    attend(qkv, pass.of(rows), rope, cache, rows, sums);
   };
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(x[0], out, compute));
   if (output_bias_->empty()) return sum;
@@ -53,7 +158,7 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
 
 std::size_t Attention::bytes() const {
   return qkv_->bytes() + output_->bytes() + qkv_bias_->bytes() + output_bias_->bytes() +
-         query_norm_->bytes() + key_norm_->bytes();
+         query_norm_->bytes() + key_norm_->bytes() + sinks_->bytes();
 }
 
 }  // namespace troupe

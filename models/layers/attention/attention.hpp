@@ -5,27 +5,33 @@
 
 namespace troupe {
 
-/// Options in which families' attention differs.
-struct AttentionOptions {
-  bool query_key_norm = false;  ///< RMSNorm of every query and key head before rotation
-};
-
 /// Grouped-query self-attention (Ainslie et al. 2023), in layers with a window over the last
 /// positions only (Beltagy et al. 2020, Longformer, section 3.1). Query heads and their KV heads
 /// are split over the tensor ranks (several ranks hold one KV head if there are fewer heads than
 /// ranks); the output projection is row-parallel in S segments. Biases are added once to each
 /// element, the output's after the sum over ranks.
+///
+/// Devices rotate whole heads in halves. If weights store the elements of a rotation side by side,
+/// or only a part of a head is rotated, each head's rows of queries and keys are rearranged when
+/// they are loaded, which changes no score, and rope_table leaves the other elements as they are.
 class Attention final : public AttentionBlock {
  public:
   static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,
-                                                        std::int64_t layer,
-                                                        AttentionOptions options);
+                                                        std::int64_t layer);
 
   Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
                              const KvLayer& cache, const Tensor& out) const override;
   std::size_t bytes() const override;
 
  private:
+  Result<void> load_projections(const LayerContext& context, std::int64_t layer);
+  Result<void> load_norms(const LayerContext& context, std::int64_t layer);
+  /// qkv = the projections of x, normalised if all heads of a token are normalised together.
+  void project(const Tensor& x, const Tensor& qkv) const;
+  Result<void> norm_projections(const Tensor& qkv) const;
+  void attend(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
+              const KvLayer& cache, Slice rows, const Tensor& sums) const;
+
   explicit Attention(const LayerContext& context)
       : ops_(context.ops), group_(context.tensor), space_(context.space) {}
 
@@ -38,8 +44,11 @@ class Attention final : public AttentionBlock {
   std::unique_ptr<Linear> output_;  // [hidden, heads * head_dim]
   DeviceTensor qkv_bias_;           // [(heads + 2 kv_heads) * head_dim] f32, or empty
   DeviceTensor output_bias_;        // [hidden] f32, or empty
-  DeviceTensor query_norm_;         // [head_dim] f32, or empty
-  DeviceTensor key_norm_;           // [head_dim] f32, or empty
+  DeviceTensor query_norm_;         // [head_dim] f32, or empty; [heads * head_dim] if together
+  DeviceTensor key_norm_;           // [head_dim] f32, or empty; [kv_heads * head_dim]
+  bool norms_together_ = false;     // QueryKeyNorm::projection
+  int kv_copies_ = 1;               // ranks that have the same KV heads
+  DeviceTensor sinks_;              // [heads] f32, or empty
 };
 
 }  // namespace troupe

@@ -33,7 +33,10 @@ Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t l
   shape.heads = rows.q.count / config.head_dim;
   shape.kv_heads = rows.k.count / config.head_dim;
   shape.head_dim = config.head_dim;
-  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  shape.scale = static_cast<float>(config.attention_scale > 0.0
+                                       ? config.attention_scale
+                                       : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+  shape.soft_cap = config.attention_soft_cap;
   shape.window = config.window_of(layer);
   return shape;
 }

@@ -38,13 +38,13 @@ Result<void> LatentAttention::load_query(const LayerContext& context, std::int64
     TROUPE_TRY(query_down_, weights.linear({Parameter::query_down}, layer));
     TROUPE_TRY(query_down_norm_, weights.vector(Parameter::query_down_norm, layer));
   }
-  TROUPE_TRY(const HostTensor query, weights.matrix(up, layer));
+  TROUPE_TRY(const HostTensor query, weights.matrix({up}, layer));
   std::vector<std::int64_t> unrotated, rotated;
   for (std::int64_t head = 0; head < shape_.heads; ++head) {
     const std::int64_t first = head * (config_.unrotated_dim + config_.rotated_dim);
-    append(unrotated, rows_to_rotate(first, config_.unrotated_dim, false));
+    append(unrotated, rows_to_rotate(first, config_.unrotated_dim, 0, false));
     append(rotated, rows_to_rotate(first + config_.unrotated_dim, config_.rotated_dim,
-                                   config_.interleaved_rope));
+                                   config_.rotated_dim, config_.interleaved_rope));
   }
   TROUPE_TRY(unrotated_query_, ops_.weights().prepare(take_rows(query, unrotated), 1));
   TROUPE_TRY(rotated_query_, ops_.weights().prepare(take_rows(query, rotated), 1));
@@ -53,13 +53,14 @@ Result<void> LatentAttention::load_query(const LayerContext& context, std::int64
 
 Result<void> LatentAttention::load_latent(const LayerContext& context, std::int64_t layer) {
   const Weights& weights = context.weights;
-  TROUPE_TRY(const HostTensor down, weights.matrix(Parameter::latent_down, layer));
-  std::vector<std::int64_t> rows = rows_to_rotate(0, config_.rank, false);
-  append(rows, rows_to_rotate(config_.rank, config_.rotated_dim, config_.interleaved_rope));
+  TROUPE_TRY(const HostTensor down, weights.matrix({Parameter::latent_down}, layer));
+  std::vector<std::int64_t> rows = rows_to_rotate(0, config_.rank, 0, false);
+  append(rows, rows_to_rotate(config_.rank, config_.rotated_dim, config_.rotated_dim,
+                              config_.interleaved_rope));
   TROUPE_TRY(latent_down_, ops_.weights().prepare(take_rows(down, rows), 1));
   TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
 
-  TROUPE_TRY(const HostTensor up, weights.matrix(Parameter::latent_up, layer));
+  TROUPE_TRY(const HostTensor up, weights.matrix({Parameter::latent_up}, layer));
   std::vector<HostTensor> keys;
   std::vector<Tensor> key_views, value_views;
   for (std::int64_t head = 0; head < shape_.heads; ++head) {

@@ -76,8 +76,30 @@ double dynamic_theta(double theta, double tokens, std::int64_t dim,
   return theta * std::pow(growth, width / (width - 2.0));
 }
 
+/// The factor of cosines and sines.
+double table_factor(const RopeConfig& rope) {
+  if (const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling)) return yarn->table_factor;
+  const auto* long_rope = std::get_if<LongRopeScaling>(&rope.scaling);
+  return long_rope == nullptr ? 1.0 : long_rope->table_factor;
+}
+
+std::vector<float> long_rope_frequencies(double theta, std::int64_t dim, std::int64_t positions,
+                                         const LongRopeScaling& scaling) {
+  const bool is_long = static_cast<double>(positions) > scaling.original_positions;
+  const std::vector<double>& factors = is_long ? scaling.long_factors : scaling.short_factors;
+  std::vector<float> frequencies = plain_periods(theta, dim);
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = 1.0F / (static_cast<float>(factors[i]) * frequencies[i]);
+  }
+  return frequencies;
+}
+
 /// The frequencies at all positions; for dynamic scaling, at those within the original length.
-std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim) {
+std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim,
+                                  std::int64_t positions) {
+  if (const auto* scaling = std::get_if<LongRopeScaling>(&rope.scaling)) {
+    return long_rope_frequencies(rope.theta, dim, positions, *scaling);
+  }
   if (const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling)) {
     return yarn_frequencies(rope.theta, dim, *yarn);
   }
@@ -92,23 +114,26 @@ std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim) {
 
 }  // namespace
 
-HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim) {
+HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim,
+                      std::int64_t rotated) {
   HostTensor table(DType::f32, {positions, head_dim});
+  if (rotated == 0) rotated = head_dim;
   const std::int64_t half = head_dim / 2;
-  const auto* yarn = std::get_if<YarnRopeScaling>(&rope.scaling);
   const auto* dynamic = std::get_if<DynamicRopeScaling>(&rope.scaling);
-  const double factor = yarn == nullptr ? 1.0 : yarn->table_factor;
-  std::vector<float> frequencies = frequencies_of(rope, head_dim);
+  const double factor = table_factor(rope);
+  std::vector<float> frequencies = frequencies_of(rope, rotated, positions);
   for (std::int64_t position = 0; position < positions; ++position) {
     const auto tokens = static_cast<double>(position + 1);
     if (dynamic != nullptr && tokens > dynamic->original_positions) {
       frequencies =
-          plain_frequencies(dynamic_theta(rope.theta, tokens, head_dim, *dynamic), head_dim);
+          plain_frequencies(dynamic_theta(rope.theta, tokens, rotated, *dynamic), rotated);
     }
     float* row = table->as<float>() + position * head_dim;
     for (std::int64_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
-      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * factor);
+      const bool turns = i < rotated / 2;
+      const float angle =
+          static_cast<float>(position) * (turns ? frequencies[static_cast<std::size_t>(i)] : 0.0F);
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * (turns ? factor : 1.0));
       row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * factor);
     }
   }

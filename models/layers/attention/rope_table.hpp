@@ -8,10 +8,12 @@
 namespace troupe {
 
 /// The table for the rotation in AttentionOps::norm_rope_store: [positions, head_dim] f32, for each
-/// position the cosines of its head_dim / 2 angles, then their sines. The angles are rounded to f32
+/// position the cosines of its head_dim / 2 angles, then their sines. Only the first `rotated` / 2
+/// angles (0: all) are rope's; the others are zero. The angles are rounded to f32
 /// as in transformers (its inverse frequencies and their multiples are f32), because at long
 /// contexts that rounding is visible; cosine and sine are then taken in double. A row depends on
-/// its position alone, never on the length of a sequence.
-HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim);
+/// its position alone, never on the length of a sequence; with LongRopeScaling on `positions`, too.
+HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim,
+                      std::int64_t rotated = 0);
 
 }  // namespace troupe

@@ -35,8 +35,7 @@ Tensor DeviceDispatchMoe::compute() const {
   const Tensor results = space_.expert_rows->rows(0, assignments);
   ops_.moe().permute_received(exchange_.received_ids(), exchange_.received_counts(), experts_.begin,
                               batch, rows_per_expert());
-  ops_.moe().grouped_gate_up(gate_up_weight(), exchange_.received(), batch, top_k, gate_up,
-                             activated);
+  activate(exchange_.received(), batch, top_k, gate_up, activated);
   ops_.moe().grouped_linear(down_weight(), activated, batch, top_k, false, true, results);
   return results;
 }

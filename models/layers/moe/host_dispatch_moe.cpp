@@ -52,7 +52,7 @@ void HostDispatchMoe::compute(const Tensor& received, const Tensor& results) con
   ops_.memory().upload(exchange_.offsets(), batch.offsets);
   ops_.memory().upload(exchange_.sorted_rows(), batch.source);
   ops_.moe().count_rows(batch, rows_per_expert());
-  ops_.moe().grouped_gate_up(gate_up_weight(), received, batch, 1, gate_up, activated);
+  activate(received, batch, 1, gate_up, activated);
   ops_.moe().grouped_linear(down_weight(), activated, batch, 1, false, true, results);
 }
 
@@ -72,7 +72,9 @@ Result<void> HostDispatchMoe::bring_back(const Tensor& results, const Tensor& ou
   const Tensor expert_rows = space_.expert_rows->rows(0, assignments);
   ops_.memory().upload(exchange_.rows_of_assignments(), order);
   ops_.dense().gather_rows(sums, order, expert_rows);
-  ops_.moe().combine(expert_rows, space_.expert_weights->rows(0, tokens), out);
+  const Tensor weights = space_.expert_weights->rows(0, tokens);
+  ops_.moe().combine(expert_rows, weights, out);
+  add_output_bias(space_.expert_ids->rows(0, tokens), weights, out);
   return {};
 }
 

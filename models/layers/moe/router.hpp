@@ -18,9 +18,12 @@ class Router {
   /// Like MoeOps::route_tokens, for the rows of x.
   void choose(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
               const Tensor& counts) const;
-  std::size_t bytes() const { return weight_->bytes() + bias_->bytes(); }
+  std::size_t bytes() const { return weight_->bytes() + bias_->bytes() + logit_bias_->bytes(); }
 
  private:
+  /// The logits of the rows of x [tokens, experts], in the workspace.
+  Tensor logits_of(const Tensor& x) const;
+
   explicit Router(const LayerContext& context) : ops_(context.ops), space_(context.space) {}
 
   Ops& ops_;
@@ -28,6 +31,7 @@ class Router {
   RouterOptions options_;
   std::unique_ptr<Linear> weight_;  // [experts, hidden]
   DeviceTensor bias_;               // [experts] f32, or empty
+  DeviceTensor logit_bias_;         // [experts] f32, or empty
 };
 
 }  // namespace troupe

@@ -6,7 +6,8 @@
 namespace troupe {
 
 /// Routed experts and, beside them, an MLP that every token takes, whose output is added to theirs
-/// (Dai et al. 2024, DeepSeekMoE, section 3.2).
+/// (Dai et al. 2024, DeepSeekMoE, section 3.2), in some models times the sigmoid of a projection of
+/// the token.
 class SharedExpertMoe final : public FeedForward {
  public:
   /// `routed`: the layer's routed experts.
@@ -16,7 +17,9 @@ class SharedExpertMoe final : public FeedForward {
   bool reads_all_tokens() const override { return true; }
   Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return routed_->rows_per_expert(); }
-  std::size_t bytes() const override { return routed_->bytes() + shared_->bytes(); }
+  std::size_t bytes() const override {
+    return routed_->bytes() + shared_->bytes() + (gate_ == nullptr ? 0 : gate_->bytes());
+  }
 
  private:
   SharedExpertMoe(const LayerContext& context, std::unique_ptr<FeedForward> routed)
@@ -30,6 +33,7 @@ class SharedExpertMoe final : public FeedForward {
   Workspace& space_;
   std::unique_ptr<FeedForward> routed_;
   std::unique_ptr<FeedForward> shared_;
+  std::unique_ptr<Linear> gate_;  // [1, hidden], or null: the shared MLP's output counts whole
 };
 
 }  // namespace troupe

@@ -21,18 +21,30 @@ Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out
   router().choose(x, choices, batch, rows_per_expert());
   if (group_.size() == 1 || !group_.sums_exactly()) {
     const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
-    return group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
-      ops_.moe().expert_mlp(gate_up_weight(), down_weight(), x, choices, batch, scratch, sums);
-    });
+    TROUPE_TRY(PendingSum sum, group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
+      compute(x, choices, batch, scratch, sums);
+    }));
+    if (!has_output_bias()) return sum;
+    TROUPE_CHECK(group_.complete(std::move(sum), out));
+    add_bias_of_own_rows(choices, out);
+    return PendingSum();
   }
   const Slice own = group_.own_slice(tokens);
   const Tensor own_rows = space_.expert_rows->rows(0, own.count * top_k);
-  ops_.moe().grouped_gate_up(gate_up_weight(), x, batch, top_k, gate_up, activated);
+  activate(x, batch, top_k, gate_up, activated);
   TROUPE_CHECK(group_.sum_to_owners(tokens, top_k, own_rows, [&](const Tensor& sums) {
     ops_.moe().grouped_linear(down_weight(), activated, batch, top_k, false, true, sums);
   }));
   ops_.moe().combine(own_rows, choices.weights.rows(own.begin, own.count), out);
+  add_bias_of_own_rows(choices, out);
   return PendingSum();
+}
+
+void TensorParallelMoe::add_bias_of_own_rows(const ExpertChoices& choices,
+                                             const Tensor& out) const {
+  const Slice own = group_.own_slice(choices.ids[0]);
+  add_output_bias(choices.ids.rows(own.begin, own.count),
+                  choices.weights.rows(own.begin, own.count), out);
 }
 
 }  // namespace troupe

@@ -20,6 +20,9 @@ class TensorParallelMoe final : public RoutedExperts {
   Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
 
  private:
+  /// Adds the output biases to this rank's rows of the pass.
+  void add_bias_of_own_rows(const ExpertChoices& choices, const Tensor& out) const;
+
   Slice experts_;
 };
 

@@ -1,7 +1,10 @@
 #include "models/layers/parallel/tensor_group.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
+
+#include "models/layers/norm.hpp"
 
 namespace troupe {
 
@@ -13,11 +16,12 @@ TensorGroup::TensorGroup(Collectives* collectives, bool sequence_parallel, DType
 
 Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_parallel,
                                         std::int64_t max_elements, std::int64_t hidden,
-                                        bool own_rows_are_all, DType partial_dtype, Ops& ops) {
+                                        bool own_rows_are_all, DType partial_dtype, Ops& ops,
+                                        bool fuses_norms) {
   TensorGroup group(collectives, sequence_parallel, partial_dtype);
   group.hidden_ = hidden;
-  group.leaves_sums_ =
-      collectives != nullptr && collectives->can_all_reduce_rms_norm(group.partial_dtype_, hidden);
+  group.leaves_sums_ = fuses_norms && collectives != nullptr &&
+                       collectives->can_all_reduce_rms_norm(group.partial_dtype_, hidden);
   group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
   const bool in_place = group.sums_exactly() && ops.activation_dtype() == partial_dtype;
   if (group.sequence_parallel_ || group.leaves_sums_ || !in_place) {
@@ -112,16 +116,16 @@ Result<void> TensorGroup::begin_parts(const Tensor& partial) {
   return {};
 }
 
-Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
+Result<void> TensorGroup::norm_parts(HiddenState& hidden, const NormTo& to) {
   const PendingSum sum = std::move(hidden.sum);
   for (int part = 0; part < OverlappedAllReduce::parts; ++part) {
-    const Slice rows = part_of(norm.out[0], part);
-    const Slice own = own_of(norm.out[0], part);
+    const Slice rows = part_of(to.out[0], part);
+    const Slice own = own_of(to.out[0], part);
     TROUPE_CHECK(side_->norm(part, {.partial = sum.partial().rows(rows.begin, rows.count),
                                     .residual = hidden.residual.rows(own.begin, own.count),
-                                    .weight = norm.weight,
-                                    .eps = norm.eps,
-                                    .normed = norm.out.rows(rows.begin, rows.count),
+                                    .weight = to.norm.weight(),
+                                    .eps = to.norm.eps(),
+                                    .normed = to.out.rows(rows.begin, rows.count),
                                     .begins = sum.begins_,
                                     .divided = true}));
     unseen_[static_cast<std::size_t>(part)] = true;
@@ -129,32 +133,57 @@ Result<void> TensorGroup::norm_parts(HiddenState& hidden, const Norm& norm) {
   return {};
 }
 
-Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm) {
-  const std::int64_t tokens = norm.out[0];
+Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const NormTo& to) {
+  const std::int64_t tokens = to.out[0];
+  const bool has_update = std::exchange(hidden.has_update, false);
   if (!hidden.sum.is_pending()) {
     const Slice own = own_slice(tokens);
-    hidden.add_and_norm(ops, norm.weight, norm.eps, norm.out.rows(own.begin, own.count));
-    return norm.of_all_rows ? gather_tokens(norm.out) : Result<void>();
+    const Tensor out = to.out.rows(own.begin, own.count);
+    if (has_update) {
+      to.norm.add_and_apply(ops, hidden.residual, hidden.update, out);
+    } else {
+      to.norm.apply(ops, hidden.residual, out);
+    }
+    return to.of_all_rows ? gather_tokens(to.out) : Result<void>();
   }
-  hidden.has_update = false;
-  if (in_parts(tokens)) return norm_parts(hidden, norm);
+  if (in_parts(tokens)) return norm_parts(hidden, to);
   const PendingSum sum = std::move(hidden.sum);
   return collectives_->all_reduce_rms_norm({.partial = sum.partial(),
                                             .residual = hidden.residual,
-                                            .weight = norm.weight,
-                                            .eps = norm.eps,
-                                            .normed = norm.out,
+                                            .weight = to.norm.weight(),
+                                            .eps = to.norm.eps(),
+                                            .normed = to.out,
                                             .begins = sum.begins_,
                                             .divided = divides(tokens)});
 }
 
+Result<Tensor> TensorGroup::add_and_gather(Ops& ops, HiddenState& hidden, const Tensor& all) {
+  // A sum that begins the residual stream is written to it.
+  if (hidden.has_update) {
+    TROUPE_CHECK(complete(hidden));
+    ops.dense().add(hidden.residual, hidden.update);
+    hidden.has_update = false;
+  } else {
+    TROUPE_CHECK(complete(std::move(hidden.sum), hidden.residual));
+  }
+  if (!divides(all[0])) return hidden.residual;
+  count_rows(all[0], 1);
+  TROUPE_CHECK(collectives_->all_gather(hidden.residual, all, rows_per_rank_));
+  return all;
+}
+
 Result<void> TensorGroup::all_reduce_rms_norm(const Tensor& partial, const Tensor& residual,
-                                              const Norm& norm) {
+                                              const NormTo& to) {
   return collectives_->all_reduce_rms_norm({.partial = partial,
                                             .residual = residual,
-                                            .weight = norm.weight,
-                                            .eps = norm.eps,
-                                            .normed = norm.out});
+                                            .weight = to.norm.weight(),
+                                            .eps = to.norm.eps(),
+                                            .normed = to.out});
+}
+
+Result<void> TensorGroup::all_gather(const Tensor& own, const Tensor& all) {
+  std::ranges::fill(rows_per_rank_, own[0]);
+  return collectives_->all_gather(own, all, rows_per_rank_);
 }
 
 }  // namespace troupe

@@ -12,6 +12,8 @@
 
 namespace troupe {
 
+class Norm;
+
 /// How the ranks that share each matrix share a pass's tokens between two matrices. Without
 /// sequence parallelism every rank holds all tokens of the residual stream and partial sums are
 /// all-reduced. With it a rank holds ceil(tokens / ranks) of them, the last ranks fewer or none:
@@ -33,11 +35,14 @@ class TensorGroup {
   /// `collectives` of the device may be null on one rank; otherwise they outlive the object, as
   /// `ops` does. `max_elements` bounds the partial sums of one call, `hidden` is the width of the
   /// residual stream. `own_rows_are_all`: blocks need every rank to have all rows of the residual
-  /// stream, unless sequence parallelism was requested. `partial_dtype` is that of partial sums,
-  /// f32 or that of activations. Errors: resource_exhausted.
+  /// stream, unless sequence parallelism was requested. `fuses_norms`: most sums are followed by an
+  /// RMSNorm, so that deferring them pays; false for models with other norms, which must not.
+  /// `partial_dtype` is that of partial sums, f32 or that of activations. Errors:
+  /// resource_exhausted.
   static Result<TensorGroup> create(Collectives* collectives, bool sequence_parallel,
                                     std::int64_t max_elements, std::int64_t hidden,
-                                    bool own_rows_are_all, DType partial_dtype, Ops& ops);
+                                    bool own_rows_are_all, DType partial_dtype, Ops& ops,
+                                    bool fuses_norms = true);
 
   /// Cuts passes of very many tokens into parts from now on. Only for models whose residual streams
   /// consist of deferred sums and their norms over all tokens.
@@ -141,18 +146,31 @@ class TensorGroup {
   /// Collectives.
   Result<void> complete(PendingSum sum, const Tensor& own);
 
-  /// The inputs and output of a norm.
-  struct Norm {
-    Tensor weight;  ///< [hidden] f32
-    float eps;
+  /// Writes hidden.update, if its sum is pending, so that it is there. Errors: those of
+  /// Collectives.
+  Result<void> complete(HiddenState& hidden) {
+    return complete(std::move(hidden.sum), hidden.update);
+  }
+
+  /// A norm and where its output goes.
+  struct NormTo {
+    const Norm& norm;
     Tensor out;        ///< [tokens, hidden] activation, of all tokens
     bool of_all_rows;  ///< `out` is completed on all ranks; otherwise only own rows are needed
   };
-  /// HiddenState::add_and_norm after the hidden state's pending sum, which it consumes.
-  Result<void> add_and_norm(Ops& ops, HiddenState& hidden, const Norm& norm);
-  /// The same for `partial`, rows of a pending sum that is no longer needed, and their residual
-  /// stream, all of which this rank holds.
-  Result<void> all_reduce_rms_norm(const Tensor& partial, const Tensor& residual, const Norm& norm);
+  /// Adds hidden.update, after its pending sum, to the residual stream, which it consumes, and
+  /// normalises the residual stream.
+  Result<void> add_and_norm(Ops& ops, HiddenState& hidden, const NormTo& to);
+  /// Adds hidden.update likewise, and returns the rows of all tokens of the residual stream: its
+  /// own memory, or `all` [tokens, hidden] if ranks hold parts of it.
+  Result<Tensor> add_and_gather(Ops& ops, HiddenState& hidden, const Tensor& all);
+  /// The norm of add_and_norm for `partial`, rows of a pending sum that is no longer needed, and
+  /// their residual stream, all of which this rank holds.
+  Result<void> all_reduce_rms_norm(const Tensor& partial, const Tensor& residual, const NormTo& to);
+
+  /// Writes the rows of all ranks to `all` [ranks * rows, width], rank after rank. own [rows,
+  /// width], equal numbers on all ranks.
+  Result<void> all_gather(const Tensor& own, const Tensor& all);
 
  private:
   TensorGroup(Collectives* collectives, bool sequence_parallel, DType partial_dtype);
@@ -169,7 +187,7 @@ class TensorGroup {
   Slice own_of(std::int64_t tokens, int part) const;
   Result<void> await(int part);
   Result<void> begin_parts(const Tensor& partial);
-  Result<void> norm_parts(HiddenState& hidden, const Norm& norm);
+  Result<void> norm_parts(HiddenState& hidden, const NormTo& to);
   /// True if a pass's sums are deferred to norms.
   bool leaves(std::int64_t tokens) const;
   std::size_t partial_bytes(std::int64_t tokens) const {

@@ -20,8 +20,8 @@ enum class Parameter {
   query,           ///< [heads * head_dim, hidden]
   key,             ///< [kv_heads * head_dim, hidden]
   value,           ///< [kv_heads * head_dim, hidden]
-  query_norm,      ///< [head_dim], of each query head
-  key_norm,        ///< [head_dim]
+  query_norm,      ///< [head_dim], of each query head; [heads * head_dim] if of the projection
+  key_norm,        ///< [head_dim]; [kv_heads * head_dim]
   output,          ///< [hidden, heads * head_dim]
   query_bias,      ///< [heads * head_dim]
   key_bias,        ///< [kv_heads * head_dim]
@@ -45,6 +45,18 @@ enum class Parameter {
   final_norm,      ///< [hidden]
   head,            ///< [vocab, hidden]
 
+  attention_norm_bias,  ///< [hidden]
+  mlp_norm_bias,        ///< [hidden]
+  final_norm_bias,      ///< [hidden]
+  attention_post_norm,  ///< [hidden], of attention's output
+  mlp_post_norm,        ///< [hidden], of the MLP's or the experts' output
+  sinks,                ///< [heads]
+  router_logit_bias,    ///< [experts], of the router's projection
+  expert_gate_bias,     ///< [moe intermediate], one per expert
+  expert_up_bias,       ///< [moe intermediate]
+  expert_down_bias,     ///< [hidden]
+  shared_router,        ///< [1, hidden]: its sigmoid is the factor of the shared MLP's output
+
   // For latent attention (LatentConfig), whose output is [hidden, heads * value_dim].
   query_down,       ///< [query_rank, hidden]
   query_down_norm,  ///< [query_rank]
@@ -62,8 +74,18 @@ bool is_expert(Parameter parameter);
 /// The heads by which the rules over heads cut a parameter; head_dim is one head's extent of it.
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config);
 
-/// The shape of a parameter in the checkpoint of a model.
+/// The shape of a parameter of a model. Its checkpoint may have it in a larger tensor (StoredAs).
 Shape shape_of(Parameter parameter, const ModelConfig& config);
+
+/// How a checkpoint's tensor holds a parameter.
+enum class StoredAs : std::uint8_t {
+  itself,         ///< the tensor is the parameter
+  stacked_rows,   ///< the parameters of `stack`, one below the other
+  grouped_heads,  ///< of each KV head in turn its query heads' rows, the key's and the value's
+  /// [experts, input, outputs] of all experts, transposed; the outputs of the parameters of `stack`
+  /// alternate. Biases are [experts, outputs].
+  expert_columns,
+};
 
 /// One line of a family's table: a parameter's name in checkpoints ({layer} and {expert} stand for
 /// numbers from 0) and how it is split over the tensor ranks.
@@ -71,9 +93,19 @@ struct WeightRule {
   Parameter parameter;
   std::string_view name;
   ShardRule shard;
+  StoredAs stored_as = StoredAs::itself;
+  std::span<const Parameter> stack = {};  ///< of stacked_rows and expert_columns, in order
+  std::string_view prefix = "";           ///< of the name
 };
 
-/// `rule.name` with its numbers filled in.
+/// The shape of the tensor that holds a rule's parameter.
+Shape stored_shape(const WeightRule& rule, const ModelConfig& config);
+
+/// The rows of that tensor, which is none of expert_columns, that are `rows` of the parameter, in
+/// order; rows of heads are whole heads.
+std::vector<Slice> stored_rows(const WeightRule& rule, Slice rows, const ModelConfig& config);
+
+/// The name of a rule's tensor, with its numbers filled in.
 std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert);
 
 /// A weight of a model: a rule with its numbers (0 where the name has none).

@@ -29,12 +29,19 @@ HostTensor transposed(const Tensor& matrix) {
   return turned;
 }
 
-std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, bool interleaved) {
+std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, std::int64_t rotated,
+                                         bool interleaved) {
   std::vector<std::int64_t> rows;
-  const std::int64_t half = dim / 2;
+  const std::int64_t half = dim / 2, pairs = rotated / 2;
   for (std::int64_t i = 0; i < dim; ++i) {
-    const std::int64_t in_pairs = i < half ? 2 * i : 2 * (i - half) + 1;
-    rows.push_back(first + (interleaved ? in_pairs : i));
+    const std::int64_t in_half = i % half, second = i / half;
+    if (rotated == 0) {
+      rows.push_back(first + i);
+    } else if (in_half >= pairs) {
+      rows.push_back(first + rotated + second * (half - pairs) + in_half - pairs);
+    } else {
+      rows.push_back(first + (interleaved ? 2 * in_half + second : in_half + second * pairs));
+    }
   }
   return rows;
 }

@@ -16,9 +16,11 @@ HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows);
 /// `matrix` [n, k] as [k, n].
 HostTensor transposed(const Tensor& matrix);
 
-/// The rows [first, first + dim) in the order of rotation in halves
-/// (AttentionOps::norm_rope_store). With `interleaved` the checkpoint stores the two elements of
-/// each rotation side by side.
-std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, bool interleaved);
+/// The rows [first, first + dim) of a head in the order of rotation in halves
+/// (AttentionOps::norm_rope_store): the first elements of all rotations, then the second ones. Only
+/// the head's first `rotated` rows are rotated; the others are dealt to the ends of both halves.
+/// With `interleaved` the checkpoint stores the two elements of each rotation side by side.
+std::vector<std::int64_t> rows_to_rotate(std::int64_t first, std::int64_t dim, std::int64_t rotated,
+                                         bool interleaved);
 
 }  // namespace troupe

@@ -18,16 +18,27 @@ bool is_row_parallel(ShardRule shard) {
   return shard == ShardRule::row || shard == ShardRule::heads_in;
 }
 
-/// The part of a stored matrix that a rank reads. A vector counts as a matrix of one column.
-Result<StoredPart> find_part(const Checkpoint& checkpoint, const WeightRule& rule,
-                             const std::string& name, const ModelConfig& config, ShardOf shard) {
-  TROUPE_TRY(StoredTensor weight, checkpoint.stored_weight(name, shape_of(rule.parameter, config)));
+/// A rank's part of a parameter.
+Result<WeightShard> find_shard(const WeightRule& rule, const std::string& name,
+                               const ModelConfig& config, ShardOf shard) {
+  const Shape shape = shape_of(rule.parameter, config);
+  return shard_weight(name, rule.shard, shape[0], shape.rank() == 1 ? 1 : shape[1],
+                      head_layout(rule.parameter, config), shard);
+}
+
+/// The parts of a stored matrix that a rank reads. A vector counts as a matrix of one column.
+Result<std::vector<StoredPart>> find_parts(const Checkpoint& checkpoint, const WeightRule& rule,
+                                           const std::string& name, const ModelConfig& config,
+                                           ShardOf shard) {
+  TROUPE_TRY(StoredTensor weight, checkpoint.stored_weight(name, stored_shape(rule, config)));
   Tensor& view = weight.view;
   if (view.shape().rank() == 1) view = view.reshaped({view[0], 1});
-  const HeadLayout layout = head_layout(rule.parameter, config);
-  TROUPE_TRY(const WeightShard slice,
-             shard_weight(name, rule.shard, view[0], view[1], layout, shard));
-  return StoredPart{weight, slice.rows, slice.cols};
+  TROUPE_TRY(const WeightShard slice, find_shard(rule, name, config, shard));
+  std::vector<StoredPart> parts;
+  for (const Slice rows : stored_rows(rule, slice.rows, config)) {
+    parts.push_back({weight, rows, slice.cols});
+  }
+  return parts;
 }
 
 /// Refuses a weight that cannot be split over `ranks` ranks.
@@ -35,8 +46,8 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
                        const Checkpoint& checkpoint, int ranks) {
   const WeightRule& rule = *use.rule;
   const std::string name = checkpoint_name(rule, use.layer, use.expert);
-  TROUPE_TRY([[maybe_unused]] const StoredPart part,
-             find_part(checkpoint, rule, name, config, {0, ranks}));
+  TROUPE_TRY([[maybe_unused]] const auto parts,
+             find_parts(checkpoint, rule, name, config, {0, ranks}));
   if (is_row_parallel(rule.shard)) {
     TROUPE_TRY([[maybe_unused]] const int segments,
                segments_per_rank(name, segment_extent(rule, config), ranks));
@@ -57,6 +68,16 @@ StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
   return stacked;
 }
 
+/// A copy of a dense matrix of f32.
+HostTensor in_dtype(const HostTensor& matrix, DType dtype) {
+  const Tensor& view = matrix;
+  return in_host_memory(
+      {.parts = {{.matrix = {.view = view}, .rows = {0, view[0]}, .cols = {0, view[1]}}},
+       .rows = view[0],
+       .columns = view[1],
+       .dtype = dtype});
+}
+
 }  // namespace
 
 const WeightRule& Weights::rule(Parameter parameter) const {
@@ -70,15 +91,15 @@ Result<StoredMatrix> Weights::stacked(Stack stack, std::int64_t layer, std::int6
   for (const Parameter parameter : stack) {
     const WeightRule& found = rule(parameter);
     const std::string name = checkpoint_name(found, layer, expert);
-    TROUPE_TRY(const StoredPart part,
-               find_part(checkpoint_, found, name, config_, shard_of(parameter)));
-    parts.push_back(part);
+    TROUPE_TRY(const auto found_parts,
+               find_parts(checkpoint_, found, name, config_, shard_of(parameter)));
+    parts.insert(parts.end(), found_parts.begin(), found_parts.end());
   }
   return stack_parts(std::move(parts), compute_);
 }
 
-Result<HostTensor> Weights::matrix(Parameter parameter, std::int64_t layer) const {
-  TROUPE_TRY(const StoredMatrix stored, stacked({parameter}, layer, 0));
+Result<HostTensor> Weights::matrix(Stack stack, std::int64_t layer) const {
+  TROUPE_TRY(const StoredMatrix stored, stacked(stack, layer, 0));
   return in_host_memory(stored);
 }
 
@@ -101,31 +122,98 @@ Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer)
 
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
                                                                std::int64_t layer) const {
-  std::vector<StoredMatrix> weights;
   const Slice experts = experts_.experts;
+  TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
+  const WeightRule& first = rule(*stack.begin());
+  if (first.stored_as == StoredAs::expert_columns) {
+    TROUPE_TRY(const Tensor stored,
+               checkpoint_.weight(checkpoint_name(first, layer, 0), stored_shape(first, config_)));
+    const DType dtype = stored.dtype() == DType::bf16 ? DType::bf16 : compute_;
+    std::vector<HostTensor> matrices;
+    std::vector<Tensor> views;
+    for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
+      TROUPE_TRY(const HostTensor matrix, from_columns(stack, layer, expert, experts_.part));
+      matrices.push_back(in_dtype(matrix, dtype));
+      views.push_back(matrices.back());
+    }
+    return ops_.weights().prepare_grouped(views, parts);
+  }
+  std::vector<StoredMatrix> weights;
   for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
     TROUPE_TRY(StoredMatrix weight, stacked(stack, layer, expert));
     weights.push_back(std::move(weight));
   }
-  TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
   return ops_.weights().load_grouped(weights, parts);
 }
 
-Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
+Result<HostTensor> Weights::from_columns(Stack stack, std::int64_t layer, std::int64_t expert,
+                                         ShardOf part) const {
+  const WeightRule& first = rule(*stack.begin());
+  const std::string name = checkpoint_name(first, layer, expert);
+  TROUPE_TRY(const StoredTensor stored,
+             checkpoint_.stored_weight(name, stored_shape(first, config_)));
+  TROUPE_TRY(const WeightShard slice, find_shard(first, name, config_, part));
+  // [inputs, outputs] of this expert; a bias has one input.
+  const bool is_vector = stored.view.shape().rank() == 2;
+  const std::int64_t inputs = is_vector ? 1 : stored.view[1];
+  const std::int64_t outputs = stored.view[is_vector ? 1 : 2];
+  const auto count = std::ssize(first.stack);
+  StoredPart all{.matrix = stored, .rows = {expert * inputs, inputs}, .cols = {0, outputs}};
+  all.matrix.view = stored.view.reshaped({stored.view[0] * inputs, outputs});
+  const HostTensor columns(DType::f32, {inputs, outputs});
+  copy_rows(all, 0, inputs, DType::f32, columns->data());
+  HostTensor matrix(DType::f32, {std::ssize(stack) * slice.rows.count, slice.cols.count});
+  float* to = matrix->as<float>();
+  for (const Parameter parameter : stack) {
+    const auto place = std::ranges::find(first.stack, parameter) - first.stack.begin();
+    for (std::int64_t row = slice.rows.begin; row < slice.rows.end(); ++row) {
+      const float* from = columns->as<float>() + row * count + place;
+      for (std::int64_t i = 0; i < slice.cols.count; ++i) {
+        *to++ = from[(slice.cols.begin + i) * outputs];
+      }
+    }
+  }
+  return matrix;
+}
+
+Result<DeviceTensor> Weights::expert_vectors(Stack stack, std::int64_t layer, bool of_all) const {
+  const Slice experts = of_all ? Slice{0, config_.moe->experts} : experts_.experts;
+  const ShardOf part = of_all ? ShardOf() : experts_.part;
+  HostTensor all;
+  for (std::int64_t i = 0; i < experts.count; ++i) {
+    TROUPE_TRY(const HostTensor one, from_columns(stack, layer, experts.begin + i, part));
+    if (i == 0) all = HostTensor(DType::f32, {experts.count, one->elements()});
+    std::ranges::copy(one->span<float>(), all->rows(i, 1).as<float>());
+  }
+  return upload(all);
+}
+
+Result<HostTensor> Weights::host_vector(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(StoredMatrix stored, stacked(stack, layer, 0));
   stored.dtype = DType::f32;
-  const HostTensor exact = in_host_memory(stored);
-  TROUPE_TRY(DeviceTensor device, ops_.memory().allocate(DType::f32, {stored.rows}));
-  ops_.memory().upload(exact->reshaped({stored.rows}), device);
+  const HostTensor column = in_host_memory(stored);
+  HostTensor values(DType::f32, {stored.rows});
+  std::ranges::copy(column->span<float>(), values->as<float>());
+  return values;
+}
+
+Result<DeviceTensor> Weights::upload(const HostTensor& values) const {
+  TROUPE_TRY(DeviceTensor device, ops_.memory().allocate(DType::f32, values->shape()));
+  ops_.memory().upload(values, device);
   TROUPE_CHECK(ops_.stream().synchronize());
   return device;
+}
+
+Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
+  TROUPE_TRY(const HostTensor values, host_vector(stack, layer));
+  return upload(values);
 }
 
 Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
   const WeightRule& found = rule(parameter);
   const std::string name = checkpoint_name(found, 0, 0);
-  TROUPE_TRY(const StoredPart part, find_part(checkpoint_, found, name, config_, shard_));
-  StoredMatrix table = stack_parts({part}, compute_);
+  TROUPE_TRY(auto parts, find_parts(checkpoint_, found, name, config_, shard_));
+  StoredMatrix table = stack_parts(std::move(parts), compute_);
   table.rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
   return table;
 }

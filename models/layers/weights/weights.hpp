@@ -46,14 +46,20 @@ class Weights {
   Result<std::unique_ptr<Linear>> linear(Stack stack, std::int64_t layer) const;
   /// Like linear, for the experts of a layer that this rank holds, or its part of them.
   Result<std::unique_ptr<GroupedLinear>> grouped_linear(Stack stack, std::int64_t layer) const;
-  /// Returns this rank's part of a matrix in host memory, for layers that rearrange it before they
-  /// pass it to Ops. As stored, or bf16 if `compute` rounds.
-  Result<HostTensor> matrix(Parameter parameter, std::int64_t layer) const;
+  /// [experts of this rank, elements] f32 on the device: for each the elements of the vectors in
+  /// `stack`, one after the other. With `of_all`, for all experts, and whole.
+  Result<DeviceTensor> expert_vectors(Stack stack, std::int64_t layer, bool of_all) const;
+  /// Returns the matrix of linear() in host memory, for layers that rearrange it before they pass
+  /// it to Ops. As stored, or bf16 if `compute` rounds.
+  Result<HostTensor> matrix(Stack stack, std::int64_t layer) const;
   /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
   Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
   Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const {
     return vector({parameter}, layer);
   }
+  /// The same in host memory, for layers that rearrange it and upload() it.
+  Result<HostTensor> host_vector(Stack stack, std::int64_t layer) const;
+  Result<DeviceTensor> upload(const HostTensor& values) const;
 
   /// This rank's ceil(vocab / ranks) rows of a [vocab, hidden] matrix, for Ops to load; rows that
   /// the vocabulary does not have are zero, so that all ranks have as many.
@@ -68,6 +74,10 @@ class Weights {
     return is_expert(parameter) ? experts_.part : shard_;
   }
   Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
+  /// Part `part` of parameters that are stored as expert_columns, one below the other, in f32.
+  /// Vectors have one column.
+  Result<HostTensor> from_columns(Stack stack, std::int64_t layer, std::int64_t expert,
+                                  ShardOf part) const;
   Result<int> segments(Parameter parameter, std::int64_t layer) const;
 
   const ModelConfig& config_;

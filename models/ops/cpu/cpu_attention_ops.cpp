@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_components.hpp"
@@ -50,6 +51,46 @@ void CpuAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm
                       part.end = end;
                       context_.kernels().rows.norm_rope_store(part);
                     });
+}
+
+void CpuAttentionOps::do_square_sums(const Tensor& qkv, const AttentionShape& shape,
+                                     const Tensor& sums) {
+  const std::int64_t heads = sums[1], dim = shape.head_dim;
+  context_.for_rows(qkv[0], row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      for (std::int64_t head = 0; head < heads; ++head) {
+        sums.as<float>()[token * heads + head] =
+            context_.kernels().rows.square_sum(qkv.as<float>() + token * qkv[1] + head * dim, dim);
+      }
+    }
+  });
+}
+
+void CpuAttentionOps::do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                                          const ProjectionNorm& norm) {
+  const std::int64_t tokens = qkv[0], dim = shape.head_dim, heads = norm.square_sums[1];
+  // The inverse root of the mean over the local heads [first, first + count) of every `step`-th
+  // rank.
+  const auto inverse = [&](std::int64_t token, std::int64_t first, std::int64_t count,
+                           std::int64_t step) {
+    float sum = 0.0F;
+    for (std::int64_t rank = 0; rank < norm.ranks; rank += step) {
+      const float* of_rank = norm.square_sums.as<float>() + (rank * tokens + token) * heads;
+      for (std::int64_t head = first; head < first + count; ++head) sum += of_rank[head];
+    }
+    const auto elements = static_cast<float>(norm.ranks / step * count * dim);
+    return 1.0F / std::sqrt(sum / elements + norm.eps);
+  };
+  const std::int64_t q = shape.heads * dim, k = shape.kv_heads * dim;
+  context_.for_rows(tokens, 2 * row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      float* row = qkv.as<float>() + token * qkv[1];
+      const auto& rows = context_.kernels().rows;
+      rows.scale_row(row, inverse(token, 0, shape.heads, 1), norm.q_weight.as<float>(), q, row);
+      rows.scale_row(row + q, inverse(token, shape.heads, shape.kv_heads, norm.kv_copies),
+                     norm.k_weight.as<float>(), k, row + q);
+    }
+  });
 }
 
 void CpuAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,

@@ -91,6 +91,11 @@ class CpuDenseOps final : public DenseOps {
     do_silu_mul(scratch, out);
   }
   void do_silu_mul(const Tensor& gate_up, const Tensor& out) override;
+  void do_activate(const Tensor& x, Activation activation, const Tensor& out) override;
+  void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                     const Tensor& out) override;
+  void do_scale(const Tensor& x, float factor, float soft_cap) override;
+  void do_gate_rows(const Tensor& x, const Tensor& gate) override;
   void do_tree_sum(const Tensor& x, const Tensor& out) override;
   void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void do_concat_columns(const Tensor& parts, const Tensor& out) override;
@@ -125,6 +130,9 @@ class CpuAttentionOps final : public AttentionOps {
                             const KvLayer& cache, const Tensor& q_out) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
+  void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;
+  void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                           const ProjectionNorm& norm) override;
 
   CpuContext& context_;
 };
@@ -159,6 +167,9 @@ class CpuMoeOps final : public MoeOps {
                           std::int64_t top_k, const Tensor& scratch, const Tensor& out) override {
     unfused_grouped_gate_up(*this, dense_, weights, x, batch, top_k, scratch, out);
   }
+  void do_add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) override;
+  void do_add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                          const Tensor& out) override;
   void do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) override;
   void do_combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
                         const Tensor& out) override;

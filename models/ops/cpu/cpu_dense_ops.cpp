@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "models/ops/cpu/cpu_components.hpp"
@@ -116,6 +117,55 @@ void CpuDenseOps::do_silu_mul(const Tensor& gate_up, const Tensor& out) {
                                                        end - begin, inner,
                                                        out.as<float>() + begin * inner);
                     });
+}
+
+void CpuDenseOps::do_activate(const Tensor& x, Activation activation, const Tensor& out) {
+  if (out.empty()) return;
+  const std::int64_t inner = out[out.shape().rank() - 1],
+                     width = x.elements() / out.elements() * inner;
+  context_.for_rows(out.elements() / inner, 2 * row_bytes(x),
+                    [&](std::int64_t begin, std::int64_t end, int) {
+                      const float* from = x.as<float>() + begin * width;
+                      float* to = out.as<float>() + begin * inner;
+                      if (activation != Activation::gelu) {
+                        context_.kernels().rows.activate(from, activation, end - begin, inner, to);
+                        return;
+                      }
+                      for (std::int64_t i = 0; i < (end - begin) * inner; ++i) {
+                        to[i] = 0.5F * from[i] * (1.0F + std::erf(from[i] * 0.70710678F));
+                      }
+                    });
+}
+
+void CpuDenseOps::do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                float eps, const Tensor& out) {
+  const std::int64_t width = weight[0];
+  context_.for_rows(
+      x.elements() / width, 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+        context_.kernels().rows.layer_norm(x.as<float>() + begin * width, weight.as<float>(),
+                                           bias.empty() ? nullptr : bias.as<float>(), eps,
+                                           end - begin, width, out.as<float>() + begin * width);
+      });
+}
+
+void CpuDenseOps::do_scale(const Tensor& x, float factor, float soft_cap) {
+  if (x.empty()) return;
+  const std::int64_t width = x.elements() / x[0];
+  context_.for_rows(x[0], 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    context_.kernels().rows.scale(x.as<float>() + begin * width, factor, soft_cap,
+                                  (end - begin) * width);
+  });
+}
+
+void CpuDenseOps::do_gate_rows(const Tensor& x, const Tensor& gate) {
+  if (x.empty()) return;
+  const std::int64_t width = x.elements() / x[0];
+  context_.for_rows(x[0], 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float factor = 1.0F / (1.0F + std::exp(-gate.as<float>()[row]));
+      context_.kernels().rows.scale(x.as<float>() + row * width, factor, 0.0F, width);
+    }
+  });
 }
 
 void CpuDenseOps::do_tree_sum(const Tensor& x, const Tensor& out) {

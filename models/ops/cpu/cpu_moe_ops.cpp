@@ -117,6 +117,29 @@ void CpuMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
   }
 }
 
+void CpuMoeOps::do_add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {
+  const std::int64_t experts = bias[0], width = bias[1];
+  const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
+  for (std::int64_t e = 0; e < experts; ++e) {
+    context_.kernels().rows.add_bias(x.as<float>() + offsets[e] * width,
+                                     bias.as<float>() + e * width, offsets[e + 1] - offsets[e],
+                                     width);
+  }
+}
+
+void CpuMoeOps::do_add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                                   const Tensor& out) {
+  const std::int64_t top_k = ids[1], width = out[1];
+  context_.for_rows(out[0], row_bytes(out) * top_k, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin * top_k; i < end * top_k; ++i) {
+      const float* from = bias.as<float>() + ids.as<std::int32_t>()[i] * width;
+      const float weight = weights.as<float>()[i];
+      float* to = out.as<float>() + i / top_k * width;
+      for (std::int64_t c = 0; c < width; ++c) to[c] += weight * from[c];
+    }
+  });
+}
+
 void CpuMoeOps::do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
   const std::int64_t top_k = weights[1], width = out[1];
   context_.for_rows(out[0], row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {

@@ -114,6 +114,17 @@ struct RowKernels {
   void (*widen_row)(const void* row, DType dtype, std::int64_t width, float* out);
   void (*norm_rope_store)(const NormRopeStoreJob& job);
   void (*latent_rope_store)(const LatentRopeStoreJob& job);
+  /// Not for silu_gated and gelu.
+  void (*activate)(const float* x, Activation activation, std::int64_t rows, std::int64_t inner,
+                   float* out);
+  /// `bias` may be null.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     std::int64_t rows, std::int64_t width, float* out);
+  void (*scale)(float* x, float factor, float soft_cap, std::int64_t count);
+  float (*square_sum)(const float* x, std::int64_t width);
+  /// out = x * factor * weight, which may be x.
+  void (*scale_row)(const float* x, float factor, const float* weight, std::int64_t width,
+                    float* out);
 };
 /// Floats for scores, choice values, and groups.
 constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * experts; }

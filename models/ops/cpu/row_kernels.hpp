@@ -2,6 +2,7 @@
 // alone; widths need not be multiples of 16.
 #pragma once
 
+#include "models/ops/cpu/activation_kernels.hpp"
 #include "models/ops/cpu/kernels.hpp"
 #include "models/ops/cpu/vec.hpp"
 
@@ -23,8 +24,8 @@ TROUPE_INLINE float inverse_rms(const float* x, std::int64_t width, float eps) {
   return 1.0F / __builtin_sqrtf(reduce_add(even + odd) / static_cast<float>(width) + eps);
 }
 
-TROUPE_INLINE void scale_row(const float* x, float factor, const float* weight, std::int64_t width,
-                             float* out) {
+inline void scale_row(const float* x, float factor, const float* weight, std::int64_t width,
+                      float* out) {
   const F16 f = broadcast(factor);
   std::int64_t i = 0;
   for (; i + 16 <= width; i += 16) store(out + i, load(x + i) * f * load(weight + i));
@@ -139,7 +140,7 @@ inline void keep_best_groups(const RouterOptions& options, std::int64_t experts,
         second = choice[e];
       }
     }
-    sums[g] = first + second;
+    sums[g] = options.best_score_groups ? first : first + second;
   }
   for (std::int64_t i = 0; i < options.top_groups; ++i) take_largest(sums, options.groups);
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -294,8 +295,8 @@ inline void latent_rope_store(const LatentRopeStoreJob& job) {
   }
 }
 
-extern constexpr RowKernels row_kernels{rms_norm,  add_rms_norm,    silu_mul,
-                                        add_bias,  route,           combine,
-                                        widen_row, norm_rope_store, latent_rope_store};
+extern constexpr RowKernels row_kernels{
+    rms_norm,        add_rms_norm,      silu_mul, add_bias,   route, combine,    widen_row,
+    norm_rope_store, latent_rope_store, activate, layer_norm, scale, square_sum, scale_row};
 
 }  // namespace troupe::TROUPE_ISA

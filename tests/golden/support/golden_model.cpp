@@ -1,5 +1,7 @@
 #include "tests/golden/support/golden_model.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "models/families/family.hpp"
@@ -41,6 +43,8 @@ std::optional<GoldenModel> golden_model(const std::string& name) {
   GoldenModel model = in_repository(name, data_folder() / name);
   if (std::filesystem::exists(model.checkpoint)) {
     model.is_tiny = !name.starts_with("fable");
+    const auto config = load_model_config(model.checkpoint);
+    if (config.ok() && !golden_ops_run(*config)) return std::nullopt;
     return model;
   }
   const std::filesystem::path outside = outside_folder();
@@ -50,10 +54,29 @@ std::optional<GoldenModel> golden_model(const std::string& name) {
                      outside / "golden" / fmt::format("greedy-{}.jsonl", name), false};
 }
 
+std::vector<std::string> tiny_model_names() {
+  return {"qwen3moe-a",   "llama-a",   "llama-a-sharded", "mistral-a",  "mixtral-a",  "qwen2-a",
+          "deepseek3-a",  "gemma2-a",  "gemma3-a",        "gptoss-a",   "qwen2moe-a", "phi3-a",
+          "olmo2-a",      "granite-a", "glm-a",           "glm4-a",     "glm4moe-a",  "cohere-a",
+          "starcoder2-a", "falcon-a",  "falcon-b",        "deepseek2-a"};
+}
+
+std::vector<std::string> golden_model_names() {
+  std::vector<std::string> names = tiny_model_names();
+  names.insert(names.begin(), {"fable-moe", "fable-draft", "fable-dense"});
+  return names;
+}
+
+std::string name_in_test(std::string name) {
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 std::string missing_model_message(const std::string& name) {
   return fmt::format(
-      "{} is not in the repository; set TROUPE_GOLDEN_DIR (found \"{}\") to a folder "
-      "with models/{} to run this",
+      "{} is not in the repository, or not for this device; set TROUPE_GOLDEN_DIR (found \"{}\") "
+      "to "
+      "a folder with models/{} to run this",
       name, TROUPE_GOLDEN_DIR, name);
 }
 

@@ -23,9 +23,15 @@ struct GoldenModel {
   bool is_tiny = false;              ///< random weights: coarser bf16 tolerances
 };
 
-/// fable-moe, fable-draft and the tiny models (NAME-a) are in the repository, fable-dense only in
-/// TROUPE_GOLDEN_DIR; none if it is not there.
+/// fable-moe, fable-draft and the tiny models (NAME-a, NAME-b) are in the repository, fable-dense
+/// only in TROUPE_GOLDEN_DIR; none if it is not there, or if golden_ops_run says no.
 std::optional<GoldenModel> golden_model(const std::string& name);
+
+/// The names of all golden models, and those of the tiny ones.
+std::vector<std::string> golden_model_names();
+std::vector<std::string> tiny_model_names();
+/// A golden model's name as part of a test's name.
+std::string name_in_test(std::string name);
 
 /// TROUPE_GOLDEN_DIR; empty if it was not given or is not there.
 std::filesystem::path outside_folder();
@@ -40,6 +46,8 @@ std::filesystem::path data_folder();
 /// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
                                              bool deterministic = false);
+/// False if these Ops lack operations that the model needs.
+bool golden_ops_run(const ModelConfig& config);
 /// The most ranks that can run at the same time.
 int max_golden_ranks();
 /// Returns the collectives for tensors of `ops`, for a rank whose group is `host`; null if `host`

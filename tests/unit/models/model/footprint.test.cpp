@@ -68,8 +68,7 @@ void expect_footprints(const std::filesystem::path& folder, MeshShape shape,
 
 TEST(Footprint, is_what_a_loaded_model_says) {
   std::vector<std::filesystem::path> folders = {demo_folder(), tiny_folder()};
-  for (const char* name :
-       {"llama-a", "fable-draft", "mistral-a", "mixtral-a", "qwen2-a", "deepseek3-a"}) {
+  for (const std::string& name : golden::tiny_model_names()) {
     folders.push_back(golden::data_folder() / name);
   }
   for (const auto& folder : folders) {
@@ -80,16 +79,40 @@ TEST(Footprint, is_what_a_loaded_model_says) {
 TEST(Footprint, is_what_each_tensor_rank_says) {
   expect_footprints(tiny_folder(), {.tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.tensor = 4}, 1, DType::bf16);
-  for (const char* name : {"llama-a", "qwen2-a", "deepseek3-a"}) {
+  for (const std::string& name : golden::tiny_model_names()) {
     expect_footprints(golden::data_folder() / name, {.tensor = 2}, 1);
   }
+}
+
+TEST(Footprint, of_gemma_3_has_the_kv_of_its_layers_and_no_more) {
+  // The attention of Gemma 3 12B: 48 layers with 8 KV heads of 256, every sixth without a window.
+  ModelConfig config;
+  config.architecture = "Gemma3ForCausalLM";
+  config.hidden_size = 64;
+  config.layers = 48;
+  config.heads = 16;
+  config.kv_heads = 8;
+  config.head_dim = 256;
+  config.intermediate_size = 64;
+  config.vocab_size = 256;
+  config.max_position_embeddings = 131072;
+  config.tie_word_embeddings = true;
+  for (int layer = 0; layer < 48; ++layer) config.windows.push_back(layer % 6 == 5 ? 0 : 1024);
+  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::dummy(DType::bf16));
+  REQUIRE_OK(const Mesh mesh, Mesh::create({}));
+  REQUIRE_OK(const RankFootprint rank,
+             rank_footprint(config, checkpoint, mesh, 0,
+                            {.compute = DType::bf16, .kv_dtype = DType::bf16}));
+  // A token has a sixteenth of a block in each group.
+  const std::size_t bytes = rank.kv_bytes_per_block * cache_groups(config).size() / 16;
+  EXPECT_EQ(bytes, std::size_t{48} * 2 * 8 * 256 * 2);  // 393,216; two groups would take 655,360
 }
 
 TEST(Footprint, is_what_each_stage_says) {
   expect_footprints(tiny_folder(), {.pipeline = 2, .context = 1, .tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.pipeline = 3, .context = 1, .tensor = 1}, 1, DType::bf16);
   expect_footprints(demo_folder(), {.pipeline = 4, .context = 1, .tensor = 1}, 1);
-  for (const char* name : {"llama-a", "deepseek3-a"}) {
+  for (const char* name : {"llama-a", "deepseek3-a", "gemma3-a"}) {
     expect_footprints(golden::data_folder() / name, {.pipeline = 2, .tensor = 1}, 1);
   }
 }
@@ -98,6 +121,7 @@ TEST(Footprint, is_what_each_rank_with_dealt_experts_says) {
   expect_footprints(tiny_folder(), {.tensor = 2}, 2);
   expect_footprints(tiny_folder(), {.tensor = 4}, 2, DType::bf16);
   expect_footprints(golden::data_folder() / "deepseek3-a", {.tensor = 4}, 2);
+  expect_footprints(golden::data_folder() / "gptoss-a", {.tensor = 4}, 2);
   expect_footprints(tiny_folder(), {.data = 2, .tensor = 2}, 2);
   expect_footprints(tiny_folder(), {.data = 2, .pipeline = 1, .context = 1, .tensor = 2}, 4);
   expect_footprints(demo_folder(), {.data = 2, .pipeline = 2, .context = 1, .tensor = 1}, 2);

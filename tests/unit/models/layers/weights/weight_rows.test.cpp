@@ -30,8 +30,14 @@ TEST(WeightRows, become_columns_when_transposed) {
 }
 
 TEST(WeightRows, of_pairs_to_rotate_are_put_in_halves) {
-  EXPECT_THAT(rows_to_rotate(10, 6, true), ElementsAre(10, 12, 14, 11, 13, 15));
-  EXPECT_THAT(rows_to_rotate(10, 4, false), ElementsAre(10, 11, 12, 13));
+  EXPECT_THAT(rows_to_rotate(10, 6, 6, true), ElementsAre(10, 12, 14, 11, 13, 15));
+  EXPECT_THAT(rows_to_rotate(10, 4, 4, false), ElementsAre(10, 11, 12, 13));
+  EXPECT_THAT(rows_to_rotate(10, 4, 0, true), ElementsAre(10, 11, 12, 13));
+}
+
+TEST(WeightRows, that_do_not_rotate_are_dealt_to_the_ends_of_both_halves) {
+  EXPECT_THAT(rows_to_rotate(10, 8, 4, false), ElementsAre(10, 11, 14, 15, 12, 13, 16, 17));
+  EXPECT_THAT(rows_to_rotate(10, 8, 4, true), ElementsAre(10, 12, 14, 15, 11, 13, 16, 17));
 }
 
 }  // namespace
