@@ -12,6 +12,7 @@
 #include "launcher/bench/schedule/schedule_bench.hpp"
 #include "launcher/bench/weights/weights_bench.hpp"
 #include "launcher/check/check_job.hpp"
+#include "launcher/cli/agent_options.hpp"
 #include "launcher/cli/program_help.hpp"
 #include "launcher/cli/reference_options.hpp"
 #include "launcher/cli/subcommand.hpp"
@@ -21,6 +22,7 @@
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
+#include "runtime/node/agent.hpp"
 
 namespace troupe {
 namespace {
@@ -45,6 +47,13 @@ ExitCode run_job(const RunOptions& options) {
   return run_batch_job(*plan, options, *signals);
 }
 
+/// Runs as a node of another launcher's job until that has ended.
+ExitCode run_agent_command(const AgentOptions& options) {
+  const int code = run_joining_agent(
+      {options.join.host, options.join.port, options.token_file, options.patience});
+  return code == 0 ? ExitCode::all_answered : ExitCode::refused;
+}
+
 ExitCode print_reference(const ReferenceOptions&) {
   std::fputs(configuration_reference().c_str(), stdout);
   return ExitCode::all_answered;
@@ -58,6 +67,7 @@ std::vector<Subcommand> commands() {
       subcommand<RunArguments>("run", run_job),
       subcommand<CheckArguments>("check", check_job),
       subcommand<InitArguments>("init", run_init),
+      subcommand<AgentArguments>("agent", run_agent_command),
       bench_row(),
       subcommand<BenchArguments>("bench throughput", run_bench, Kind::throughput),
       subcommand<BenchArguments>("bench latency", run_bench, Kind::latency),

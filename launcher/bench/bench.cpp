@@ -21,10 +21,13 @@
 #include "launcher/bench/throughput/workload.hpp"
 #include "launcher/job/engine_session.hpp"
 #include "launcher/job/job_plan.hpp"
+#include "launcher/job/node_wait.hpp"
 #include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
+
+void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.c_str()); }
 
 using Clock = std::chrono::steady_clock;
 using Kind = BenchOptions::Kind;
@@ -98,7 +101,12 @@ class Bench {
 
  private:
   Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
-    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level));
+    NodeWait nodes(plan.config, say);
+    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level,
+                                                  [&](const ClusterWait& wait) {
+                                                    (void)nodes.update(wait);
+                                                    return true;
+                                                  }));
     TROUPE_TRY([[maybe_unused]] const EngineInfo info,
                session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;
@@ -287,8 +295,6 @@ class Bench {
   std::string told_ = "nothing was measured";
   std::vector<std::string> made_;  // files for figures that did not exist before
 };
-
-void say(const std::string& text) { std::fprintf(stderr, "launcher: %s\n", text.c_str()); }
 
 ExitCode refuse(const Error& error) {
   say(error.message);

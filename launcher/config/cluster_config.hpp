@@ -28,6 +28,10 @@ struct Config {
     std::string device;
     std::optional<std::int64_t> devices_per_node;
     std::string network;
+    std::string listen;
+    std::optional<std::int64_t> nodes;
+    std::string token_file;
+    double join_timeout = 0;
   };
   struct Parallel {
     std::int64_t tensor_parallel_size = 1;

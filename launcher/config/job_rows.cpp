@@ -64,13 +64,14 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "cluster.launch",
            .type = text,
            .default_value = "local",
-           .doc = "how nodes are started: on this machine, by ssh, or by Slurm",
+           .doc = "how nodes are started: on this machine, by ssh, by Slurm, or by somebody else",
            .reference =
                "How nodes are started. `local`: one node, on this machine. `ssh`: one on each of "
                "`cluster.hosts`, by OpenSSH's client without questions. `slurm`: one on each node "
-               "of the "
-               "Slurm allocation that the launcher runs in ([hosts](clusters.md)).",
-           .choices = {"local", "ssh", "slurm"}}),
+               "of the Slurm allocation that the launcher runs in. `join`: `cluster.nodes` come by "
+               "themselves, each with the command that the launcher prints: a person's, or that of "
+               "Kubernetes, PBS, LSF ([hosts](clusters.md)).",
+           .choices = {"local", "ssh", "slurm", "join"}}),
       row<&C::cluster, &C::Cluster::hosts>(
           {.key = "cluster.hosts",
            .type = ValueType::text_list,
@@ -106,6 +107,44 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "the interface or address of this machine that the nodes reach",
            .reference = "The interface (`eth0`) or numeric address of this machine that the nodes "
                         "reach. `auto`: the one from which packets to the first host leave."}),
+      row<&C::cluster, &C::Cluster::listen>(
+          {.key = "cluster.listen",
+           .type = text,
+           .default_value = "",
+           .doc = "HOST:PORT of this machine, where nodes join; port 0: the kernel's choice",
+           .reference = "With `cluster.launch: join`, where nodes come to: `HOST:PORT`, an "
+                        "interface, address or name of this machine that they reach. With port 0 "
+                        "the kernel chooses, and the printed command tells."}),
+      row<&C::cluster, &C::Cluster::nodes>(
+          {.key = "cluster.nodes",
+           .type = ValueType::integer,
+           .default_value = "auto",
+           .doc = "how many nodes are to join",
+           .reference = "With `cluster.launch: join`, how many nodes are to come. Ranks fill them "
+                        "in the order in which they do. Required there.",
+           .allows_auto = true,
+           .minimum = 1,
+           .maximum = 4096}),
+      row<&C::cluster, &C::Cluster::token_file>(
+          {.key = "cluster.token_file",
+           .type = text,
+           .default_value = "",
+           .doc = "the file whose key lets nodes join; made if there is none",
+           .reference =
+               "With `cluster.launch: join`, the file with the key that lets nodes in. The "
+               "launcher makes it, with mode 0600, if there is none; each node needs it or "
+               "a copy. A file that others can read is refused. Who has it can join the "
+               "job, and pose as its launcher: use a new one for each job. Required there."}),
+      row<&C::cluster, &C::Cluster::join_timeout>(
+          {.key = "cluster.join_timeout",
+           .type = ValueType::number,
+           .default_value = "300",
+           .doc = "how long to wait for nodes to join, in seconds",
+           .reference =
+               "With `cluster.launch: join`, how many seconds the launcher waits until all "
+               "nodes have come.",
+           .minimum = 1,
+           .maximum = 86400}),
   };
 }
 

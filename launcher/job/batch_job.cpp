@@ -18,6 +18,7 @@
 #include "launcher/job/job_output.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/mesh_table.hpp"
+#include "launcher/job/node_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/request_feed.hpp"
 #include "launcher/job/shown_answers.hpp"
@@ -243,7 +244,16 @@ std::optional<ExitCode> BatchJob::start_engine() {
   JobPlan plan = plan_;
   // The resumed job's time, if one is resumed, so that its prompts are the same.
   plan.engine.created = files_->journal.identity().created;
-  auto session = EngineSession::start(plan, files_->folder, options_.log_level);
+  NodeWait nodes(plan.config, [this](const std::string& line) {
+    log::info("{}", line);
+    progress_.tell("launcher: " + line);
+  });
+  auto session =
+      EngineSession::start(plan, files_->folder, options_.log_level, [&](const ClusterWait& wait) {
+        state_.phase = nodes.update(wait);
+        update_progress();
+        return signals_.count() == 0;
+      });
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });

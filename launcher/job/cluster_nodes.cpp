@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <set>
 
+#include "launcher/config/host_port.hpp"
 #include "runtime/link/local_address.hpp"
+#include "runtime/node/join_token.hpp"
 #include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
 
@@ -57,7 +59,53 @@ Result<std::string> address_for(const Config& config, const std::string& host) {
       is_auto ? ": set it to the interface or address of this machine that the hosts reach" : "");
 }
 
+Error about(std::string_view key, Error error) {
+  error.message = fmt::format("{}: {}", key, error.message);
+  return error;
+}
+
+/// The keys of nodes that join are given for these, and for no others.
+Result<void> check_join_keys(const Config::Cluster& cluster) {
+  const bool joins = cluster.launch == "join";
+  const std::pair<const char*, bool> given[] = {
+      {"cluster.listen", !cluster.listen.empty()},
+      {"cluster.nodes", cluster.nodes.has_value()},
+      {"cluster.token_file", !cluster.token_file.empty()}};
+  for (const auto& [key, is_given] : given) {
+    if (is_given == joins) continue;
+    return fail(ErrorCode::invalid_argument, "{}: {}", key,
+                joins ? "nodes that join (cluster.launch: join) need it"
+                      : "this is for nodes that join: set cluster.launch: join");
+  }
+  return {};
+}
+
+Result<void> let_nodes_join(const Config::Cluster& cluster, ClusterOptions& options) {
+  auto listen = HostPort::parse(cluster.listen);
+  if (!listen.ok()) return about("cluster.listen", std::move(listen).error());
+  auto address = own_address(listen->host);
+  if (!address.ok()) return about("cluster.listen", std::move(address).error());
+  if (std::error_code error; std::filesystem::exists(cluster.token_file, error)) {
+    if (auto token = read_join_token(cluster.token_file); !token.ok()) {
+      return about("cluster.token_file", std::move(token).error());
+    }
+  }
+  options.address = *std::move(address);
+  options.join.emplace().port = listen->port;
+  options.start_timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(cluster.join_timeout * 1000));
+  return {};
+}
+
 }  // namespace
+
+Result<void> read_token(const Config& config, ClusterOptions& options) {
+  if (!options.join) return {};
+  auto token = read_or_make_join_token(config.cluster.token_file);
+  if (!token.ok()) return about("cluster.token_file", std::move(token).error());
+  options.join->token = *token;
+  return {};
+}
 
 Result<std::vector<std::string>> hosts_of(const Config& config) {
   const std::string& launch = config.cluster.launch;
@@ -68,6 +116,14 @@ Result<std::vector<std::string>> hosts_of(const Config& config) {
   if (launch == "ssh" && config.cluster.hosts.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.launch: ssh starts nodes on cluster.hosts, which are none");
+  }
+  TROUPE_CHECK(check_join_keys(config.cluster));
+  if (launch == "join") {
+    std::vector<std::string> nodes;
+    for (std::int64_t i = 1; i <= *config.cluster.nodes; ++i) {
+      nodes.push_back(fmt::format("node{}", i));
+    }
+    return nodes;
   }
   if (launch != "slurm") return config.cluster.hosts;
   auto nodes = slurm_nodes();
@@ -95,6 +151,11 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
   };
   if (config.cluster.launch == "local") {
     add_node("node0");
+    return options;
+  }
+  if (config.cluster.launch == "join") {
+    for (const std::string& name : config.cluster.hosts) add_node(name);
+    TROUPE_CHECK(let_nodes_join(config.cluster, options));
     return options;
   }
   SshNodeStarter::Options ssh;

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// The hosts of a job: cluster.hosts, with cluster.launch: slurm the allocation's nodes; none for
-/// this machine. Errors begin with the key.
+/// The hosts of a job: cluster.hosts, with cluster.launch: slurm the allocation's nodes, with join
+/// placeholders ("node1") for the nodes' names; none for this machine. Errors begin with the key.
 Result<std::vector<std::string>> hosts_of(const Config& config);
 
 /// Nodes that a job has, for a config whose cluster.hosts are hosts_of it.
@@ -18,7 +18,11 @@ int devices_per_node(const Config& config, int workers);
 
 /// The nodes of a job, their starter, and where they reach this process. Nodes are named after
 /// their hosts. Errors begin with the key: a host that is none, an interface that is none, no way
-/// to a host.
+/// to a host. With cluster.launch: join the token is not filled in (read_token).
 Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores);
+
+/// Fills the token of nodes that join in, and makes its file if there is none. Errors begin with
+/// the key.
+Result<void> read_token(const Config& config, ClusterOptions& options);
 
 }  // namespace troupe

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/job/cluster_nodes.hpp"
+
 namespace troupe {
 namespace {
 
@@ -37,12 +39,15 @@ int distance_from_cause(DownCause cause) {
 
 Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                                                             const std::string& log_folder,
-                                                            log::Level log_level) {
+                                                            log::Level log_level,
+                                                            WhileWaiting while_waiting) {
   std::unique_ptr<EngineSession> session(new EngineSession);
   ClusterOptions cluster = plan.cluster;
   cluster.job_folder = log_folder;
   cluster.log_folder = log_folder;
   cluster.log_level = log_level;
+  cluster.while_waiting = std::move(while_waiting);
+  TROUPE_CHECK(read_token(plan.config, cluster));
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
   Mailbox& mailbox = session->mailbox_;
   TROUPE_TRY(session->engine_,

@@ -20,11 +20,15 @@ namespace troupe {
 /// thread at a time.
 class EngineSession {
  public:
-  /// Starts the node's agent and begins to start the engine. Logs of all processes go to the
-  /// existing folder `log_folder`. Errors: those of Cluster::start.
+  using WhileWaiting = std::function<bool(const ClusterWait&)>;
+
+  /// Starts the nodes' agents and begins to start the engine. Logs of all processes go to the
+  /// existing folder `log_folder`. Calls `while_waiting` as ClusterOptions has it. Errors: those of
+  /// Cluster::start and read_token.
   static Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan,
                                                       const std::string& log_folder,
-                                                      log::Level log_level);
+                                                      log::Level log_level,
+                                                      WhileWaiting while_waiting = {});
   ~EngineSession();
   EngineSession(const EngineSession&) = delete;
   EngineSession& operator=(const EngineSession&) = delete;

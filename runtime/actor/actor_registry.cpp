@@ -17,6 +17,12 @@ std::optional<ActorDown> Directory::down_of(ActorId actor) { return registry_->d
 ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs)
     : nodes_(nodes), policy_(policy), logs_(std::move(logs)), placement_(std::move(nodes)) {}
 
+void ActorRegistry::name_node(std::size_t node, const std::string& name) {
+  std::lock_guard lock(mutex_);
+  nodes_[node].name = name;
+  placement_.name_node(node, name);
+}
+
 Result<void> ActorRegistry::check_name(const std::string& name) const {
   if (name.find('/') != std::string::npos) {
     return fail(ErrorCode::invalid_argument,
@@ -206,7 +212,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   down.code = code;
   if (const auto process = processes_.find(actor.process);
       !actor.local && process != processes_.end()) {
-    down.log_path = log_path(process->second.name, down.node);
+    down.log_path = logs_.of_process(process->second.name, down.node);
   }
   const std::string who = fmt::format("actor '{}' ({}) on {}{}", down.name, down.type, down.node,
                                       down.pid != 0 ? fmt::format(", pid {},", down.pid) : "");
@@ -214,9 +220,8 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
     return path.empty() ? "" : fmt::format("; its log is {}", path);
   };
   if (cause == DownCause::node_lost) {  // point a person at the agent's log
-    const std::string agent = "agent-" + down.node;
     down.message = fmt::format("the agent of '{}' {}{}; {} ended with it", down.node, what,
-                               its_log(log_path(agent, down.node)), who);
+                               its_log(logs_.of_agent(down.node)), who);
   } else {
     down.message = fmt::format("{} {}{}", who, what, its_log(down.log_path));
   }
@@ -298,13 +303,6 @@ Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) cons
   return IdleProcess{found->second.reservation.node, found->second.process};
 }
 
-std::string ActorRegistry::log_path(const std::string& process_name,
-                                    const std::string& node) const {
-  if (logs_.folder.empty()) return "";
-  return fmt::format("{}/{}.log", logs_.folder,
-                     logs_.one_for_node ? "agent-" + node : process_name);
-}
-
 std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
   std::lock_guard lock(mutex_);
   std::vector<Cluster::ActorInfo> infos;
@@ -314,7 +312,7 @@ std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
     if (!actor.local) {
       info.node = nodes_[actor.reservation.node].name;
       if (const auto process = processes_.find(actor.process); process != processes_.end()) {
-        info.log_path = log_path(process->second.name, info.node);
+        info.log_path = logs_.of_process(process->second.name, info.node);
       }
     }
     infos.push_back(std::move(info));

@@ -9,22 +9,20 @@
 
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/log_places.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/placement_table.hpp"
 
 namespace troupe {
-
-/// Where the logs of the processes are.
-struct LogPlaces {
-  std::string folder;         ///< empty: nowhere
-  bool one_for_node = false;  ///< with the agent's, instead of each its own
-};
 
 /// Everything the driver knows about actors, processes and nodes: where each actor lives, its name
 /// and its reserved resources. A plain state machine without I/O; callable from any thread.
 class ActorRegistry {
  public:
   ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs);
+
+  /// Gives a node the name under which it has joined; before actors are placed.
+  void name_node(std::size_t node, const std::string& name);
 
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
 
@@ -88,7 +86,6 @@ class ActorRegistry {
   };
 
   Result<void> check_name(const std::string& name) const;
-  std::string log_path(const std::string& process_name, const std::string& node) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
   void remove(std::unordered_map<ActorId, Actor>::iterator found);
   /// Removes all actors that `gone` picks; those not started yet have their `done` called.
@@ -97,7 +94,7 @@ class ActorRegistry {
                                     const std::string& what);
 
   mutable std::mutex mutex_;
-  const std::vector<NodeSpec> nodes_;
+  std::vector<NodeSpec> nodes_;
   const Placement policy_;
   const LogPlaces logs_;
   PlacementTable placement_;

@@ -1,19 +1,15 @@
 #include "runtime/actor/cluster.hpp"
 
 #include <atomic>
-#include <condition_variable>
-#include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include <unistd.h>
 
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
-#include "runtime/actor/node_keeper.hpp"
+#include "runtime/actor/node_agents.hpp"
 #include "runtime/call/network_transport.hpp"
-#include "runtime/control/control_plane.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/security/plane_keys.hpp"
@@ -26,18 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 class ClusterImpl;
 
-/// The last line of a log, which may say why its process ended; empty if there is none.
-std::string last_line(const std::string& path) {
-  constexpr std::size_t longest = 300;
-  std::ifstream file(path);
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) last = std::move(line);
-  }
-  return last.substr(0, longest);
-}
-
 /// The agent forwards arguments in one message, together with names and numbers.
 constexpr std::size_t max_argument_bytes = ChildChannel::max_message_bytes - (std::size_t{1} << 20);
 
@@ -47,8 +31,6 @@ struct LocalRegions {
   std::mutex mutex;
   Regions regions;
 };
-
-constexpr const char* loopback = "127.0.0.1";
 
 /// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
 struct Gate {
@@ -61,9 +43,10 @@ class ClusterImpl final : public Cluster {
   ClusterImpl(ClusterOptions options, const JobKeys& keys)
       : options_(std::move(options)),
         keys_(keys),
-        registry_(std::make_shared<ActorRegistry>(
-            options_.nodes, options_.placement,
-            LogPlaces{options_.log_folder, !options_.starter->is_local()})) {}
+        is_local_(!options_.join && options_.starter->is_local()),
+        logs_{options_.join ? "" : options_.log_folder, !is_local_},
+        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement, logs_)),
+        agents_(options_, logs_, agent_events()) {}
   ~ClusterImpl() override { shutdown(milliseconds(1000)); }
 
   Result<void> boot();
@@ -74,10 +57,10 @@ class ClusterImpl final : public Cluster {
   Result<void> stop(const ActorAddress& actor, milliseconds timeout) override;
   Result<void> kill(const ActorAddress& actor) override;
   std::vector<ActorInfo> actors() const override { return registry_->actors(); }
-  std::vector<NodeInfo> nodes() const override;
+  std::vector<NodeInfo> nodes() const override { return agents_.infos(); }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
-  void suspend(milliseconds timeout) override;
-  void resume() override;
+  void suspend(milliseconds timeout) override { agents_.suspend(timeout); }
+  void resume() override { agents_.resume(); }
   void shutdown(milliseconds timeout) override;
 
  protected:
@@ -91,49 +74,28 @@ class ClusterImpl final : public Cluster {
 
  private:
   Result<void> start_services();
-  Result<void> start_agents();
-  std::string agent_log_path(const std::string& node) const;
-  AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& ready) const;
-  void on_agent_ready(AgentKey agent, const AgentReady& ready);
-  Result<void> wait_for_agents();
-  void on_agent_message(AgentKey agent, ControlMessage message);
-  void on_agent_lost(AgentKey agent, const Error& why);
-  void on_agent_refused(const std::string& node, const Error& why);
-  void on_agent_process_ended(std::size_t node, const std::string& how);
+  NodeAgents::Events agent_events();
+  AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
+  void on_agent_message(std::size_t node, ControlMessage message);
   void publish(const std::vector<ActorDown>& downs);
-  Result<void> send_to_node(std::size_t node, const ControlMessage& message);
   /// Returns the actors that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
-  void stop_agents(milliseconds timeout);
 
   ClusterOptions options_;
   const JobKeys keys_;
+  const bool is_local_;  ///< nodes are children of this process
+  const LogPlaces logs_;
   std::string job_id_;
   const std::shared_ptr<ActorRegistry> registry_;
   const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::shared_ptr<HostServices> services_;
   std::shared_ptr<ActorCell> directory_;
-  std::unique_ptr<ControlServer> control_;
   std::atomic<bool> shutting_down_ = false;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  struct Node {
-    std::unique_ptr<NodeKeeper> keeper;
-    AgentKey agent = 0;  ///< 0 until it has reported, and after it is lost
-    int agent_pid = 0;
-    std::string host;
-    std::string address;
-    bool ready = false;
-    bool over = false;
-    bool suspended = false;
-    std::string how;      ///< how it ended
-    std::string refused;  ///< why its agent was turned away
-  };
-  Result<void> has_joined(const Node& node, const std::string& name) const;
-  std::vector<Node> nodes_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
+  NodeAgents agents_;    ///< last: its events use the members above
 };
 
 Result<void> ClusterImpl::boot() {
@@ -150,8 +112,8 @@ Result<void> ClusterImpl::boot() {
     }
   }
   TROUPE_CHECK(start_services());
-  TROUPE_CHECK(start_agents());
-  return wait_for_agents();
+  TROUPE_CHECK(agents_.start());
+  return agents_.wait();
 }
 
 Result<void> ClusterImpl::start_services() {
@@ -192,58 +154,32 @@ Result<void> ClusterImpl::start_services() {
   return made.future().get(milliseconds(5000));
 }
 
-Result<void> ClusterImpl::start_agents() {
-  if (options_.address.empty() && !options_.starter->is_local()) {
-    return fail(ErrorCode::invalid_argument,
-                "nodes of other hosts need an address of this process to come to");
-  }
-  const std::string address = options_.address.empty() ? loopback : options_.address;
-  nodes_.resize(options_.nodes.size());
-  TROUPE_TRY(control_,
-             ControlServer::start(
-                 address, {[this](AgentKey agent, ControlMessage message) {
-                             on_agent_message(agent, std::move(message));
-                           },
-                           [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
-                           [this](const std::string& node, const Error& why) {
-                             on_agent_refused(node, why);
-                           }}));
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    NodeTicket ticket;
-    ticket.node = options_.nodes[i].name;
-    ticket.host = address;
-    ticket.port = control_->port();
-    TROUPE_CHECK(random_bytes(ticket.key.bytes));
-    control_->admit(ticket.node, ticket.key.bytes);
-    auto keeper = std::make_unique<NodeKeeper>(
-        options_.starter, std::move(ticket), agent_log_path(options_.nodes[i].name),
-        [this, i](const std::string& how) { on_agent_process_ended(i, how); });
-    std::lock_guard lock(mutex_);
-    nodes_[i].keeper = std::move(keeper);
-  }
-  return {};
+NodeAgents::Events ClusterImpl::agent_events() {
+  return {[this](const std::string& node, const AgentReady& hello) {
+            return bootstrap_of(node, hello);
+          },
+          [this](std::size_t node, const std::string& name) { registry_->name_node(node, name); },
+          [this](std::size_t node, ControlMessage message) {
+            on_agent_message(node, std::move(message));
+          },
+          [this](std::size_t node, const std::string& how) {
+            publish(registry_->on_node_lost(node, how));
+          }};
 }
 
-std::string ClusterImpl::agent_log_path(const std::string& node) const {
-  return options_.log_folder.empty() ? ""
-                                     : fmt::format("{}/agent-{}.log", options_.log_folder, node);
-}
-
-AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentReady& ready) const {
-  const bool is_local = options_.starter->is_local();
+AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentReady& hello) const {
   AgentBootstrap bootstrap;
   std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
   bootstrap.job_id = job_id_;
-  // Another host's agent writes to its stderr, which its starter brings here.
-  if (is_local) bootstrap.log_folder = options_.log_folder;
+  // Another host's agent writes to its stderr, which its starter, if it has one, brings here.
+  if (is_local_) bootstrap.log_folder = options_.log_folder;
   auto& process = bootstrap.processes;
-  process.locality = is_local ? job_id_ : node;
-  if (!options_.address.empty()) process.address = ready.address;
+  process.locality = is_local_ ? job_id_ : node;
+  if (!options_.address.empty()) process.address = hello.address;
   process.process_name = "agent-" + node;
   process.node = node;
   process.job_folder = options_.job_folder;
-  process.log_path =
-      is_local || options_.log_folder.empty() ? agent_log_path(node) : log::to_stderr;
+  process.log_path = is_local_ ? logs_.of_agent(node) : log::to_stderr;
   process.log_level = static_cast<std::int32_t>(options_.log_level);
   process.directory = services_->directory.address();
   process.credits = options_.calls.credits;
@@ -252,58 +188,10 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   return bootstrap;
 }
 
-Result<void> ClusterImpl::wait_for_agents() {
-  std::unique_lock lock(mutex_);
-  (void)wait_for(changed_, lock, options_.start_timeout, [this] {
-    return std::ranges::all_of(
-        nodes_, [](const Node& node) { return node.ready || node.over || !node.refused.empty(); });
-  });
-  std::optional<Error> failed;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    auto joined = has_joined(nodes_[i], options_.nodes[i].name);
-    if (joined.ok()) continue;
-    if (!failed) {
-      failed = std::move(joined).error();
-    } else {
-      failed->message += "\n" + joined.error().message;
-    }
-  }
-  if (failed) return *std::move(failed);
-  return {};
-}
-
-/// Says in one line why a node's agent has not come.
-Result<void> ClusterImpl::has_joined(const Node& node, const std::string& name) const {
-  if (!node.refused.empty()) return Error{ErrorCode::unsupported, node.refused};
-  const std::string log = agent_log_path(name);
-  const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
-  if (node.over) {
-    const std::string said = last_line(log);
-    return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}", name,
-                node.how, said.empty() ? "" : fmt::format(" ({})", said), where);
-  }
-  if (node.ready) return {};
-  return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}", name,
-              options_.start_timeout.count(), where);
-}
-
-void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
-  if (const auto* ready = std::get_if<AgentReady>(&message)) return on_agent_ready(agent, *ready);
-  std::size_t index = 0;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = std::find_if(nodes_.begin(), nodes_.end(),
-                                    [&](const Node& node) { return node.agent == agent; });
-    if (found == nodes_.end()) return;  // it was given up
-    index = static_cast<std::size_t>(found - nodes_.begin());
-    if (std::holds_alternative<Suspended>(message)) {
-      found->suspended = true;
-      changed_.notify_all();
-    }
-  }
-  if (!registry_->is_about_node(message, index)) {
+void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
+  if (!registry_->is_about_node(message, node)) {
     return log::error("the agent of node '{}' speaks for what is not on its node",
-                      options_.nodes[index].name);
+                      agents_.infos()[node].spec.name);
   }
   if (const auto* started = std::get_if<ActorStarted>(&message)) registry_->on_started(*started);
   if (const auto* failed = std::get_if<ActorFailed>(&message)) {
@@ -315,90 +203,17 @@ void ClusterImpl::on_agent_message(AgentKey agent, ControlMessage message) {
     publish(registry_->on_process_ended(*process));
 }
 
-void ClusterImpl::on_agent_ready(AgentKey agent, const AgentReady& ready) {
-  std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    Node& node = nodes_[i];
-    if (options_.nodes[i].name != ready.node || node.ready || node.over || !control_) continue;
-    if (!control_->send(agent, bootstrap_of(ready.node, ready)).ok()) return;  // it is lost
-    node.agent = agent;
-    node.agent_pid = ready.pid;
-    node.host = ready.host;
-    node.address = ready.address;
-    node.ready = true;
-    changed_.notify_all();
-    log::debug("the agent of node '{}' has come from {} ({}), pid {}", ready.node, ready.host,
-               ready.address, ready.pid);
-  }
-}
-
-void ClusterImpl::on_agent_refused(const std::string& name, const Error& why) {
-  log::error("{}", why.message);
-  std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (options_.nodes[i].name == name && !nodes_[i].ready) nodes_[i].refused = why.message;
-  }
-  changed_.notify_all();
-}
-
-void ClusterImpl::on_agent_lost(AgentKey agent, const Error& why) {
-  std::lock_guard lock(mutex_);
-  for (auto& node : nodes_) {
-    if (node.agent != agent) continue;
-    if (!shutting_down_) log::info("an agent is lost: {}", why.message);
-    node.agent = 0;
-    if (!shutting_down_ && node.keeper) node.keeper->give_up();
-  }
-}
-
-void ClusterImpl::on_agent_process_ended(std::size_t index, const std::string& how) {
-  {
-    std::lock_guard lock(mutex_);
-    nodes_[index].over = true;
-    nodes_[index].how = how;
-    nodes_[index].agent = 0;
-    changed_.notify_all();
-  }
-  if (shutting_down_) return;
-  log::error("the agent of node '{}' {}", options_.nodes[index].name, how);
-  publish(registry_->on_node_lost(index, how));
-}
-
 /// Reports the ends to everybody, and ends processes without actors.
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->hub->mark_down(down.id, down.message);
     services_->watches->on_down(down);
     const ActorGone gone{encode(down)};
-    for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, gone);
+    agents_.send_to_all(gone);
   }
   for (const auto& idle : registry_->take_idle_processes()) {
-    (void)send_to_node(idle.node, StopProcess{idle.process, false});
+    (void)agents_.send(idle.node, StopProcess{idle.process, false});
   }
-}
-
-Result<void> ClusterImpl::send_to_node(std::size_t node, const ControlMessage& message) {
-  std::lock_guard lock(mutex_);
-  const AgentKey agent = nodes_[node].agent;
-  if (agent == 0 || !control_) return {};
-  return control_->send(agent, message);
-}
-
-void ClusterImpl::suspend(milliseconds timeout) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, Suspend{});
-  std::unique_lock lock(mutex_);
-  (void)wait_for(changed_, lock, timeout, [this] {
-    return std::all_of(nodes_.begin(), nodes_.end(),
-                       [](const Node& node) { return node.agent == 0 || node.suspended; });
-  });
-}
-
-void ClusterImpl::resume() {
-  {
-    std::lock_guard lock(mutex_);
-    for (auto& node : nodes_) node.suspended = false;
-  }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send_to_node(i, Resume{});
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -415,7 +230,7 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
     auto admitted = registry_->admit(options, type, done);
     if (!admitted.ok()) return std::move(admitted).error();
     const auto sent =
-        send_to_node(admitted->node,
+        agents_.send(admitted->node,
                      StartActor{admitted->process, admitted->starts_process, admitted->process_name,
                                 admitted->address, std::move(arguments), admitted->devices});
     if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
@@ -478,31 +293,20 @@ Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) 
   if (cell) {
     cell->stop();
   } else if (place.ok()) {
-    (void)send_to_node(place->node, StopActor{place->process, actor.id});
+    (void)agents_.send(place->node, StopActor{place->process, actor.id});
   } else if (!registry_->down_of(actor.id)) {
     return fail(ErrorCode::not_found, "there is no actor {}", actor.id);
   }
   if (down->future().wait(timeout)) return {};
-  if (place.ok()) (void)send_to_node(place->node, StopProcess{place->process, true});
+  if (place.ok()) (void)agents_.send(place->node, StopProcess{place->process, true});
   return fail(ErrorCode::timeout, "actor '{}' did not end within {} ms{}", actor.name,
               timeout.count(), place.ok() ? "; its process was killed" : "");
 }
 
 Result<void> ClusterImpl::kill(const ActorAddress& actor) {
   TROUPE_TRY(const auto place, registry_->process_of(actor.id));
-  (void)send_to_node(place.node, StopProcess{place.process, true});
+  (void)agents_.send(place.node, StopProcess{place.process, true});
   return {};
-}
-
-std::vector<Cluster::NodeInfo> ClusterImpl::nodes() const {
-  std::lock_guard lock(mutex_);
-  std::vector<NodeInfo> infos;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
-    infos.push_back(
-        {options_.nodes[i], node.host, node.address, node.agent_pid, node.ready && !node.over});
-  }
-  return infos;
 }
 
 std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(milliseconds timeout) {
@@ -520,40 +324,16 @@ std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(mil
   return cells;
 }
 
-void ClusterImpl::stop_agents(milliseconds timeout) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i)
-    (void)send_to_node(i, Shutdown{timeout.count() / 2});
-  const auto all_over = [this] {
-    return std::all_of(nodes_.begin(), nodes_.end(),
-                       [](const Node& node) { return node.over || !node.keeper; });
-  };
-  std::unique_lock lock(mutex_);
-  if (!wait_for(changed_, lock, timeout / 2 + milliseconds(50), all_over)) {
-    for (auto& node : nodes_) {
-      if (node.keeper && !node.over) node.keeper->signal(SIGKILL);
-    }
-  }
-  lock.unlock();
-  for (auto& node : nodes_) {
-    if (node.keeper) node.keeper->join();
-  }
-}
-
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
   const auto busy = stop_local_actors(timeout);
-  stop_agents(timeout);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)registry_->on_node_lost(i, "was shut down");
+  agents_.stop(timeout);
+  for (std::size_t i = 0; i < agents_.size(); ++i)
+    (void)registry_->on_node_lost(i, "was shut down");
   {
     std::lock_guard lock(gate_->mutex);
     gate_->cluster = nullptr;
   }
-  std::unique_ptr<ControlServer> control;
-  {
-    std::lock_guard lock(mutex_);
-    control = std::move(control_);
-  }
-  control.reset();  // without the lock: its last events may wait for it
   if (!services_) return;
   if (directory_) {
     directory_->stop();

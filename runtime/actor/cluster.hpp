@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "runtime/actor/actor_types.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/node/node_starter.hpp"
 #include "runtime/node/resources.hpp"
 
@@ -20,11 +23,32 @@ namespace troupe {
 /// init does their work and never returns. In the driver it returns at once.
 void init(int argc, char** argv, const ActorTypes& types);
 
+/// Where agents that somebody else has started join a job.
+struct JoinPoint {
+  SecretKey token;         ///< they must hold it, too (read_join_token)
+  std::uint16_t port = 0;  ///< 0: the kernel's choice
+};
+
+/// The agents of a job that starts.
+struct ClusterWait {
+  std::vector<std::string> came;  ///< names of their nodes
+  std::size_t expected = 0;
+  std::uint16_t port = 0;  ///< where they come to
+};
+
 struct ClusterOptions {
   std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
+  /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
+  /// which get the names of their hosts, with a number behind a name that is taken.
+  std::optional<JoinPoint> join{};
+  /// The ports at which this process and all others of the job listen for other hosts.
+  PortRange ports{};
+  /// Called every 100 ms while agents are awaited, and when all have come; false gives up
+  /// (`cancelled`).
+  std::function<bool(const ClusterWait&)> while_waiting{};
   /// The numeric address of this process at which nodes of other hosts reach it. Must be given for
-  /// a starter of such, and is then listened at.
+  /// a starter of such and for nodes that join, and is then listened at.
   std::string address{};
   std::string job_folder;  ///< passed to the actors; may be empty
   std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr

@@ -36,6 +36,9 @@ struct State {
 
   void give_up(const Error& why) {
     if (std::exchange(is_over, true)) return;
+    // Goes out before the link closes, as far as the socket takes it.
+    if (!session.is_greeted())
+      (void)link->send(LinkFrame(encode_message(AgentRefused{why.message})));
     link->close();
     events.on_over(session.is_greeted(), why);
   }

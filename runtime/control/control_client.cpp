@@ -11,7 +11,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::chrono::milliseconds retry_interval{50};
+constexpr std::chrono::milliseconds first_pause{50};  ///< between attempts; it grows
+constexpr std::chrono::milliseconds longest_pause{1000};
 
 class Client final : public ControlClient {
  public:
@@ -25,17 +26,28 @@ class Client final : public ControlClient {
   }
 
   Result<void> connect(const Key& key, const std::string& host, std::uint16_t port,
-                       const AgentReady& hello, std::chrono::milliseconds timeout) {
+                       const AgentReady& hello, std::chrono::milliseconds timeout,
+                       const KeepGoing& keep_going) {
     TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
     Deadline deadline(timeout);
-    while (true) {
+    for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
       const auto opened = open(key, host, port, hello, deadline);
       if (opened.ok()) return {};
+      if (opened.error().code == ErrorCode::permission_denied) {
+        return fail(ErrorCode::permission_denied,
+                    "the driver at {}:{} does not take this agent's key; is its token or ticket of "
+                    "another job? ({})",
+                    host, port, opened.error().message);
+      }
+      if (keep_going && !keep_going()) {
+        return fail(ErrorCode::cancelled, "stopped before the driver at {}:{} was there", host,
+                    port);
+      }
       if (deadline.is_over()) {
         return fail(ErrorCode::io, "cannot reach the driver at {}:{}: {}", host, port,
                     opened.error().message);
       }
-      std::this_thread::sleep_for(retry_interval);
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
     }
   }
 
@@ -106,9 +118,9 @@ class Client final : public ControlClient {
 
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(
     const Key& key, const std::string& host, std::uint16_t port, const AgentReady& hello,
-    Events events, std::chrono::milliseconds timeout) {
+    Events events, std::chrono::milliseconds timeout, const KeepGoing& keep_going) {
   auto client = std::make_unique<Client>(std::move(events));
-  TROUPE_CHECK(client->connect(key, host, port, hello, timeout));
+  TROUPE_CHECK(client->connect(key, host, port, hello, timeout, keep_going));
   return std::unique_ptr<ControlClient>(std::move(client));
 }
 

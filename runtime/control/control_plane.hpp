@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/control/messages.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/security/job_secret.hpp"
 
 namespace troupe {
@@ -26,6 +28,9 @@ namespace troupe {
 inline constexpr std::chrono::milliseconds heartbeat_interval{200};
 inline constexpr std::chrono::milliseconds silence_limit{1800};
 
+/// The key with which an agent that chose the name `node` joins by a token.
+Key join_key(const Key& token, const std::string& node);
+
 /// Identifies one connection of an agent; never reused.
 using AgentKey = std::uint64_t;
 
@@ -39,13 +44,15 @@ class ControlServer {
     /// An agent with the right key was turned away, for example because of another build.
     std::function<void(const std::string& node, const Error& why)> on_refused;
   };
-  /// Listens at `address` on a port of the kernel's choice.
-  static Result<std::unique_ptr<ControlServer>> start(const std::string& address, Events events);
+  static Result<std::unique_ptr<ControlServer>> start(const std::string& address, Events events,
+                                                      PortRange ports = {});
   virtual ~ControlServer() = default;  ///< disconnects; no callback runs afterwards
   virtual std::uint16_t port() const = 0;
   /// Lets the agent of `node` in, once, if it has this key, which belongs to the pair alone. A
   /// later call for the same node admits a later agent instead, with another key.
   virtual void admit(const std::string& node, const Key& key) = 0;
+  /// Lets agents of any other name in, too, if they have the join_key() of this token for it.
+  virtual void admit_holders_of(const Key& token) = 0;
   /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.
@@ -59,11 +66,14 @@ class ControlClient {
     std::function<void(const Error& why)> on_lost;  ///< once at most
   };
   /// Connects as the agent of `hello.node` and sends `hello`; tries again until `timeout` while
-  /// the driver refuses or is silent. `key` is the one that the node was admitted with.
+  /// there is no driver or it is silent, and `keep_going`, asked about once a second, returns true.
+  /// `key` is the one that the node was admitted with. Errors: permission_denied at once if the
+  /// driver has another; cancelled; io.
   static Result<std::unique_ptr<ControlClient>> connect(const Key& key, const std::string& host,
                                                         std::uint16_t port, const AgentReady& hello,
                                                         Events events,
-                                                        std::chrono::milliseconds timeout);
+                                                        std::chrono::milliseconds timeout,
+                                                        const KeepGoing& keep_going = {});
   virtual ~ControlClient() = default;  ///< disconnects; no callback runs afterwards
   /// Sends a message. A driver that has stopped reading counts as lost.
   virtual void send(const ControlMessage& message) = 0;

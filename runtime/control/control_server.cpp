@@ -21,7 +21,7 @@ class Server final : public ControlServer {
     agents_.clear();
   }
 
-  Result<void> listen(const std::string& address) {
+  Result<void> listen(const std::string& address, PortRange ports) {
     TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
     LinkEvents events{[this](const std::shared_ptr<TlsLink>& link) { on_open(link); },
                       [this](const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
@@ -35,10 +35,11 @@ class Server final : public ControlServer {
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       std::lock_guard lock(mutex_);
       const auto admitted = admitted_.find(peer.name);
-      if (peer.role != agent_role || admitted == admitted_.end()) return std::nullopt;
-      return admitted->second.bytes;
+      if (peer.role != agent_role) return std::nullopt;
+      if (admitted != admitted_.end()) return admitted->second.bytes;
+      return token_ ? std::optional(join_key(token_->bytes, peer.name)) : std::nullopt;
     };
-    TROUPE_TRY(port_, loop_->listen("control plane", address, key_of, std::move(events)));
+    TROUPE_TRY(port_, loop_->listen("control plane", address, key_of, std::move(events), ports));
     return {};
   }
 
@@ -47,6 +48,11 @@ class Server final : public ControlServer {
   void admit(const std::string& node, const Key& key) override {
     std::lock_guard lock(mutex_);
     admitted_.insert_or_assign(node, SecretKey(key));
+  }
+
+  void admit_holders_of(const Key& token) override {
+    std::lock_guard lock(mutex_);
+    token_ = SecretKey(token);
   }
 
   Result<void> send(AgentKey agent, const ControlMessage& message) override {
@@ -118,6 +124,7 @@ class Server final : public ControlServer {
   std::atomic<bool> is_stopping_ = false;
   std::mutex mutex_;
   std::map<std::string, SecretKey> admitted_;  ///< keys of the agents that are awaited
+  std::optional<SecretKey> token_;             ///< lets others join
   AgentKey next_key_ = 1;
   std::map<AgentKey, Agent> agents_;
   std::map<const TlsLink*, AgentKey> key_of_link_;
@@ -128,10 +135,14 @@ class Server final : public ControlServer {
 
 }  // namespace
 
+Key join_key(const Key& token, const std::string& node) {
+  return link_key(*JobKeys::from_secret(token), driver_peer(), {agent_role, node});
+}
+
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address,
-                                                            Events events) {
+                                                            Events events, PortRange ports) {
   auto server = std::make_unique<Server>(std::move(events));
-  TROUPE_CHECK(server->listen(address));
+  TROUPE_CHECK(server->listen(address, ports));
   return std::unique_ptr<ControlServer>(std::move(server));
 }
 

@@ -42,8 +42,8 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
       return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, Suspended,
                        Heartbeat>(message);
     case ControlEdge::driver_to_agent:
-      return is_one_of<AgentBootstrap, StartActor, StopActor, StopProcess, ActorGone, Shutdown,
-                       Suspend, Resume, Heartbeat>(message);
+      return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
+                       Shutdown, Suspend, Resume, Heartbeat>(message);
     case ControlEdge::process_to_agent:
       return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, KeyRequest,
                        CallKeyRequest, Heartbeat>(message);

@@ -21,10 +21,10 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 4;
+inline constexpr std::uint32_t control_protocol = 5;
 
-/// A -> D, first: the agent of the ticket for `node` has come. An agent of another build is
-/// refused.
+/// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
+/// this name until it is given a node, has come. An agent of another build is refused.
 struct AgentReady {
   std::uint32_t protocol = control_protocol;  ///< the first field in every version
   Key build{};                                ///< this_build()
@@ -152,6 +152,14 @@ struct ProcessBootstrap {
             log_path, log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
   }
 };
+/// D -> A, first and last: the agent is not let in.
+struct AgentRefused {
+  std::string why;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(why);
+  }
+};
 /// D -> A, first: the agent is let in.
 struct AgentBootstrap {
   SecretKey secret;  ///< the job's
@@ -242,7 +250,7 @@ using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
                  RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply, Suspend,
-                 Suspended, Resume, AgentBootstrap>;
+                 Suspended, Resume, AgentBootstrap, AgentRefused>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

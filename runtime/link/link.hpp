@@ -12,6 +12,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/link/frames.hpp"
 #include "runtime/link/link_peer.hpp"
+#include "runtime/link/port_range.hpp"
 
 namespace troupe {
 
@@ -76,10 +77,10 @@ class LinkLoop {
   static Result<std::unique_ptr<LinkLoop>> start(LinkLimits limits = {});
   virtual ~LinkLoop() = default;  ///< stops
 
-  /// Listens at a numeric address until the loop stops, on a port that the kernel chooses and this
-  /// returns. `name` begins the log lines.
+  /// Listens at a numeric address until the loop stops, on the first free port of `ports`, which
+  /// this returns. `name` begins the log lines. Errors: resource_exhausted if none is free; io.
   virtual Result<std::uint16_t> listen(const std::string& name, const std::string& address,
-                                       KeyOf key_of, LinkEvents events) = 0;
+                                       KeyOf key_of, LinkEvents events, PortRange ports = {}) = 0;
   /// Begins to connect as `self` to `peer` and returns at once; the outcome is an event. `host` may
   /// be a name, which is looked up by this call. Errors: not_found, io.
   virtual Result<std::shared_ptr<TlsLink>> connect(const std::string& host, std::uint16_t port,

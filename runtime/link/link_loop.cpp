@@ -5,9 +5,6 @@
 #include <set>
 #include <unordered_map>
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -16,6 +13,7 @@
 #include "runtime/base/refusal_log.hpp"
 #include "runtime/link/connection.hpp"
 #include "runtime/link/link.hpp"
+#include "runtime/link/tcp_socket.hpp"
 #include "runtime/process/acceptor.hpp"
 #include "runtime/process/strangers.hpp"
 
@@ -23,44 +21,6 @@ namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  int family = AF_UNSPEC;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-Result<Address> look_up(const std::string& host, std::uint16_t port, bool numeric) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (numeric ? AI_NUMERICHOST : 0);
-  addrinfo* found = nullptr;
-  const int rc = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (rc != 0) {
-    return fail(ErrorCode::not_found, "no address of '{}': {}", host, ::gai_strerror(rc));
-  }
-  Address address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  address.family = found->ai_family;
-  ::freeaddrinfo(found);
-  return address;
-}
-
-void set(int socket, int level, int option, int value) {
-  ::setsockopt(socket, level, option, &value, sizeof value);
-}
-
-/// Sends without delay (TCP_NODELAY), and detects a host that is gone after about 15 s. The kernel
-/// answers keepalives for a stopped process.
-void tune(int socket) {
-  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
-}
 
 /// True if what a stranger has sent may begin a TLS handshake record (RFC 8446, 5.1).
 bool begins_like_tls(int socket) {
@@ -94,8 +54,8 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   Result<void> start();
   void stop();
   Result<std::uint16_t> listen(const std::string& name, const std::string& address,
-                               LinkLoop::KeyOf key_of, LinkEvents events);
-  Result<std::shared_ptr<TlsLink>> connect(Address address, const LinkPeer& self,
+                               LinkLoop::KeyOf key_of, LinkEvents events, PortRange ports);
+  Result<std::shared_ptr<TlsLink>> connect(TcpAddress address, const LinkPeer& self,
                                            const LinkPeer& peer, const Key& key, LinkEvents events);
 
  private:
@@ -347,17 +307,9 @@ void Loop::drop(const std::shared_ptr<Connection>& connection, const Error& why)
 }
 
 Result<std::uint16_t> Loop::listen(const std::string& name, const std::string& address,
-                                   LinkLoop::KeyOf key_of, LinkEvents events) {
-  TROUPE_TRY(Address where, look_up(address, 0, true));
-  UniqueFd socket(::socket(where.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket || ::bind(socket.get(), where.get(), where.length) != 0 ||
-      ::listen(socket.get(), SOMAXCONN) != 0 ||
-      ::getsockname(socket.get(), where.get(), &where.length) != 0) {
-    return fail_errno(errno, fmt::format("{} cannot listen at {}", name, address));
-  }
-  const std::uint16_t port = ntohs(
-      where.family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&where.storage)->sin6_port
-                               : reinterpret_cast<const sockaddr_in*>(&where.storage)->sin_port);
+                                   LinkLoop::KeyOf key_of, LinkEvents events, PortRange ports) {
+  TROUPE_TRY(auto socket, listen_in(ports, name, address));
+  TROUPE_TRY(const std::uint16_t port, port_of(socket.get()));
   const bool posted = post([this, name, key_of = std::move(key_of),
                             fd = std::make_shared<UniqueFd>(std::move(socket)),
                             shared = std::make_shared<const LinkEvents>(std::move(events))] {
@@ -371,7 +323,7 @@ Result<std::uint16_t> Loop::listen(const std::string& name, const std::string& a
   return port;
 }
 
-Result<std::shared_ptr<TlsLink>> Loop::connect(Address address, const LinkPeer& self,
+Result<std::shared_ptr<TlsLink>> Loop::connect(TcpAddress address, const LinkPeer& self,
                                                const LinkPeer& peer, const Key& key,
                                                LinkEvents events) {
   UniqueFd socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -400,13 +352,13 @@ class LoopHandle final : public LinkLoop {
   explicit LoopHandle(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
   ~LoopHandle() override { loop_->stop(); }
   Result<std::uint16_t> listen(const std::string& name, const std::string& address, KeyOf key_of,
-                               LinkEvents events) override {
-    return loop_->listen(name, address, std::move(key_of), std::move(events));
+                               LinkEvents events, PortRange ports) override {
+    return loop_->listen(name, address, std::move(key_of), std::move(events), ports);
   }
   Result<std::shared_ptr<TlsLink>> connect(const std::string& host, std::uint16_t port,
                                            const LinkPeer& self, const LinkPeer& peer,
                                            const Key& key, LinkEvents events) override {
-    TROUPE_TRY(const Address address, look_up(host, port, false));
+    TROUPE_TRY(const TcpAddress address, look_up(host, port, false));
     return loop_->connect(address, self, peer, key, std::move(events));
   }
   void stop() override { loop_->stop(); }

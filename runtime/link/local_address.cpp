@@ -76,4 +76,20 @@ Result<std::string> interface_address(const std::string& interface) {
               fmt::join(others, ", "));
 }
 
+Result<std::string> own_address(const std::string& host) {
+  auto own = interface_address(host);
+  if (own.ok()) return own;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return own;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    TROUPE_TRY(const std::string text, numeric(entry->ai_addr, entry->ai_addrlen));
+    if (interface_address(text).ok()) return text;
+  }
+  return fail(ErrorCode::not_found, "'{}' is not this machine: none of its addresses is here",
+              host);
+}
+
 }  // namespace troupe

@@ -15,4 +15,8 @@ Result<std::string> local_address_towards(const std::string& host);
 /// not_found, which lists the interfaces that have an address; io.
 Result<std::string> interface_address(const std::string& interface);
 
+/// The numeric address of this machine that `host` means: an interface or address of its own, or a
+/// name that is looked up. Errors: not_found.
+Result<std::string> own_address(const std::string& host);
+
 }  // namespace troupe

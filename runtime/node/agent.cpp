@@ -2,14 +2,12 @@
 
 #include <chrono>
 #include <csignal>
-#include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "runtime/base/available_memory.hpp"
@@ -17,6 +15,8 @@
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/link/local_address.hpp"
+#include "runtime/node/agent_inbox.hpp"
+#include "runtime/node/join_token.hpp"
 #include "runtime/node/node_ticket.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
@@ -36,43 +36,6 @@ constexpr milliseconds stop_grace{1000};
 /// For the ticket to come, and again for the driver to answer.
 constexpr milliseconds join_limit{10000};
 constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
-
-/// Messages from the control client's thread to the agent's, with an eventfd to poll.
-class Inbox {
- public:
-  Inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  int fd() const { return wake_.get(); }
-  void push(ControlMessage message) {
-    std::lock_guard lock(mutex_);
-    messages_.push_back(std::move(message));
-    ::eventfd_write(wake_.get(), 1);
-  }
-  void lose_driver(const std::string& why) {
-    std::lock_guard lock(mutex_);
-    driver_lost_ = why;
-    ::eventfd_write(wake_.get(), 1);
-  }
-  /// The reason, if the driver is lost.
-  std::optional<std::string> driver_lost() const {
-    std::lock_guard lock(mutex_);
-    return driver_lost_;
-  }
-  std::optional<ControlMessage> take() {
-    eventfd_t ignored = 0;
-    ::eventfd_read(wake_.get(), &ignored);
-    std::lock_guard lock(mutex_);
-    if (messages_.empty()) return std::nullopt;
-    ControlMessage message = std::move(messages_.front());
-    messages_.pop_front();
-    return message;
-  }
-
- private:
-  UniqueFd wake_;
-  mutable std::mutex mutex_;
-  std::deque<ControlMessage> messages_;
-  std::optional<std::string> driver_lost_;
-};
 
 struct Child {
   ChildProcess process;
@@ -105,12 +68,13 @@ std::string host_name() {
 
 class Agent {
  public:
-  /// `parent`: the stream whose end tells that the driver's side is gone.
-  explicit Agent(int parent) : parent_(parent) {}
-  int run(const NodeTicket& ticket);
+  /// `stop` becomes readable when the agent is to end: `why` says what has happened then.
+  Agent(int stop, std::string why) : stop_(stop), why_stopped_(std::move(why)) {}
+  int run(const NodeTicket& ticket, milliseconds patience);
 
  private:
-  Result<void> join(const NodeTicket& ticket);
+  Result<void> join(const NodeTicket& ticket, milliseconds patience);
+  bool is_stop_wanted() const;
   Result<AgentBootstrap> wait_for_bootstrap();
   void poll_once();
   void on_driver_message(ControlMessage message);
@@ -129,7 +93,8 @@ class Agent {
   void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
   void tick();
 
-  const int parent_;
+  const int stop_;
+  const std::string why_stopped_;
   AgentBootstrap bootstrap_;  ///< without the secret
   std::optional<JobKeys> keys_;
   Inbox inbox_;
@@ -137,12 +102,12 @@ class Agent {
   std::map<ProcessId, Child> children_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
-  bool parent_gone_ = false;
+  bool is_stopped_ = false;
   bool is_shutting_down_ = false;
   bool is_suspended_ = false;
 };
 
-Result<void> Agent::join(const NodeTicket& ticket) {
+Result<void> Agent::join(const NodeTicket& ticket, milliseconds patience) {
   AgentReady hello;
   hello.build = this_build();
   hello.node = ticket.node;
@@ -155,7 +120,7 @@ Result<void> Agent::join(const NodeTicket& ticket) {
                           ticket.key.bytes, ticket.host, ticket.port, hello,
                           {[this](ControlMessage message) { inbox_.push(std::move(message)); },
                            [this](const Error& why) { inbox_.lose_driver(why.message); }},
-                          join_limit));
+                          patience, [this] { return !is_stop_wanted(); }));
   TROUPE_TRY(bootstrap_, wait_for_bootstrap());
   TROUPE_TRY(keys_, JobKeys::from_secret(bootstrap_.secret.bytes));
   bootstrap_.secret = {};
@@ -164,21 +129,28 @@ Result<void> Agent::join(const NodeTicket& ticket) {
                    static_cast<log::Level>(process.log_level));
 }
 
-/// It comes once the driver has heard of all nodes, which may take long.
+bool Agent::is_stop_wanted() const {
+  pollfd stop{stop_, POLLIN, 0};
+  return ::poll(&stop, 1, 0) > 0;
+}
+
 Result<AgentBootstrap> Agent::wait_for_bootstrap() {
   while (true) {
     poll_once();
     if (auto message = inbox_.take()) {
       if (auto* bootstrap = std::get_if<AgentBootstrap>(&*message)) return std::move(*bootstrap);
+      if (const auto* refused = std::get_if<AgentRefused>(&*message)) {
+        return fail(ErrorCode::permission_denied, "{}", refused->why);
+      }
       return fail(ErrorCode::permission_denied, "the driver gave orders before it let us in");
     }
     if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
-    if (parent_gone_) return fail(ErrorCode::peer_died, "the starter of this node has ended");
+    if (is_stopped_) return fail(ErrorCode::peer_died, "{}", why_stopped_);
   }
 }
 
-int Agent::run(const NodeTicket& ticket) {
-  if (auto joined = join(ticket); !joined.ok()) {
+int Agent::run(const NodeTicket& ticket, milliseconds patience) {
+  if (auto joined = join(ticket, patience); !joined.ok()) {
     log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
     return 1;
   }
@@ -186,9 +158,9 @@ int Agent::run(const NodeTicket& ticket) {
   while (true) {
     while (auto message = inbox_.take()) on_driver_message(*std::move(message));
     const auto lost = inbox_.driver_lost();
-    if (parent_gone_ || lost) {
-      log::warning("the driver is gone ({}); ending {} processes",
-                   lost.value_or("its end of our stdin is closed"), children_.size());
+    if (is_stopped_ || lost) {
+      log::warning("ending {} processes: {}", children_.size(),
+                   lost ? "the driver is gone (" + *lost + ")" : why_stopped_);
       kill_all();
       ::_exit(1);
     }
@@ -200,7 +172,7 @@ int Agent::run(const NodeTicket& ticket) {
 }
 
 void Agent::poll_once() {
-  std::vector<pollfd> polled{{parent_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}};
+  std::vector<pollfd> polled{{stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}};
   std::vector<ProcessId> ids;
   for (auto& [id, child] : children_) {
     ids.push_back(id);
@@ -210,7 +182,7 @@ void Agent::poll_once() {
   }
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
   ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(0, left)));
-  if (polled[0].revents != 0) parent_gone_ = true;
+  if (polled[0].revents != 0) is_stopped_ = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = children_.find(ids[i]);
     if (polled[3 + 2 * i].revents != 0) on_child_messages(found->second);
@@ -439,7 +411,29 @@ int run_agent() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) ::signal(number, SIG_IGN);
   auto ticket = read_ticket(parent.get(), join_limit);
   if (!ticket.ok()) return log::error("agent: {}", ticket.error().message), 1;
-  return Agent(parent.get()).run(*ticket);
+  return Agent(parent.get(), "the starter of this node has ended").run(*ticket, join_limit);
+}
+
+int run_joining_agent(const JoinTarget& target) {
+  forbid_dumps();
+  sigset_t ends;
+  ::sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&ends, number);
+  ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // before any thread
+  ::signal(SIGPIPE, SIG_IGN);
+  const UniqueFd signals(::signalfd(-1, &ends, SFD_CLOEXEC));
+  auto token = read_join_token(target.token_file);
+  if (!token.ok()) return log::error("agent: {}", token.error().message), 1;
+  NodeTicket ticket;
+  std::array<std::byte, 4> unique{};
+  if (auto drawn = random_bytes(unique); !drawn.ok()) {
+    return log::error("agent: {}", drawn.error().message), 1;
+  }
+  ticket.node = fmt::format("{}/{}", host_name(), to_hex(unique));
+  ticket.host = target.host;
+  ticket.port = target.port;
+  ticket.key = SecretKey(join_key(token->bytes, ticket.node));
+  return Agent(signals.get(), "it was asked to by a signal").run(ticket, target.patience);
 }
 
 }  // namespace troupe

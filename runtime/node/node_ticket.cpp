@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/node/key_text.hpp"
 #include "runtime/process/run_program.hpp"
 
 namespace troupe {
@@ -37,20 +38,9 @@ bool is_node_name(std::string_view name) {
   });
 }
 
-template <class Number>
-bool read_number(std::string_view text, Number& number, int base = 10) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-bool read_key(std::string_view text, Key& key) {
-  if (text.size() != 2 * key.size()) return false;
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    std::uint8_t byte = 0;
-    if (!read_number(text.substr(2 * i, 2), byte, 16)) return false;
-    key[i] = std::byte{byte};
-  }
-  return true;
+bool read_port(std::string_view text, std::uint16_t& port) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port != 0;
 }
 
 Result<NodeTicket> parse_line(std::string_view line) {
@@ -73,7 +63,7 @@ Result<NodeTicket> NodeTicket::parse(std::string_view text) {
   const auto words = words_of(text);
   NodeTicket ticket;
   if (words.size() != 6 || words[0] != magic || words[1] != version || !is_node_name(words[2]) ||
-      words[3].empty() || !read_number(words[4], ticket.port) || ticket.port == 0 ||
+      words[3].empty() || !read_port(words[4], ticket.port) ||
       !read_key(words[5], ticket.key.bytes)) {
     return fail(ErrorCode::invalid_argument,
                 "this is not the ticket of a node ('{} {} NODE HOST "

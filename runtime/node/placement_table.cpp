@@ -78,6 +78,10 @@ void PlacementTable::release(const Reservation& reservation) {
   --node.actors;
 }
 
+void PlacementTable::name_node(std::size_t node, const std::string& name) {
+  nodes_[node].spec.name = name;
+}
+
 void PlacementTable::remove_node(std::size_t node) { nodes_[node].alive = false; }
 
 std::string PlacementTable::describe_room() const {

@@ -1,5 +1,9 @@
+#include <string>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
+#include "runtime/node/agent.hpp"
 #include "tests/process/hosts/host_actors.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
 
@@ -7,6 +11,12 @@ int main(int argc, char** argv) {
   troupe::ActorTypes types;
   types.add<troupe::test::Inhabitant>();
   troupe::init(argc, argv, types);
+  // As an agent of another build than the launcher: PROGRAM --join HOST:PORT --token-file FILE ...
+  if (argc > 4 && std::string_view(argv[1]) == "--join") {
+    const std::string at = argv[2];
+    const auto port = static_cast<std::uint16_t>(std::stoi(at.substr(at.find(':') + 1)));
+    return troupe::run_joining_agent({at.substr(0, at.find(':')), port, argv[4]});
+  }
   troupe::test::run_with_hosts(3, argc, argv);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

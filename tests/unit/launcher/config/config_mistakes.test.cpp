@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
                 with("cluster: {zzzzzz: 2}\n"),
                 {},
                 "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, device, "
-                "devices_per_node, network"},
+                "devices_per_node, network, listen, nodes, token_file, join_timeout"},
         Mistake{"type_integer",
                 with("engine: {block_size: two}\n"),
                 {},
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"choice",
                 with("cluster: {launch: kubernetes}\n"),
                 {},
-                "c.yaml:3: cluster.launch: expected one of local, ssh, slurm, found the text "
+                "c.yaml:3: cluster.launch: expected one of local, ssh, slurm, join, found the text "
                 "\"kubernetes\""},
         Mistake{"renamed_choice",
                 with("parallel: {collectives: gloo}\n"),

@@ -100,6 +100,38 @@ TEST(ControlPlane, lets_in_only_the_agent_it_was_told_to_and_only_once) {
   EXPECT_EQ(driver.heard, 1);
 }
 
+TEST(ControlPlane, lets_agents_of_any_name_join_by_a_token_and_says_why_it_refuses_others) {
+  Driver driver;
+  EXPECT_FALSE(driver.connect(hello_of("a"), join_key(key_of(1), "a"), 100ms).ok());
+  driver.server->admit_holders_of(key_of(1));
+  EXPECT_TRUE(driver.connect(hello_of("a"), join_key(key_of(1), "a")).ok());
+  const auto wrong = driver.connect(hello_of("b"), join_key(key_of(2), "b"), 10s);
+  EXPECT_EQ(wrong.error().code, ErrorCode::permission_denied) << "an attempt again has no use";
+  EXPECT_FALSE(driver.connect(hello_of("b"), join_key(key_of(1), "a"), 100ms).ok());
+  AgentReady other_build = hello_of("c");
+  other_build.build[0] ^= std::byte{1};
+  Promise<std::string> told;
+  const auto refused =
+      driver.connect(other_build, join_key(key_of(1), "c"), limit,
+                     {[&](const ControlMessage& message) {
+                        const auto* why = std::get_if<AgentRefused>(&message);
+                        told.complete(why != nullptr ? why->why : "something else");
+                      },
+                      [](auto&) {}});
+  const auto why = told.future().get(limit);
+  ASSERT_TRUE(why.ok()) << "it was not told why";
+  EXPECT_THAT(*why, HasSubstr("another build"));
+}
+
+TEST(ControlPlane, an_agent_stops_waiting_for_a_driver_when_it_is_to) {
+  int asked = 0;
+  const auto client =
+      ControlClient::connect(key_of(1), "127.0.0.1", 1, hello_of("a"), {[](auto) {}, [](auto&) {}},
+                             60s, [&] { return ++asked < 3; });
+  EXPECT_EQ(client.error().code, ErrorCode::cancelled);
+  EXPECT_EQ(asked, 3);
+}
+
 TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   Driver driver;
   driver.server->admit("node", key_of(1));

@@ -1,0 +1,33 @@
+#include "launcher/job/node_wait.hpp"
+
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "launcher/config/host_port.hpp"
+
+namespace troupe {
+
+NodeWait::NodeWait(const Config& config, std::function<void(const std::string&)> tell)
+    : config_(config.cluster), tell_(std::move(tell)) {}
+
+std::string NodeWait::update(const ClusterWait& state) {
+  if (config_.launch != "join") return "";
+  auto listen = HostPort::parse(config_.listen);
+  if (!std::exchange(has_told_how_, true) && listen.ok()) {
+    listen->port = state.port;
+    tell_(
+        fmt::format("waiting for {} node{}, which {} to run:\n  launcher agent --join {} "
+                    "--token-file {}",
+                    state.expected, state.expected == 1 ? "" : "s",
+                    state.expected == 1 ? "is" : "are each", listen->text(), config_.token_file));
+  }
+  const std::string text =
+      fmt::format("{} of {} nodes have joined", state.came.size(), state.expected);
+  if (std::exchange(told_, state.came.size()) != state.came.size()) {
+    tell_(fmt::format("{}: {}", text, fmt::join(state.came, ", ")));
+  }
+  return text;
+}
+
+}  // namespace troupe

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "launcher/config/cluster_config.hpp"
+#include "runtime/actor/cluster.hpp"
+
+namespace troupe {
+
+/// Tells a person what a job's nodes wait for: with cluster.launch: join the command that each node
+/// is to run, and how many have come.
+class NodeWait {
+ public:
+  /// `tell` shows a line.
+  NodeWait(const Config& config, std::function<void(const std::string&)> tell);
+
+  /// Takes the state in, and tells what is new. Returns it in a few words, "2 of 4 nodes have
+  /// joined"; empty if nodes are not awaited by a person.
+  std::string update(const ClusterWait& state);
+
+ private:
+  const Config::Cluster& config_;
+  const std::function<void(const std::string&)> tell_;
+  bool has_told_how_ = false;
+  std::size_t told_ = 0;  ///< nodes
+};
+
+}  // namespace troupe

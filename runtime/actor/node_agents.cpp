@@ -1,0 +1,348 @@
+#include "runtime/actor/node_agents.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include "runtime/base/deadline.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* loopback = "127.0.0.1";
+/// How often ClusterOptions::while_waiting is called.
+constexpr milliseconds wait_turn{100};
+constexpr std::size_t longest_name = 64;
+
+/// The last line of a log, which may say why its process ended; empty if there is none.
+std::string last_line(const std::string& path) {
+  constexpr std::size_t longest = 300;
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) last = std::move(line);
+  }
+  return last.substr(0, longest);
+}
+
+/// A host's name as that of a node, which may stand in paths and lists.
+std::string node_name_of(std::string host) {
+  host.resize(std::min(host.size(), longest_name));
+  for (char& c : host) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '_') {
+      c = '_';
+    }
+  }
+  return host.empty() ? "node" : host;
+}
+
+}  // namespace
+
+NodeAgents::NodeAgents(const ClusterOptions& options, const LogPlaces& logs, Events events)
+    : options_(options), logs_(logs), events_(std::move(events)), nodes_(options.nodes.size()) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].name = options.nodes[i].name;
+}
+
+NodeAgents::~NodeAgents() { stop(milliseconds(1000)); }
+
+Result<void> NodeAgents::start() {
+  TROUPE_CHECK(listen());
+  if (!options_.join) {
+    start_keepers();
+  } else {
+    control_->admit_holders_of(options_.join->token.bytes);
+  }
+  return {};
+}
+
+Result<void> NodeAgents::listen() {
+  const bool is_local = !options_.join && options_.starter->is_local();
+  if (options_.address.empty() && !is_local) {
+    return fail(ErrorCode::invalid_argument,
+                "nodes of other hosts need an address of this process to come to");
+  }
+  PortRange ports = options_.ports;
+  if (options_.join && options_.join->port != 0) {
+    ports = {options_.join->port, options_.join->port};
+  }
+  TROUPE_TRY(
+      control_,
+      ControlServer::start(
+          options_.address.empty() ? loopback : options_.address,
+          {[this](AgentKey agent, ControlMessage message) {
+             on_agent_message(agent, std::move(message));
+           },
+           [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
+           [this](const std::string& node, const Error& why) { on_agent_refused(node, why); }},
+          ports));
+  return {};
+}
+
+void NodeAgents::start_keepers() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    NodeTicket ticket;
+    ticket.node = nodes_[i].name;
+    ticket.host = options_.address.empty() ? loopback : options_.address;
+    ticket.port = control_->port();
+    if (auto drawn = random_bytes(ticket.key.bytes); !drawn.ok()) {
+      on_process_ended(i, "could not be started: " + drawn.error().message);
+      continue;
+    }
+    control_->admit(ticket.node, ticket.key.bytes);
+    auto keeper = std::make_unique<NodeKeeper>(
+        options_.starter, std::move(ticket), logs_.of_agent(nodes_[i].name),
+        [this, i](const std::string& how) { on_process_ended(i, how); });
+    std::lock_guard lock(mutex_);
+    nodes_[i].keeper = std::move(keeper);
+  }
+}
+
+Result<void> NodeAgents::wait() {
+  Deadline deadline = deadline_in(options_.start_timeout);
+  const auto is_settled = [](const Node& node) {
+    return node.ready || node.over || !node.refused.empty();
+  };
+  std::unique_lock lock(mutex_);
+  while (!std::ranges::all_of(nodes_, is_settled) && !deadline.is_over()) {
+    if (options_.while_waiting) {
+      const ClusterWait state = waiting();
+      lock.unlock();
+      if (!options_.while_waiting(state)) {
+        return fail(ErrorCode::cancelled, "stopped before all nodes had come");
+      }
+      lock.lock();
+    }
+    (void)wait_for(changed_, lock, std::min<std::chrono::nanoseconds>(wait_turn, deadline.left()),
+                   [&] { return std::ranges::all_of(nodes_, is_settled); });
+  }
+  all_came_ = std::ranges::all_of(nodes_, [](const Node& node) { return node.ready; });
+  if (!all_came_ && options_.join) return not_all_joined();
+  if (options_.while_waiting) {
+    const ClusterWait state = waiting();
+    lock.unlock();
+    (void)options_.while_waiting(state);
+    lock.lock();
+  }
+  std::optional<Error> failed;
+  for (const Node& node : nodes_) {
+    auto came = has_come(node);
+    if (came.ok()) continue;
+    if (!failed) {
+      failed = std::move(came).error();
+    } else {
+      failed->message += "\n" + came.error().message;
+    }
+  }
+  if (failed) return *std::move(failed);
+  return {};
+}
+
+ClusterWait NodeAgents::waiting() const {
+  ClusterWait state{{}, nodes_.size(), control_->port()};
+  for (const Node& node : nodes_) {
+    if (node.ready) state.came.push_back(node.name);
+  }
+  return state;
+}
+
+Error NodeAgents::not_all_joined() const {
+  const ClusterWait state = waiting();
+  return fail(ErrorCode::timeout,
+              "{} of {} nodes have joined within {} s; agents with another token are refused, and "
+              "counted in the log{}",
+              state.came.size(), state.expected,
+              std::chrono::duration<double>(options_.start_timeout).count(),
+              last_refusal_.empty() ? "" : "; refused: " + last_refusal_);
+}
+
+/// Says in one line why a node's agent has not come.
+Result<void> NodeAgents::has_come(const Node& node) const {
+  if (!node.refused.empty()) return Error{ErrorCode::unsupported, node.refused};
+  const std::string log = logs_.of_agent(node.name);
+  const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
+  if (node.over) {
+    const std::string said = last_line(log);
+    return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}",
+                node.name, node.how, said.empty() ? "" : fmt::format(" ({})", said), where);
+  }
+  if (node.ready) return {};
+  return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",
+              node.name, options_.start_timeout.count(), where);
+}
+
+void NodeAgents::on_agent_message(AgentKey agent, ControlMessage message) {
+  if (const auto* hello = std::get_if<AgentReady>(&message)) return on_agent_ready(agent, *hello);
+  std::size_t index = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(nodes_, agent, &Node::agent);
+    if (found == nodes_.end()) return;  // it was given up
+    index = static_cast<std::size_t>(found - nodes_.begin());
+    if (std::holds_alternative<Suspended>(message)) {
+      found->suspended = true;
+      changed_.notify_all();
+      return;
+    }
+  }
+  events_.on_message(index, std::move(message));
+}
+
+NodeAgents::Node* NodeAgents::place_of(const AgentReady& hello) {
+  const auto found = std::ranges::find_if(nodes_, [&](const Node& node) {
+    return !node.ready && !node.over && (options_.join || node.name == hello.node);
+  });
+  return found == nodes_.end() ? nullptr : &*found;
+}
+
+std::string NodeAgents::unused_name(const std::string& host) const {
+  const auto is_taken = [&](const std::string& name) {
+    return std::ranges::any_of(nodes_,
+                               [&](const Node& node) { return node.ready && node.name == name; });
+  };
+  const std::string base = node_name_of(host);
+  std::string name = base;
+  for (int number = 2; is_taken(name); ++number) name = fmt::format("{}-{}", base, number);
+  return name;
+}
+
+void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
+  std::lock_guard lock(mutex_);
+  if (!control_) return;
+  Node* node = place_of(hello);
+  if (node == nullptr) {
+    if (!options_.join) return;
+    const std::string why = fmt::format("this job has all of its {} nodes", nodes_.size());
+    log::warning("an agent on {} wants to join, but {}", hello.host, why);
+    (void)control_->send(agent, AgentRefused{why});
+    return;
+  }
+  if (options_.join) {
+    node->name = unused_name(hello.host);
+    events_.on_named(static_cast<std::size_t>(node - nodes_.data()), node->name);
+  }
+  if (!control_->send(agent, events_.bootstrap_of(node->name, hello)).ok()) return;  // it is lost
+  node->agent = agent;
+  node->agent_pid = hello.pid;
+  node->host = hello.host;
+  node->address = hello.address;
+  node->ready = true;
+  changed_.notify_all();
+  log::debug("the agent of node '{}' has come from {} ({}), pid {}", node->name, hello.host,
+             hello.address, hello.pid);
+}
+
+void NodeAgents::on_agent_refused(const std::string& name, const Error& why) {
+  log::error("{}", why.message);
+  std::lock_guard lock(mutex_);
+  last_refusal_ = why.message;
+  for (Node& node : nodes_) {
+    if (node.name == name && !node.ready) node.refused = why.message;
+  }
+  changed_.notify_all();
+}
+
+void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
+  std::size_t index = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(nodes_, agent, &Node::agent);
+    if (found == nodes_.end()) return;
+    if (!stopping_) log::info("an agent is lost: {}", why.message);
+    found->agent = 0;
+    if (found->keeper) {
+      if (!stopping_) found->keeper->give_up();
+      return;
+    }
+    index = static_cast<std::size_t>(found - nodes_.begin());
+    if (!all_came_ && !stopping_) {  // another one may take its place
+      log::warning("the agent of node '{}' is gone before all nodes have joined", found->name);
+      *found = Node{};
+      return;
+    }
+  }
+  on_process_ended(index, fmt::format("is gone ({})", why.message));
+}
+
+void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    nodes_[index].over = true;
+    nodes_[index].how = how;
+    nodes_[index].agent = 0;
+    name = nodes_[index].name;
+    changed_.notify_all();
+  }
+  if (stopping_) return;
+  log::error("the agent of node '{}' {}", name, how);
+  events_.on_ended(index, how);
+}
+
+Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
+  std::lock_guard lock(mutex_);
+  const AgentKey agent = nodes_[node].agent;
+  if (agent == 0 || !control_) return {};
+  return control_->send(agent, message);
+}
+
+void NodeAgents::send_to_all(const ControlMessage& message) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send(i, message);
+}
+
+void NodeAgents::suspend(milliseconds timeout) {
+  send_to_all(Suspend{});
+  std::unique_lock lock(mutex_);
+  (void)wait_for(changed_, lock, timeout, [this] {
+    return std::ranges::all_of(nodes_,
+                               [](const Node& node) { return node.agent == 0 || node.suspended; });
+  });
+}
+
+void NodeAgents::resume() {
+  {
+    std::lock_guard lock(mutex_);
+    for (Node& node : nodes_) node.suspended = false;
+  }
+  send_to_all(Resume{});
+}
+
+void NodeAgents::stop(milliseconds timeout) {
+  if (stopping_.exchange(true)) return;
+  send_to_all(Shutdown{timeout.count() / 2});
+  std::unique_lock lock(mutex_);
+  const auto all_over = [this] {
+    return std::ranges::all_of(
+        nodes_, [](const Node& node) { return node.over || (!node.keeper && node.agent == 0); });
+  };
+  if (!wait_for(changed_, lock, timeout / 2 + milliseconds(50), all_over)) {
+    for (Node& node : nodes_) {
+      if (node.keeper && !node.over) node.keeper->signal(SIGKILL);
+    }
+  }
+  lock.unlock();
+  for (Node& node : nodes_) {
+    if (node.keeper) node.keeper->join();
+  }
+  lock.lock();
+  auto control = std::move(control_);
+  lock.unlock();
+  control.reset();  // without the lock: its last events may wait for it
+}
+
+std::vector<Cluster::NodeInfo> NodeAgents::infos() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Cluster::NodeInfo> infos;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    NodeSpec spec = options_.nodes[i];
+    spec.name = node.name;
+    infos.push_back(
+        {std::move(spec), node.host, node.address, node.agent_pid, node.ready && !node.over});
+  }
+  return infos;
+}
+
+}  // namespace troupe

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/actor/cluster.hpp"
+#include "runtime/actor/log_places.hpp"
+#include "runtime/actor/node_keeper.hpp"
+#include "runtime/control/control_plane.hpp"
+
+namespace troupe {
+
+/// The agents of a job's nodes, as the driver has them: it starts them or lets them join, waits for
+/// all, sends them messages, hears of their ends, and ends them. Nodes are counted from 0 in the
+/// order of ClusterOptions::nodes, which agents that join fill as they come. Callable from any
+/// thread.
+class NodeAgents {
+ public:
+  /// Callbacks, each on a thread of its own kind, which must not block.
+  struct Events {
+    /// What an agent that has come is to be given.
+    std::function<AgentBootstrap(const std::string& node, const AgentReady& hello)> bootstrap_of;
+    /// An agent has joined as this node. Before all have come only, and again if another one takes
+    /// its place.
+    std::function<void(std::size_t node, const std::string& name)> on_named;
+    std::function<void(std::size_t node, ControlMessage message)> on_message;
+    /// The agent has ended or is lost ("(pid 7) was killed by signal 9 (SIGKILL)").
+    std::function<void(std::size_t node, const std::string& how)> on_ended;
+  };
+
+  /// `options` outlives this object.
+  NodeAgents(const ClusterOptions& options, const LogPlaces& logs, Events events);
+  ~NodeAgents();  ///< stops
+
+  /// Has the agents started, or lets them come.
+  Result<void> start();
+  /// Waits until all have come. Errors: a line for each that has not; cancelled.
+  Result<void> wait();
+
+  /// Sends to the node's agent, if it lives. Errors: those of ControlServer::send.
+  Result<void> send(std::size_t node, const ControlMessage& message);
+  void send_to_all(const ControlMessage& message);
+  /// Sends Suspend, and waits at most `timeout` until all have answered.
+  void suspend(std::chrono::milliseconds timeout);
+  void resume();
+  /// Ends all agents: a message, then SIGKILL for those that were started from here after half of
+  /// `timeout`. No event follows. Idempotent.
+  void stop(std::chrono::milliseconds timeout);
+
+  std::size_t size() const { return nodes_.size(); }
+  std::vector<Cluster::NodeInfo> infos() const;
+
+ private:
+  struct Node {
+    std::string name;
+    std::unique_ptr<NodeKeeper> keeper;  ///< null for one that joins
+    AgentKey agent = 0;                  ///< 0 until it has reported, and after it is lost
+    int agent_pid = 0;
+    std::string host;
+    std::string address;
+    bool ready = false;
+    bool over = false;
+    bool suspended = false;
+    std::string how;      ///< how it ended
+    std::string refused;  ///< why its agent was turned away
+  };
+
+  Result<void> listen();
+  void start_keepers();
+  /// Returns the place of an agent that introduces itself, or null; mutex_ is held.
+  Node* place_of(const AgentReady& hello);
+  std::string unused_name(const std::string& host) const;
+  Result<void> has_come(const Node& node) const;
+  Error not_all_joined() const;
+  void on_agent_message(AgentKey agent, ControlMessage message);
+  void on_agent_ready(AgentKey agent, const AgentReady& hello);
+  void on_agent_lost(AgentKey agent, const Error& why);
+  void on_agent_refused(const std::string& node, const Error& why);
+  void on_process_ended(std::size_t node, const std::string& how);
+  ClusterWait waiting() const;
+
+  const ClusterOptions& options_;
+  const LogPlaces logs_;
+  const Events events_;
+  std::atomic<bool> stopping_ = false;
+  std::unique_ptr<ControlServer> control_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Node> nodes_;
+  std::string last_refusal_;  ///< of an agent that wanted to join
+  bool all_came_ = false;
+};
+
+}  // namespace troupe

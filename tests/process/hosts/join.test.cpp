@@ -1,0 +1,177 @@
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/process/child_process.hpp"
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* listen_at = "10.77.0.254:7070";  // this machine, in a namespace of its own
+
+void write_token(const std::filesystem::path& file, char digit, bool is_private = true) {
+  std::ofstream(file) << "troupe-token 1 " << std::string(64, digit) << "\n";
+  std::filesystem::permissions(file, std::filesystem::perms(is_private ? 0600 : 0644));
+}
+
+/// `launcher agent`, started on a host by ssh.
+class JoiningAgent {
+ public:
+  JoiningAgent(const LauncherJob& job, int host, const std::string& token,
+               const std::string& program = TROUPE_LAUNCHER " agent")
+      : log_(job.folder() / fmt::format("joins-{}-{}.log", host, token)) {
+    const std::string command = fmt::format("cd {} && exec {} --join {} --token-file {} --wait 60",
+                                            job.folder().string(), program, listen_at, token);
+    auto process = ChildProcess::start({.arguments = {"ssh", test::host_name(host), command},
+                                        .output_path = log_.string(),
+                                        .program = "ssh"});
+    if (!process.ok()) throw std::runtime_error(process.error().message);
+    process_.emplace(*std::move(process));
+  }
+
+  /// Its exit code; -1 if it does not end.
+  int wait() {
+    const auto status = process_->wait(run_limit);
+    return status && !status->signalled ? status->code : -1;
+  }
+  std::string log() const {
+    std::ifstream file(log_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::filesystem::path log_;
+  std::optional<ChildProcess> process_;
+};
+
+std::vector<std::string> joined_by(int nodes, double timeout_seconds = 60) {
+  std::vector<std::string> arguments;
+  for (const auto& setting :
+       {std::string("cluster.launch=join"), fmt::format("cluster.listen={}", listen_at),
+        fmt::format("cluster.nodes={}", nodes), std::string("cluster.token_file=job.token"),
+        fmt::format("cluster.join_timeout={}", timeout_seconds)}) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  return arguments;
+}
+
+class Join : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+    job_.emplace();
+    job_->write_input(golden_input());
+  }
+  const LauncherJob& job() const { return *job_; }
+
+ private:
+  std::optional<LauncherJob> job_;
+};
+
+TEST_F(Join, of_two_nodes_gives_the_bytes_of_one_worker) {
+  write_token(job().folder() / "job.token", 'a');
+  JoiningAgent first(job(), 1, "job.token");  // before there is a launcher
+  std::vector<std::string> arguments = joined_by(2);
+  arguments.insert(arguments.end(), {"--set", "parallel.pipeline_parallel_size=2"});
+  const auto running = job().start(arguments);
+  ASSERT_TRUE(running->wait_for_stderr("1 of 2 nodes have joined: h1", run_limit))
+      << running->wait(run_limit).describe();
+  JoiningAgent second(job(), 2, "job.token");
+  const Ended ended = running->wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
+  EXPECT_THAT(ended.err,
+              HasSubstr("launcher agent --join 10.77.0.254:7070 --token-file job.token"));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h1, h2"));
+  expect_same_payloads(answers_to(golden_input()), job().answers(), "pp2 on two nodes that joined");
+  for (JoiningAgent* agent : {&first, &second}) {
+    EXPECT_EQ(agent->wait(), 0) << agent->log();
+    EXPECT_THAT(agent->log(), HasSubstr("worker-"));
+  }
+}
+
+TEST_F(Join, of_two_agents_on_one_host_makes_two_nodes_with_names_of_their_own) {
+  write_token(job().folder() / "job.token", 'a');
+  std::filesystem::copy(job().folder() / "job.token", job().folder() / "copy.token");
+  JoiningAgent first(job(), 1, "job.token"), second(job(), 1, "copy.token");
+  std::vector<std::string> arguments = joined_by(2);
+  arguments.insert(arguments.end(), {"--set", "parallel.tensor_parallel_size=2"});
+  const Ended ended = job().run(arguments);
+  ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
+  EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h1, h1-2"));
+  expect_same_payloads(answers_to(golden_input()), job().answers(), "tp2 over two nodes");
+}
+
+TEST_F(Join, with_another_token_is_refused_on_both_sides) {
+  write_token(job().folder() / "job.token", 'a');
+  write_token(job().folder() / "other.token", 'b');
+  const auto running = job().start(joined_by(1, 4));
+  ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
+  JoiningAgent agent(job(), 1, "other.token");
+  EXPECT_EQ(agent.wait(), 2);
+  EXPECT_THAT(agent.log(), HasSubstr("token or ticket of another job?"));
+  const Ended ended = running->wait(run_limit);
+  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("0 of 1 nodes have joined within 4 s"));
+}
+
+TEST_F(Join, of_another_build_is_refused_on_both_sides) {
+  write_token(job().folder() / "job.token", 'a');
+  const auto running = job().start(joined_by(1, 4));
+  ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
+  JoiningAgent agent(job(), 1, "job.token", std::filesystem::canonical("/proc/self/exe").string());
+  EXPECT_EQ(agent.wait(), 1);
+  EXPECT_THAT(agent.log(), HasSubstr("is of another build"));
+  const Ended ended = running->wait(run_limit);
+  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("is of another build"));
+}
+
+TEST_F(Join, of_one_node_too_many_is_refused_and_harms_nobody) {
+  write_token(job().folder() / "job.token", 'a');
+  JoiningAgent first(job(), 1, "job.token"), second(job(), 2, "job.token");
+  const auto running = job().start(joined_by(1));
+  const int codes[] = {first.wait(), second.wait()};
+  const Ended ended = running->wait(run_limit);
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_THAT(codes, ::testing::UnorderedElementsAre(0, 2)) << first.log() << second.log();
+  EXPECT_THAT(first.log() + second.log(), HasSubstr("this job has all of its 1 nodes"));
+}
+
+TEST_F(Join, with_a_token_that_others_can_read_is_refused_on_both_sides) {
+  write_token(job().folder() / "job.token", 'a', false);
+  const Ended ended = job().run(joined_by(1));
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("cluster.token_file: others can read"));
+  JoiningAgent agent(job(), 1, "job.token");
+  EXPECT_EQ(agent.wait(), 2);
+  EXPECT_THAT(agent.log(), HasSubstr("others can read"));
+}
+
+TEST_F(Join, makes_the_token_when_there_is_none_and_stops_waiting_at_a_signal) {
+  const auto running = job().start(joined_by(1));
+  ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
+  const auto token = std::filesystem::status(job().folder() / "job.token");
+  EXPECT_EQ(token.permissions(), std::filesystem::perms(0600));
+  running->signal(SIGINT);
+  const Ended ended = running->wait(run_limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  EXPECT_LT(ended.seconds, 10);
+}
+
+TEST_F(Join, says_which_keys_are_missing_or_too_many) {
+  EXPECT_THAT(job().run({"--set", "cluster.launch=join"}).describe(),
+              HasSubstr("cluster.listen: nodes that join (cluster.launch: join) need it"));
+  EXPECT_THAT(job().run({"--set", "cluster.nodes=2"}).describe(),
+              HasSubstr("cluster.nodes: this is for nodes that join"));
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test
