@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/text/byte_alphabet.hpp"
 #include "models/text/string_replace.hpp"
 #include "models/text/text_limits.hpp"
 #include "models/text/unicode/utf8.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::string_view gpt2_pattern =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+constexpr std::string_view punctuation_pattern = R"([!-/:-@\[-`{-~]|\p{P})";
 
 std::string escape_literal(std::string_view literal) {
   std::string out;
@@ -47,9 +50,17 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer) {
     for (const auto& step : pre_tokenizer.at("pretokenizers")) TROUPE_CHECK(add(step));
     return {};
   }
-  if (is_byte_level_) return fail(ErrorCode::unsupported, "pre_tokenizer {} after ByteLevel", type);
+  if (is_byte_level_ && (type == "ByteLevel" || type == "Metaspace")) {
+    return fail(ErrorCode::unsupported, "pre_tokenizer {} after ByteLevel", type);
+  }
   Step step;
-  if (type == "Split") {
+  if (type == "Punctuation") {
+    step.behavior = Behavior::isolated;
+    TROUPE_TRY(step.regex, Regex::compile(punctuation_pattern));
+    if (pre_tokenizer.contains("behavior")) {
+      TROUPE_TRY(step.behavior, read_behavior(pre_tokenizer.at("behavior").get<std::string>()));
+    }
+  } else if (type == "Split") {
     TROUPE_TRY(step, read_split(pre_tokenizer));
   } else if (type == "Digits") {
     const bool individual = pre_tokenizer.value("individual_digits", false);
@@ -59,11 +70,13 @@ Result<> PreTokenizer::add(const nlohmann::json& pre_tokenizer) {
   } else if (type == "ByteLevel") {
     is_byte_level_ = true;
     step.adds_prefix_space = pre_tokenizer.at("add_prefix_space").get<bool>();
+    spelled_from_ = steps_.size();
     if (pre_tokenizer.value("use_regex", true)) {
       TROUPE_TRY(step.regex, Regex::compile(gpt2_pattern));
     } else if (!step.adds_prefix_space) {
       return {};
     }
+    ++spelled_from_;
   } else {
     return fail(ErrorCode::unsupported, "pre_tokenizer {}", type);
   }
@@ -79,21 +92,17 @@ Result<PreTokenizer::Step> PreTokenizer::read_split(const nlohmann::json& split)
                          : escape_literal(pattern.at("String").get<std::string>());
   TROUPE_TRY(step.regex, Regex::compile(regex));
   step.inverted = split.at("invert").get<bool>();
-  const auto name = split.at("behavior").get<std::string>();
-  if (name == "Removed") {
-    step.behavior = Behavior::removed;
-  } else if (name == "Isolated") {
-    step.behavior = Behavior::isolated;
-  } else if (name == "MergedWithPrevious") {
-    step.behavior = Behavior::merged_with_previous;
-  } else if (name == "MergedWithNext") {
-    step.behavior = Behavior::merged_with_next;
-  } else if (name == "Contiguous") {
-    step.behavior = Behavior::contiguous;
-  } else {
-    return fail(ErrorCode::unsupported, "pre_tokenizer Split with behavior {}", name);
-  }
+  TROUPE_TRY(step.behavior, read_behavior(split.at("behavior").get<std::string>()));
   return step;
+}
+
+Result<PreTokenizer::Behavior> PreTokenizer::read_behavior(const std::string& name) {
+  if (name == "Removed") return Behavior::removed;
+  if (name == "Isolated") return Behavior::isolated;
+  if (name == "MergedWithPrevious") return Behavior::merged_with_previous;
+  if (name == "MergedWithNext") return Behavior::merged_with_next;
+  if (name == "Contiguous") return Behavior::contiguous;
+  return fail(ErrorCode::unsupported, "pre_tokenizer with behavior {}", name);
 }
 
 Result<PreTokenizer::Step> PreTokenizer::read_metaspace(const nlohmann::json& metaspace) {
@@ -124,6 +133,20 @@ Result<> PreTokenizer::split(std::string_view text, bool is_first,
 
 Result<> PreTokenizer::split_from(std::size_t index, std::string_view text, bool is_first,
                                   const std::function<void(std::string_view)>& on_word) const {
+  const bool follows_bytes = is_byte_level_ && index == spelled_from_ && index < steps_.size();
+  if (!follows_bytes) return apply(index, text, is_first, on_word);
+  // Steps after ByteLevel see the characters that stand for the bytes.
+  std::string spelled;
+  for (const char byte : text) {
+    append_code_point(byte_to_character(static_cast<unsigned char>(byte)), spelled);
+  }
+  return apply(index, spelled, is_first, [&](std::string_view word) {
+    if (const auto bytes = bytes_of_token(word)) on_word(*bytes);
+  });
+}
+
+Result<> PreTokenizer::apply(std::size_t index, std::string_view text, bool is_first,
+                             const std::function<void(std::string_view)>& on_word) const {
   if (index == steps_.size()) {
     on_word(text);
     return {};

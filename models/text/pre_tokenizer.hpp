@@ -17,10 +17,10 @@ namespace troupe::text {
 /// tokenizer.json.
 class PreTokenizer {
  public:
-  /// Reads null, Split (by a regex or a string), Digits, Metaspace, ByteLevel, or a Sequence of
-  /// them. `add_prefix_space` replaces the flag of a ByteLevel that is no part of a Sequence.
-  /// Errors: unsupported; corrupt_data if it is larger than text_limits.hpp allows. May throw
-  /// nlohmann::json::exception on values of other types.
+  /// Reads null, Split (by a regex or a string), Punctuation, Digits, Metaspace, ByteLevel, or a
+  /// Sequence of them. `add_prefix_space` replaces the flag of a ByteLevel that is no part of a
+  /// Sequence. Errors: unsupported; corrupt_data if it is larger than text_limits.hpp allows. May
+  /// throw nlohmann::json::exception on values of other types.
   static Result<PreTokenizer> parse(const nlohmann::json& pre_tokenizer,
                                     std::optional<bool> add_prefix_space = {});
 
@@ -55,14 +55,18 @@ class PreTokenizer {
 
   Result<> add(const nlohmann::json& pre_tokenizer);
   static Result<Step> read_split(const nlohmann::json& split);
+  static Result<Behavior> read_behavior(const std::string& name);
   static Result<Step> read_metaspace(const nlohmann::json& metaspace);
   static Result<> cut(const Step& step, std::string_view text,
                       const std::function<void(std::string_view)>& on_part);
   Result<> split_from(std::size_t step, std::string_view text, bool is_first,
                       const std::function<void(std::string_view)>& on_word) const;
+  Result<> apply(std::size_t step, std::string_view text, bool is_first,
+                 const std::function<void(std::string_view)>& on_word) const;
 
   std::vector<Step> steps_;
   bool is_byte_level_ = false;
+  std::size_t spelled_from_ = 0;  // the steps from here on follow ByteLevel, if there is one
 };
 
 }  // namespace troupe::text

@@ -32,6 +32,17 @@ DEEPSEEK3_REGEX = (
     r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 )
 
+# GPT-OSS and others: words end where the case changes.
+O200K_REGEX = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+# Phi-4 and OLMo 2.
+CL100K_REGEX = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
 TEXTS = [
     "", " ", "  ", "once upon a", "Once upon a time, there was a king.", " leading", "trailing ",
     "two  spaces   three", "\n", "a\n\nb\n", "\ttab", "it's we'll I'M", "1234567 3.14 ½",
@@ -103,6 +114,17 @@ def sentencepiece_style(folder, model, **options):
     return json.loads(fast.to_str())
 
 
+def gemma_style(style_json):
+    """A SentencePiece model as Gemma's tokenizer.json has it."""
+    out = json.loads(json.dumps(style_json))
+    out["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    out["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                            "invert": False}
+    out["decoder"] = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return out
+
+
 def styles(folder, model):
     llama3 = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     qwen = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -134,7 +156,23 @@ def styles(folder, model):
                 pre_tokenizers.Split(Regex(r"\w+"), "merged_with_previous", invert=True),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
             ["<|endoftext|>"]),
+        "o200k": byte_level(split_bytes(O200K_REGEX),
+                            ["<|startoftext|>", "<|endoftext|>", "<|return|>", "<|start|>", "<|end|>"]),
+        "cl100k": byte_level(split_bytes(CL100K_REGEX), ["<|endoftext|>", "<|im_end|>"]),
+        "falcon": byte_level(
+            pre_tokenizers.Sequence([
+                pre_tokenizers.Punctuation("contiguous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Digits(individual_digits=False),
+                pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")]),
+            ["<|endoftext|>"]),
+        "starcoder2": byte_level(
+            pre_tokenizers.Sequence([
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False)]),
+            ["<|endoftext|>"]),
     }
+    made["gemma"] = gemma_style(made["spm-metaspace"])
     return made
 
 
@@ -266,6 +304,24 @@ def variants(style):
         row("cohere", "qwen", {"tokenizer_class": "CohereTokenizer", "bos_token": "<|im_start|>",
                                "eos_token": "<|im_end|>", "unk_token": None}),
         row("merged splits", "merged", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}),
+        row("gemma 3", "gemma", {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "add_eos_token": False,
+                                 "clean_up_tokenization_spaces": False, "spaces_between_special_tokens": False}
+            | dict_tokens),
+        row("gpt-oss", "o200k", {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|startoftext|>",
+                                 "eos_token": "<|return|>", "pad_token": "<|endoftext|>",
+                                 "added_tokens_decoder": added_decoder(style["o200k"]),
+                                 "clean_up_tokenization_spaces": False}),
+        row("phi-4", "cl100k", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False, "bos_token": "<|endoftext|>",
+                                "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
+                                "added_tokens_decoder": added_decoder(style["cl100k"])}),
+        row("olmo 2", "cl100k", {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>",
+                                 "unk_token": "<|endoftext|>"}),
+        row("granite and starcoder2", "starcoder2", {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>",
+                                                     "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}),
+        row("glm-4", "llama3", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end_of_text|>",
+                                "do_lower_case": False, "remove_space": False, "padding_side": "left"}),
+        row("falcon", "falcon", {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
+                                 "add_prefix_space": False}),
     ]
 
 
