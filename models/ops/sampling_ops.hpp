@@ -78,7 +78,8 @@ class SamplingOps {
   /// ids[rows[i].row] = the token that sample() of models/sampler chooses from that row of logits;
   /// -1 if a logit is not finite or no token is left. Other ids are left unchanged. Each row at
   /// most once, all supported by can_sample; rows without edits should come first. logits [n,
-  /// vocab] f32; edited [tokens] i32, the rows' edits on the device; ids [n] i32.
+  /// vocab] f32; edited [tokens] i32, the rows' edits on the device, empty without any; ids [n]
+  /// i32.
   void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
               const Tensor& ids) {
     if constexpr (op_checks::enabled) op_checks::sample(logits, rows, edited, ids);
