@@ -161,9 +161,6 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.memory().allocate(summed, {tokens, hidden}));
-    if (config.moe->gated_shared_expert) {
-      TROUPE_TRY(space.shared_weight, ops.memory().allocate(DType::f32, {tokens, 1}));
-    }
   }
   if (const ExpertExchange* exchange = experts.host_exchange()) {
     TROUPE_CHECK(allocate_exchange(exchange->layout(), hidden, ops, space.exchange));

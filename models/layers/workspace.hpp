@@ -75,9 +75,8 @@ struct Workspace {
   /// Experts' output: [rows, hidden] activation, or f32 with exact sums; [X * k, hidden] f32 if
   /// rows of assignments are exchanged.
   DeviceTensor expert_rows;
-  DeviceTensor shared_rows;    // [T, hidden] as update: output of the shared MLP
-  DeviceTensor shared_weight;  // [T, 1] f32: its factor before the sigmoid; empty without
-  ExchangeBuffers exchange;    // empty unless rows of assignments are exchanged
+  DeviceTensor shared_rows;  // [T, hidden] as update: output of the shared MLP
+  ExchangeBuffers exchange;  // empty unless rows of assignments are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

@@ -44,6 +44,10 @@ class WeightBytes {
     const std::string name = checkpoint_name(rule, use.layer, use.expert);
     TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, stored_shape(rule, config_)));
     const Shape shape = shape_of(rule.parameter, config_);
+    if (rule.parameter == Parameter::shared_router) {  // held like a vector
+      bytes_ += shape[1] * element_bytes(DType::f32);
+      return {};
+    }
     const bool is_vector = shape.rank() == 1;
     TROUPE_TRY(const WeightShard part,
                shard_weight(name, rule.shard, shape[0], is_vector ? 1 : shape[1],

@@ -158,7 +158,8 @@ class AttentionOps {
   }
 
  private:
-  // A device without these two refuses the models that need them before the start (gpu_layers.hpp).
+  // Only some families need these two. A device without them ends the process: its models are
+  // refused before the start.
   virtual void do_square_sums(const Tensor& /*qkv*/, const AttentionShape& /*shape*/,
                               const Tensor& /*sums*/) {
     op_checks::missing("square_sums");

@@ -86,10 +86,11 @@ class DenseOps {
   /// x *= factor, then, with a cap above 0, x = soft_cap * tanh(x / soft_cap).
   void scale(const Tensor& x, float factor, float soft_cap) { do_scale(x, factor, soft_cap); }
 
-  /// x[r] *= sigmoid(gate[r]). x [rows, n] f32 or activation dtype; gate [rows, 1] f32.
-  void gate_rows(const Tensor& x, const Tensor& gate) {
-    if constexpr (op_checks::enabled) op_checks::gate_rows(x, gate);
-    do_gate_rows(x, gate);
+  /// x[r] *= sigmoid(input[r] . weight). x [rows, n] f32 or activation dtype; input [rows, k]
+  /// activation; weight [k] f32.
+  void gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) {
+    if constexpr (op_checks::enabled) op_checks::gate_rows(x, input, weight);
+    do_gate_rows(x, input, weight);
   }
 
   /// out = the sum of x's parts in the order of parallel/collectives/tree_sum.hpp. x [parts * rows,
@@ -124,7 +125,8 @@ class DenseOps {
   virtual void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                                  const Tensor& out) = 0;
   virtual void do_silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
-  // A device without these refuses the models that need them before the start (gpu_layers.hpp).
+  // Only some families need these. A device without them ends the process: its models are refused
+  // before the start.
   virtual void do_activate(const Tensor& /*x*/, Activation /*activation*/, const Tensor& /*out*/) {
     op_checks::missing("activate");
   }
@@ -135,7 +137,8 @@ class DenseOps {
   virtual void do_scale(const Tensor& /*x*/, float /*factor*/, float /*soft_cap*/) {
     op_checks::missing("scale");
   }
-  virtual void do_gate_rows(const Tensor& /*x*/, const Tensor& /*gate*/) {
+  virtual void do_gate_rows(const Tensor& /*x*/, const Tensor& /*input*/,
+                            const Tensor& /*weight*/) {
     op_checks::missing("gate_rows");
   }
   virtual void do_tree_sum(const Tensor& x, const Tensor& out) = 0;

@@ -164,7 +164,8 @@ class MoeOps {
   }
 
  private:
-  // A device without these two refuses the models that need them before the start (gpu_layers.hpp).
+  // Only some families need these two. A device without them ends the process: its models are
+  // refused before the start.
   virtual void do_add_expert_bias(const Tensor& /*x*/, const ExpertBatch& /*batch*/,
                                   const Tensor& /*bias*/) {
     op_checks::missing("add_expert_bias");

@@ -122,8 +122,9 @@ void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   expect_none_or("layer_norm: bias", bias, {weight[0]});
 }
 
-void gate_rows(const Tensor& x, const Tensor& gate) {
-  expect("gate_rows: gate", gate, {x[0], 1}, DType::f32);
+void gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) {
+  expect("gate_rows: weight", weight, {weight.elements()}, DType::f32);
+  expect_floats("gate_rows: input", input, {x[0], weight[0]});
 }
 
 void tree_sum(const Tensor& x, const Tensor& out) {

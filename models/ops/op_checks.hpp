@@ -49,7 +49,7 @@ void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch
 void silu_mul(const Tensor& gate_up, const Tensor& out);
 void activate(const Tensor& x, Activation activation, const Tensor& out);
 void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& out);
-void gate_rows(const Tensor& x, const Tensor& gate);
+void gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight);
 void tree_sum(const Tensor& x, const Tensor& out);
 void gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out);
 void concat_columns(const Tensor& parts, const Tensor& out);

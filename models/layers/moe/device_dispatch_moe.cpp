@@ -15,9 +15,12 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   const Tensor results = compute();
   if (group_.divides(tokens)) {
     TROUPE_CHECK(exchange_.combine(results, out));
+    add_output_bias(ids, weights, out);
     return PendingSum();
   }
-  TROUPE_CHECK(exchange_.combine(results, out.rows(own.begin, own.count)));
+  const Tensor own_out = out.rows(own.begin, own.count);
+  TROUPE_CHECK(exchange_.combine(results, own_out));
+  add_output_bias(ids, weights, own_out);
   TROUPE_CHECK(group_.gather_slices(out));
   return PendingSum();
 }

@@ -15,7 +15,7 @@ Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(const LayerContext&
              DenseMlp::create(context, layer,
                               {.gate = shared_gate, .up = shared_up, .down = shared_down}));
   if (context.config.moe->gated_shared_expert) {
-    TROUPE_TRY(moe->gate_, context.weights.linear({shared_router}, layer));
+    TROUPE_TRY(moe->gate_, context.weights.vector(shared_router, layer));
   }
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
@@ -27,11 +27,9 @@ Result<PendingSum> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) 
   const Tensor shared = space_.shared_rows->rows(0, out[0]);
   TROUPE_TRY(PendingSum shared_sum, shared_->forward(x, shared));
   TROUPE_CHECK(group_.complete(std::move(shared_sum), shared));
-  if (gate_ != nullptr) {
+  if (!gate_->empty()) {
     const Slice own = group_.own_slice(x[0]);
-    const Tensor gate = space_.shared_weight->rows(0, own.count);
-    ops_.dense().linear(*gate_, x.rows(own.begin, own.count), gate);
-    ops_.dense().gate_rows(shared, gate);
+    ops_.dense().gate_rows(shared, x.rows(own.begin, own.count), gate_);
   }
   ops_.dense().add(out, shared);
   return PendingSum();

@@ -18,7 +18,7 @@ class SharedExpertMoe final : public FeedForward {
   Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
   Tensor rows_per_expert() const override { return routed_->rows_per_expert(); }
   std::size_t bytes() const override {
-    return routed_->bytes() + shared_->bytes() + (gate_ == nullptr ? 0 : gate_->bytes());
+    return routed_->bytes() + shared_->bytes() + gate_->bytes();
   }
 
  private:
@@ -33,7 +33,7 @@ class SharedExpertMoe final : public FeedForward {
   Workspace& space_;
   std::unique_ptr<FeedForward> routed_;
   std::unique_ptr<FeedForward> shared_;
-  std::unique_ptr<Linear> gate_;  // [1, hidden], or null: the shared MLP's output counts whole
+  DeviceTensor gate_;  // [hidden] f32, or empty: the shared MLP's output counts whole
 };
 
 }  // namespace troupe

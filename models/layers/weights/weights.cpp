@@ -192,7 +192,7 @@ Result<HostTensor> Weights::host_vector(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(StoredMatrix stored, stacked(stack, layer, 0));
   stored.dtype = DType::f32;
   const HostTensor column = in_host_memory(stored);
-  HostTensor values(DType::f32, {stored.rows});
+  HostTensor values(DType::f32, {column->elements()});
   std::ranges::copy(column->span<float>(), values->as<float>());
   return values;
 }

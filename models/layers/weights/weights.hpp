@@ -52,7 +52,8 @@ class Weights {
   /// Returns the matrix of linear() in host memory, for layers that rearrange it before they pass
   /// it to Ops. As stored, or bf16 if `compute` rounds.
   Result<HostTensor> matrix(Stack stack, std::int64_t layer) const;
-  /// This rank's elements of the vectors in `stack`, one after the other, in f32 on the device.
+  /// This rank's elements of the vectors in `stack`, or of a matrix of one row, one after the
+  /// other, in f32 on the device.
   Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
   Result<DeviceTensor> vector(Parameter parameter, std::int64_t layer) const {
     return vector({parameter}, layer);

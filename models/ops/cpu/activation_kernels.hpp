@@ -16,14 +16,15 @@ TROUPE_INLINE F16 sigmoid(F16 x) {
 TROUPE_INLINE F16 gelu_tanh_of(F16 x) {
   const F16 cubed = x * x * x;
   const F16 u = fma(cubed, broadcast(0.044715F), x) * broadcast(2.0F * 0.7978845608F);
-  return max(x, broadcast(-40.0F)) * sigmoid(u);
+  return max(broadcast(-40.0F), x) * sigmoid(u);
 }
 
 /// GPT-OSS's gate and up.
 TROUPE_INLINE F16 clamped_swiglu(F16 gate, F16 up) {
+  // A NaN stays one: it is the second operand.
   const F16 limit = broadcast(7.0F);
-  const F16 g = max(min(gate, limit), broadcast(-51.0F));  // g * sigmoid(1.702 g) is -4e-36 there
-  const F16 u = min(max(up, zero() - limit), limit);
+  const F16 g = max(broadcast(-51.0F), min(limit, gate));  // g * sigmoid(1.702 g) is -4e-36 there
+  const F16 u = min(limit, max(zero() - limit, up));
   return g * sigmoid(g * broadcast(1.702F)) * (u + broadcast(1.0F));
 }
 
@@ -87,11 +88,10 @@ inline void scale(float* x, float factor, float soft_cap, std::int64_t count) {
   }
 }
 
-inline float square_sum(const float* x, std::int64_t width) {
+inline float dot(const float* x, const float* y, std::int64_t width) {
   F16 sum = zero();
   for (std::int64_t i = 0; i < width; i += 16) {
-    const F16 a = load(x + i, width - i);
-    sum = fma(a, a, sum);
+    sum = fma(load(x + i, width - i), load(y + i, width - i), sum);
   }
   return reduce_add(sum);
 }

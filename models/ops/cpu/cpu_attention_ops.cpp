@@ -59,8 +59,8 @@ void CpuAttentionOps::do_square_sums(const Tensor& qkv, const AttentionShape& sh
   context_.for_rows(qkv[0], row_bytes(qkv), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t token = begin; token < end; ++token) {
       for (std::int64_t head = 0; head < heads; ++head) {
-        sums.as<float>()[token * heads + head] =
-            context_.kernels().rows.square_sum(qkv.as<float>() + token * qkv[1] + head * dim, dim);
+        const float* from = qkv.as<float>() + token * qkv[1] + head * dim;
+        sums.as<float>()[token * heads + head] = context_.kernels().rows.dot(from, from, dim);
       }
     }
   });

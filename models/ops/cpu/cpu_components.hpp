@@ -95,7 +95,7 @@ class CpuDenseOps final : public DenseOps {
   void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                      const Tensor& out) override;
   void do_scale(const Tensor& x, float factor, float soft_cap) override;
-  void do_gate_rows(const Tensor& x, const Tensor& gate) override;
+  void do_gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) override;
   void do_tree_sum(const Tensor& x, const Tensor& out) override;
   void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void do_concat_columns(const Tensor& parts, const Tensor& out) override;

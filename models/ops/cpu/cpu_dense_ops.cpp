@@ -157,12 +157,14 @@ void CpuDenseOps::do_scale(const Tensor& x, float factor, float soft_cap) {
   });
 }
 
-void CpuDenseOps::do_gate_rows(const Tensor& x, const Tensor& gate) {
+void CpuDenseOps::do_gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) {
   if (x.empty()) return;
   const std::int64_t width = x.elements() / x[0];
   context_.for_rows(x[0], 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float factor = 1.0F / (1.0F + std::exp(-gate.as<float>()[row]));
+      const float logit = context_.kernels().rows.dot(input.as<float>() + row * weight[0],
+                                                      weight.as<float>(), weight[0]);
+      const float factor = 1.0F / (1.0F + std::exp(-logit));
       context_.kernels().rows.scale(x.as<float>() + row * width, factor, 0.0F, width);
     }
   });

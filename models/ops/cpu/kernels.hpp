@@ -121,7 +121,7 @@ struct RowKernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      std::int64_t rows, std::int64_t width, float* out);
   void (*scale)(float* x, float factor, float soft_cap, std::int64_t count);
-  float (*square_sum)(const float* x, std::int64_t width);
+  float (*dot)(const float* x, const float* y, std::int64_t width);
   /// out = x * factor * weight, which may be x.
   void (*scale_row)(const float* x, float factor, const float* weight, std::int64_t width,
                     float* out);

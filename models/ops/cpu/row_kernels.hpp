@@ -296,7 +296,7 @@ inline void latent_rope_store(const LatentRopeStoreJob& job) {
 }
 
 extern constexpr RowKernels row_kernels{
-    rms_norm,        add_rms_norm,      silu_mul, add_bias,   route, combine,    widen_row,
-    norm_rope_store, latent_rope_store, activate, layer_norm, scale, square_sum, scale_row};
+    rms_norm,        add_rms_norm,      silu_mul, add_bias,   route, combine, widen_row,
+    norm_rope_store, latent_rope_store, activate, layer_norm, scale, dot,     scale_row};
 
 }  // namespace troupe::TROUPE_ISA

@@ -25,6 +25,12 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                          const Tensor& out) override;
   void do_silu_mul(const Tensor& gate_up, const Tensor& out) override;
+  // In layer_variants.cu.
+  void do_activate(const Tensor& x, Activation activation, const Tensor& out) override;
+  void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                     const Tensor& out) override;
+  void do_scale(const Tensor& x, float factor, float soft_cap) override;
+  void do_gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) override;
   void do_tree_sum(const Tensor& x, const Tensor& out) override;
   void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void do_concat_columns(const Tensor& parts, const Tensor& out) override;

@@ -40,6 +40,10 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                             const KvLayer& cache, const Tensor& q_out) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
+  // In cuda_projection_norm.cu.
+  void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;
+  void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                           const ProjectionNorm& norm) override;
 
   AttentionKernel attention_kernel(const AttentionShape& shape, DType stored, DType activation,
                                    const AttentionBatch& batch) const;

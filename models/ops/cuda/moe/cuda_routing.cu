@@ -49,9 +49,8 @@ __device__ int take_largest(float* values, int count) {
 }
 
 /// Removes the experts of all but the best groups from the choice.
-__device__ void keep_best_groups(int experts, int groups, int top_groups, float* choice,
-                                 float* sums) {
-  const int size = experts / groups;
+__device__ void keep_best_groups(const Routing& routing, float* choice, float* sums) {
+  const int experts = routing.experts, groups = routing.groups, size = experts / groups;
   for (int g = threadIdx.x; g < groups; g += warp) {
     float first = taken, second = lowest_choice;
     for (int e = g * size; e < (g + 1) * size; ++e) {
@@ -62,10 +61,10 @@ __device__ void keep_best_groups(int experts, int groups, int top_groups, float*
         second = choice[e];
       }
     }
-    sums[g] = first + second;
+    sums[g] = routing.best_score_groups ? first : first + second;
   }
   __syncwarp();
-  for (int i = 0; i < top_groups; ++i) take_largest(sums, groups);
+  for (int i = 0; i < routing.top_groups; ++i) take_largest(sums, groups);
   for (int e = threadIdx.x; e < experts; e += warp) {
     if (sums[e / size] != taken) choice[e] = taken;
   }
@@ -102,7 +101,7 @@ __global__ void route_in_memory(const float* logits, const float* bias, Routing 
   }
   __syncwarp();
   if (routing.groups > 1) {
-    keep_best_groups(routing.experts, routing.groups, routing.top_groups, choice, sums);
+    keep_best_groups(routing, choice, sums);
   }
   float chosen = 0.0F;
   for (int c = 0; c < routing.top_k; ++c) {
@@ -152,6 +151,7 @@ Routing routing_of(const RouterOptions& options, std::int64_t experts) {
           static_cast<int>(options.top_groups),
           options.normalize,
           options.sigmoid,
+          options.best_score_groups,
           options.scale};
 }
 

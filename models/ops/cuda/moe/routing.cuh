@@ -13,7 +13,7 @@ constexpr float lowest_choice = -1.0e38F;   // below every choice value
 
 struct Routing {
   int experts, top_k, groups, top_groups;
-  bool normalize, sigmoid;
+  bool normalize, sigmoid, best_score_groups;
   float scale;
 };
 
