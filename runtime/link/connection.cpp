@@ -17,7 +17,7 @@ Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
   const auto has_room = [&] {
     return over_ || queue_.empty() || queue_.queued_bytes() + bytes <= limits_.max_queued_bytes;
   };
-  const bool may_wait = std::this_thread::get_id() != requests_.loop_thread;
+  const bool may_wait = !requests_.runs_here();
   if (!has_room() && (!may_wait || !wait_for(room_, lock, wait, has_room))) {
     return fail(ErrorCode::resource_exhausted, "{} bytes are queued to {}, which is the limit",
                 queue_.queued_bytes(), peer_.text());
@@ -105,8 +105,9 @@ Result<bool> Connection::write() {
   while (turn < turn_bytes) {
     const auto bytes = queue_.front();
     if (bytes.empty()) return false;
+    const bool more_follows = queue_.queued_bytes() > bytes.size();
     lock.unlock();  // encrypting takes time; the bytes do not move meanwhile
-    TROUPE_TRY(const std::size_t count, session_->write(bytes));
+    TROUPE_TRY(const std::size_t count, session_->write(bytes, more_follows));
     lock.lock();
     if (count == 0) return false;
     turn += count;

@@ -11,13 +11,13 @@
 namespace troupe {
 
 /// One TLS connection of a LinkLoop, open or being opened. send, queued_bytes and close are
-/// callable from any thread, everything else from the loop's.
+/// callable from any thread, everything else from the one that runs the loop.
 class Connection final : public TlsLink, public std::enable_shared_from_this<Connection> {
  public:
   /// What the connection asks of the loop; callable from any thread, at any time.
   struct Requests {
-    std::thread::id loop_thread;
-    std::function<void(std::shared_ptr<Connection>)> flush;  ///< calls on_ready soon
+    std::function<bool()> runs_here;  ///< true on the thread that runs the loop
+    std::function<void(std::shared_ptr<Connection>)> flush;  ///< calls write soon
     std::function<void(std::shared_ptr<Connection>)> close;
   };
 
@@ -39,10 +39,11 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
 
   /// Takes a socket that is connected or connecting, and the session on it.
   void attach(UniqueFd socket, std::unique_ptr<TlsSession> session);
-  /// Called when the socket may be ready or frames are queued: does as much as it can without
-  /// waiting. True if it could go on at once but has used up its turn. An error says why the link
-  /// ended.
+  /// Called when the socket may be ready: does as much as it can without waiting. True if it could
+  /// go on at once but has used up its turn. An error says why the link ended.
   Result<bool> on_ready();
+  /// The same for queued frames alone; once the link is open.
+  Result<bool> write();
   /// Closes the socket, makes later sends fail with `why` and reports it to the user, if there is
   /// one.
   void finish(const Error& why);
@@ -58,7 +59,6 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   Result<void> push(LinkFrame frame, std::unique_lock<std::mutex>& lock);
   Result<void> open_if_proven();
   Result<bool> read();
-  Result<bool> write();
 
   const LinkLimits& limits_;
   const Requests requests_;

@@ -8,6 +8,8 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t length_bytes = sizeof(std::uint32_t);
+/// Larger ones are not kept; frames of up to a 64th do not use one.
+constexpr std::size_t max_spare_bytes = std::size_t{512} << 10;
 
 }  // namespace
 
@@ -35,13 +37,18 @@ Result<void> FrameReader::filled(std::size_t bytes) {
     return fail(ErrorCode::corrupt_data, "a frame of {} bytes, the limit is {}", length,
                 max_frame_bytes_);
   }
+  if (length > max_spare_bytes / 64) frame_ = std::exchange(spare_, {});
   frame_.resize(length);
   return {};
 }
 
 bool FrameReader::take(std::vector<std::byte>& frame) {
   if (!has_length() || frame_filled_ != frame_.size()) return false;
-  frame = std::exchange(frame_, {});
+  std::swap(frame, frame_);
+  if (frame_.size() > spare_.size() && frame_.capacity() <= max_spare_bytes) {
+    spare_ = std::move(frame_);
+  }
+  frame_.clear();
   length_filled_ = 0;
   frame_filled_ = 0;
   return true;

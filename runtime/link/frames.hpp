@@ -40,7 +40,7 @@ class FrameReader {
   /// limit.
   Result<void> filled(std::size_t bytes);
   /// Moves a whole frame to `frame` and returns true if there is one; to be called after each
-  /// filled().
+  /// filled(). What was in `frame` becomes memory for a later one.
   bool take(std::vector<std::byte>& frame);
 
  private:
@@ -51,6 +51,7 @@ class FrameReader {
   std::size_t length_filled_ = 0;
   std::vector<std::byte> frame_;
   std::size_t frame_filled_ = 0;
+  std::vector<std::byte> spare_;  ///< resizing it to what it was fills nothing with zeros
 };
 
 /// Frames waiting to be sent. Small frames are packed into one piece, so that they share a TLS

@@ -28,9 +28,9 @@ class TlsLink {
   /// The peer that the link was made to, or that authenticated; known in LinkEvents.
   virtual const LinkPeer& peer() const = 0;
   /// Queues a frame; frames sent before on_open wait for it. If more than `max_queued_bytes` of
-  /// LinkLimits would be queued it waits at most `wait` (on the loop's own thread not at all).
-  /// Errors: resource_exhausted if there is still no room, peer_died after the link has closed,
-  /// invalid_argument above `max_frame_bytes`.
+  /// LinkLimits would be queued it waits at most `wait` (on the thread that runs the loop not at
+  /// all). Errors: resource_exhausted if there is still no room, peer_died after the link has
+  /// closed, invalid_argument above `max_frame_bytes`.
   virtual Result<void> send(LinkFrame frame, std::chrono::milliseconds wait = {}) = 0;
   /// As send, but queues beyond the bound instead of waiting: for a thread that must not wait and
   /// whose frames something else bounds.
@@ -40,12 +40,14 @@ class TlsLink {
   virtual void close() = 0;
 };
 
-/// Callbacks to the user of a link, on the loop's one thread, which must not block.
+/// Callbacks to the user of a link, one at a time, on the thread that runs the loop, which must not
+/// block.
 struct LinkEvents {
   /// Both ends have proven who they are. Comes before all other events, except the on_closed of a
   /// link of connect() that never opened.
   std::function<void(const std::shared_ptr<TlsLink>& link)> on_open;
-  /// A whole frame came in. `frame` may be moved from.
+  /// A whole frame came in. `frame` may be moved from; what is left there, or put there, is memory
+  /// for a later one.
   std::function<void(const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame)> on_frame;
   /// The link has ended. Exactly once per link of connect(), and per accepted link that has opened;
   /// strangers at a listener are not reported, but counted in its log line.
@@ -61,8 +63,8 @@ struct LinkLimits {
   std::size_t max_strangers = 64;
 };
 
-/// One thread (epoll) that does the I/O of all its listeners and links. Functions are callable from
-/// any thread.
+/// One thread (epoll) that does the I/O of all its listeners and links, unless another one does it
+/// meanwhile (LinkTurn). Functions are callable from any thread.
 ///
 /// Strangers can cost a listener little: connections are accepted at a limited rate (Acceptor); a
 /// silent one costs a descriptor, one that does not begin like TLS is closed before a session is
@@ -71,7 +73,7 @@ struct LinkLimits {
 class LinkLoop {
  public:
   /// Returns the key of a peer that wants to connect, as link_key() makes it; empty refuses. Called
-  /// on the loop's thread.
+  /// on the thread that runs the loop.
   using KeyOf = std::function<std::optional<Key>(const LinkPeer& peer)>;
 
   static Result<std::unique_ptr<LinkLoop>> start(LinkLimits limits = {});
@@ -89,6 +91,32 @@ class LinkLoop {
   /// Closes everything and ends the thread; each open link gets on_closed (`cancelled`), and no
   /// event follows afterwards. Not from an event. Idempotent.
   virtual void stop() = 0;
+
+ private:
+  friend class LinkTurn;
+  virtual void begin_turn() = 0;
+  virtual void step(std::chrono::steady_clock::time_point until) = 0;
+  virtual void end_turn() = 0;
+};
+
+/// While it lives, the thread that made it runs the loop in place of the loop's own thread: a
+/// thread that has to wait for frames gets them without waking another one, and what it sends
+/// leaves with its next step() or at the end. Events come in step(), in the constructor's wait for
+/// the loop's thread, or at the end; the maker holds no lock that they take. Turns of several
+/// threads wait for each other; one thread may nest them. Not from an event; the loop outlives it
+/// and is not stopped meanwhile.
+class LinkTurn {
+ public:
+  explicit LinkTurn(LinkLoop& loop) : loop_(loop) { loop_.begin_turn(); }
+  ~LinkTurn() { loop_.end_turn(); }
+  LinkTurn(const LinkTurn&) = delete;
+  LinkTurn& operator=(const LinkTurn&) = delete;
+
+  /// Sends and receives what it can at once, else waits for something to do until `until`.
+  void step(std::chrono::steady_clock::time_point until) { loop_.step(until); }
+
+ private:
+  LinkLoop& loop_;
 };
 
 }  // namespace troupe

@@ -14,6 +14,7 @@
 #include "runtime/link/connection.hpp"
 #include "runtime/link/link.hpp"
 #include "runtime/link/tcp_socket.hpp"
+#include "runtime/link/turns.hpp"
 #include "runtime/process/acceptor.hpp"
 #include "runtime/process/strangers.hpp"
 
@@ -57,6 +58,10 @@ class Loop final : public std::enable_shared_from_this<Loop> {
                                LinkLoop::KeyOf key_of, LinkEvents events, PortRange ports);
   Result<std::shared_ptr<TlsLink>> connect(TcpAddress address, const LinkPeer& self,
                                            const LinkPeer& peer, const Key& key, LinkEvents events);
+  void begin_turn() { turns_.begin(); }
+  /// Does what is to be done, or waits for it until `until`.
+  void step(Clock::time_point until);
+  void end_turn();
 
  private:
   using Task = std::function<void()>;
@@ -64,7 +69,7 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   bool post(Task task);
   void run();
   void run_tasks();
-  int milliseconds_to_wait();
+  int milliseconds_to_wait(Clock::time_point until);
   void on_event(int fd);
   void on_time(Clock::time_point now);
   void accept(Listener& listener);
@@ -72,6 +77,8 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   void refuse(Listener& listener, int fd, std::string_view why);
   Connection::Requests requests();
   void turn(const std::shared_ptr<Connection>& connection);
+  void flush(const std::shared_ptr<Connection>& connection);
+  void go_on(const std::shared_ptr<Connection>& connection, const Result<bool>& more);
   void drop(const std::shared_ptr<Connection>& connection, const Error& why);
   bool poll(int operation, int fd, std::uint32_t events);
 
@@ -79,20 +86,21 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   std::unique_ptr<TlsContext> tls_;
   UniqueFd epoll_, wake_;
   std::thread thread_;
-  std::thread::id thread_id_;
+  Turns turns_;
   std::atomic<bool> stopping_ = false;
 
   std::mutex mutex_;
   std::vector<Task> tasks_;
   bool stopped_ = false;
 
-  // The loop's thread only; keyed by descriptor.
+  // Of the thread that runs the loop; keyed by descriptor.
   std::map<int, Listener> listeners_;
   std::unordered_map<int, Silent> silent_;
   std::unordered_map<int, std::shared_ptr<Connection>> connections_;
   std::unordered_map<int, Listener*> listener_of_;  ///< for connections that are not open yet
   Strangers outgoing_;                              ///< outgoing connections that are not open yet
   std::set<std::shared_ptr<Connection>> eager_;     ///< connections that can go on at once
+  std::set<int> writing_;                           ///< connections that wait until they can write
 };
 
 Result<void> Loop::start() {
@@ -102,20 +110,14 @@ Result<void> Loop::start() {
   if (!epoll_ || !wake_ || !poll(EPOLL_CTL_ADD, wake_.get(), EPOLLIN)) {
     return fail_errno(errno, "cannot make an epoll set");
   }
-  std::atomic<bool> ready = false;
-  thread_ = std::thread([this, &ready] {
-    thread_id_ = std::this_thread::get_id();
-    ready = true;
-    ready.notify_one();
-    run();
-  });
-  ready.wait(false);
+  turns_.set_wake_fd(wake_.get());
+  thread_ = std::thread([this] { run(); });
   return {};
 }
 
 void Loop::stop() {
   if (!thread_.joinable() || stopping_.exchange(true)) return;
-  ::eventfd_write(wake_.get(), 1);
+  turns_.stop();
   thread_.join();
 }
 
@@ -132,7 +134,7 @@ bool Loop::post(Task task) {
     if (stopped_) return false;
     tasks_.push_back(std::move(task));
   }
-  if (std::this_thread::get_id() != thread_id_) ::eventfd_write(wake_.get(), 1);
+  turns_.wake();
   return true;
 }
 
@@ -146,15 +148,11 @@ void Loop::run_tasks() {
 }
 
 void Loop::run() {
-  std::array<epoll_event, 64> ready;
-  while (!stopping_) {
-    const int count = ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
-                                   milliseconds_to_wait());
-    for (int i = 0; i < count; ++i) on_event(ready[static_cast<std::size_t>(i)].data.fd);
-    for (const auto& connection : std::exchange(eager_, {})) turn(connection);
-    run_tasks();
-    on_time(Clock::now());
+  while (turns_.begin_own()) {
+    while (!turns_.must_give_way()) step(Clock::time_point::max());
+    turns_.end_own();
   }
+  turns_.begin();
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -165,16 +163,32 @@ void Loop::run() {
   }
   silent_.clear();
   listeners_.clear();
+  turns_.end(false);
 }
 
-int Loop::milliseconds_to_wait() {
+void Loop::step(Clock::time_point until) {
+  run_tasks();
+  std::array<epoll_event, 64> ready;
+  const int count = ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
+                                 milliseconds_to_wait(until));
+  for (int i = 0; i < count; ++i) on_event(ready[static_cast<std::size_t>(i)].data.fd);
+  for (const auto& connection : std::exchange(eager_, {})) turn(connection);
+  on_time(Clock::now());
+}
+
+void Loop::end_turn() {
+  run_tasks();
+  turns_.end(!eager_.empty() || !writing_.empty());
+}
+
+int Loop::milliseconds_to_wait(Clock::time_point until) {
   if (!eager_.empty()) return 0;
   {
     std::lock_guard lock(mutex_);
-    if (!tasks_.empty()) return 0;  // posted by this thread, which does not wake itself
+    if (!tasks_.empty()) return 0;  // posted by events of this thread, which does not wake itself
   }
   const auto now = Clock::now();
-  auto next = outgoing_.due();
+  auto next = std::min(until, outgoing_.due());
   for (const auto& [fd, listener] : listeners_) {
     next = std::min({next, listener.strangers.due(), listener.refusals.due()});
     if (listener.acceptor.rests(now)) next = std::min(next, listener.acceptor.rests_until());
@@ -256,6 +270,7 @@ void Loop::refuse(Listener& listener, int fd, std::string_view why) {
   listener.strangers.remove(fd);
   listener_of_.erase(fd);
   silent_.erase(fd);
+  writing_.erase(fd);
   if (auto node = connections_.extract(fd); !node.empty()) {
     node.mapped()->finish(fail(ErrorCode::permission_denied, "{}", why));
   }
@@ -268,9 +283,12 @@ Connection::Requests Loop::requests() {
       loop->post([raw = loop.get(), task = std::move(task)] { task(*raw); });
     }
   };
-  return {thread_id_,
+  return {[weak] {
+            const auto loop = weak.lock();
+            return loop && loop->turns_.is_mine();
+          },
           [in_loop](std::shared_ptr<Connection> connection) {
-            in_loop([connection = std::move(connection)](Loop& loop) { loop.turn(connection); });
+            in_loop([connection = std::move(connection)](Loop& loop) { loop.flush(connection); });
           },
           [in_loop](std::shared_ptr<Connection> connection) {
             in_loop([connection = std::move(connection)](Loop& loop) {
@@ -283,16 +301,33 @@ void Loop::turn(const std::shared_ptr<Connection>& connection) {
   const int fd = connection->fd();
   if (fd < 0) return;
   const bool was_open = connection->is_open();
-  auto more = connection->on_ready();
-  if (!more.ok()) return drop(connection, more.error());
-  if (*more) eager_.insert(connection);
-  if (!was_open && connection->is_open()) {
+  const auto more = connection->on_ready();
+  if (more.ok() && !was_open && connection->is_open()) {
     outgoing_.remove(fd);
     if (const auto node = listener_of_.extract(fd); !node.empty()) {
       node.mapped()->strangers.remove(fd);
     }
   }
-  poll(EPOLL_CTL_MOD, fd, connection->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  go_on(connection, more);
+}
+
+void Loop::flush(const std::shared_ptr<Connection>& connection) {
+  if (connection->is_open() && connection->fd() >= 0) go_on(connection, connection->write());
+}
+
+/// Arranges what comes after a turn that ended with `more`.
+void Loop::go_on(const std::shared_ptr<Connection>& connection, const Result<bool>& more) {
+  if (!more.ok()) return drop(connection, more.error());
+  if (*more) eager_.insert(connection);
+  const int fd = connection->fd();
+  const bool writes = connection->wants_to_write();
+  if (writes == writing_.contains(fd)) return;
+  if (writes) {
+    writing_.insert(fd);
+  } else {
+    writing_.erase(fd);
+  }
+  poll(EPOLL_CTL_MOD, fd, writes ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void Loop::drop(const std::shared_ptr<Connection>& connection, const Error& why) {
@@ -303,6 +338,7 @@ void Loop::drop(const std::shared_ptr<Connection>& connection, const Error& why)
   outgoing_.remove(fd);
   connections_.erase(fd);
   eager_.erase(connection);
+  writing_.erase(fd);
   connection->finish(why);
 }
 
@@ -340,6 +376,7 @@ Result<std::shared_ptr<TlsLink>> Loop::connect(TcpAddress address, const LinkPee
   const bool posted = post([this, connection, fd] {
     connections_.emplace(fd, connection);
     outgoing_.add(fd, Clock::now());
+    writing_.insert(fd);
     // The socket becomes writable when it is connected, or has failed to.
     poll(EPOLL_CTL_ADD, fd, EPOLLIN | EPOLLOUT);
   });
@@ -364,6 +401,10 @@ class LoopHandle final : public LinkLoop {
   void stop() override { loop_->stop(); }
 
  private:
+  void begin_turn() override { loop_->begin_turn(); }
+  void step(Clock::time_point until) override { loop_->step(until); }
+  void end_turn() override { loop_->end_turn(); }
+
   std::shared_ptr<Loop> loop_;
 };
 

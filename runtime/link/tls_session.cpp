@@ -38,13 +38,19 @@ Error openssl_error(std::string_view what) {
 
 // OpenSSL's own socket BIO calls write(2), which raises SIGPIPE when the peer is gone.
 
-int socket_of(BIO* bio) {
-  return static_cast<int>(reinterpret_cast<std::intptr_t>(::BIO_get_data(bio)));
-}
+/// What a BIO knows of its session.
+struct Wire {
+  int socket = -1;
+  bool more_follows = false;
+};
+
+Wire& wire_of(BIO* bio) { return *static_cast<Wire*>(::BIO_get_data(bio)); }
 
 int send_bytes(BIO* bio, const char* bytes, std::size_t count, std::size_t* sent) {
   ::BIO_clear_retry_flags(bio);
-  const ssize_t done = ::send(socket_of(bio), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const Wire& wire = wire_of(bio);
+  const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (wire.more_follows ? MSG_MORE : 0);
+  const ssize_t done = ::send(wire.socket, bytes, count, flags);
   if (done < 0 && (errno == EAGAIN || errno == EINTR)) ::BIO_set_retry_write(bio);
   *sent = done > 0 ? static_cast<std::size_t>(done) : 0;
   return done > 0 ? 1 : 0;
@@ -52,7 +58,7 @@ int send_bytes(BIO* bio, const char* bytes, std::size_t count, std::size_t* sent
 
 int receive_bytes(BIO* bio, char* room, std::size_t count, std::size_t* received) {
   ::BIO_clear_retry_flags(bio);
-  const ssize_t done = ::recv(socket_of(bio), room, count, MSG_DONTWAIT);
+  const ssize_t done = ::recv(wire_of(bio).socket, room, count, MSG_DONTWAIT);
   if (done < 0 && (errno == EAGAIN || errno == EINTR)) ::BIO_set_retry_read(bio);
   if (done == 0) ::BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
   *received = done > 0 ? static_cast<std::size_t>(done) : 0;
@@ -75,6 +81,7 @@ struct TlsSession::State {
   KeyOf key_of;          ///< at the listening end
   std::string identity;  ///< one's own, or the peer's
   Key key{};             ///< at the connecting end, until the handshake has used it
+  Wire wire;
   Ssl ssl;
   ~State() { ::OPENSSL_cleanse(key.data(), key.size()); }
 
@@ -158,7 +165,8 @@ Result<std::unique_ptr<TlsSession>> TlsSession::make(const TlsContext& context, 
   state->ssl.reset(::SSL_new((listening ? shared.listening : shared.connecting).get()));
   BIO* bio = state->ssl ? ::BIO_new(shared.method.get()) : nullptr;
   if (bio == nullptr) return openssl_error("making a session");
-  ::BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));
+  state->wire.socket = socket;
+  ::BIO_set_data(bio, &state->wire);
   ::BIO_set_init(bio, 1);
   ::SSL_set_bio(state->ssl.get(), bio, bio);
   SSL_set_app_data(state->ssl.get(), state.get());
@@ -228,7 +236,8 @@ Result<std::size_t> TlsSession::read(std::span<std::byte> room) {
   return error_of(outcome, "reading");
 }
 
-Result<std::size_t> TlsSession::write(std::span<const std::byte> bytes) {
+Result<std::size_t> TlsSession::write(std::span<const std::byte> bytes, bool more_follows) {
+  state_->wire.more_follows = more_follows || bytes.size() > SSL3_RT_MAX_PLAIN_LENGTH;
   ::ERR_clear_error();
   errno = 0;
   std::size_t done = 0;

@@ -50,8 +50,9 @@ class TlsSession {
   /// Reads into `room`; 0 if the socket must become ready first. peer_died at the stream's end.
   Result<std::size_t> read(std::span<std::byte> room);
   /// Writes a prefix of `bytes` and returns its length; 0 if the socket must become ready first,
-  /// and then the next call must pass the same bytes.
-  Result<std::size_t> write(std::span<const std::byte> bytes);
+  /// and then the next call must pass the same bytes. With `more_follows` the kernel may hold the
+  /// end back until the next call, so that packets are full.
+  Result<std::size_t> write(std::span<const std::byte> bytes, bool more_follows = false);
   /// True if the last call waits for the socket to become writable, false if readable.
   bool wants_write() const;
   /// Tells the peer that nothing follows; does not wait.

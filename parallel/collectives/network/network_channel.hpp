@@ -34,6 +34,8 @@ class NetworkChannel {
   NetworkChannel(NetworkMesh& mesh, int peer, NetworkMesh::Lane lane)
       : mesh_(mesh), peer_(peer), lane_(lane) {}
 
+  /// True if push() would not wait.
+  bool has_room() const { return mesh_.has_room(peer_, lane_); }
   /// Copies the next piece of `message` out; waits while the other rank has no room for it.
   Result<void> push(Outgoing& message, const CollectiveCall& call);
   /// Waits for the next piece of `message`. Errors besides those of the mesh: invalid_argument if

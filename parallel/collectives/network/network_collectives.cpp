@@ -33,6 +33,7 @@ Result<void> NetworkCollectives::run(Result<void> checked, const CollectiveCall&
     return fail(ErrorCode::cancelled, "collectives: {} on rank {} of {}: the group has failed",
                 describe(call), rank(), size());
   }
+  const LinkTurn turn = mesh_->begin_turn();
   Result<void> done = mesh_->check();
   const bool wrong_arguments = done && !checked;
   if (wrong_arguments) done = std::move(checked);

@@ -20,7 +20,45 @@ NetworkExchange::NetworkExchange(NetworkMesh& mesh) : mesh_(mesh) {
   }
 }
 
+namespace {
+
+// The ranks that a message is still to be sent to.
+NetworkMesh::Ranks unfinished(const std::vector<Outgoing>& sends) {
+  NetworkMesh::Ranks ranks;
+  for (std::size_t r = 0; r < sends.size(); ++r) ranks[r] = !sends[r].finished();
+  return ranks;
+}
+
+}  // namespace
+
 Result<void> NetworkExchange::run(Transfers transfers) {
+  bool more_to_receive = true;
+  while (more_to_receive) {
+    more_to_receive = false;
+    for (int i = 1; i < size(); ++i) {
+      const auto peer = static_cast<std::size_t>((rank() - i + size()) % size());
+      Incoming& message = transfers.receives[peer];
+      if (message.finished()) continue;
+      bool arrived = false;
+      while (!arrived) {
+        TROUPE_CHECK(push_what_fits(transfers));
+        TROUPE_TRY(arrived, mesh_.await(static_cast<int>(peer), NetworkMesh::Lane::collective,
+                                        unfinished(transfers.sends)));
+      }
+      TROUPE_CHECK(channels_[peer].pull(message, call_));
+      more_to_receive |= !message.finished();
+    }
+  }
+  for (std::size_t peer = 0; peer < channels_.size(); ++peer) {
+    while (!transfers.sends[peer].finished()) {
+      TROUPE_CHECK(channels_[peer].push(transfers.sends[peer], call_));
+    }
+  }
+  mesh_.drain();
+  return {};
+}
+
+Result<void> NetworkExchange::push_what_fits(Transfers& transfers) {
   bool more = true;
   while (more) {
     more = false;
@@ -28,15 +66,8 @@ Result<void> NetworkExchange::run(Transfers transfers) {
     for (int i = 1; i < size(); ++i) {
       const auto peer = static_cast<std::size_t>((rank() + i) % size());
       Outgoing& message = transfers.sends[peer];
-      if (message.finished()) continue;
+      if (message.finished() || !channels_[peer].has_room()) continue;
       TROUPE_CHECK(channels_[peer].push(message, call_));
-      more |= !message.finished();
-    }
-    for (int i = 1; i < size(); ++i) {
-      const auto peer = static_cast<std::size_t>((rank() - i + size()) % size());
-      Incoming& message = transfers.receives[peer];
-      if (message.finished()) continue;
-      TROUPE_CHECK(channels_[peer].pull(message, call_));
       more |= !message.finished();
     }
   }

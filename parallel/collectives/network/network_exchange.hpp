@@ -24,8 +24,9 @@ struct Transfers {
   std::vector<Incoming> receives;
 };
 
-/// The building block of all collectives over a NetworkMesh. One piece to and from every rank goes
-/// at a time, which the lanes have room for, so that ranks that all send at once do not deadlock.
+/// The building block of all collectives over a NetworkMesh. While a rank waits for a piece, it
+/// sends to every other one what its lane has room for, so that ranks that all send at once do not
+/// deadlock.
 class NetworkExchange {
  public:
   explicit NetworkExchange(NetworkMesh& mesh);
@@ -41,6 +42,8 @@ class NetworkExchange {
   std::span<float> scratch(std::size_t count);
 
  private:
+  Result<void> push_what_fits(Transfers& transfers);
+
   NetworkMesh& mesh_;
   CollectiveCall call_;
   std::vector<NetworkChannel> channels_;  // [size]; this rank's is not used

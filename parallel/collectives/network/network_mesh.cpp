@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -20,8 +19,9 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t max_piece_bytes = std::size_t{256} << 10;
-constexpr int max_ranks = 64;
 constexpr int lane_count = 2;
+// How long a call waits at its end for its last bytes to leave.
+constexpr std::chrono::milliseconds drain_limit{2};
 constexpr std::chrono::milliseconds goodbye_limit{200};
 // How long a wait goes on when the group is closing or a peer is gone: what is under way from
 // others still gets through.
@@ -59,12 +59,45 @@ int connecting_rank(const LinkPeer& peer, int rank, int size) {
   return found > rank && found < size && peer == link_peer(found) ? found : -1;
 }
 
+// Buffers of frames, used again: fresh memory costs more than what is copied into it.
+class Buffers : public std::enable_shared_from_this<Buffers> {
+ public:
+  using Buffer = std::vector<std::byte>;
+
+  // One that was given back, of any size, or an empty one.
+  Buffer take() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return {};
+    Buffer buffer = std::move(spare_.back());
+    spare_.pop_back();
+    return buffer;
+  }
+  // Owns `buffer` until it is given back.
+  std::shared_ptr<const Buffer> own(Buffer buffer) {
+    return {new Buffer(std::move(buffer)), [self = shared_from_this()](const Buffer* done) {
+              std::unique_ptr<Buffer> buffer(const_cast<Buffer*>(done));
+              self->give(std::move(*buffer));
+            }};
+  }
+
+ private:
+  static constexpr std::size_t max_spare = 16;
+
+  void give(Buffer buffer) {
+    const std::lock_guard lock(mutex_);
+    if (spare_.size() < max_spare) spare_.push_back(std::move(buffer));
+  }
+
+  std::mutex mutex_;
+  std::vector<Buffer> spare_;
+};
+
 // Both directions of a lane between two ranks, as this one sees it. Bytes are of whole frames.
 struct LaneEnds {
-  std::uint64_t uncredited = 0;                // put, and not known to be taken
-  std::deque<std::vector<std::byte>> arrived;  // not taken
-  std::uint64_t held = 0;                      // arrived, and not credited to the peer
-  std::uint64_t taken = 0;                     // of those, taken
+  std::uint64_t uncredited = 0;                                // put, and not known to be taken
+  std::deque<std::shared_ptr<const Buffers::Buffer>> arrived;  // not taken
+  std::uint64_t held = 0;   // arrived, and not credited to the peer
+  std::uint64_t taken = 0;  // of those, taken
 };
 
 struct Peer {
@@ -86,10 +119,17 @@ struct NetworkMesh::State {
 
   void close(std::optional<Error> why, ShutdownNotice notice = ShutdownNotice::aborted);
   Error cause() const;
+  // Runs the loop, which wants the mutex, until something has happened or until `until`.
+  void await_news(std::unique_lock<std::mutex>& lock, LinkTurn& turn,
+                  Deadline::Clock::time_point until);
   template <class Ready>
-  Result<void> wait(std::unique_lock<std::mutex>& lock, int peer, const Ready& ready);
+  Result<void> wait(std::unique_lock<std::mutex>& lock, LinkTurn& turn, int peer,
+                    const Ready& ready);
   void take_leave();
 
+  bool has_room(int peer, Lane lane) {
+    return !at(peer).gone && ends(peer, lane).uncredited + piece_bytes <= room;
+  }
   Peer& at(int peer) { return peers[static_cast<std::size_t>(peer)]; }
   LaneEnds& ends(int peer, Lane lane) { return at(peer).lanes[static_cast<std::size_t>(lane)]; }
 
@@ -105,13 +145,12 @@ struct NetworkMesh::State {
   Deadline deadline{std::chrono::seconds(1)};
 
   std::mutex mutex;  // guards the members below; the link's is taken inside of it
-  std::condition_variable
-      changed;  // something has arrived, a peer is gone, or the group is closing
   std::vector<Peer> peers;
   bool connected = false;
   bool closing = false;
   std::optional<Error> why_closing;  // unless a rank closes it on purpose
 
+  const std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
   std::unique_ptr<LinkLoop> loop;
 };
 
@@ -123,11 +162,14 @@ NetworkMesh::State::~State() {
 
 // Notices go after all that was put, and a link closes without sending what is queued.
 void NetworkMesh::State::take_leave() {
+  LinkTurn turn(*loop);
   std::unique_lock lock(mutex);
   close(std::nullopt, connected ? ShutdownNotice::left : ShutdownNotice::aborted);
-  changed.wait_for(lock, goodbye_limit, [&] {
+  const auto have_left = [&] {
     return std::ranges::all_of(peers, [](const Peer& peer) { return peer.gone || !peer.link; });
-  });
+  };
+  Deadline goodbye = deadline_in(goodbye_limit);
+  while (!have_left() && !goodbye.is_over()) await_news(lock, turn, goodbye.next_look());
 }
 
 LinkEvents NetworkMesh::State::events_of(int connected_to) {
@@ -148,7 +190,6 @@ void NetworkMesh::State::on_open(const std::shared_ptr<TlsLink>& link, int peer)
   if (peer < 0 || at(peer).link) return link->close();  // a second link of the same rank
   at(peer).link = link;
   if (closing) (void)link->post(notice_frame(ShutdownNotice::aborted));
-  changed.notify_all();
 }
 
 int NetworkMesh::State::rank_of(const TlsLink* link) const {
@@ -170,7 +211,6 @@ void NetworkMesh::State::on_frame(const std::shared_ptr<TlsLink>& link,
                "collectives: rank {} of {}: rank {} sent a frame of {} bytes that it may not", rank,
                size, from, frame.size()));
   }
-  changed.notify_all();
 }
 
 // False for a frame that no rank sends.
@@ -191,7 +231,7 @@ bool NetworkMesh::State::accept(int from, const FrameHead& head, std::vector<std
   if (head.kind != FrameKind::piece || head.bytes != frame.size()) return false;
   if (frame.size() > room - ends.held) return false;
   ends.held += frame.size();
-  ends.arrived.push_back(std::move(frame));
+  ends.arrived.push_back(buffers->own(std::exchange(frame, buffers->take())));
   return true;
 }
 
@@ -207,7 +247,6 @@ void NetworkMesh::State::on_closed(const std::shared_ptr<TlsLink>& link, int con
                          size, peer, why.message)
                   : fail(why.code, "collectives: rank {} of {} cannot connect to rank {}: {}", rank,
                          size, peer, why.message));
-  changed.notify_all();
 }
 
 // Requires the mutex, as do the following.
@@ -219,7 +258,6 @@ void NetworkMesh::State::close(std::optional<Error> why, ShutdownNotice notice) 
     // One whose link has ended needs no notice.
     if (peer.link) (void)peer.link->post(notice_frame(notice));
   }
-  changed.notify_all();
 }
 
 Error NetworkMesh::State::cause() const {
@@ -228,8 +266,15 @@ Error NetworkMesh::State::cause() const {
               size);
 }
 
+void NetworkMesh::State::await_news(std::unique_lock<std::mutex>& lock, LinkTurn& turn,
+                                    Deadline::Clock::time_point until) {
+  lock.unlock();
+  turn.step(until);
+  lock.lock();
+}
+
 template <class Ready>
-Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, int peer,
+Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, LinkTurn& turn, int peer,
                                       const Ready& ready) {
   using Clock = Deadline::Clock;
   std::optional<Clock::time_point> end;
@@ -243,7 +288,7 @@ Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, int pe
       if (!end) end = Clock::now() + last_word_grace;
       if (Clock::now() >= *end) break;
     }
-    changed.wait_until(lock, end ? *end : deadline.next_look());
+    await_news(lock, turn, end ? *end : deadline.next_look());
   }
   if (ready()) return {};
   if (closing) return cause();
@@ -252,8 +297,10 @@ Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, int pe
 }
 
 std::span<const std::byte> NetworkMesh::Piece::bytes() const {
-  return std::span(frame_).subspan(sizeof(FrameHead));
+  return std::span(*frame_).subspan(sizeof(FrameHead));
 }
+
+LinkTurn NetworkMesh::begin_turn() { return LinkTurn(*state_->loop); }
 
 NetworkMesh::NetworkMesh(std::unique_ptr<State> state) : state_(std::move(state)) {}
 NetworkMesh::~NetworkMesh() = default;
@@ -304,11 +351,12 @@ Result<void> NetworkMesh::connect(std::span<const std::string> addresses,
                                        link_key(*state_->keys, link_peer(peer), link_peer(rank())),
                                        state_->events_of(peer)));
   }
+  LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     TROUPE_CHECK(
-        state_->wait(lock, peer, [&] { return state_->at(peer).link && !state_->closing; }));
+        state_->wait(lock, turn, peer, [&] { return state_->at(peer).link && !state_->closing; }));
   }
   state_->connected = true;
   return {};
@@ -335,36 +383,77 @@ Result<void> NetworkMesh::check() const {
 }
 
 Result<void> NetworkMesh::wait_closed() const {
+  LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_for(lock, goodbye_limit, [&] { return state_->closing; })) return {};
+  Deadline news = deadline_in(goodbye_limit);
+  while (!state_->closing && !news.is_over()) state_->await_news(lock, turn, news.next_look());
+  if (!state_->closing) return {};
   return state_->cause();
+}
+
+void NetworkMesh::drain() {
+  const auto end = Deadline::Clock::now() + drain_limit;
+  LinkTurn turn(*state_->loop);
+  std::unique_lock lock(state_->mutex);
+  const auto is_sent = [](const Peer& peer) {
+    return !peer.link || peer.link->queued_bytes() == 0;
+  };
+  while (!state_->closing && !std::ranges::all_of(state_->peers, is_sent) &&
+         Deadline::Clock::now() < end) {
+    state_->await_news(lock, turn, end);
+  }
+}
+
+bool NetworkMesh::has_room(int peer, Lane lane) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->has_room(peer, lane);
+}
+
+Result<bool> NetworkMesh::await(int peer, Lane lane, const Ranks& receivers) {
+  LinkTurn turn(*state_->loop);
+  std::unique_lock lock(state_->mutex);
+  const auto& arrived = state_->ends(peer, lane).arrived;
+  const auto ready = [&] {
+    if (!arrived.empty()) return true;
+    for (int r = 0; r < size(); ++r) {
+      if (receivers[static_cast<std::size_t>(r)] && state_->has_room(r, lane)) return true;
+    }
+    return false;
+  };
+  TROUPE_CHECK(state_->wait(lock, turn, peer, ready));
+  return !arrived.empty();
 }
 
 Result<void> NetworkMesh::put(int peer, Lane lane, std::span<const std::byte> head,
                               std::span<const std::byte> bytes) {
   const std::size_t total = sizeof(FrameHead) + head.size() + bytes.size();
   const FrameHead first{FrameKind::piece, static_cast<std::uint32_t>(lane), total};
-  std::vector<std::byte> frame;
-  frame.reserve(total);
+  Buffers::Buffer frame = state_->buffers->take();
+  frame.resize(total);
+  std::span<std::byte> left(frame);
   for (const auto part : {std::as_bytes(std::span(&first, 1)), head, bytes}) {
-    frame.insert(frame.end(), part.begin(), part.end());
+    std::ranges::copy(part, left.begin());
+    left = left.subspan(part.size());
   }
+  const auto owner = state_->buffers->own(std::move(frame));
+  LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);
   LaneEnds& ends = state_->ends(peer, lane);
   const Peer& other = state_->at(peer);
   TROUPE_CHECK(state_->wait(
-      lock, peer, [&] { return !other.gone && ends.uncredited + total <= state_->room; }));
+      lock, turn, peer, [&] { return !other.gone && ends.uncredited + total <= state_->room; }));
   ends.uncredited += total;
   const auto link = other.link;
   lock.unlock();
-  (void)link->post(LinkFrame(std::move(frame)));  // on_closed reports a link that has ended
+  (void)link->post(LinkFrame(*owner, owner));  // on_closed reports a link that has ended
   return {};
 }
 
 Result<NetworkMesh::Piece> NetworkMesh::take(int peer, Lane lane) {
+  LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);
   LaneEnds& ends = state_->ends(peer, lane);
-  TROUPE_CHECK(state_->wait(lock, peer, [&] { return !ends.arrived.empty(); }));
+  TROUPE_CHECK(state_->wait(lock, turn, peer, [&] { return !ends.arrived.empty(); }));
   Piece piece(std::move(ends.arrived.front()));
   ends.arrived.pop_front();
   ends.taken += sizeof(FrameHead) + piece.bytes().size();

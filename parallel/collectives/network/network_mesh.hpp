@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bitset>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/link/link.hpp"
 #include "runtime/security/job_secret.hpp"
 
 namespace troupe {
@@ -16,9 +18,9 @@ namespace troupe {
 /// The links of one rank to all others (TlsLink): encrypted, and both ends have proven that they
 /// know the group's key. The higher of two ranks connects to the lower.
 ///
-/// Between two ranks there are lanes. A piece that one rank put()s is received by a thread of the
-/// other, whatever that rank does meanwhile, and kept until take(). A lane holds `room` bytes of
-/// pieces that are not taken; put() waits while it is full.
+/// Between two ranks there are lanes. A piece that one rank put()s is received by the other as soon
+/// as that waits, else by a thread of its own within milliseconds, and kept until take(). A lane
+/// holds `room` bytes of pieces that are not taken; put() waits while it is full.
 ///
 /// Waits end at the deadline of arm(), by close() on any rank, and when any rank dies; every later
 /// call then fails, with the errors of NetworkCollectives, except that what has arrived can still
@@ -30,14 +32,18 @@ class NetworkMesh {
   /// Two lanes, so that a message that nobody receives does not block a collective.
   enum class Lane : std::uint32_t { collective, message };
 
+  static constexpr int max_ranks = 64;
+  using Ranks = std::bitset<max_ranks>;
+
   /// Bytes of another rank.
   class Piece {
    public:
-    explicit Piece(std::vector<std::byte> frame) : frame_(std::move(frame)) {}
+    explicit Piece(std::shared_ptr<const std::vector<std::byte>> frame)
+        : frame_(std::move(frame)) {}
     std::span<const std::byte> bytes() const;
 
    private:
-    std::vector<std::byte> frame_;
+    std::shared_ptr<const std::vector<std::byte>> frame_;
   };
 
   /// Listens on the address of a network interface ("lo", "eth0") for ranks 0..size-1 that know
@@ -60,6 +66,9 @@ class NetworkMesh {
   /// The most bytes of one put().
   std::size_t piece_bytes() const;
 
+  /// Until the result's end this thread receives the pieces itself; several calls below one such
+  /// turn save hand-overs.
+  LinkTurn begin_turn();
   /// Makes all waits from here on end after `timeout`.
   void arm(std::chrono::milliseconds timeout);
   /// The reason, once the group is closed.
@@ -67,9 +76,16 @@ class NetworkMesh {
   /// The same, but waits a moment for the news that another rank has closed it.
   Result<void> wait_closed() const;
 
+  /// Gives what was put a moment to leave, so that no other thread has to be woken to send it.
+  void drain();
+  /// True if put() of any piece would not wait.
+  bool has_room(int peer, Lane lane) const;
   /// Sends one piece, made of a copy of `head` and `bytes`; waits while the lane is full.
   Result<void> put(int peer, Lane lane, std::span<const std::byte> head,
                    std::span<const std::byte> bytes);
+  /// Waits until a piece of `peer` has arrived, and then returns true, or until has_room() for one
+  /// of `receivers`.
+  Result<bool> await(int peer, Lane lane, const Ranks& receivers);
   /// Waits for the peer's next piece.
   Result<Piece> take(int peer, Lane lane);
 

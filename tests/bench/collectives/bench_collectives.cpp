@@ -8,9 +8,11 @@
 #include <cstring>
 #include <functional>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -18,6 +20,7 @@
 
 #include "parallel/collectives/network/network_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
+#include "parallel/collectives/tree_sum.hpp"
 #include "tests/bench/collectives/tcp_pair.hpp"
 
 namespace troupe {
@@ -25,6 +28,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Call = std::function<bool()>;
+
+struct Seat {
+  Collectives& group;
+  const TcpPair& tcp;  // between ranks 0 and 1
+  std::string_view name;
+  bool prints() const { return group.rank() == 0; }
+};
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -44,6 +54,42 @@ double median_us(Collectives& group, int rounds, const Call& call) {
   }
   std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+// The tensor plane's yardstick: the same calls over plain TCP, in turn with them.
+void bench_beside_tcp(const Seat& seat) {
+  Collectives& group = seat.group;
+  constexpr std::int64_t elements = 1 << 18;
+  const HostTensor in(DType::f32, {elements}), out(DType::f32, {elements});
+  const HostTensor theirs(DType::f32, {elements});
+  const std::vector<std::int64_t> halves(2, elements / 2);
+  const std::size_t bytes = in->bytes();
+  const auto time = [&](const Call& call) { return median_us(group, 40, call); };
+  if (seat.prints()) {
+    fmt::print(
+        "\n{}, 1 MiB beside the same over plain TCP, us\n{:>10} {:>8} {:>6} {:>10} "
+        "{:>8} {:>6}\n",
+        seat.name, "all-reduce", "tcp", "tcp/", "all-to-all", "tcp", "tcp/");
+  }
+  for (int repetition = 0; repetition < 7; ++repetition) {
+    const double reduce = time([&] { return group.all_reduce_tree(in, out).ok(); });
+    const double tcp_reduce = time([&] {
+      if (!seat.tcp.exchange(in->data(), theirs->data(), bytes)) return false;
+      const float* terms[] = {in->as<float>(), theirs->as<float>()};
+      tree_sum(terms, out->as<float>(), elements);
+      return true;
+    });
+    const double exchange = time([&] { return group.all_to_all(in, halves, out, halves).ok(); });
+    const double tcp_exchange = time([&] {
+      std::memcpy(out->data(), in->data(), bytes / 2);
+      return seat.tcp.exchange(in->rows(elements / 2, elements / 2).data(),
+                               out->rows(elements / 2, elements / 2).data(), bytes / 2);
+    });
+    if (seat.prints()) {
+      fmt::print("{:>10.0f} {:>8.0f} {:>6.2f} {:>10.0f} {:>8.0f} {:>6.2f}\n", reduce, tcp_reduce,
+                 tcp_reduce / reduce, exchange, tcp_exchange, tcp_exchange / exchange);
+    }
+  }
 }
 
 // Calls back to back, as a model's layers make them: no barrier between, so an early rank waits
@@ -78,13 +124,6 @@ double stream_mb_s(Collectives& group, std::size_t bytes, int rounds, const Call
   const double us = us_since(begin);
   return group.barrier().ok() ? static_cast<double>(bytes) * rounds / us : -1;
 }
-
-struct Seat {
-  Collectives& group;
-  const TcpPair& tcp;  // between ranks 0 and 1
-  std::string_view name;
-  bool prints() const { return group.rank() == 0; }
-};
 
 void bench_collectives(const Seat& seat) {
   Collectives& group = seat.group;
@@ -185,22 +224,40 @@ bool join_tcp(Collectives& shm, TcpPair& tcp) {
   return shm.rank() > 1 || tcp.connect(static_cast<std::uint16_t>(port->as<std::int32_t>()[0]));
 }
 
-int bench_rank(SharedMemory region, int rank, int ranks) {
+// Keeps the kernel from waking a rank on the core of the one that wrote to it, where they would
+// take turns.
+void stay_on_core(int rank) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(static_cast<std::size_t>(rank) % std::thread::hardware_concurrency(), &cores);
+  ::sched_setaffinity(0, sizeof(cores), &cores);
+}
+
+int bench_rank(SharedMemory region, int rank, int ranks, bool is_short) {
+  stay_on_core(rank);
   auto shm = ShmCollectives::attach(std::move(region), rank, ranks);
   if (!shm) return 1;
   TcpPair tcp;
   if (!join_tcp(**shm, tcp)) return 1;
   auto network = join_network(**shm);
   if (!network) return 1;
+  if (is_short) {
+    bench_beside_tcp({**network, tcp, "network"});
+    std::fflush(stdout);
+    return 0;
+  }
   for (const Seat& seat : {Seat{**shm, tcp, "shm"}, Seat{**network, tcp, "network"}}) {
     bench_collectives(seat);
-    if (ranks == 2) bench_messages(seat);
+    if (ranks == 2) {
+      bench_messages(seat);
+      bench_beside_tcp(seat);
+    }
   }
   std::fflush(stdout);
   return 0;
 }
 
-int bench(int ranks) {
+int bench(int ranks, bool is_short) {
   auto region = SharedMemory::create(shm_collectives_bytes(ranks));
   if (!region) return 1;
   std::fflush(stdout);
@@ -213,7 +270,7 @@ int bench(int ranks) {
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
-    ::_exit(bench_rank(std::move(*mapped), rank, ranks));
+    ::_exit(bench_rank(std::move(*mapped), rank, ranks, is_short));
   }
   int failed = 0;
   for (const pid_t child : children) {
@@ -227,4 +284,7 @@ int bench(int ranks) {
 }  // namespace
 }  // namespace troupe
 
-int main() { return troupe::bench(2) + troupe::bench(4); }
+int main(int argc, char** argv) {
+  const bool is_short = argc > 1 && std::string_view(argv[1]) == "--beside-tcp";
+  return troupe::bench(2, is_short) + (is_short ? 0 : troupe::bench(4, false));
+}

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -58,6 +61,29 @@ class TcpPair {
   bool receive(void* data, std::size_t bytes) const {
     return bytes == 0 ||
            ::recv(socket_.get(), data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+  }
+  /// Sends and receives `bytes` at once, as both ends of an all-reduce or all-to-all do.
+  bool exchange(const void* data, void* room, std::size_t bytes) const {
+    const auto* from = static_cast<const char*>(data);
+    auto* to = static_cast<char*>(room);
+    std::size_t unsent = bytes, missing = bytes;
+    while (unsent > 0 || missing > 0) {
+      pollfd ready{socket_.get(), static_cast<short>(unsent > 0 ? POLLIN | POLLOUT : POLLIN), 0};
+      if (::poll(&ready, 1, 30'000) != 1) return false;
+      if ((ready.revents & POLLOUT) != 0 && unsent > 0) {
+        const ssize_t done = ::send(socket_.get(), from, unsent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (done < 0 && errno != EAGAIN) return false;
+        from += std::max<ssize_t>(done, 0);
+        unsent -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
+      }
+      if ((ready.revents & ~POLLOUT) != 0 && missing > 0) {
+        const ssize_t done = ::recv(socket_.get(), to, missing, MSG_DONTWAIT);
+        if (done == 0 || (done < 0 && errno != EAGAIN)) return false;
+        to += std::max<ssize_t>(done, 0);
+        missing -= static_cast<std::size_t>(std::max<ssize_t>(done, 0));
+      }
+    }
+    return true;
   }
 
  private:
