@@ -42,6 +42,9 @@ struct ConfigRules {
 
   std::string_view architecture;      ///< in `architectures`, e.g. "Qwen3ForCausalLM"
   std::string_view model_type;        ///< in `model_type`, where `architectures` is absent
+  std::int64_t default_heads = 0;     ///< where the key is absent; 0: it must be there
+  std::int64_t default_kv_heads = 0;  ///< where the key is absent; 0: as many as heads
+  std::int64_t default_vocab = 0;     ///< where the key is absent; 0: it must be there
   std::int64_t default_head_dim = 0;  ///< where the key is absent; 0: hidden_size / heads
   AttentionBias attention_bias = AttentionBias::none;
   std::string_view bias_key = "attention_bias";  ///< how the file calls it

@@ -60,11 +60,18 @@ Result<void> read_biases(const Fields& fields, const ConfigRules& rules, ModelCo
   return {};
 }
 
+/// An integer that must be there unless `absent` is above 0.
+Result<std::int64_t> integer(const Fields& fields, std::string_view key, std::int64_t most,
+                             std::int64_t absent) {
+  return absent > 0 ? fields.integer_or({key}, 1, most, absent) : fields.integer({key}, 1, most);
+}
+
 Result<void> read_heads(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
-  TROUPE_TRY(config.heads, fields.integer({"num_attention_heads"}, 1, max_heads));
+  TROUPE_TRY(config.heads, integer(fields, "num_attention_heads", max_heads, rules.default_heads));
   if (rules.read_heads != nullptr) return rules.read_heads(fields, config);
   TROUPE_TRY(config.kv_heads,
-             fields.integer_or({"num_key_value_heads"}, 1, config.heads, config.heads));
+             fields.integer_or({"num_key_value_heads"}, 1, config.heads,
+                               rules.default_kv_heads > 0 ? rules.default_kv_heads : config.heads));
   if (config.heads % config.kv_heads != 0) {
     return fail(ErrorCode::corrupt_data,
                 "{}: num_key_value_heads {} does not divide num_attention_heads {}", fields.where(),
@@ -92,17 +99,14 @@ Result<void> read_sizes(const Fields& fields, const ConfigRules& rules, ModelCon
   TROUPE_TRY(config.layers, fields.integer({"num_hidden_layers"}, 1, max_layers));
   TROUPE_CHECK(read_heads(fields, rules, config));
   TROUPE_TRY(config.intermediate_size, read_intermediate_size(fields, rules, config));
-  TROUPE_TRY(config.vocab_size, fields.integer({"vocab_size"}, 1, max_vocabulary));
+  TROUPE_TRY(config.vocab_size, integer(fields, "vocab_size", max_vocabulary, rules.default_vocab));
   TROUPE_TRY(const double epsilon, fields.number_or({"rms_norm_eps", "layer_norm_eps",
                                                      "norm_epsilon", "layer_norm_epsilon"},
                                                     0.0, 1.0, double{rules.norm.eps}));
   config.norm = rules.norm;
   config.norm.eps = static_cast<float>(epsilon);
   TROUPE_TRY(const std::int64_t positions,
-             fields.integer_or({"max_position_embeddings"}, 1, max_positions, rules.positions));
-  if (positions == 0) {
-    return fail(ErrorCode::corrupt_data, "{}: missing key max_position_embeddings", fields.where());
-  }
+             integer(fields, "max_position_embeddings", max_positions, rules.positions));
   TROUPE_CHECK(read_ropes(fields, rules, positions, config));
   config.max_position_embeddings = longest_sequence(config.rope, positions);
   return {};

@@ -60,12 +60,16 @@ Result<void> read_gemma3(const Fields& fields, ModelConfig& config) {
 
 constexpr ConfigRules gemma2_rules{.architecture = "Gemma2ForCausalLM",
                                    .model_type = "gemma2",
+                                   .default_heads = 8,
+                                   .default_kv_heads = 4,
+                                   .default_vocab = 256000,
                                    .default_head_dim = 256,
                                    .attention_bias = AttentionBias::as_stated,
                                    .norm = {.adds_one = true},
                                    .form = {.post_norms = true},
                                    .default_activation = "gelu_pytorch_tanh",
                                    .tied_by_default = true,
+                                   .positions = 8192,
                                    .windows = WindowRules{.absent = 4096, .pattern = 2},
                                    .read_own = read_gemma2};
 
@@ -73,6 +77,7 @@ constexpr ConfigRules gemma3_rules() {
   ConfigRules rules = gemma2_rules;
   rules.architecture = "Gemma3ForCausalLM";
   rules.model_type = "gemma3_text";
+  rules.default_vocab = 262208;
   rules.rope_theta = 1e6;
   rules.query_key_norm = QueryKeyNorm::heads;
   rules.positions = 131072;

@@ -157,9 +157,10 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
   if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const StageCache& cache = caches_[layer];
-    const bool has_own_rope = config_.window_rope && groups_[cache.group].window > 0;
+    const RopeConfig& rope = config_.rope_of(first_layer_ + static_cast<std::int64_t>(layer));
     TROUPE_CHECK(layers_[layer].forward(hidden, passes_[cache.group],
-                                        has_own_rope ? window_rope_ : rope_, kv_[cache.tensor]));
+                                        &rope == &config_.rope ? rope_ : window_rope_,
+                                        kv_[cache.tensor]));
   }
   return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
 }

@@ -40,7 +40,10 @@ std::int64_t attention_cost(const ModelConfig& config, std::int64_t layer) {
 }
 
 std::int64_t mlp_cost(const ModelConfig& config, std::int64_t layer) {
-  if (!config.is_sparse(layer)) return 3 * config.hidden_size * config.intermediate_size;
+  if (!config.is_sparse(layer)) {
+    const std::int64_t matrices = is_gated(config.activation) ? 3 : 2;
+    return matrices * config.hidden_size * config.intermediate_size;
+  }
   const MoeConfig& moe = *config.moe;
   return config.hidden_size *
          (moe.experts + 3 * moe.top_k * moe.intermediate_size + 3 * moe.shared_intermediate_size);

@@ -65,16 +65,18 @@ std::vector<CacheSpec> cache_groups(const ModelConfig& config) {
   return groups;
 }
 
-std::size_t cache_group_of(const ModelConfig& config, std::int64_t layer) {
-  const CacheSpec spec = cache_spec_of(config, layer);
-  std::int64_t before = 0;  // layers of this spec
-  for (std::int64_t i = 0; i < layer; ++i) before += cache_spec_of(config, i) == spec ? 1 : 0;
-  std::int64_t first = 0;
-  for (const LayersOfSpec& one : divide(config)) {
-    if (one.spec == spec) return static_cast<std::size_t>(first + before % one.groups);
-    first += one.groups;
+std::vector<std::size_t> cache_groups_of_layers(const ModelConfig& config) {
+  const std::vector<LayersOfSpec> specs = divide(config);
+  std::vector<std::int64_t> before(specs.size(), 0);  // layers of each spec
+  std::vector<std::size_t> groups;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const CacheSpec spec = cache_spec_of(config, layer);
+    std::int64_t first = 0;
+    std::size_t i = 0;
+    for (; specs[i].spec != spec; ++i) first += specs[i].groups;
+    groups.push_back(static_cast<std::size_t>(first + before[i]++ % specs[i].groups));
   }
-  return 0;  // not reached: every layer's spec is among them
+  return groups;
 }
 
 }  // namespace troupe

@@ -29,8 +29,8 @@ CacheSpec cache_spec_of(const ModelConfig& config, std::int64_t layer);
 /// Specs stand in order of first occurrence; at least one.
 std::vector<CacheSpec> cache_groups(const ModelConfig& config);
 
-/// The index in cache_groups of layer `layer`'s group. The layers of a spec are dealt to its groups
-/// in turn, so that every stage has about as many of each.
-std::size_t cache_group_of(const ModelConfig& config, std::int64_t layer);
+/// The index in cache_groups of each layer's group. The layers of a spec are dealt to its groups in
+/// turn, so that every stage has about as many of each.
+std::vector<std::size_t> cache_groups_of_layers(const ModelConfig& config);
 
 }  // namespace troupe

@@ -6,9 +6,10 @@ namespace troupe {
 
 std::vector<StageCache> stage_caches(const ModelConfig& config, Slice layers) {
   std::vector<std::size_t> layers_before(cache_groups(config).size(), 0);
+  const std::vector<std::size_t> groups = cache_groups_of_layers(config);
   std::vector<StageCache> caches;
   for (std::int64_t layer = layers.begin; layer < layers.end(); ++layer) {
-    const std::size_t group = cache_group_of(config, layer);
+    const std::size_t group = groups[static_cast<std::size_t>(layer)];
     caches.push_back({group, layers_before[group]++});
   }
   return caches;

@@ -195,6 +195,25 @@ TEST(ModelConfig, knows_which_projections_have_biases) {
   EXPECT_EQ(deepseek.error().code, ErrorCode::unsupported);
 }
 
+TEST(ModelConfig, gives_gemma_3_the_defaults_that_its_published_files_leave_out) {
+  REQUIRE_OK(const auto config, load_text(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106],
+    "model_type": "gemma3", "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 1152},
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+                    "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                    "sliding_window": 1024}})"));
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_THAT(config.eos_token_ids, ElementsAre(1, 106));
+  EXPECT_EQ(config.window_of(4), 1024);
+  EXPECT_EQ(config.window_of(5), 0);
+  EXPECT_EQ(config.rope_of(4).theta, 10000.0);
+  EXPECT_EQ(config.rope_of(5).theta, 1e6);
+}
+
 TEST(ModelConfig, reads_mlp_bias_where_transformers_does) {
   const auto with_bias = [](nlohmann::json& object) { object["mlp_bias"] = true; };
   REQUIRE_OK(const auto llama, load_changed("llama-a", with_bias));

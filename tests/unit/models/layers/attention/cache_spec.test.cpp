@@ -31,9 +31,7 @@ TEST(CacheGroups, stand_in_order_of_first_occurrence) {
   const ModelConfig config = with_windows({64, 0, 64, 16, 0, 16});
   EXPECT_THAT(cache_groups(config), ElementsAre(CacheSpec{CacheSpec::Kind::window, 64}, CacheSpec{},
                                                 CacheSpec{CacheSpec::Kind::window, 16}));
-  EXPECT_EQ(cache_group_of(config, 2), 0U);
-  EXPECT_EQ(cache_group_of(config, 3), 2U);
-  EXPECT_EQ(cache_group_of(config, 4), 1U);
+  EXPECT_THAT(cache_groups_of_layers(config), ElementsAre(0U, 1U, 0U, 2U, 1U, 2U));
 }
 
 /// Every `period`-th of `layers` layers is full, the others have a window.
