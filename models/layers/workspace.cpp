@@ -68,28 +68,20 @@ Result<void> allocate_exchange(const ExpertLayout& layout, std::int64_t hidden, 
 
 Result<void> allocate_latent(const LatentConfig& latent, std::int64_t heads, std::int64_t tokens,
                              Ops& ops, LatentBuffers& buffers) {
-  const DType activation = ops.activation_dtype();
+  const auto allocate = [&](std::int64_t width) {
+    return ops.memory().allocate(ops.activation_dtype(), {tokens, width});
+  };
+  const std::int64_t query = heads * (latent.unrotated_dim + latent.rotated_dim);
+  const std::int64_t kv = latent.rank + latent.rotated_dim;
   if (latent.query_rank > 0) {
-    TROUPE_TRY(buffers.query_down, ops.memory().allocate(activation, {tokens, latent.query_rank}));
+    TROUPE_TRY(buffers.projected, allocate(query));
+    TROUPE_TRY(buffers.query_down, allocate(latent.query_rank));
+    TROUPE_TRY(buffers.kv, allocate(kv));
+  } else {
+    TROUPE_TRY(buffers.projected, allocate(query + kv));
   }
-  TROUPE_TRY(buffers.unrotated_query,
-             ops.memory().allocate(activation, {tokens, heads * latent.unrotated_dim}));
-  TROUPE_TRY(buffers.rotated_query,
-             ops.memory().allocate(activation, {tokens, heads * latent.rotated_dim}));
-  TROUPE_TRY(buffers.latent_query,
-             ops.memory().allocate(activation, {tokens, heads * latent.rank}));
-  TROUPE_TRY(buffers.kv,
-             ops.memory().allocate(activation, {tokens, latent.rank + latent.rotated_dim}));
-  TROUPE_TRY(buffers.values, ops.memory().allocate(activation, {tokens, heads * latent.value_dim}));
-  TROUPE_TRY(buffers.head_ids, ops.memory().allocate(DType::i32, {tokens, heads}));
-  TROUPE_TRY(buffers.head_offsets, ops.memory().allocate(DType::i32, {heads + 1}));
-  TROUPE_TRY(buffers.head_source, ops.memory().allocate(DType::i32, {tokens * heads}));
-  const HostTensor ids(DType::i32, {tokens, heads});
-  for (std::int64_t i = 0; i < ids->elements(); ++i) {
-    ids->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads);
-  }
-  ops.memory().upload(ids, buffers.head_ids);
-  return ops.stream().synchronize();
+  TROUPE_TRY(buffers.values, allocate(heads * latent.value_dim));
+  return {};
 }
 
 Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, ShardOf shard,

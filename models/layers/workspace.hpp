@@ -25,17 +25,14 @@ struct ExchangeBuffers {
   DeviceTensor rows_of_assignments;  // [P] i32
 };
 
-/// The buffers of latent attention (LatentConfig).
+/// The buffers of latent attention (LatentConfig), in the activation dtype.
 struct LatentBuffers {
-  DeviceTensor query_down;       // [T, query_rank] activation; empty without one
-  DeviceTensor unrotated_query;  // [T, heads * unrotated_dim] activation
-  DeviceTensor rotated_query;    // [T, heads * rotated_dim] activation
-  DeviceTensor latent_query;     // [T, heads * rank] activation
-  DeviceTensor kv;               // [T, rank + rotated_dim] activation
-  DeviceTensor values;           // [T, heads * value_dim] activation
-  DeviceTensor head_ids;         // [T, heads] i32: of each token 0, 1, ...
-  DeviceTensor head_offsets;     // [heads + 1] i32
-  DeviceTensor head_source;      // [T * heads] i32
+  /// Of each token the heads' unrotated query elements, then their rotated ones, then, unless there
+  /// is a query_rank, the latent and the rotated key.
+  DeviceTensor projected;   // [T, heads * (unrotated_dim + rotated_dim) (+ rank + rotated_dim)]
+  DeviceTensor query_down;  // [T, query_rank]; empty without one
+  DeviceTensor kv;          // [T, rank + rotated_dim]; empty without a query_rank
+  DeviceTensor values;      // [T, heads * value_dim]
 };
 
 /// The buffers of a pass, allocated once and shared by all layers, which run one after another.

@@ -15,8 +15,10 @@ namespace troupe {
 namespace {
 
 /// The first of the parameters that layers stack into one matrix.
-Parameter stack_of(Parameter parameter) {
+Parameter stack_of(Parameter parameter, const ModelConfig& config) {
   switch (parameter) {
+    case Parameter::latent_down:
+      return config.latent->query_rank > 0 ? parameter : Parameter::query;
     case Parameter::key:
     case Parameter::value:
       return Parameter::query;
@@ -56,11 +58,11 @@ class WeightBytes {
       bytes_ += part.rows.count * element_bytes(DType::f32);
       return {};
     }
-    if (config_.latent && is_cut_by_head(rule.parameter)) {
-      add_cut_by_head(rule.parameter, part.rows.count, weight);
+    if (rule.parameter == Parameter::latent_up) {
+      add_heads(part.rows.count, weight);
       return {};
     }
-    Stack& stack = stacks_[{use.layer, stack_of(rule.parameter), use.expert}];
+    Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
     stack.all_bf16 = stack.all_bf16 && weight.dtype() == DType::bf16;
@@ -89,28 +91,16 @@ class WeightBytes {
     bool all_bf16 = true;  ///< in the checkpoint
   };
 
-  /// True if latent attention stores the parts of a head's rows in separate matrices.
-  static bool is_cut_by_head(Parameter parameter) {
-    return parameter == Parameter::query || parameter == Parameter::query_up ||
-           parameter == Parameter::latent_up;
-  }
-
-  /// Adds what LatentAttention prepares: queries' rows as two matrices, keys and values of each
-  /// head as two.
-  void add_cut_by_head(Parameter parameter, std::int64_t rows, const Tensor& weight) {
+  /// Adds the rows of Parameter::latent_up, which LatentAttention holds as two matrices for each
+  /// head: of keys and of values.
+  void add_heads(std::int64_t rows, const Tensor& weight) {
     const LatentConfig& latent = *config_.latent;
-    const std::int64_t heads = rows / head_layout(parameter, config_).head_dim;
+    const std::int64_t heads = rows / (latent.unrotated_dim + latent.value_dim);
     const bool bf16 = weight.dtype() == DType::bf16;
     const auto held = [&](std::int64_t n, std::int64_t k) {
-      return matrix_bytes({n, k, bf16}, options_.panel_rows);
+      return heads * matrix_bytes({n, k, bf16}, options_.panel_rows);
     };
-    if (parameter == Parameter::latent_up) {
-      bytes_ += heads * held(latent.rank, latent.unrotated_dim);
-      bytes_ += heads * held(latent.value_dim, latent.rank);
-    } else {
-      bytes_ += held(heads * latent.unrotated_dim, weight[1]);
-      bytes_ += held(heads * latent.rotated_dim, weight[1]);
-    }
+    bytes_ += held(latent.rank, latent.unrotated_dim) + held(latent.value_dim, latent.rank);
   }
 
   static std::int64_t element_bytes(DType dtype) {

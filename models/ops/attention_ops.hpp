@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "models/ops/columns.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
 #include "parallel/device/tensor.hpp"
@@ -117,16 +118,16 @@ class AttentionOps {
 
   /// Like norm_rope_store, for a latent cache (shape.latent = L, head_dim = L + R). kv [tokens, L +
   /// R]: RMSNorm with `norm` ([L] f32) of the first L elements, and rotation of the others, give
-  /// the token's key. q_out [tokens, heads * (L + R)]: for each head its part of latent_q [tokens,
-  /// heads * L], then its part of rotated_q [tokens, heads * R], rotated. rope [max_position, R].
-  void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                         const Tensor& norm, float eps, const Tensor& rope,
-                         const AttentionShape& shape, const AttentionBatch& batch,
-                         const KvLayer& cache, const Tensor& q_out) {
+  /// the token's key. q_out [tokens, heads * (L + R)]: the last R elements of each head become its
+  /// part of rotated_q [tokens, heads * R], rotated; the others are left unchanged. rope
+  /// [max_position, R].
+  void latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm, float eps,
+                         const Tensor& rope, const AttentionShape& shape,
+                         const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out) {
     if constexpr (op_checks::enabled) {
-      op_checks::latent_rope_store(latent_q, rotated_q, kv, norm, rope, shape, batch, cache, q_out);
+      op_checks::latent_rope_store(rotated_q, kv, norm, rope, shape, batch, cache, q_out);
     }
-    do_latent_rope_store(latent_q, rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
+    do_latent_rope_store(rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
   }
 
   /// sums[t, h] = the sum of squares of head h of token t, for the query heads and then the key
@@ -172,9 +173,8 @@ class AttentionOps {
                                   float eps, const Tensor& rope, const AttentionShape& shape,
                                   const AttentionBatch& batch, const KvLayer& cache,
                                   const Tensor& q_out) = 0;
-  virtual void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
-                                    const Tensor& kv, const Tensor& norm, float eps,
-                                    const Tensor& rope, const AttentionShape& shape,
+  virtual void do_latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                                    float eps, const Tensor& rope, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& q_out) = 0;
   virtual void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,

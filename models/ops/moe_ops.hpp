@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "models/ops/columns.hpp"
 #include "models/ops/linear.hpp"
 #include "models/ops/op_checks.hpp"
 #include "parallel/device/tensor.hpp"
@@ -114,6 +115,14 @@ class MoeOps {
     do_grouped_linear(weights, x, batch, top_k, gather, scatter, out);
   }
 
+  /// The products of heads, each with a matrix and columns of its own: head h multiplies columns [h
+  /// * k, (h + 1) * k) of x [rows, heads * k] with weights[h], to the first n of the columns [h *
+  /// width, (h + 1) * width) of out [rows, heads * width]; the others are left unchanged.
+  void heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::heads_linear(weights, x, out);
+    do_heads_linear(weights, x, out);
+  }
+
   /// grouped_linear with gather, then silu_mul: out [tokens * top_k, n / 2], sorted. `scratch`
   /// [tokens * top_k, n] may be overwritten.
   void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
@@ -192,6 +201,8 @@ class MoeOps {
   virtual void do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
                                  const ExpertBatch& batch, std::int64_t top_k, bool gather,
                                  bool scatter, const Tensor& out) = 0;
+  virtual void do_heads_linear(const GroupedLinear& weights, const Columns& x,
+                               const Tensor& out) = 0;
   virtual void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
                                   const ExpertBatch& batch, std::int64_t top_k,
                                   const Tensor& scratch, const Tensor& out) = 0;

@@ -21,6 +21,12 @@ void expect_floats(std::string_view what, const Tensor& tensor, const Shape& sha
   expect(what, tensor, shape, tensor.dtype() == DType::bf16 ? DType::bf16 : DType::f32);
 }
 
+void expect_columns(std::string_view what, const Columns& columns, const Shape& shape) {
+  require(columns.first >= 0 && columns.first + columns.count <= columns.stride(),
+          "operation on columns of a matrix");
+  expect_floats(what, {nullptr, columns.dtype(), {columns.rows(), columns.count}}, shape);
+}
+
 void expect_none_or(std::string_view what, const Tensor& tensor, const Shape& shape) {
   if (!tensor.empty()) expect(what, tensor, shape, DType::f32);
 }
@@ -156,15 +162,14 @@ void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_no
   expect_floats("norm_rope_store: q_out", q_out, {tokens, shape.heads * dim});
 }
 
-void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                       const Tensor& norm, const Tensor& rope, const AttentionShape& shape,
-                       const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out) {
+void latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                       const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
+                       const KvLayer& cache, const Tensor& q_out) {
   expect_pass(batch);
   expect_cache(shape, cache);
   const std::int64_t tokens = batch.positions[0], rotated = shape.head_dim - shape.latent;
-  expect_floats("latent_rope_store: latent_q", latent_q, {tokens, shape.heads * shape.latent});
-  expect_floats("latent_rope_store: rotated_q", rotated_q, {tokens, shape.heads * rotated});
-  expect_floats("latent_rope_store: kv", kv, {tokens, shape.head_dim});
+  expect_columns("latent_rope_store: rotated_q", rotated_q, {tokens, shape.heads * rotated});
+  expect_columns("latent_rope_store: kv", kv, {tokens, shape.head_dim});
   expect("latent_rope_store: norm", norm, {shape.latent}, DType::f32);
   expect("latent_rope_store: rope", rope, {rope[0], rotated}, DType::f32);
   expect_floats("latent_rope_store: q_out", q_out, {tokens, shape.heads * shape.head_dim});
@@ -226,6 +231,14 @@ void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertB
   require(experts_of(batch) == weights.experts(), "grouped_linear: a matrix for each expert");
   expect_floats("grouped_linear: x", x, {gather ? x[0] : assignments, weights.in_features()});
   expect_floats("grouped_linear: out", out, {assignments, weights.out_features()});
+}
+
+void heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) {
+  const std::int64_t heads = weights.experts();
+  expect_columns("heads_linear: x", x, {out[0], heads * weights.in_features()});
+  expect_floats("heads_linear: out", out, {out[0], out[1]});
+  require(out[1] % heads == 0 && out[1] / heads >= weights.out_features(),
+          "heads_linear: out has columns for each head");
 }
 
 void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,

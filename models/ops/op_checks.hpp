@@ -12,6 +12,7 @@ class GroupedLinear;
 class Linear;
 struct AttentionBatch;
 struct AttentionShape;
+struct Columns;
 struct ExpertBatch;
 struct ExpertChoices;
 struct ExpertScratch;
@@ -56,9 +57,9 @@ void concat_columns(const Tensor& parts, const Tensor& out);
 void norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
                      const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
                      const KvLayer& cache, const Tensor& q_out);
-void latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                       const Tensor& norm, const Tensor& rope, const AttentionShape& shape,
-                       const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out);
+void latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                       const Tensor& rope, const AttentionShape& shape, const AttentionBatch& batch,
+                       const KvLayer& cache, const Tensor& q_out);
 void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
             const KvLayer& cache, const Tensor& out);
 void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
@@ -75,6 +76,7 @@ void route_tokens(const Linear& router, const Tensor& x, const Tensor& logits, c
                   const ExpertBatch& batch, const Tensor& counts);
 void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                     bool gather, const Tensor& out);
+void heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out);
 void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                      const Tensor& scratch, const Tensor& out);
 void combine(const Tensor& x, const Tensor& weights, const Tensor& out);

@@ -194,15 +194,6 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
 Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
   const LatentConfig& latent = *model_.latent;
   const std::int64_t most = figures.rows.back();
-  TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, heads_}));
-  HostTensor numbers(DType::i32, {most, heads_});
-  for (std::int64_t i = 0; i < most * heads_; ++i) {
-    numbers->as<std::int32_t>()[i] = static_cast<std::int32_t>(i % heads_);
-  }
-  ops_.memory().upload(numbers, ids);
-  TROUPE_CHECK(ops_.stream().synchronize());
-  TROUPE_TRY(const DeviceTensor offsets, ops_.memory().allocate(DType::i32, {heads_ + 1}));
-  TROUPE_TRY(const DeviceTensor source, ops_.memory().allocate(DType::i32, {most * heads_}));
   const auto measure = [&](const std::string& op, std::int64_t n, std::int64_t k) -> Result<void> {
     const HostTensor weight = random_weight({n, k});
     const std::vector<Tensor> weights(static_cast<std::size_t>(heads_), weight.view());
@@ -211,11 +202,9 @@ Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
     for (auto& copy : copies) {
       TROUPE_TRY(copy, ops_.weights().prepare_grouped(weights, 1));
     }
-    TROUPE_TRY(const DeviceTensor x, random(activation_, {most * heads_, k}));
-    TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(activation_, {most * heads_, n}));
+    TROUPE_TRY(const DeviceTensor x, random(activation_, {most, heads_ * k}));
+    TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(activation_, {most, heads_ * n}));
     for (const std::int64_t rows : figures.rows) {
-      const ExpertBatch batch{offsets, source->rows(0, rows * heads_)};
-      ops_.moe().permute(ids->rows(0, rows), 0, batch);
       OpFigure figure{
           .op = op,
           .shape = fmt::format("{} x {} -> {}", heads_, k, n),
@@ -224,25 +213,14 @@ Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
           .bytes = weight_bytes + bytes_of({rows * heads_, n + k}, activation_),
           .operations = 2 * static_cast<double>(rows * heads_) * static_cast<double>(n * k)};
       TROUPE_CHECK(add(figures, std::move(figure), [&](std::size_t turn) {
-        ops_.moe().grouped_linear(*copies[turn % copies.size()], x->rows(0, rows * heads_), batch,
-                                  1, true, true, out->rows(0, rows * heads_));
+        ops_.moe().heads_linear(*copies[turn % copies.size()], x->rows(0, rows),
+                                out->rows(0, rows));
       }));
     }
     return {};
   };
   TROUPE_CHECK(measure("heads' keys up", latent.rank, latent.unrotated_dim));
-  TROUPE_CHECK(measure("heads' values up", latent.value_dim, latent.rank));
-  for (const std::int64_t rows : figures.rows) {
-    const ExpertBatch batch{offsets, source->rows(0, rows * heads_)};
-    TROUPE_CHECK(add(figures,
-                     {.op = "heads' rows",
-                      .shape = fmt::format("{}", heads_),
-                      .rows = rows,
-                      .count = model_.layers,
-                      .bytes = 2 * bytes_of({rows * heads_}, DType::i32)},
-                     [&](std::size_t) { ops_.moe().permute(ids->rows(0, rows), 0, batch); }));
-  }
-  return {};
+  return measure("heads' values up", latent.value_dim, latent.rank);
 }
 
 }  // namespace troupe

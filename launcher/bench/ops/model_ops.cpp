@@ -187,13 +187,15 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
   std::vector<Matrix> all;
   if (model_.latent) {
     const LatentConfig& latent = *model_.latent;
-    const std::int64_t source = latent.query_rank > 0 ? latent.query_rank : hidden;
+    const std::int64_t query = heads_ * (latent.unrotated_dim + latent.rotated_dim);
+    const std::int64_t kv = latent.rank + latent.rotated_dim;
     if (latent.query_rank > 0) {
       all.push_back({"query down", latent.query_rank, hidden, layers, activation_});
+      all.push_back({"query up", query, latent.query_rank, layers, activation_});
+      all.push_back({"latent down", kv, hidden, layers, activation_});
+    } else {
+      all.push_back({"query and latent", query + kv, hidden, layers, activation_});
     }
-    all.push_back({"query", heads_ * latent.unrotated_dim, source, layers, activation_});
-    all.push_back({"query, rotated", heads_ * latent.rotated_dim, source, layers, activation_});
-    all.push_back({"latent down", latent.rank + latent.rotated_dim, hidden, layers, activation_});
     all.push_back({"attention out", hidden, heads_ * latent.value_dim, layers, summed_, segments});
   } else {
     all.push_back({"qkv", (heads_ + 2 * kv_heads_) * dim, hidden, layers, activation_});

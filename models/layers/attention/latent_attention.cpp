@@ -13,53 +13,53 @@ void append(std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& mo
   rows.insert(rows.end(), more.begin(), more.end());
 }
 
-/// Views [tokens, heads * width] with a row per head, as grouped_linear takes it.
-Tensor by_head(const Tensor& x, std::int64_t heads) {
-  return x.reshaped({x[0] * heads, x[1] / heads});
-}
-
 }  // namespace
 
 Result<std::unique_ptr<AttentionBlock>> LatentAttention::create(const LayerContext& context,
                                                                 std::int64_t layer) {
   std::unique_ptr<LatentAttention> block(new LatentAttention(context));
   TROUPE_TRY(block->shape_, attention_shape(context.config, layer, context.weights.shard()));
-  TROUPE_CHECK(block->load_query(context, layer));
-  TROUPE_CHECK(block->load_latent(context, layer));
+  TROUPE_CHECK(block->load_projections(context, layer));
+  TROUPE_CHECK(block->load_heads(context, layer));
   TROUPE_TRY(block->output_, context.weights.linear({Parameter::output}, layer));
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
-Result<void> LatentAttention::load_query(const LayerContext& context, std::int64_t layer) {
+Result<void> LatentAttention::load_projections(const LayerContext& context, std::int64_t layer) {
   const Weights& weights = context.weights;
-  Parameter up = Parameter::query;
-  if (config_.query_rank > 0) {
-    up = Parameter::query_up;
-    TROUPE_TRY(query_down_, weights.linear({Parameter::query_down}, layer));
-    TROUPE_TRY(query_down_norm_, weights.vector(Parameter::query_down_norm, layer));
-  }
-  TROUPE_TRY(const HostTensor query, weights.matrix({up}, layer));
-  std::vector<std::int64_t> unrotated, rotated;
+  const bool has_query_down = config_.query_rank > 0;
+  const Parameter up = has_query_down ? Parameter::query_up : Parameter::query;
+  TROUPE_TRY(const HostTensor stored_query, weights.matrix({up}, layer));
+  std::vector<std::int64_t> rows, rotated;
   for (std::int64_t head = 0; head < shape_.heads; ++head) {
     const std::int64_t first = head * (config_.unrotated_dim + config_.rotated_dim);
-    append(unrotated, rows_to_rotate(first, config_.unrotated_dim, 0, false));
+    append(rows, rows_to_rotate(first, config_.unrotated_dim, 0, false));
     append(rotated, rows_to_rotate(first + config_.unrotated_dim, config_.rotated_dim,
                                    config_.rotated_dim, config_.interleaved_rope));
   }
-  TROUPE_TRY(unrotated_query_, ops_.weights().prepare(take_rows(query, unrotated), 1));
-  TROUPE_TRY(rotated_query_, ops_.weights().prepare(take_rows(query, rotated), 1));
+  append(rows, rotated);
+  const HostTensor query = take_rows(stored_query, rows);
+
+  TROUPE_TRY(const HostTensor stored_latent, weights.matrix({Parameter::latent_down}, layer));
+  std::vector<std::int64_t> latent_rows = rows_to_rotate(0, config_.rank, 0, false);
+  append(latent_rows, rows_to_rotate(config_.rank, config_.rotated_dim, config_.rotated_dim,
+                                     config_.interleaved_rope));
+  const HostTensor latent = take_rows(stored_latent, latent_rows);
+  TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
+
+  if (!has_query_down) {
+    TROUPE_TRY(projection_, ops_.weights().prepare(stack_rows(query, latent), 1));
+    return {};
+  }
+  TROUPE_TRY(query_down_, weights.linear({Parameter::query_down}, layer));
+  TROUPE_TRY(query_down_norm_, weights.vector(Parameter::query_down_norm, layer));
+  TROUPE_TRY(projection_, ops_.weights().prepare(query, 1));
+  TROUPE_TRY(latent_down_, ops_.weights().prepare(latent, 1));
   return {};
 }
 
-Result<void> LatentAttention::load_latent(const LayerContext& context, std::int64_t layer) {
+Result<void> LatentAttention::load_heads(const LayerContext& context, std::int64_t layer) {
   const Weights& weights = context.weights;
-  TROUPE_TRY(const HostTensor down, weights.matrix({Parameter::latent_down}, layer));
-  std::vector<std::int64_t> rows = rows_to_rotate(0, config_.rank, 0, false);
-  append(rows, rows_to_rotate(config_.rank, config_.rotated_dim, config_.rotated_dim,
-                              config_.interleaved_rope));
-  TROUPE_TRY(latent_down_, ops_.weights().prepare(take_rows(down, rows), 1));
-  TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
-
   TROUPE_TRY(const HostTensor up, weights.matrix({Parameter::latent_up}, layer));
   std::vector<HostTensor> keys;
   std::vector<Tensor> key_views, value_views;
@@ -74,51 +74,47 @@ Result<void> LatentAttention::load_latent(const LayerContext& context, std::int6
   return {};
 }
 
-// Computes the query's latent and rotated parts in the workspace.
-void LatentAttention::project_query(const Tensor& x, const ExpertBatch& heads) const {
-  const std::int64_t tokens = x[0];
-  Tensor source = x;
-  if (query_down_ != nullptr) {
-    source = space_.latent.query_down->rows(0, tokens);
-    ops_.dense().linear(*query_down_, x, source);
-    ops_.dense().rms_norm(source, query_down_norm_, inner_norm_eps, source);
+LatentAttention::Projected LatentAttention::project(const Tensor& x) const {
+  const std::int64_t tokens = x[0], unrotated = shape_.heads * config_.unrotated_dim;
+  const std::int64_t rotated = shape_.heads * config_.rotated_dim;
+  const Tensor projected = space_.latent.projected->rows(0, tokens);
+  const Columns first(projected, 0, unrotated), second(projected, unrotated, rotated);
+  if (query_down_ == nullptr) {
+    ops_.dense().linear(*projection_, x, projected);
+    return {first, second, {projected, unrotated + rotated, shape_.head_dim}};
   }
-  const Tensor unrotated = space_.latent.unrotated_query->rows(0, tokens);
-  const Tensor latent = space_.latent.latent_query->rows(0, tokens);
-  ops_.dense().linear(*unrotated_query_, source, unrotated);
-  ops_.dense().linear(*rotated_query_, source, space_.latent.rotated_query->rows(0, tokens));
-  ops_.moe().grouped_linear(*key_up_, by_head(unrotated, shape_.heads), heads, 1, true, true,
-                            by_head(latent, shape_.heads));
+  const Tensor down = space_.latent.query_down->rows(0, tokens);
+  const Tensor kv = space_.latent.kv->rows(0, tokens);
+  ops_.dense().linear(*query_down_, x, down);
+  ops_.dense().rms_norm(down, query_down_norm_, inner_norm_eps, down);
+  ops_.dense().linear(*projection_, down, projected);
+  ops_.dense().linear(*latent_down_, x, kv);
+  return {first, second, kv};
 }
 
 Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
                                             const Tensor& rope, const KvLayer& cache,
                                             const Tensor& out) const {
   const std::int64_t tokens = x[0];
-  const LatentBuffers& space = space_.latent;
   const Tensor query = space_.query->rows(0, tokens);
   const Tensor attended = space_.attended->rows(0, tokens);
-  const Tensor kv = space.kv->rows(0, tokens);
-  const Tensor values = space.values->rows(0, tokens);
-  const ExpertBatch heads{space.head_offsets, space.head_source->rows(0, tokens * shape_.heads)};
-  ops_.moe().permute(space.head_ids->rows(0, tokens), 0, heads);
-  project_query(x, heads);
-  ops_.dense().linear(*latent_down_, x, kv);
-  ops_.attention().latent_rope_store(space.latent_query->rows(0, tokens),
-                                     space.rotated_query->rows(0, tokens), kv, latent_norm_,
-                                     inner_norm_eps, rope, shape_, pass.whole(), cache, query);
+  const Tensor values = space_.latent.values->rows(0, tokens);
+  const Projected projected = project(x);
+  ops_.moe().heads_linear(*key_up_, projected.unrotated, query);
+  ops_.attention().latent_rope_store(projected.rotated, projected.kv, latent_norm_, inner_norm_eps,
+                                     rope, shape_, pass.whole(), cache, query);
   ops_.attention().attend(query, shape_, pass.whole(), cache, attended);
-  ops_.moe().grouped_linear(*value_up_, by_head(attended, shape_.heads), heads, 1, true, true,
-                            by_head(values, shape_.heads));
+  ops_.moe().heads_linear(*value_up_, attended, values);
   return group_.defer_all_reduce(
       tokens, out, [&](const Tensor& sums) { ops_.dense().linear(*output_, values, sums); });
 }
 
 std::size_t LatentAttention::bytes() const {
-  const std::size_t down = query_down_ == nullptr ? 0 : query_down_->bytes();
-  return down + query_down_norm_->bytes() + unrotated_query_->bytes() + rotated_query_->bytes() +
-         latent_down_->bytes() + latent_norm_->bytes() + key_up_->bytes() + value_up_->bytes() +
-         output_->bytes();
+  const auto of = [](const std::unique_ptr<Linear>& matrix) {
+    return matrix == nullptr ? 0 : matrix->bytes();
+  };
+  return of(projection_) + of(query_down_) + query_down_norm_->bytes() + of(latent_down_) +
+         latent_norm_->bytes() + key_up_->bytes() + value_up_->bytes() + of(output_);
 }
 
 }  // namespace troupe

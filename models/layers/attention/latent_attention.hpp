@@ -28,22 +28,29 @@ class LatentAttention final : public AttentionBlock {
         group_(context.tensor),
         space_(context.space) {}
 
-  Result<void> load_query(const LayerContext& context, std::int64_t layer);
-  Result<void> load_latent(const LayerContext& context, std::int64_t layer);
-  void project_query(const Tensor& x, const ExpertBatch& heads) const;
+  /// What a token's query heads and its key are made of.
+  struct Projected {
+    Columns unrotated;  ///< [tokens, heads * unrotated_dim]
+    Columns rotated;    ///< [tokens, heads * rotated_dim]
+    Columns kv;         ///< [tokens, rank + rotated_dim]
+  };
+
+  Result<void> load_projections(const LayerContext& context, std::int64_t layer);
+  Result<void> load_heads(const LayerContext& context, std::int64_t layer);
+  Projected project(const Tensor& x) const;
 
   LatentConfig config_;
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
   AttentionShape shape_;
-  std::unique_ptr<Linear> query_down_;       // [query_rank, hidden], or null
-  DeviceTensor query_down_norm_;             // [query_rank] f32, or empty
-  std::unique_ptr<Linear> unrotated_query_;  // [heads * unrotated_dim, query_rank or hidden]
-  std::unique_ptr<Linear> rotated_query_;    // [heads * rotated_dim, query_rank or hidden]
-  std::unique_ptr<Linear> latent_down_;      // [rank + rotated_dim, hidden]
-  DeviceTensor latent_norm_;                 // [rank] f32
-  std::unique_ptr<GroupedLinear> key_up_;    // [heads] x [rank, unrotated_dim]
+  /// [LatentBuffers::projected, query_rank or hidden]: as one matrix, as small ones cost more.
+  std::unique_ptr<Linear> projection_;
+  std::unique_ptr<Linear> query_down_;     // [query_rank, hidden], or null
+  DeviceTensor query_down_norm_;           // [query_rank] f32, or empty
+  std::unique_ptr<Linear> latent_down_;    // [rank + rotated_dim, hidden]; null without query_down_
+  DeviceTensor latent_norm_;               // [rank] f32
+  std::unique_ptr<GroupedLinear> key_up_;  // [heads] x [rank, unrotated_dim]
   std::unique_ptr<GroupedLinear> value_up_;  // [heads] x [value_dim, rank]
   std::unique_ptr<Linear> output_;           // [hidden, heads * value_dim]
 };

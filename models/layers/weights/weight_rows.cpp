@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "parallel/device/convert.hpp"
+
 namespace troupe {
 
 HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows) {
@@ -12,6 +14,21 @@ HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows) {
     std::memcpy(taken->rows(i, 1).data(), from.data(), from.bytes());
   }
   return taken;
+}
+
+HostTensor stack_rows(const Tensor& upper, const Tensor& lower) {
+  const DType dtype = upper.dtype() == lower.dtype() ? upper.dtype() : DType::f32;
+  HostTensor stacked(dtype, {upper[0] + lower[0], upper[1]});
+  const auto copy = [&](const Tensor& from, const Tensor& to) {
+    if (from.dtype() == dtype) {
+      std::memcpy(to.data(), from.data(), from.bytes());
+    } else {
+      convert(from, to);
+    }
+  };
+  copy(upper, stacked->rows(0, upper[0]));
+  copy(lower, stacked->rows(upper[0], lower[0]));
+  return stacked;
 }
 
 HostTensor transposed(const Tensor& matrix) {

@@ -13,6 +13,9 @@ namespace troupe {
 /// Returns the rows of `matrix` [n, k] listed in `rows`, in that order.
 HostTensor take_rows(const Tensor& matrix, std::span<const std::int64_t> rows);
 
+/// Returns the rows of `upper` [n, k], then those of `lower` [m, k]; in f32 if their dtypes differ.
+HostTensor stack_rows(const Tensor& upper, const Tensor& lower);
+
 /// `matrix` [n, k] as [k, n].
 HostTensor transposed(const Tensor& matrix);
 

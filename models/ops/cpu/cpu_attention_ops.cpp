@@ -93,15 +93,15 @@ void CpuAttentionOps::do_norm_projections(const Tensor& qkv, const AttentionShap
   });
 }
 
-void CpuAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
-                                           const Tensor& kv, const Tensor& norm, float eps,
-                                           const Tensor& rope, const AttentionShape& shape,
-                                           const AttentionBatch& batch, const KvLayer& cache,
-                                           const Tensor& q_out) {
+void CpuAttentionOps::do_latent_rope_store(const Columns& rotated_q, const Columns& kv,
+                                           const Tensor& norm, float eps, const Tensor& rope,
+                                           const AttentionShape& shape, const AttentionBatch& batch,
+                                           const KvLayer& cache, const Tensor& q_out) {
   LatentRopeStoreJob job;
-  job.latent_q = latent_q.as<float>();
-  job.rotated_q = rotated_q.as<float>();
-  job.kv = kv.as<float>();
+  job.rotated_q = static_cast<const float*>(rotated_q.data());
+  job.q_stride = rotated_q.stride();
+  job.kv = static_cast<const float*>(kv.data());
+  job.kv_stride = kv.stride();
   job.norm = norm.as<float>();
   job.eps = eps;
   job.rope = rope.as<float>();
@@ -112,7 +112,7 @@ void CpuAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor&
   job.keys = cache.keys.data();
   job.dtype = cache.keys.dtype();
   job.q_out = q_out.as<float>();
-  context_.for_rows(batch.positions[0], 2 * row_bytes(q_out) + 4 * row_bytes(kv),
+  context_.for_rows(batch.positions[0], row_bytes(q_out) + 4 * row_bytes(kv.matrix),
                     [&](std::int64_t begin, std::int64_t end, int member) {
                       LatentRopeStoreJob part = job;
                       part.scratch = context_.scratch(member);

@@ -124,10 +124,10 @@ class CpuAttentionOps final : public AttentionOps {
                           const Tensor& rope, const AttentionShape& shape,
                           const AttentionBatch& batch, const KvLayer& cache,
                           const Tensor& q_out) override;
-  void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                            const Tensor& norm, float eps, const Tensor& rope,
-                            const AttentionShape& shape, const AttentionBatch& batch,
-                            const KvLayer& cache, const Tensor& q_out) override;
+  void do_latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                            float eps, const Tensor& rope, const AttentionShape& shape,
+                            const AttentionBatch& batch, const KvLayer& cache,
+                            const Tensor& q_out) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;
@@ -161,6 +161,7 @@ class CpuMoeOps final : public MoeOps {
                        const Tensor& counts) override {
     unfused_route_tokens(*this, dense_, router, x, logits, bias, options, choices, batch, counts);
   }
+  void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override;
   void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                          std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,

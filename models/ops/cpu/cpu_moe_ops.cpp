@@ -39,6 +39,39 @@ void sort_assignments(const Tensor& ids, std::span<const std::int32_t> received_
   offsets[0] = 0;
 }
 
+/// Multiplies `rows` rows in all by several matrices: job_of(m) says which by matrix m, and where
+/// they are.
+template <class JobOf>
+void run_grouped(CpuContext& context, const PackedWeights& packed, std::int64_t rows,
+                 const JobOf& job_of) {
+  const std::int64_t matrices = packed.matrices(), panels = packed.panels_per_matrix();
+  const int members = context.pool().size();
+  // Parts of about equal work, handed out one by one: a matrix's panels in `parts` shares.
+  const std::int64_t parts = members == 1 ? 1 : std::min<std::int64_t>(panels, 4);
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&](int member) {
+    for (;;) {
+      const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
+      if (number >= matrices * parts) return;
+      GemmJob job = job_of(number / parts);
+      if (job.row_begin == job.row_end) continue;
+      const Range range =
+          split_evenly(panels, static_cast<int>(number % parts), static_cast<int>(parts));
+      job.panel_begin = range.begin;
+      job.panel_end = range.end;
+      job.scratch = context.scratch(member);
+      context.kernels().gemm(job);
+    }
+  };
+  const std::int64_t touched =
+      std::min(rows, matrices) * static_cast<std::int64_t>(packed.bytes()) / matrices;
+  if (members == 1 || std::max(touched, rows * packed.n() * packed.k() / 10) < parallel_bytes) {
+    work(0);
+  } else {
+    context.pool().run(work);
+  }
+}
+
 }  // namespace
 
 void CpuMoeOps::do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
@@ -79,42 +112,34 @@ void CpuMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
   const PackedWeights& packed = static_cast<const CpuGroupedLinear&>(weights).packed();
   const std::int32_t* offsets = batch.offsets.as<std::int32_t>();
   const std::int32_t* source = batch.source.as<std::int32_t>();
-  const std::int64_t experts = packed.matrices(), panels = packed.panels_per_matrix();
-  const std::int64_t rows = offsets[experts];
+  const std::int64_t rows = offsets[packed.matrices()];
   if (rows == 0) return;
-  const int members = context_.pool().size();
-  // Parts of about equal work, handed out one by one: an expert's panels in `parts` shares.
-  const std::int64_t parts = members == 1 ? 1 : std::min<std::int64_t>(panels, 4);
-  std::atomic<std::int64_t> next{0};
-  const auto work = [&](int member) {
-    for (;;) {
-      const std::int64_t number = next.fetch_add(1, std::memory_order_relaxed);
-      if (number >= experts * parts) return;
-      const std::int64_t expert = number / parts;
-      if (offsets[expert] == offsets[expert + 1]) continue;
-      const Range range =
-          split_evenly(panels, static_cast<int>(number % parts), static_cast<int>(parts));
-      GemmJob job = packed.job(expert);
-      job.x = x.as<float>();
-      job.out = out.as<float>();
-      job.gather = gather ? source : nullptr;
-      job.gather_divisor = top_k;
-      job.scatter = scatter ? source : nullptr;
-      job.row_begin = offsets[expert];
-      job.row_end = offsets[expert + 1];
-      job.panel_begin = range.begin;
-      job.panel_end = range.end;
-      job.scratch = context_.scratch(member);
-      context_.kernels().gemm(job);
-    }
-  };
-  const std::int64_t touched =
-      std::min(rows, experts) * static_cast<std::int64_t>(packed.bytes()) / experts;
-  if (members == 1 || std::max(touched, rows * packed.n() * packed.k() / 10) < parallel_bytes) {
-    work(0);
-  } else {
-    context_.pool().run(work);
-  }
+  run_grouped(context_, packed, rows, [&](std::int64_t expert) {
+    GemmJob job = packed.job(expert);
+    job.x = x.as<float>();
+    job.out = out.as<float>();
+    job.gather = gather ? source : nullptr;
+    job.gather_divisor = top_k;
+    job.scatter = scatter ? source : nullptr;
+    job.row_begin = offsets[expert];
+    job.row_end = offsets[expert + 1];
+    return job;
+  });
+}
+
+void CpuMoeOps::do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) {
+  const PackedWeights& packed = static_cast<const CpuGroupedLinear&>(weights).packed();
+  const std::int64_t heads = packed.matrices();
+  if (out[0] == 0) return;
+  run_grouped(context_, packed, heads * out[0], [&](std::int64_t head) {
+    GemmJob job = packed.job(head);
+    job.x = static_cast<const float*>(x.data()) + head * packed.k();
+    job.x_stride = x.stride();
+    job.out = out.as<float>() + head * (out[1] / heads);
+    job.out_stride = out[1];
+    job.row_end = out[0];
+    return job;
+  });
 }
 
 void CpuMoeOps::do_add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {

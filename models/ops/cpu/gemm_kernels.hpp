@@ -187,7 +187,7 @@ inline void pack_tile(const GemmJob& job, std::int64_t first_row, int rows, floa
   for (int r = 0; r < rows; ++r) {
     const std::int64_t row =
         job.gather != nullptr ? job.gather[first_row + r] / job.gather_divisor : first_row + r;
-    const float* x = job.x + row * job.k;
+    const float* x = job.x + row * job.x_stride;
     float* chunk = packed + r * chunk_stride;
     for (int segment = 0; segment < job.segments; ++segment) {
       for (std::int64_t left = segment_k; left > 0; left -= max_chunk_k) {
@@ -242,7 +242,7 @@ inline void multiply_rows(const GemmJob& job, std::int64_t first_row, std::int64
       float* out[max_tile_rows];
       for (int r = 0; r < count; ++r) {
         const std::int64_t row = first_row + begin + r;
-        out[r] = job.out + (job.scatter != nullptr ? job.scatter[row] : row) * job.n;
+        out[r] = job.out + (job.scatter != nullptr ? job.scatter[row] : row) * job.out_stride;
       }
       tile.out = out;
       tile.rows = job.scratch + t * tile_floats;

@@ -23,10 +23,13 @@ struct GemmJob {
   std::int64_t k = 0;
   int segments = 1;  ///< equal parts of k, each one chain of FMAs, added as a binary tree
   std::int64_t panel_begin = 0, panel_end = 0;
-  const float* x = nullptr;  ///< row i is x + (gather ? gather[i] / gather_divisor : i) * k
+  /// Row i is x + (gather ? gather[i] / gather_divisor : i) * x_stride.
+  const float* x = nullptr;
+  std::int64_t x_stride = 0;
   const std::int32_t* gather = nullptr;
   std::int64_t gather_divisor = 1;
-  float* out = nullptr;  ///< row i goes to out + (scatter ? scatter[i] : i) * n
+  float* out = nullptr;  ///< row i goes to out + (scatter ? scatter[i] : i) * out_stride
+  std::int64_t out_stride = 0;
   const std::int32_t* scatter = nullptr;
   std::int64_t row_begin = 0, row_end = 0;
   float* scratch = nullptr;  ///< gemm_scratch_floats(k, segments) floats, 64-byte aligned
@@ -81,9 +84,10 @@ struct NormRopeStoreJob {
 
 /// As AttentionOps::latent_rope_store, for tokens [begin, end).
 struct LatentRopeStoreJob {
-  const float* latent_q = nullptr;
   const float* rotated_q = nullptr;
+  std::int64_t q_stride = 0;  ///< from token to token
   const float* kv = nullptr;
+  std::int64_t kv_stride = 0;
   const float* norm = nullptr;
   float eps = 0.0F;
   const float* rope = nullptr;

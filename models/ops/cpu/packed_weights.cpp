@@ -82,6 +82,8 @@ GemmJob PackedWeights::job(std::int64_t matrix) const {
   job.dtype = dtype();
   job.n = n_;
   job.k = k_;
+  job.x_stride = k_;
+  job.out_stride = n_;
   job.segments = segments_;
   job.panel_end = panels_per_matrix();
   return job;

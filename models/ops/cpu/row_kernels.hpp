@@ -273,14 +273,10 @@ inline void latent_rope_store(const LatentRopeStoreJob& job) {
     const float* rope = job.rope + job.positions[t] * rotated;
     for (std::int64_t h = 0; h < heads; ++h) {
       float* q = job.q_out + (t * heads + h) * dim;
-      const float* latent_q = job.latent_q + (t * heads + h) * latent;
-      for (std::int64_t i = 0; i < latent; i += 16) {
-        store(q + i, load(latent_q + i, latent - i), latent - i);
-      }
-      norm_and_rotate(job.rotated_q + (t * heads + h) * rotated, nullptr, 0.0F, rope, rotated,
+      norm_and_rotate(job.rotated_q + t * job.q_stride + h * rotated, nullptr, 0.0F, rope, rotated,
                       q + latent);
     }
-    const float* kv = job.kv + t * dim;
+    const float* kv = job.kv + t * job.kv_stride;
     scale_row(kv, inverse_rms(kv, latent, job.eps), job.norm, latent, key);
     norm_and_rotate(kv + latent, nullptr, 0.0F, rope, rotated, key + latent);
     const std::int64_t block = job.kv_slots[t] / job.block_size;

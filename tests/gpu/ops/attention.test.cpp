@@ -110,19 +110,20 @@ TEST_P(Attention, store_and_attend) {
       const DeviceTensor gpu_spans = exact(integers(numbers_of(spans), {std::ssize(spans), 4}));
       const AttentionBatch gpu_batch{gpu_at, gpu_slot, gpu_tables, spans, 16, gpu_spans};
       gpu_->attention().plan(gpu_shape, gpu_batch);
-      const HostTensor q(DType::f32, {rows, shape.heads * dim});
+      // Of latent attention's queries a part is there before.
+      const HostTensor q = random({rows, shape.heads * dim});
       const HostTensor out(DType::f32, {rows, shape.heads * shape.value_dim()});
-      const DeviceTensor gpu_q = room(GetParam(), q->shape()),
-                         gpu_out = room(GetParam(), out->shape());
+      const DeviceTensor gpu_q = activation(q), gpu_out = room(GetParam(), out->shape());
       if (shape.latent > 0) {
-        const HostTensor latent_q = random({rows, shape.heads * shape.latent});
-        const HostTensor rotated_q = random({rows, shape.heads * rotated}),
-                         kv = random({rows, dim});
-        cpu_->attention().latent_rope_store(latent_q, rotated_q, kv, latent_norm, 1e-6F, rope,
-                                            shape, cpu_batch, cpu_layer, q);
-        gpu_->attention().latent_rope_store(activation(latent_q), activation(rotated_q),
-                                            activation(kv), exact(latent_norm), 1e-6F, exact(rope),
-                                            shape, gpu_batch, gpu_layer, gpu_q);
+        // Rotated queries and keys are columns of one matrix.
+        const std::int64_t turned = shape.heads * rotated;
+        const HostTensor input = random({rows, turned + dim});
+        const DeviceTensor gpu_input = activation(input);
+        cpu_->attention().latent_rope_store({input, 0, turned}, {input, turned, dim}, latent_norm,
+                                            1e-6F, rope, shape, cpu_batch, cpu_layer, q);
+        gpu_->attention().latent_rope_store({gpu_input, 0, turned}, {gpu_input, turned, dim},
+                                            exact(latent_norm), 1e-6F, exact(rope), shape,
+                                            gpu_batch, gpu_layer, gpu_q);
       } else {
         const HostTensor qkv = random({rows, (shape.heads + 2 * shape.kv_heads) * dim});
         cpu_->attention().norm_rope_store(qkv, q_norm, k_norm, 1e-6F, rope, shape, cpu_batch,
@@ -315,20 +316,18 @@ TEST_P(Attention, attend_to_latents_with_one_row_of_each_sequence) {
     ASSERT_TRUE(cpu_kv.ok() && gpu_kv.ok());
     const KvLayer cpu_layer{cpu_kv->first, cpu_kv->second},
         gpu_layer{gpu_kv->first, gpu_kv->second};
-    const HostTensor latent_q = random({rows, c.heads * latent}),
-                     rotated_q = random({rows, c.heads * (dim - latent)}), kv = random({rows, dim}),
+    const HostTensor rotated_q = random({rows, c.heads * (dim - latent)}), kv = random({rows, dim}),
                      norm = random({latent}), rope = random({2500, dim - latent}),
                      q = random({sequences, c.heads * dim}),
                      out(DType::f32, {sequences, c.heads * latent}),
                      unused(DType::f32, {rows, c.heads * dim});
     const DeviceTensor gpu_unused = room(GetParam(), unused->shape()),
                        gpu_out = room(GetParam(), out->shape());
-    cpu_->attention().latent_rope_store(latent_q, rotated_q, kv, norm, 1e-6F, rope, shape,
+    cpu_->attention().latent_rope_store(rotated_q.view(), kv.view(), norm, 1e-6F, rope, shape,
                                         AttentionBatch{at, slot, tables, stored, c.block_size, {}},
                                         cpu_layer, unused);
     gpu_->attention().latent_rope_store(
-        activation(latent_q), activation(rotated_q), activation(kv), exact(norm), 1e-6F,
-        exact(rope), shape,
+        activation(rotated_q).view(), activation(kv).view(), exact(norm), 1e-6F, exact(rope), shape,
         AttentionBatch{gpu_at, gpu_slot, gpu_tables, stored, c.block_size, gpu_stored}, gpu_layer,
         gpu_unused);
     const AttentionBatch cpu_batch{last_at, slot, tables, asked, c.block_size, {}};

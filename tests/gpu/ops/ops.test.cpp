@@ -80,6 +80,32 @@ TEST_P(BothDevices, multiply) {
   }
 }
 
+TEST_P(BothDevices, multiply_columns_of_heads_with_their_matrices) {
+  struct Case {
+    std::int64_t heads, n, k, width;  // width of a head in out
+  };
+  // Moonlight's keys and values, a shape that tensor cores do not take, one of few heads.
+  for (const Case& c :
+       {Case{16, 512, 128, 576}, {16, 128, 512, 128}, {3, 20, 12, 23}, {2, 72, 48, 72}}) {
+    std::vector<HostTensor> owners;
+    for (std::int64_t h = 0; h < c.heads; ++h) owners.push_back(random({c.n, c.k}, 0.1F));
+    const std::vector<Tensor> views(owners.begin(), owners.end());
+    auto cpu_heads = cpu_->weights().prepare_grouped(views, 1);
+    auto gpu_heads = gpu_->weights().prepare_grouped(views, 1);
+    ASSERT_TRUE(cpu_heads.ok() && gpu_heads.ok());
+    for (const std::int64_t rows : {1, 7, 20, 50, 130}) {
+      const std::int64_t before = 8, taken = c.heads * c.k;
+      const HostTensor x = random({rows, before + taken + 16}),
+                       out = random({rows, c.heads * c.width});
+      const DeviceTensor gpu_x = activation(x), gpu_out = activation(out);
+      cpu_->moe().heads_linear(**cpu_heads, {x, before, taken}, out);
+      gpu_->moe().heads_linear(**gpu_heads, {gpu_x, before, taken}, gpu_out);
+      expect_equal(gpu_out, out,
+                   fmt::format("{} rows of {} heads {} -> {}", rows, c.heads, c.k, c.n));
+    }
+  }
+}
+
 TEST_P(BothDevices, route_and_run_experts) {
   for (const RouterOptions& options :
        {RouterOptions{.top_k = 4, .normalize = true}, RouterOptions{.top_k = 2},

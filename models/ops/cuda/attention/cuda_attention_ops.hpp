@@ -34,10 +34,10 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                           const Tensor& rope, const AttentionShape& shape,
                           const AttentionBatch& batch, const KvLayer& cache,
                           const Tensor& q_out) override;
-  void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                            const Tensor& norm, float eps, const Tensor& rope,
-                            const AttentionShape& shape, const AttentionBatch& batch,
-                            const KvLayer& cache, const Tensor& q_out) override;
+  void do_latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                            float eps, const Tensor& rope, const AttentionShape& shape,
+                            const AttentionBatch& batch, const KvLayer& cache,
+                            const Tensor& q_out) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   // In cuda_projection_norm.cu.

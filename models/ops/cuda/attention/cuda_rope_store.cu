@@ -176,10 +176,11 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
 
 /// Like norm_rope_store_heads; the head after the last query is the key.
 template <class T, class Stored>
-__global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, const T* kv,
-                                        const float* norm, const float* rope,
-                                        const std::int32_t* positions, const std::int32_t* slots,
-                                        StoreShape shape, Stored* keys, T* q_out) {
+__global__ void latent_rope_store_heads(const T* rotated_q, std::int64_t q_stride, const T* kv,
+                                        std::int64_t kv_stride, const float* norm,
+                                        const float* rope, const std::int32_t* positions,
+                                        const std::int32_t* slots, StoreShape shape, Stored* keys,
+                                        T* q_out) {
   begin_early_kernel();
   const int head = head_of_warp();
   if (head > shape.heads) return;
@@ -187,17 +188,16 @@ __global__ void latent_rope_store_heads(const T* latent_q, const T* rotated_q, c
   const int latent = shape.latent, rotated = shape.head_dim - latent;
   const float* angles = rope + std::int64_t{positions[token]} * rotated;
   if (head == shape.heads) {
-    const T* x = kv + token * shape.head_dim;
+    const T* x = kv + token * kv_stride;
     Stored* key = keys + cache_row(shape, slots[token], 0);
     const float scale = inverse_rms(x, latent, shape.eps);
     for (int i = lane(); i < latent; i += warp) store(key + i, load(x + i) * scale * norm[i]);
     scale_and_rotate(x + latent, 1.0F, nullptr, angles, rotated, key + latent);
     return;
   }
-  const std::int64_t row = token * shape.heads + head;
-  T* q = q_out + row * shape.head_dim;
-  for (int i = lane(); i < latent; i += warp) q[i] = latent_q[row * latent + i];
-  scale_and_rotate(rotated_q + row * rotated, 1.0F, nullptr, angles, rotated, q + latent);
+  T* q = q_out + (token * shape.heads + head) * shape.head_dim;
+  scale_and_rotate(rotated_q + token * q_stride + head * rotated, 1.0F, nullptr, angles, rotated,
+                   q + latent);
 }
 
 StoreShape store_shape(const AttentionShape& shape, const AttentionBatch& batch, float eps) {
@@ -274,9 +274,9 @@ void CudaAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_nor
   });
 }
 
-void CudaAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q,
-                                            const Tensor& kv, const Tensor& norm, float eps,
-                                            const Tensor& rope, const AttentionShape& shape,
+void CudaAttentionOps::do_latent_rope_store(const Columns& rotated_q, const Columns& kv,
+                                            const Tensor& norm, float eps, const Tensor& rope,
+                                            const AttentionShape& shape,
                                             const AttentionBatch& batch, const KvLayer& cache,
                                             const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
@@ -288,8 +288,8 @@ void CudaAttentionOps::do_latent_rope_store(const Tensor& latent_q, const Tensor
       using T = element<decltype(type)>;
       using Stored = element<decltype(stored)>;
       const auto kernel = latent_rope_store_heads<T, Stored>;
-      check(launch_early(kernel, grid, stream(), static_cast<const T*>(latent_q.data()),
-                         static_cast<const T*>(rotated_q.data()), static_cast<const T*>(kv.data()),
+      check(launch_early(kernel, grid, stream(), static_cast<const T*>(rotated_q.data()),
+                         rotated_q.stride(), static_cast<const T*>(kv.data()), kv.stride(),
                          norm.as<float>(), rope.as<float>(), batch.positions.as<std::int32_t>(),
                          batch.kv_slots.as<std::int32_t>(), store_shape(shape, batch, eps),
                          static_cast<Stored*>(cache.keys.data()), static_cast<T*>(q_out.data())),

@@ -16,30 +16,50 @@ constexpr int tile = 64;  // rows and columns of a block's part of the GEMM
 constexpr int tile_k = 16;
 constexpr int gemm_threads = 256;  // 4 x 4 elements each
 
-struct GroupedShape {
-  int experts;
-  std::int64_t n, k, top_k;
-  bool gather, scatter;
+/// Where the rows of a grouped GEMM are.
+struct Rows {
+  const GroupedGemm& gemm;
+
+  /// The first row of an expert, counted through all.
+  __device__ std::int64_t first_of(int expert) const {
+    return gemm.heads.rows > 0 ? expert * gemm.heads.rows : gemm.offsets[expert];
+  }
+  /// The offsets of a row of x and of out.
+  __device__ std::int64_t x(int expert, std::int64_t row) const {
+    const HeadRows& heads = gemm.heads;
+    if (heads.rows > 0) return (row - expert * heads.rows) * heads.x_stride + expert * gemm.k;
+    return (gemm.gather ? gemm.source[row] / gemm.top_k : row) * gemm.k;
+  }
+  __device__ std::int64_t out(int expert, std::int64_t row) const {
+    const HeadRows& heads = gemm.heads;
+    if (heads.rows > 0) {
+      return (row - expert * heads.rows) * heads.out_stride + expert * heads.out_width;
+    }
+    return (gemm.scatter ? gemm.source[row] : row) * gemm.n;
+  }
 };
 
 /// GEMMs that tensor cores do not support: f32, or sizes that are not multiples of 8. Grid: row
 /// tiles, ceil(rows / tile) per expert and counted through all experts, then column tiles; blocks
 /// beyond the last row tile have no work.
 template <class T, class Out>
-__global__ void multiply_grouped(const T* weights, const T* x, const std::int32_t* offsets,
-                                 const std::int32_t* source, GroupedShape gemm, Out* out) {
+__global__ void multiply_grouped(const __grid_constant__ GroupedGemm gemm) {
   __shared__ float left[tile_k][tile + 4], right[tile_k][tile + 4];
+  const Rows rows{gemm};
   int expert = 0;
   std::int64_t row_tile = blockIdx.x;
   for (; expert < gemm.experts; ++expert) {
-    const std::int64_t tiles = (offsets[expert + 1] - offsets[expert] + tile - 1) / tile;
+    const std::int64_t tiles =
+        (rows.first_of(expert + 1) - rows.first_of(expert) + tile - 1) / tile;
     if (row_tile < tiles) break;
     row_tile -= tiles;
   }
   if (expert == gemm.experts) return;
-  const std::int64_t row_begin = offsets[expert] + row_tile * tile, row_end = offsets[expert + 1];
+  const std::int64_t row_begin = rows.first_of(expert) + row_tile * tile;
+  const std::int64_t row_end = rows.first_of(expert + 1);
   const std::int64_t column_begin = std::int64_t{blockIdx.y} * tile;
-  const T* weight = weights + expert * gemm.n * gemm.k;
+  const T* const weight = static_cast<const T*>(gemm.weights) + expert * gemm.n * gemm.k;
+  const T* const x = static_cast<const T*>(gemm.x);
   const int thread = threadIdx.x, own_row = thread / 16 * 4, own_column = thread % 16 * 4;
   float sums[4][4] = {};
   for (std::int64_t k = 0; k < gemm.k; k += tile_k) {
@@ -47,10 +67,7 @@ __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_
       const std::int64_t in_k = k + i % tile_k;
       const std::int64_t row = row_begin + i / tile_k, column = column_begin + i / tile_k;
       float a = 0.0F, b = 0.0F;
-      if (row < row_end && in_k < gemm.k) {
-        const std::int64_t from = gemm.gather ? source[row] / gemm.top_k : row;
-        a = load(x + from * gemm.k + in_k);
-      }
+      if (row < row_end && in_k < gemm.k) a = load(x + rows.x(expert, row) + in_k);
       if (column < gemm.n && in_k < gemm.k) b = load(weight + column * gemm.k + in_k);
       left[i % tile_k][i / tile_k] = a;
       right[i % tile_k][i / tile_k] = b;
@@ -71,34 +88,23 @@ __global__ void multiply_grouped(const T* weights, const T* x, const std::int32_
   for (int r = 0; r < 4; ++r) {
     const std::int64_t row = row_begin + own_row + r;
     if (row >= row_end) return;
-    const std::int64_t to = gemm.scatter ? source[row] : row;
+    Out* const to = static_cast<Out*>(gemm.out) + rows.out(expert, row);
     for (int c = 0; c < 4; ++c) {
       const std::int64_t column = column_begin + own_column + c;
-      if (column < gemm.n) store(out + to * gemm.n + column, sums[r][c]);
+      if (column < gemm.n) store(to + column, sums[r][c]);
     }
   }
 }
 
-void launch_simt_grouped_gemm(const CudaGroupedLinear& grouped, const Tensor& x,
-                              const ExpertBatch& batch, std::int64_t top_k, bool gather,
-                              bool scatter, const Tensor& out, cudaStream_t stream) {
-  const std::int64_t rows = batch.source.elements();
-  const GroupedShape gemm{static_cast<int>(grouped.experts()),
-                          grouped.out_features(),
-                          grouped.in_features(),
-                          top_k,
-                          gather,
-                          scatter};
+void launch_simt_grouped_gemm(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows,
+                              cudaStream_t stream) {
   const std::int64_t max_tiles = rows / tile + std::min<std::int64_t>(gemm.experts, rows);
   const dim3 grid(static_cast<unsigned>(max_tiles), blocks_of(gemm.n, tile));
-  with_type(x.dtype(), [&](auto* type) {
-    with_type(out.dtype(), [&](auto* to) {
+  with_type(x_dtype, [&](auto* type) {
+    with_type(gemm.out_dtype, [&](auto* to) {
       using T = element<decltype(type)>;
       using Out = element<decltype(to)>;
-      multiply_grouped<<<grid, gemm_threads, 0, stream>>>(
-          static_cast<const T*>(grouped.weights().data()), static_cast<const T*>(x.data()),
-          batch.offsets.as<std::int32_t>(), batch.source.as<std::int32_t>(), gemm,
-          static_cast<Out*>(out.data()));
+      multiply_grouped<T, Out><<<grid, gemm_threads, 0, stream>>>(gemm);
     });
   });
 }
@@ -131,12 +137,37 @@ void CudaMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = gather;
   gemm.scatter = scatter;
-  if (x.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
-    check(launch_grouped_gemm(gemm, stream()), "grouped_linear");
+  run(gemm, x.dtype(), batch.source.elements());
+}
+
+void CudaMoeOps::do_heads_linear(const GroupedLinear& weights, const Columns& x,
+                                 const Tensor& out) {
+  if (out.empty()) return;
+  const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  const std::int64_t heads = grouped.experts(), rows = out[0];
+  run({.weights = grouped.weights().data(),
+       .x = x.data(),
+       .out = out.data(),
+       .out_dtype = out.dtype(),
+       .assignments = heads * rows,
+       .experts = heads,
+       .n = grouped.out_features(),
+       .k = grouped.in_features(),
+       .heads = {.rows = rows,
+                 .x_stride = x.stride(),
+                 .out_stride = out[1],
+                 .out_width = out[1] / heads}},
+      x.dtype(), heads * rows);
+}
+
+/// Enqueues a GEMM of `rows` rows in all.
+void CudaMoeOps::run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows) {
+  if (x_dtype == DType::bf16 && grouped_gemm_fits(gemm)) {
+    check(launch_grouped_gemm(gemm, stream()), "a grouped GEMM");
     return;
   }
-  launch_simt_grouped_gemm(grouped, x, batch, top_k, gather, scatter, out, stream());
-  check_launch("grouped_linear");
+  launch_simt_grouped_gemm(gemm, x_dtype, rows, stream());
+  check_launch("a grouped GEMM");
 }
 
 void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x,

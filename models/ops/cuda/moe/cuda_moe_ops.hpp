@@ -6,6 +6,8 @@
 
 namespace troupe {
 
+struct GroupedGemm;
+
 /// Experts: routing is in cuda_routing.cu, sorting in cuda_sorting.cu, products in cuda_experts.cu,
 /// combining in cuda_combine.cu.
 class CudaMoeOps final : public MoeOps, private CudaComponent {
@@ -27,6 +29,7 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                        const Tensor& bias, const RouterOptions& options,
                        const ExpertChoices& choices, const ExpertBatch& batch,
                        const Tensor& counts) override;
+  void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override;
   void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                          std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
@@ -41,6 +44,8 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
   void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                      const ExpertChoices& choices, const ExpertBatch& batch,
                      const ExpertScratch& scratch, const Tensor& out) override;
+
+  void run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows);
 
   DenseOps& dense_;
 };

@@ -47,13 +47,13 @@ struct TileTable {
 };
 
 /// Counts the tiles of all experts, tiles_of(rows) each; called by all threads of a block.
-/// `memory`: tile_table_bytes.
-template <class TilesOf>
-__device__ TileTable make_tile_table(const std::int32_t* all_offsets, int experts,
-                                     std::int32_t* memory, TilesOf&& tiles_of) {
+/// `memory`: tile_table_bytes. offset_of(e) is expert e's first row.
+template <class OffsetOf, class TilesOf>
+__device__ TileTable make_tile_table(const OffsetOf& offset_of, int experts, std::int32_t* memory,
+                                     TilesOf&& tiles_of) {
   std::int32_t* offsets = memory;
   std::int32_t* first = memory + experts + 1;
-  for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = all_offsets[e];
+  for (int e = threadIdx.x; e <= experts; e += blockDim.x) offsets[e] = offset_of(e);
   __syncthreads();
   if (threadIdx.x < 32) {
     sum_up([&](int e) { return tiles_of(offsets[e + 1] - offsets[e]); }, experts, first);

@@ -43,7 +43,11 @@ struct Gemm {
   const std::int32_t* source;
   std::uint32_t experts, n, k, top_k;
   bool gather, scatter;
+  HeadRows heads;
 };
+
+/// What a tile's rows are, and what becomes of the sums.
+enum class Form { plain, gated, heads };
 
 template <class T>
 std::size_t shared_bytes(std::int64_t experts) {
@@ -68,9 +72,9 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number) 
 
 /// The matrix row for row `i` of the columns' tile. In gated tiles one thread gets the sums of a
 /// gate and its up. n or more: none.
-template <class T, bool gated>
+template <class T, Form form>
 __device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
-  if constexpr (!gated) return column_tile * T::columns + i;
+  if constexpr (form != Form::gated) return column_tile * T::columns + i;
   const std::uint32_t inner = gemm.n / 2;
   constexpr int half = T::columns / 2, run = 8;
   const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
@@ -78,8 +82,13 @@ __device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
   return i % (2 * run) < run ? column : inner + column;
 }
 
+/// Row `row` of a tile among those of its head.
+__device__ __forceinline__ std::int64_t row_of_head(const Gemm& gemm, const Tile& tile, int row) {
+  return tile.row - tile.expert * gemm.heads.rows + row;
+}
+
 /// One thread's copies of a tile: a unit of every rows_at_once-th row.
-template <class T, bool gated>
+template <class T, Form form>
 class Copies {
  public:
   __device__ Copies(const Gemm& gemm, std::uint32_t stages_at)
@@ -92,17 +101,24 @@ class Copies {
     weights_ = gemm_.weights + tile.expert * matrix + unit_ * unit_elements;
 #pragma unroll
     for (int i = 0; i < column_copies; ++i) {
-      const std::uint32_t row = matrix_row<T, gated>(gemm_, tile.column, row_ + i * rows_at_once);
+      const std::uint32_t row = matrix_row<T, form>(gemm_, tile.column, row_ + i * rows_at_once);
       column_[i] = row < gemm_.n ? row * gemm_.k : none;
     }
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
-      x_[i] = unit_of_row(gemm_, tile, row_ + i * rows_at_once, unit_);
+      const int row = row_ + i * rows_at_once;
+      if constexpr (form == Form::heads) {
+        x_[i] = row < tile.rows ? gemm_.x + row_of_head(gemm_, tile, row) * gemm_.heads.x_stride +
+                                      tile.expert * gemm_.k + unit_ * unit_elements
+                                : nullptr;
+      } else {
+        x_[i] = unit_of_row(gemm_, tile, row, unit_);
+      }
     }
   }
 
-  /// Copies columns [k, k + tile_k) to a stage.
-  __device__ void copy(std::uint32_t k, int stage) const {
+  /// Copies columns [k, k + tile_k) of the weights to a stage.
+  __device__ void copy_weights(std::uint32_t k, int stage) const {
     const bool in_k = k + unit_ * unit_elements < gemm_.k;
     const std::uint32_t to = to_ + stage * T::stage_bytes;
 #pragma unroll
@@ -111,6 +127,11 @@ class Copies {
       copy_async(to + i * rows_at_once * row_bytes,
                  there ? weights_ + column_[i] + k : gemm_.weights, there);
     }
+  }
+  /// The same of x.
+  __device__ void copy_rows(std::uint32_t k, int stage) const {
+    const bool in_k = k + unit_ * unit_elements < gemm_.k;
+    const std::uint32_t to = to_ + stage * T::stage_bytes;
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
       if (T::rows < rows_at_once && row_ >= T::rows) break;
@@ -134,9 +155,10 @@ class Copies {
 };
 
 /// Writes this thread's sums, in wgmma's layout; `first` is its warp's first column.
-template <class T, bool gated, class Out>
+template <class T, Form form, class Out>
 __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
                            const float (&sums)[T::rows / 2], Out* out) {
+  constexpr bool gated = form == Form::gated;
   const int lane = threadIdx.x % 32;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column = gated ? tile.column * (T::columns / 2) + first / 2 + lane / 4
@@ -148,7 +170,13 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
       const int row = 8 * j + lane % 4 * 2 + i;
       if (row >= tile.rows) break;
       const int sorted = tile.row + row;
-      Out* to = out + std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
+      Out* to = out;
+      if constexpr (form == Form::heads) {
+        to += row_of_head(gemm, tile, row) * gemm.heads.out_stride +
+              tile.expert * gemm.heads.out_width;
+      } else {
+        to += std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
+      }
       if constexpr (gated) {
         if (column < width) store(to + column, fast_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
       } else {
@@ -162,10 +190,12 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
 /// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the wgmma, across
 /// the ends of tiles; a stage is overwritten when the wgmma of the step after its own have begun,
 /// and its own have ended.
-template <class T, bool gated, class Out>
+template <class T, Form form, class Out>
 __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gemm gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  begin_early_kernel();
+  constexpr bool gated = form == Form::gated;
+  let_next_kernel_start();
+  if constexpr (form != Form::heads) wait_for_kernels_before();
   extern __shared__ unsigned char shared[];
   const std::uint32_t begin = shared_address(shared);
   const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
@@ -174,18 +204,32 @@ __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gem
   const int columns = gated ? T::columns / 2 : T::columns;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column_tiles = (width + columns - 1) / columns;
+  const auto offset_of = [&](int expert) {
+    if constexpr (form == Form::heads) {
+      return static_cast<std::int32_t>(expert * gemm.heads.rows);
+    } else {
+      return gemm.offsets[expert];
+    }
+  };
   const TileTable table =
-      make_tile_table(gemm.offsets, static_cast<int>(gemm.experts), memory,
+      make_tile_table(offset_of, static_cast<int>(gemm.experts), memory,
                       [=](int rows) { return (rows + T::rows - 1) / T::rows * column_tiles; });
   const int tiles = table.tiles();
   const int k_steps = static_cast<int>((gemm.k + tile_k - 1) / tile_k);
 
-  Copies<T, gated> copies(gemm, stages_at);
+  Copies<T, form> copies(gemm, stages_at);
   int next_tile = blockIdx.x, next_step = 0;
   if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
+  int early_steps = 0;  // of the first tile, whose weights are copied while earlier kernels end
+  if constexpr (form == Form::heads) {
+    if (next_tile < tiles) early_steps = min(k_steps, T::stages - 2);
+    for (int step = 0; step < early_steps; ++step) copies.copy_weights(step * tile_k, step);
+    wait_for_kernels_before();
+  }
   const auto copy_next = [&](int stage) {
     if (next_tile < tiles) {
-      copies.copy(next_step * tile_k, stage);
+      if (form != Form::heads || early_steps-- <= 0) copies.copy_weights(next_step * tile_k, stage);
+      copies.copy_rows(next_step * tile_k, stage);
       if (++next_step == k_steps) {
         next_step = 0;
         next_tile += gridDim.x;
@@ -223,15 +267,16 @@ __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gem
     }
     wait_for_products<0>();
     pin(sums);
-    store_sums<T, gated>(gemm, tile, warp * 16, sums, out);
+    store_sums<T, form>(gemm, tile, warp * 16, sums, out);
   }
   wait_for_copies<0>();
 #endif
 }
 
-template <class T, bool gated, class Out>
+template <class T, Form form, class Out>
 cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
-  auto* const kernel = grouped_gemm_kernel<T, gated, Out>;
+  constexpr bool gated = form == Form::gated;
+  auto* const kernel = grouped_gemm_kernel<T, form, Out>;
   const std::size_t shared = shared_bytes<T>(wanted.experts);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(shared));
@@ -244,7 +289,8 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
                   static_cast<std::uint32_t>(wanted.k),
                   static_cast<std::uint32_t>(wanted.top_k),
                   wanted.gather,
-                  wanted.scatter};
+                  wanted.scatter,
+                  wanted.heads};
   const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
   const std::int64_t row_tiles =
@@ -258,9 +304,10 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
 
 template <class T>
 cudaError_t launch_tiling(const GroupedGemm& gemm, cudaStream_t stream) {
-  if (gemm.gated) return launch<T, true, bf16>(gemm, stream);
-  if (gemm.out_dtype == DType::bf16) return launch<T, false, bf16>(gemm, stream);
-  return launch<T, false, float>(gemm, stream);
+  if (gemm.gated) return launch<T, Form::gated, bf16>(gemm, stream);
+  if (gemm.heads.rows > 0) return launch<T, Form::heads, bf16>(gemm, stream);
+  if (gemm.out_dtype == DType::bf16) return launch<T, Form::plain, bf16>(gemm, stream);
+  return launch<T, Form::plain, float>(gemm, stream);
 }
 
 }  // namespace
@@ -274,13 +321,19 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
   const std::int64_t rows = gemm.assignments / std::max<std::int64_t>(gemm.experts, 1);
   if (rows <= 8) return GroupedGemmTiling::rows_16;
   if (rows <= 24) return GroupedGemmTiling::rows_32;
-  return rows <= 56 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
+  const bool takes_256 = gemm.heads.rows == 0;
+  return rows <= 56 || !takes_256 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
 }
 
 bool grouped_gemm_fits(const GroupedGemm& gemm) {
   const std::int64_t width = gemm.gated ? gemm.n / 2 : gemm.n;
-  return hopper_kernels_run() && gemm.k % unit_elements == 0 && width % unit_elements == 0 &&
-         gemm.n * gemm.k < std::int64_t{1} << 32 && gemm.experts <= max_experts;
+  const bool heads_fit =
+      gemm.heads.rows == 0 ||
+      (gemm.out_dtype == DType::bf16 && gemm.heads.x_stride % unit_elements == 0 &&
+       reinterpret_cast<std::uintptr_t>(gemm.x) % (unit_elements * sizeof(bf16)) == 0);
+  return heads_fit && hopper_kernels_run() && gemm.k % unit_elements == 0 &&
+         width % unit_elements == 0 && gemm.n * gemm.k < std::int64_t{1} << 32 &&
+         gemm.experts <= max_experts;
 }
 
 cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tiling,

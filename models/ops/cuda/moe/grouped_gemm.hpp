@@ -8,6 +8,15 @@
 
 namespace troupe {
 
+/// The rows of heads, whose products are a grouped GEMM (MoeOps::heads_linear): `rows` rows for
+/// each matrix, which are not sorted and begin at its own columns of x and out. In elements.
+struct HeadRows {
+  std::int64_t rows = 0;        ///< 0: rows are sorted by expert
+  std::int64_t x_stride = 0;    ///< from row to row; the next head begins k later
+  std::int64_t out_stride = 0;  ///< from row to row
+  std::int64_t out_width = 0;   ///< from head to head
+};
+
 /// Products of sorted rows with their experts' matrices (MoeOps::grouped_linear), bf16 on Hopper's
 /// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
 struct GroupedGemm {
@@ -21,6 +30,7 @@ struct GroupedGemm {
   bool gather = false, scatter = false;
   /// The first half of n is a gate: out = silu(gate) * up.
   bool gated = false;
+  HeadRows heads;  ///< if it has rows, there are no offsets and no source
 };
 
 /// How a GEMM is cut into tiles: rows of an expert by columns of its matrix.
@@ -28,7 +38,7 @@ enum class GroupedGemmTiling : std::uint8_t {
   rows_16,   ///< 16 x 128
   rows_32,   ///< 32 x 128
   rows_64,   ///< 64 x 128
-  rows_256,  ///< 256 x 256, by two blocks (grouped_gemm_2cta.hpp)
+  rows_256,  ///< 256 x 256, by two blocks (grouped_gemm_2cta.hpp); not of heads
 };
 
 /// The tiling that measured fastest for this many rows per expert.

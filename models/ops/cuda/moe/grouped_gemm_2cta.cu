@@ -59,7 +59,8 @@ __device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * til
 
 __device__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
   const int columns = gemm.column_tiles;
-  return make_tile_table(gemm.offsets, gemm.experts, memory, [columns](int rows) {
+  const auto offset_of = [&](int expert) { return gemm.offsets[expert]; };
+  return make_tile_table(offset_of, gemm.experts, memory, [columns](int rows) {
     const int shared = shared_tiles(rows);
     const int rest = rows > shared * 2 * tile_rows ? (columns + 1) / 2 : 0;
     return shared * columns + rest;

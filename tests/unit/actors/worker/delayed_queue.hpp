@@ -171,13 +171,12 @@ class DelayedAttentionOps final : public AttentionOps {
       inner_.norm_rope_store(qkv, q_norm, k_norm, eps, rope, shape, later.get(), cache, q_out);
     });
   }
-  void do_latent_rope_store(const Tensor& latent_q, const Tensor& rotated_q, const Tensor& kv,
-                            const Tensor& norm, float eps, const Tensor& rope,
-                            const AttentionShape& shape, const AttentionBatch& batch,
-                            const KvLayer& cache, const Tensor& q_out) override {
+  void do_latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor& norm,
+                            float eps, const Tensor& rope, const AttentionShape& shape,
+                            const AttentionBatch& batch, const KvLayer& cache,
+                            const Tensor& q_out) override {
     queue_.enqueue([=, this, later = LateBatch(batch)] {
-      inner_.latent_rope_store(latent_q, rotated_q, kv, norm, eps, rope, shape, later.get(), cache,
-                               q_out);
+      inner_.latent_rope_store(rotated_q, kv, norm, eps, rope, shape, later.get(), cache, q_out);
     });
   }
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
@@ -225,6 +224,9 @@ class DelayedMoeOps final : public MoeOps {
     queue_.enqueue([=, this, &router] {
       inner_.route_tokens(router, x, logits, bias, options, choices, batch, counts);
     });
+  }
+  void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override {
+    queue_.enqueue([=, this, &weights] { inner_.heads_linear(weights, x, out); });
   }
   void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                          std::int64_t top_k, bool gather, bool scatter,

@@ -23,6 +23,18 @@ TEST(WeightRows, are_taken_in_the_order_asked_for) {
   EXPECT_THAT(taken->span<float>(), ElementsAre(4, 5, 0, 1));
 }
 
+TEST(WeightRows, of_two_matrices_are_stacked_in_f32_if_only_one_is_bf16) {
+  const HostTensor upper(DType::f32, {1, 2}), lower(DType::bf16, {2, 2});
+  upper->as<float>()[0] = 1.001F;
+  for (int i = 0; i < 4; ++i) lower->as<BFloat16>()[i] = to_bfloat16(static_cast<float>(i));
+  EXPECT_EQ(stack_rows(lower, lower)->dtype(), DType::bf16);
+  const HostTensor stacked = stack_rows(upper, lower);
+  ASSERT_EQ(stacked->shape(), (Shape{3, 2}));
+  const auto elements = stacked->span<float>();
+  EXPECT_EQ(std::vector(elements.begin(), elements.end()),
+            (std::vector<float>{1.001F, 0, 0, 1, 2, 3}));
+}
+
 TEST(WeightRows, become_columns_when_transposed) {
   const HostTensor turned = transposed(counted(2, 3));
   EXPECT_EQ(turned->shape(), Shape({3, 2}));

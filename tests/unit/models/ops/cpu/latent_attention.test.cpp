@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -61,10 +62,14 @@ class Cache {
     const AttentionBatch batch{position, slot, table, spans, block_size};
     const KvLayer layer{keys_, {}};
     HostTensor q = floats({count, shape_.heads * shape_.head_dim});
+    for (std::int64_t row = 0; row < count * shape_.heads; ++row) {
+      std::copy_n(input.latent_q->as<float>() + (begin * shape_.heads + row) * shape_.latent,
+                  shape_.latent, q->as<float>() + row * shape_.head_dim);
+    }
     HostTensor out = floats({count, shape_.heads * shape_.latent});
-    ops_.attention().latent_rope_store(
-        input.latent_q->rows(begin, count), input.rotated_q->rows(begin, count),
-        input.kv->rows(begin, count), input.norm, eps, input.rope, shape_, batch, layer, q);
+    ops_.attention().latent_rope_store(input.rotated_q->rows(begin, count),
+                                       input.kv->rows(begin, count), input.norm, eps, input.rope,
+                                       shape_, batch, layer, q);
     ops_.attention().attend(q, shape_, batch, layer, out);
     return out;
   }

@@ -286,6 +286,40 @@ TEST(GroupedLinear, reads_sorted_rows_without_gather) {
   }
 }
 
+TEST(HeadsLinear, gives_each_head_the_bits_of_its_matrix_alone_and_leaves_other_columns) {
+  for (int threads : {1, 3}) {
+    for (std::int64_t rows : {1, 5, 60}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, " << rows << " rows");
+      Random random(47);
+      const std::int64_t heads = 4, n = 72, k = 40, width = 80, before = 3, behind = 5;
+      auto ops = make_ops(threads);
+      std::vector<HostTensor> weights;
+      for (std::int64_t h = 0; h < heads; ++h) weights.push_back(random.normal({n, k}));
+      const std::vector<Tensor> views(weights.begin(), weights.end());
+      auto prepared = ops->weights().prepare_grouped(views, 1);
+      ASSERT_TRUE(prepared.ok());
+      const HostTensor x = random.normal({rows, before + heads * k + behind});
+      HostTensor out = random.normal({rows, heads * width});
+      const HostTensor old = floats(out->shape());
+      std::ranges::copy(out->span<float>(), old->as<float>());
+      ops->moe().heads_linear(**prepared, {x, before, heads * k}, out);
+      for (std::int64_t h = 0; h < heads; ++h) {
+        HostTensor own_x = floats({rows, k}), found = floats({rows, n});
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const float* const from = x->as<float>() + row * x->shape()[1] + before + h * k;
+          const std::int64_t at = row * heads * width + h * width;
+          std::copy_n(from, k, own_x->as<float>() + row * k);
+          std::copy_n(out->as<float>() + at, n, found->as<float>() + row * n);
+          for (std::int64_t i = n; i < width; ++i) {
+            ASSERT_EQ(out->as<float>()[at + i], old->as<float>()[at + i]);
+          }
+        }
+        expect_same_bits(found, multiply(*ops, views[static_cast<std::size_t>(h)], own_x));
+      }
+    }
+  }
+}
+
 TEST(Permute, keeps_token_order_within_an_expert_and_leaves_out_foreign_experts) {
   auto ops = make_ops();
   const HostTensor ids = integers({3, 1, 2, 3, 0, 2, 3, 2}, {4, 2});
