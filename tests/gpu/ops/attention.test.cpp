@@ -272,15 +272,17 @@ TEST_P(Attention, attend_with_one_row_of_each_sequence) {
 
 TEST_P(Attention, attend_to_latents_with_one_row_of_each_sequence) {
   const std::vector<std::int32_t> few{1, 15, 16, 63, 64, 65, 300, 1111}, long_one{2500};
-  std::vector<std::int32_t> many;
+  std::vector<std::int32_t> many, more;  // more than a GPU has multiprocessors, once and twice
   for (int i = 0; i < 150; ++i) many.push_back(1 + i * 37 % 290);
+  for (int i = 0; i < 300; ++i) more.push_back(1 + i * 53 % 150);
   struct Case {
     std::int64_t heads;
     std::int32_t block_size;
     std::vector<std::int32_t> contexts;
   };
-  for (const Case& c : {Case{16, 16, few}, Case{16, 64, few}, Case{3, 32, few},
-                        Case{16, 16, long_one}, Case{8, 16, many}, Case{20, 16, few}}) {
+  for (const Case& c :
+       {Case{16, 16, few}, Case{16, 64, few}, Case{3, 32, few}, Case{16, 16, long_one},
+        Case{8, 16, many}, Case{16, 16, more}, Case{20, 16, few}}) {
     constexpr std::int64_t latent = 512, dim = 576;
     const AttentionShape shape{
         .heads = c.heads, .kv_heads = 1, .head_dim = dim, .scale = 0.05F, .latent = latent};
