@@ -1,5 +1,6 @@
 #include "models/checkpoint/checkpoint.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/json/json_file.hpp"
@@ -98,7 +99,9 @@ Result<Tensor> Checkpoint::tensor(std::string_view name) const {
 
 Result<Tensor> Checkpoint::weight(std::string_view name, const Shape& shape) const {
   TROUPE_TRY(const StoredTensor found, stored_weight(name, shape));
-  return found.view;
+  if (found.format == nullptr) return found.view;
+  return fail(ErrorCode::unsupported, "{}: tensor {}: expected numbers, found {}",
+              listing_.string(), name, found.format->name);
 }
 
 Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shape& shape) const {
@@ -109,6 +112,8 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
   TROUPE_TRY(const SafetensorsFile* file, file_of(name));
   TROUPE_TRY(StoredTensor found, file->stored(name));
   if (!exceeds_cache_) found.direct_file = -1;
+  TROUPE_CHECK(find_format(name, file->type_of(name), found));
+  if (found.format != nullptr && found.view.shape() == shape) return found;
   const DType dtype = found.view.dtype();
   const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
   if (usable && found.view.shape() == shape) return found;
@@ -116,8 +121,20 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
       ErrorCode::corrupt_data,
       "{}: tensor {}: expected bf16, f16 or f32 {}, found {} {} (does config.json belong to "
       "these weights?)",
-      file->path().string(), name, shape.to_string(), to_string(dtype),
+      file->path().string(), name, shape.to_string(), file->type_of(name),
       found.view.shape().to_string());
+}
+
+Result<void> Checkpoint::find_format(std::string_view name, std::string_view file_type,
+                                     StoredTensor& tensor) const {
+  for (const WeightFormat& format : weight_formats()) {
+    if (format.file_type != file_type || tensor.view.shape().rank() != 2) continue;
+    const std::string companion = fmt::format("{}{}", name, format.companion_suffix);
+    TROUPE_TRY(tensor.companion, weight(companion, format.companion_shape(tensor.view.shape())));
+    tensor.format = &format;
+    return {};
+  }
+  return {};
 }
 
 std::vector<std::string> Checkpoint::names() const {

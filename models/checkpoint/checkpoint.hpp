@@ -47,7 +47,8 @@ class Checkpoint {
   /// Like tensor, but returns corrupt_data with file, tensor, expected and found shape unless it
   /// has `shape` and is f32, bf16 or f16.
   Result<Tensor> weight(std::string_view name, const Shape& shape) const;
-  /// Like weight, with the tensor's place in the file if there is one.
+  /// Like weight, with the tensor's place in the file if there is one. It may also be of a
+  /// WeightFormat, whose companion must be there then.
   Result<StoredTensor> stored_weight(std::string_view name, const Shape& shape) const;
 
   bool contains(std::string_view name) const { return place_.contains(name); }
@@ -56,6 +57,10 @@ class Checkpoint {
 
  private:
   void judge_size();
+  /// Sets the tensor's format and companion if its type has one. Errors: those of weight(), of the
+  /// companion.
+  Result<void> find_format(std::string_view name, std::string_view file_type,
+                           StoredTensor& tensor) const;
   Result<const SafetensorsFile*> file_of(std::string_view name) const;
   Result<void> open_shards(const std::filesystem::path& index);
 

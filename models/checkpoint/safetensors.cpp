@@ -32,7 +32,7 @@ constexpr std::array file_types = {
     FileType{"F64", 8, std::nullopt},     FileType{"I16", 2, std::nullopt},
     FileType{"I8", 1, std::nullopt},      FileType{"BOOL", 1, std::nullopt},
     FileType{"U16", 2, std::nullopt},     FileType{"U32", 4, std::nullopt},
-    FileType{"U64", 8, std::nullopt},     FileType{"F8_E4M3", 1, std::nullopt},
+    FileType{"U64", 8, std::nullopt},     FileType{"F8_E4M3", 1, DType::u8},
     FileType{"F8_E5M2", 1, std::nullopt},
 };
 
@@ -218,6 +218,11 @@ Result<StoredTensor> SafetensorsFile::stored(std::string_view name) const {
                       .file = file_.descriptor(),
                       .direct_file = file_.direct_descriptor(),
                       .offset = entry.begin};
+}
+
+std::string_view SafetensorsFile::type_of(std::string_view name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? std::string_view() : found->second.dtype_name;
 }
 
 std::vector<std::string> SafetensorsFile::names() const {

@@ -34,6 +34,8 @@ class SafetensorsFile {
 
   /// Like tensor, with its place in the file.
   Result<StoredTensor> stored(std::string_view name) const;
+  /// The tensor's type as the file calls it, e.g. F8_E4M3; "" if there is no such tensor.
+  std::string_view type_of(std::string_view name) const;
 
   bool contains(std::string_view name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;

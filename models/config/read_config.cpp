@@ -14,12 +14,26 @@ Result<DType> read_dtype(const Fields& fields) {
   return fields.unsupported("dtype", name, "bfloat16, float16, float32");
 }
 
+/// Refuses weights of other formats than weight_formats() has.
+Result<void> refuse_unsupported_quantization(const Fields& fields) {
+  const nlohmann::json* const found = fields.find({"quantization_config"});
+  if (found == nullptr) return {};
+  constexpr std::string_view supported =
+      "bf16, fp16 and fp32 weights, and quant_method fp8 with weight_block_size [128, 128]";
+  if (!found->is_object())
+    return fields.unsupported("quantization_config", "(no object)", supported);
+  const Fields config(*found, fields.where() + ": quantization_config");
+  TROUPE_TRY(const std::string method, config.string_or({"quant_method"}, "(none)"));
+  TROUPE_TRY(const std::string format, config.string_or({"fmt"}, "e4m3"));
+  TROUPE_TRY(const auto block, config.integers({"weight_block_size"}, 1, max_width));
+  if (method == "fp8" && format == "e4m3" && block == std::vector<std::int64_t>{128, 128})
+    return {};
+  return fields.unsupported("quantization_config", method, supported);
+}
+
 /// Refuses features that the layers do not compute, so that no model runs and answers wrongly.
 Result<void> refuse_unsupported(const Fields& fields) {
-  if (fields.find({"quantization_config"}) != nullptr) {
-    return fields.unsupported("quantization_config", "(present)", "bf16, fp16 and fp32 weights");
-  }
-  return {};
+  return refuse_unsupported_quantization(fields);
 }
 
 Result<Activation> read_activation(const Fields& fields, const ConfigRules& rules) {

@@ -44,7 +44,8 @@ class WeightBytes {
   Result<void> add(const WeightUse& use, ShardOf shard) {
     const WeightRule& rule = *use.rule;
     const std::string name = checkpoint_name(rule, use.layer, use.expert);
-    TROUPE_TRY(const Tensor weight, checkpoint_.weight(name, stored_shape(rule, config_)));
+    TROUPE_TRY(const StoredTensor stored,
+               checkpoint_.stored_weight(name, stored_shape(rule, config_)));
     const Shape shape = shape_of(rule.parameter, config_);
     if (rule.parameter == Parameter::shared_router) {  // held like a vector
       bytes_ += shape[1] * element_bytes(DType::f32);
@@ -59,13 +60,13 @@ class WeightBytes {
       return {};
     }
     if (rule.parameter == Parameter::latent_up) {
-      add_heads(part.rows.count, weight);
+      add_heads(part.rows.count, stored.dtype() == DType::bf16);
       return {};
     }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
-    stack.all_bf16 = stack.all_bf16 && weight.dtype() == DType::bf16;
+    stack.all_bf16 = stack.all_bf16 && stored.dtype() == DType::bf16;
     return {};
   }
 
@@ -93,10 +94,9 @@ class WeightBytes {
 
   /// Adds the rows of Parameter::latent_up, which LatentAttention holds as two matrices for each
   /// head: of keys and of values.
-  void add_heads(std::int64_t rows, const Tensor& weight) {
+  void add_heads(std::int64_t rows, bool bf16) {
     const LatentConfig& latent = *config_.latent;
     const std::int64_t heads = rows / (latent.unrotated_dim + latent.value_dim);
-    const bool bf16 = weight.dtype() == DType::bf16;
     const auto held = [&](std::int64_t n, std::int64_t k) {
       return heads * matrix_bytes({n, k, bf16}, options_.panel_rows);
     };

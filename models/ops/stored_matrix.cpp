@@ -35,6 +35,22 @@ void convert_row(const std::byte* from, DType dtype, std::int64_t count, To* to)
   }
 }
 
+void decode_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
+                 void* out) {
+  const std::int64_t columns = part.cols.count;
+  std::vector<float> decoded(static_cast<std::size_t>(columns));
+  for (std::int64_t row = 0; row < count; ++row) {
+    part.matrix.format->decode(part.matrix, part.rows.begin + first + row, part.cols.begin, columns,
+                               decoded.data());
+    const auto* const from = reinterpret_cast<const std::byte*>(decoded.data());
+    if (dtype == DType::bf16) {
+      convert_row<float>(from, columns, static_cast<BFloat16*>(out) + row * columns);
+    } else {
+      convert_row<float>(from, columns, static_cast<float*>(out) + row * columns);
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t StoredMatrix::filled_rows() const {
@@ -45,6 +61,7 @@ std::int64_t StoredMatrix::filled_rows() const {
 
 void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
                void* out) {
+  if (part.matrix.format != nullptr) return decode_rows(part, first, count, dtype, out);
   const Tensor& matrix = part.matrix.view;
   const std::size_t size = size_of(matrix.dtype());
   const std::int64_t columns = part.cols.count;

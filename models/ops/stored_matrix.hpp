@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/ops/weight_format.hpp"
 #include "parallel/device/tensor.hpp"
 #include "parallel/sharding/sharding.hpp"
 
@@ -11,10 +12,15 @@ namespace troupe {
 
 /// A tensor in a checkpoint: mapped memory, and the file behind it.
 struct StoredTensor {
-  Tensor view = {};          ///< read-only; need not be aligned
+  Tensor view = {};          ///< read-only; need not be aligned. With a format its codes, as u8
   int file = -1;             ///< descriptor of the mapped file; -1: memory only
   int direct_file = -1;      ///< the same, read past the page cache (O_DIRECT); -1: not supported
   std::uint64_t offset = 0;  ///< of the view's first byte in the file
+  const WeightFormat* format = nullptr;  ///< null: the elements are numbers of the view's dtype
+  Tensor companion = {};                 ///< the format's; need not be aligned
+
+  /// The dtype of the elements, which a format may have encoded.
+  DType dtype() const { return format != nullptr ? format->decoded : view.dtype(); }
 };
 
 /// Some rows and columns of a stored matrix [n, k].
@@ -37,7 +43,8 @@ struct StoredMatrix {
 };
 
 /// Copies `count` rows of the part, from its row `first` on, to `out`, dense rows of `dtype`: the
-/// matrix's, or f32 (exactly) or bf16 (rounded to nearest even) converted from f32, bf16 or f16.
+/// matrix's, or f32 (exactly) or bf16 (rounded to nearest even) converted from f32, bf16, f16 or a
+/// format's codes.
 void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
                void* out);
 

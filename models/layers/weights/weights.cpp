@@ -57,11 +57,10 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
 
 /// Stacks the parts one below the other.
 StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
-  StoredMatrix stacked{.columns = parts.front().cols.count,
-                       .dtype = parts.front().matrix.view.dtype()};
+  StoredMatrix stacked{.columns = parts.front().cols.count, .dtype = parts.front().matrix.dtype()};
   for (const StoredPart& part : parts) {
     stacked.rows += part.rows.count;
-    if (part.matrix.view.dtype() != stacked.dtype) stacked.dtype = DType::f32;
+    if (part.matrix.dtype() != stacked.dtype) stacked.dtype = DType::f32;
   }
   if (compute == DType::bf16) stacked.dtype = DType::bf16;
   stacked.parts = std::move(parts);

@@ -31,6 +31,10 @@ class GpuWeights : public testing::Test {
       wide->as<float>()[i] = static_cast<float>((i * 7919) % 10007) / 331.0F - 15.0F;
       narrow->as<BFloat16>()[i] = to_bfloat16(static_cast<float>((i * 104729) % 9973) / 77.0F);
     }
+    for (std::int64_t i = 0; i < codes_->elements(); ++i) {
+      codes_->as<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 37 % 127);
+    }
+    for (int i = 0; i < 8; ++i) scales_->as<float>()[i] = 0.3F + static_cast<float>(i);
     const std::vector<NamedTensor> tensors{{"wide", wide}, {"narrow", narrow}};
     const auto written = write_checkpoint(folder_->path(), tensors, 1);
     ASSERT_TRUE(written.ok()) << written.error().message;
@@ -43,6 +47,12 @@ class GpuWeights : public testing::Test {
     auto stored = checkpoint_->stored_weight(name, {rows, columns});
     EXPECT_TRUE(stored.ok()) << stored.error().message;
     return {*stored, of_rows, of_columns};
+  }
+
+  /// Of a matrix [256, 512] of fp8 codes in blocks.
+  StoredPart encoded(Slice of_rows, Slice of_columns) const {
+    const auto& format = weight_formats().front();
+    return {{.view = codes_, .format = &format, .companion = scales_}, of_rows, of_columns};
   }
 
   /// Loads the matrices at once and compares each.
@@ -86,9 +96,12 @@ class GpuWeights : public testing::Test {
         matrix_of({part("narrow", {101, 1700}, all_columns), part("wide", {5, 3}, all_columns)}),
         matrix_of({part("narrow", all_rows, {750, 750})}),
         matrix_of({part("wide", {7, 900}, {3, 5}), part("narrow", {1, 2000}, {9, 5})}),
-        matrix_of({part("narrow", {2990, 10}, all_columns)}, 6)};
+        matrix_of({part("narrow", {2990, 10}, all_columns)}, 6),
+        matrix_of({encoded({3, 200}, {100, 300}), encoded({0, 1}, {7, 300})})};
   }
 
+  HostTensor codes_{DType::u8, {256, 512}};
+  HostTensor scales_{DType::f32, {2, 4}};
   std::optional<TemporaryFolder> folder_;
   std::optional<Checkpoint> checkpoint_;
   std::uint64_t direct_bytes_ = 0;  // of the last load

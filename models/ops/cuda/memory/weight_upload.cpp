@@ -145,7 +145,8 @@ class WeightUpload::Reader {
     const std::int64_t first = part.rows.begin * view[1] + part.cols.begin;
     const auto* mapped = static_cast<const std::byte*>(view.data()) + first * size;
     const bool in_one = part.cols.count == view[1] || part.rows.count == 1;
-    if (part.matrix.file < 0 || !in_one || view.dtype() != upload_.options_.dtype) {
+    const bool is_plain = part.matrix.format == nullptr;
+    if (part.matrix.file < 0 || !in_one || !is_plain || view.dtype() != upload_.options_.dtype) {
       prefetch(piece, mapped);
       copy_rows(part, 0, part.rows.count, upload_.options_.dtype, memory);
       return memory;

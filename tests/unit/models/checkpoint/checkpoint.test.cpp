@@ -71,8 +71,29 @@ TEST(Checkpoint, names_expected_and_found_shape_of_a_weight) {
   const auto other = checkpoint.weight("a", {2, 2});
   ASSERT_FALSE(other.ok());
   EXPECT_THAT(other.error().message, AllOf(HasSubstr("model.safetensors"), HasSubstr("tensor a"),
-                                           HasSubstr("[2, 2]"), HasSubstr("bf16 [1, 2]")));
-  EXPECT_THAT(checkpoint.weight("i", {1}).error().message, HasSubstr("found i32 [1]"));
+                                           HasSubstr("[2, 2]"), HasSubstr("BF16 [1, 2]")));
+  EXPECT_THAT(checkpoint.weight("i", {1}).error().message, HasSubstr("found I32 [1]"));
+}
+
+TEST(Checkpoint, finds_the_companion_of_a_weight_that_is_encoded) {
+  const std::string codes(6, '8'), scale(4, '\0');
+  const TemporaryFolder folder;
+  folder.write("model.safetensors", safetensors_bytes({{"a", {"F8_E4M3", {2, 3}, codes}},
+                                                       {"a_scale_inv", {"F32", {1, 1}, scale}},
+                                                       {"b", {"F8_E4M3", {2, 3}, codes}},
+                                                       {"c", {"F8_E4M3", {2, 3}, codes}},
+                                                       {"c_scale_inv", {"F32", {1}, scale}}}));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder.path()));
+  REQUIRE_OK(const StoredTensor a, checkpoint.stored_weight("a", {2, 3}));
+  ASSERT_NE(a.format, nullptr);
+  EXPECT_EQ(a.dtype(), DType::bf16);
+  EXPECT_EQ(a.companion.shape(), (Shape{1, 1}));
+  EXPECT_THAT(checkpoint.stored_weight("a", {3, 2}).error().message, HasSubstr("F8_E4M3 [2, 3]"));
+  EXPECT_THAT(checkpoint.stored_weight("b", {2, 3}).error().message,
+              HasSubstr("missing tensor b_scale_inv"));
+  EXPECT_THAT(checkpoint.stored_weight("c", {2, 3}).error().message,
+              AllOf(HasSubstr("tensor c_scale_inv"), HasSubstr("[1, 1]")));
+  EXPECT_EQ(checkpoint.weight("a", {2, 3}).error().code, ErrorCode::unsupported);
 }
 
 }  // namespace

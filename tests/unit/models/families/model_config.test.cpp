@@ -391,6 +391,8 @@ TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
   const std::vector<std::pair<std::string, nlohmann::json>> features = {
       {"hidden_act", "gelu"},
       {"quantization_config", {{"bits", 4}}},
+      {"quantization_config", {{"quant_method", "fp8"}}},
+      {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}}},
       {"layer_types", {"full_attention", "chunked_attention", "full_attention"}},
       {"rope_parameters", {{"rope_type", "ntk"}, {"factor", 4.0}}},
       {"torch_dtype", "float8"},
@@ -403,6 +405,16 @@ TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
     ASSERT_FALSE(config.ok()) << key;
     EXPECT_EQ(config.error().code, ErrorCode::unsupported) << config.error().message;
   }
+}
+
+TEST(ModelConfig, accepts_fp8_weights_in_blocks) {
+  const auto config = load_changed([](nlohmann::json& object) {
+    object["quantization_config"] = {{"quant_method", "fp8"},
+                                     {"fmt", "e4m3"},
+                                     {"activation_scheme", "dynamic"},
+                                     {"weight_block_size", {128, 128}}};
+  });
+  EXPECT_TRUE(config.ok()) << config.error().message;
 }
 
 TEST(ModelConfig, accepts_a_sliding_window_that_is_not_used) {

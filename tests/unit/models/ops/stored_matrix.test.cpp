@@ -1,6 +1,7 @@
 #include "models/ops/stored_matrix.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -55,6 +56,37 @@ TEST(StoredMatrix, puts_parts_of_several_types_below_each_other_and_zeros_where_
   EXPECT_EQ(matrix.filled_rows(), 3);
   matrix.rows = 4;
   EXPECT_THAT(in_host_memory(matrix)->span<float>(), ElementsAre(9.5F, 10.5F, 1, 2, 3, 4, 0, 0));
+}
+
+TEST(StoredMatrix, decodes_slices_across_the_blocks_of_a_format) {
+  const HostTensor codes(DType::u8, {130, 260}), scales(DType::f32, {2, 3});
+  std::memset(codes->data(), 0x38, codes->bytes());   // 1
+  codes->as<std::uint8_t>()[129 * 260 + 257] = 0xC8;  // -4
+  for (int i = 0; i < 6; ++i) scales->as<float>()[i] = static_cast<float>(i + 1);
+  const StoredPart part{
+      .matrix = {.view = codes, .format = &weight_formats().front(), .companion = scales},
+      .rows = {127, 3},
+      .cols = {127, 131}};
+  const HostTensor decoded = in_host_memory(matrix_of({part}, DType::f32));
+  const auto at = [&](int row, int column) { return decoded->as<float>()[row * 131 + column]; };
+  EXPECT_EQ(at(0, 0), 1.0F);
+  EXPECT_EQ(at(0, 1), 2.0F);
+  EXPECT_EQ(at(0, 129), 3.0F);
+  EXPECT_EQ(at(1, 0), 4.0F);
+  EXPECT_EQ(at(2, 128), 5.0F);
+  EXPECT_EQ(at(2, 130), -24.0F);
+  const HostTensor narrow = in_host_memory(matrix_of({part}, DType::bf16));
+  EXPECT_EQ(to_float(narrow->as<BFloat16>()[2 * 131 + 130]), -24.0F);
+}
+
+TEST(WeightFormat, of_e4m3_has_subnormals_and_no_infinity) {
+  EXPECT_EQ(e4m3_to_float(0x00), 0.0F);
+  EXPECT_EQ(e4m3_to_float(0x01), 0x1p-9F);
+  EXPECT_EQ(e4m3_to_float(0x07), 0x1.cp-7F);
+  EXPECT_EQ(e4m3_to_float(0x08), 0x1p-6F);
+  EXPECT_EQ(e4m3_to_float(0xB8), -1.0F);
+  EXPECT_EQ(e4m3_to_float(0x7E), 448.0F);
+  EXPECT_TRUE(std::isnan(e4m3_to_float(0x7F)) && std::isnan(e4m3_to_float(0xFF)));
 }
 
 TEST(StoredMatrix, copies_some_rows_of_a_part) {
