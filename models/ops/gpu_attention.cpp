@@ -55,9 +55,7 @@ bool flashinfer_latent_takes(const AttentionShape& shape) {
   return shape.latent == latent && shape.head_dim == latent + rotated && is_plain(shape);
 }
 
-bool invariant_kernel_takes(const AttentionShape& shape) {
-  return shape.window == 0 && decode_kernel_takes(shape);
-}
+bool invariant_kernel_takes(const AttentionShape& shape) { return decode_kernel_takes(shape); }
 
 GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype,
                                           bool deterministic) {

@@ -171,6 +171,8 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
       {{.heads = 6, .kv_heads = 2, .head_dim = 192, .scale = 0.07F, .soft_cap = 5.0F}, 16, true},
       {{.heads = 8, .kv_heads = 4, .head_dim = 256, .scale = 0.06F, .soft_cap = 5.0F}, 16},
       {{.heads = 8, .kv_heads = 2, .head_dim = 96, .scale = 0.1F, .window = 300}, 16, true},
+      {{.heads = 8, .kv_heads = 4, .head_dim = 128, .scale = 0.09F, .window = 600}, 32},
+      {{.heads = 8, .kv_heads = 1, .head_dim = 64, .scale = 0.1F, .window = 17}, 16},
       {{.heads = 4, .kv_heads = 4, .head_dim = 16, .scale = 0.3F, .window = 24}, 16},
       {{.heads = 3, .kv_heads = 1, .head_dim = 80, .scale = 0.1F, .latent = 64}, 16}};
   constexpr std::int32_t length = 1100, others = 40;
@@ -250,20 +252,23 @@ TEST_P(Deterministic, attention_gives_a_row_the_same_bits_in_every_pass) {
 }
 
 TEST_P(Deterministic, attention_is_the_hosts) {
-  for (const auto& [heads, kv_heads, dim, soft_cap, has_sinks] :
-       {std::tuple{8, 2, 128, 0.0F, false},
-        {8, 1, 128, 0.0F, true},
-        {6, 2, 64, 0.0F, false},
-        {4, 4, 64, 0.0F, false},
-        {24, 2, 80, 0.0F, true},
-        {6, 2, 96, 4.0F, false},
-        {71, 1, 112, 0.0F, false},
-        {4, 2, 192, 3.0F, true},
-        {7, 1, 256, 0.0F, true}}) {
+  for (const auto& [heads, kv_heads, dim, soft_cap, has_sinks, window] :
+       {std::tuple{8, 2, 128, 0.0F, false, 0},
+        {8, 1, 128, 0.0F, true, 0},
+        {8, 2, 128, 0.0F, false, 100},
+        {6, 2, 64, 0.0F, false, 0},
+        {6, 2, 64, 0.0F, true, 530},
+        {4, 4, 64, 0.0F, false, 0},
+        {24, 2, 80, 0.0F, true, 0},
+        {6, 2, 96, 4.0F, false, 0},
+        {71, 1, 112, 0.0F, false, 33},
+        {4, 2, 192, 3.0F, true, 0},
+        {7, 1, 256, 0.0F, true, 0}}) {
     AttentionShape shape{.heads = heads,
                          .kv_heads = kv_heads,
                          .head_dim = dim,
                          .scale = 0.09F,
+                         .window = window,
                          .soft_cap = soft_cap};
     const HostTensor sinks = random({heads}, 2.0F);
     const DeviceTensor gpu_sinks = exact(sinks);
@@ -299,7 +304,8 @@ TEST_P(Deterministic, attention_is_the_hosts) {
     cpu_->attention().attend(back(gpu_q), shape, cpu_batch, cpu_layer, out);
     gpu_->attention().plan(gpu_shape, gpu_batch);
     gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
-    expect_equal(gpu_out, out, fmt::format("{} / {} heads of {}", heads, kv_heads, dim));
+    expect_equal(gpu_out, out,
+                 fmt::format("{} / {} heads of {}, window of {}", heads, kv_heads, dim, window));
   }
 }
 

@@ -44,6 +44,7 @@ struct Work {
     return std::int64_t{part.slot + of} * pass.row_blocks + index;
   }
   __device__ int first_page() const { return part.first_page; }
+  __device__ static constexpr int skipped_pages() { return 0; }
   __device__ std::int32_t table() const { return part.table; }
   __device__ int positions_of(int page_of_part) const {
     return min(part.positions - page_of_part * page, page);

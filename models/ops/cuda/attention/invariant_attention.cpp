@@ -34,8 +34,9 @@ std::int64_t slots_of(std::int64_t row_blocks, std::int64_t columns, std::int64_
 /// Rows of one sequence that read their context together.
 struct Group {
   std::int32_t row, rows, position, table;
+  std::int64_t first_part;  ///< that the first row sees
 
-  std::int64_t parts() const { return (position + rows - 1) / part_positions + 1; }
+  std::int64_t parts() const { return (position + rows - 1) / part_positions + 1 - first_part; }
 };
 
 }  // namespace
@@ -49,20 +50,24 @@ class InvariantAttention::Plan : public ItemPlan<InvariantItem> {
   InvariantColumns columns() const { return columns_; }
 
  private:
-  void make_groups(const AttentionBatch& batch, std::int64_t max_rows);
+  void make_groups(const AttentionBatch& batch, std::int64_t max_rows, std::int64_t window);
 
   InvariantColumns columns_ = InvariantColumns::eight;
   std::vector<Group> groups_;
 };
 
-void InvariantAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t max_rows) {
+void InvariantAttention::Plan::make_groups(const AttentionBatch& batch, std::int64_t max_rows,
+                                           std::int64_t window) {
   groups_.clear();
   for (const SequenceSpan& span : batch.sequences) {
     for (std::int32_t done = 0; done < span.rows; done += static_cast<std::int32_t>(max_rows)) {
       const auto rows =
           static_cast<std::int32_t>(std::min<std::int64_t>(max_rows, span.rows - done));
+      const std::int32_t position = span.first_position + done;
+      const std::int64_t first_seen =
+          window == 0 ? 0 : std::max<std::int64_t>(position - window + 1, 0);
       groups_.push_back(
-          {span.first_row + done, rows, span.first_position + done, span.block_offset});
+          {span.first_row + done, rows, position, span.block_offset, first_seen / part_positions});
     }
   }
   std::ranges::stable_sort(groups_, std::greater<>(), &Group::parts);
@@ -76,7 +81,7 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
   const auto columns = static_cast<std::int64_t>(columns_);
   const std::int64_t block_heads =
       std::min<std::int64_t>(shape.heads / shape.kv_heads, max_invariant_heads);
-  make_groups(batch, single ? 1 : columns / block_heads);
+  make_groups(batch, single ? 1 : columns / block_heads, shape.window);
   const std::int64_t row_blocks = blocks_of_row(shape);
   const std::int64_t slots = slots_of(row_blocks, columns, shape.head_dim);
   const std::int64_t at_once = std::max<std::int64_t>(
@@ -99,10 +104,10 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
                            .rows = group.rows,
                            .position = group.position,
                            .table = group.table,
-                           .first_part = static_cast<std::int32_t>(i * each),
+                           .first_part = static_cast<std::int32_t>(group.first_part + i * each),
                            .parts = static_cast<std::int32_t>(std::min(each, parts - i * each)),
                            .items = static_cast<std::int32_t>(items),
-                           .slot = static_cast<std::int32_t>(slot)};
+                           .slot = static_cast<std::int32_t>(slot - group.first_part)};
     }
     if (cut) slot += parts;
   }

@@ -26,18 +26,29 @@ struct Work {
   int first_in_layer, group;  // of the query heads
   int last;                   // position of the last row
   int pages;                  // in the item's parts, as far as the last row sees
+  int skipped;                // of these, before what the first row sees
 
   __device__ Work(const InvariantPass& pass, int block)
       : item(pass.items[block / pass.row_blocks]),
         index(block % pass.row_blocks),
         kv_head(index / (pass.row_blocks / pass.kv_heads)),
         last(item.position + item.rows - 1),
-        pages(min(last / page + 1 - first_page(), item.parts * invariant_part_pages)) {
+        pages(min(last / page + 1 - first_page(), item.parts * invariant_part_pages)),
+        skipped(max(first_seen(pass, item.position) / page - first_page(), 0)) {
     const int in_group = index % (pass.row_blocks / pass.kv_heads) * max_invariant_heads;
     first_in_layer = kv_head * pass.group + in_group;
     group = min(pass.group - in_group, max_invariant_heads);
   }
 
+  /// The first position that the row at `position` sees.
+  __device__ static int first_seen(const InvariantPass& pass, int position) {
+    return pass.window == 0 ? 0 : max(position - pass.window + 1, 0);
+  }
+  /// The first part that a row sees.
+  __device__ static int first_part(const InvariantPass& pass, int position) {
+    return first_seen(pass, position) / (invariant_part_pages * page);
+  }
+  __device__ int skipped_pages() const { return skipped; }
   __device__ std::int32_t table() const { return item.table; }
   __device__ int first_page() const { return item.first_part * invariant_part_pages; }
   /// Number of positions of a page, counted from the item's first, that the last row sees.
@@ -71,10 +82,10 @@ __device__ void join_parts(const InvariantPass& pass, const Work& work) {
   constexpr int quads = dim / 4;
   for (int i = threadIdx.x; i < work.used() * quads; i += threads) {
     const int column = i / quads, element = i % quads * 4;
-    const int parts =
-        (work.item.position + column / work.group) / (invariant_part_pages * page) + 1;
+    const int position = work.item.position + column / work.group;
+    const int parts = position / (invariant_part_pages * page) + 1;
     PartSum all;
-    for (int p = 0; p < parts; ++p) {
+    for (int p = Work::first_part(pass, position); p < parts; ++p) {
       const std::int64_t from = work.slot(pass, p) * columns + column;
       const float2 scale = __ldcg(pass.scales + from);
       const PartSum part{__ldcg(reinterpret_cast<const float4*>(pass.sums + from * dim + element)),
@@ -147,7 +158,9 @@ __device__ __forceinline__ void add_page(Queue& queue, int turn, const Work& wor
     for (int i = 0; i < 4; ++i) {
       const int position = first_position + eighth + 8 * (i / 2);
       const float score = capped_score(__fmul_rn(scores[t][i], pass.scale), pass.soft_cap);
-      scores[t][i] = position <= of.limit[t][i % 2] ? score : -INFINITY;
+      const int limit = of.limit[t][i % 2];
+      const bool is_seen = position <= limit && position >= Work::first_seen(pass, limit);
+      scores[t][i] = is_seen ? score : -INFINITY;
     }
     softmax[t].add_scores(scores[t]);
   }
@@ -198,8 +211,8 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
   PartSum joined[each];
   for (int part = 0; part < work.item.parts; ++part) {
     StrandSoftmax<dim> softmax[tiles];
-    const int end = min(queue.size(), (part + 1) * part_turns);
-    for (int turn = part * part_turns; turn < end; ++turn) {
+    const int end = min(queue.size(), (part + 1) * part_turns - queue.first());
+    for (int turn = max(part * part_turns - queue.first(), 0); turn < end; ++turn) {
       add_page(queue, turn, work, pass, of, softmax);
     }
     __syncthreads();  // the strands of the previous part have been combined
@@ -214,8 +227,12 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
 #pragma unroll
     for (int e = 0; e < each; ++e) {
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
-      // A row does not see the parts after it.
-      if (column >= used || first_position > work.item.position + column / work.group) continue;
+      // A row does not see the parts after it, nor those before its window.
+      const int position = work.item.position + column / work.group;
+      if (column >= used || first_position > position ||
+          first_position + invariant_part_pages * page <= Work::first_seen(pass, position)) {
+        continue;
+      }
       const PartSum sum = sum_of_warps(scales, strand_sums, column, element);
       if (work.item.items == 1) {
         joined[e].add_part(sum);
@@ -226,7 +243,8 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
     }
   }
   if (work.item.items > 1) {
-    if (!is_last_item(pass.finished + work.slot(pass, 0), work.item.items, is_last)) return;
+    const int first = Work::first_part(pass, work.item.position);
+    if (!is_last_item(pass.finished + work.slot(pass, first), work.item.items, is_last)) return;
     join_parts<dim, columns>(pass, work);
     return;
   }

@@ -24,7 +24,8 @@ struct InvariantItem {
   std::int32_t table;     ///< begin of the sequence's block table
   std::int32_t first_part, parts;
   std::int32_t items;  ///< number of items for these rows
-  std::int32_t slot;   ///< of the rows' part 0 in the part memory; the others follow
+  std::int32_t slot;   ///< of the rows' part 0 in the part memory; the others follow. Negative if
+                       ///< they see no part 0
 };
 static_assert(sizeof(InvariantItem) == 32);
 

@@ -9,8 +9,8 @@ namespace troupe::cuda {
 
 /// A warp's pages of `page` positions on their way to shared memory, every `warps`-th of its
 /// block's: the keys of a page, then its values. `work` gives the first page in the row's context
-/// (first_page), the begin of the row's block table (table), the number of pages, the positions in
-/// a page, and the KV head.
+/// (first_page), the begin of the row's block table (table), the number of pages, of which the
+/// first skipped_pages() are left out, the positions in a page, and the KV head.
 template <int dim, int page, int warps, int stages, class Pass, class Work>
 class PageQueue {
  public:
@@ -24,7 +24,8 @@ class PageQueue {
         barriers_(shared_address(barriers)),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32),
-        size_(work.pages > warp_ ? (work.pages - warp_ + warps - 1) / warps : 0) {
+        first_(turns_of(work.skipped_pages())),
+        size_(max(turns_of(work.pages) - first_, 0)) {
     if (lane_ == 0) {
       for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
       show_barriers();
@@ -32,7 +33,9 @@ class PageQueue {
     __syncwarp();
   }
   __device__ int size() const { return size_; }
-  __device__ int page_of(int turn) const { return warp_ + turn * warps; }
+  /// The number of this warp's turns that are left out; they are not counted.
+  __device__ int first() const { return first_; }
+  __device__ int page_of(int turn) const { return warp_ + (first_ + turn) * warps; }
 
   /// Begins to copy the page of `turn`. Turns are requested in order, each once.
   __device__ void request(int turn) {
@@ -61,11 +64,16 @@ class PageQueue {
   __device__ uint4* values(int turn) const { return keys(turn) + units; }
 
  private:
+  /// The number of this warp's turns among the first `pages` pages.
+  __device__ int turns_of(int pages) const {
+    return pages > warp_ ? (pages - warp_ + warps - 1) / warps : 0;
+  }
+
   const Pass& pass_;
   const Work& work_;
   uint4* memory_;
   std::uint32_t barriers_;
-  int lane_, warp_, size_;
+  int lane_, warp_, first_, size_;
   std::int32_t blocks_ = 0;  // for this lane's turn among 32
 };
 

@@ -52,6 +52,7 @@ PagedPass<Item> paged_pass(const Tensor& q, const AttentionShape& shape,
           .row_blocks = static_cast<int>(row_blocks),
           .group = static_cast<int>(shape.heads / shape.kv_heads),
           .pages_per_block = batch.block_size / attention_page,
+          .window = static_cast<int>(shape.window),
           .scale = shape.scale * log2_e * (is_capped ? 2.0F / shape.soft_cap : 1.0F),
           .soft_cap = shape.soft_cap * log2_e};
 }

@@ -32,6 +32,7 @@ struct PagedPass {
   int row_blocks;       ///< blocks of an entry: kv_heads times the blocks of a KV head
   int group;            ///< query heads of a KV head
   int pages_per_block;  ///< pages of 16 positions in a block of the cache
+  int window;           ///< positions that a row sees, its own and those before; 0: all
   float scale;          ///< of q.k, times log2(e); with a cap, also times 2 / cap
   float soft_cap;       ///< times log2(e); 0: none
 };

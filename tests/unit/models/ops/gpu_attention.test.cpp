@@ -22,7 +22,6 @@ TEST(GpuAttention, takes_fast_kernels_for_all_heads_that_families_have) {
       EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
                 (GpuAttentionKernels{decode, flashinfer}))
           << describe(shape);
-      shape.window = 0;
       EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, true),
                 (GpuAttentionKernels{invariant, invariant}))
           << describe(shape);
@@ -53,9 +52,8 @@ TEST(GpuAttention, is_batch_invariant_or_slow_where_it_is_deterministic) {
   EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, true),
             (GpuAttentionKernels{invariant, invariant}));
   EXPECT_TRUE(gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, true).any_slow());
-  AttentionShape windowed = shape_of(32, 8, 128);
-  windowed.window = 4096;
-  EXPECT_TRUE(gpu_attention_kernels(windowed, DType::bf16, true).any_slow());
+  const AttentionShape latent{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
+  EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, true).any_slow());
 }
 
 TEST(GpuAttention, describes_a_shape) {
