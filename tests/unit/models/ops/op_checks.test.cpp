@@ -66,6 +66,24 @@ TEST(OpChecks, find_a_pass_whose_queries_are_not_its_tokens) {
                "attend: sinks: expected f32 \\[4\\], found f32 \\[2\\]");
 }
 
+TEST(OpChecks, find_columns_that_a_matrix_does_not_have_or_heads_do_not_want) {
+  class Heads final : public GroupedLinear {
+   public:
+    std::int64_t experts() const override { return 3; }
+    std::int64_t out_features() const override { return 5; }
+    std::int64_t in_features() const override { return 4; }
+    std::size_t bytes() const override { return 0; }
+  };
+  const Heads heads;
+  op_checks::heads_linear(heads, {floats({2, 20}), 8, 12}, floats({2, 18}));
+  EXPECT_DEATH(op_checks::heads_linear(heads, {floats({2, 20}), 9, 12}, floats({2, 18})),
+               "columns of a matrix");
+  EXPECT_DEATH(op_checks::heads_linear(heads, {floats({2, 20}), 8, 11}, floats({2, 18})),
+               "heads_linear: x: expected f32 \\[2, 12\\], found f32 \\[2, 11\\]");
+  EXPECT_DEATH(op_checks::heads_linear(heads, {floats({2, 20}), 8, 12}, floats({2, 12})),
+               "out has columns for each head");
+}
+
 TEST(OpChecks, find_a_row_that_the_logits_do_not_have) {
   const SampledRow row{.row = 2};
   EXPECT_DEATH(op_checks::sample(floats({2, 50}), {&row, 1}, integers({0}), integers({3})),
