@@ -24,24 +24,36 @@ __host__ __device__ constexpr int resident_blocks(int chunks) {
   return chunks > 8 ? 1 : chunks > 4 ? 2 : 3;
 }
 
+enum class Form { plain, gated, heads };
+
 /// For small matrices, all of which are being loaded to registers soon after the kernel starts.
-/// Grid: tiles of 16 rows of the weight; a gated one has 8 gates, then their 8 ups. A warp loads
-/// `chunks` chunks of k at once, each of 1 KiB of weights.
-template <int chunks, bool gated, class Out>
+/// Grid: tiles of 16 rows of the weight, by heads; a gated one has 8 gates, then their 8 ups. A
+/// warp loads `chunks` chunks of k at once, each of 1 KiB of weights.
+template <int chunks, Form form, class Out>
 __global__ void __launch_bounds__(threads, resident_blocks(chunks))
     multiply_rows(const bf16* weight, const bf16* x, int rows, int n, std::int64_t k,
-                  bool all_at_once, Out* out) {
+                  bool all_at_once, HeadRows heads, Out* out) {
+  constexpr bool gated = form == Form::gated;
   constexpr int warp_k = chunk * chunks, step_k = warp_k * warps;
   __shared__ float parts[warps][tile_columns][tile_rows];
   let_next_kernel_start();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
   constexpr int columns = gated ? tile_columns / 2 : tile_columns;
   const int width = gated ? n / 2 : n;
+  std::int64_t x_stride = k, out_stride = width;
+  if constexpr (form == Form::heads) {
+    const std::int64_t head = blockIdx.y;
+    weight += head * n * k;
+    x += head * k;
+    out += head * heads.out_width;
+    x_stride = heads.x_stride;
+    out_stride = heads.out_stride;
+  }
   const int begin = blockIdx.x * columns;
   const bf16* upper = weight + min(begin + own, width - 1) * k;
   const bf16* lower =
       weight + (gated ? width + min(begin + own, width - 1) : min(begin + own + 8, n - 1)) * k;
-  const bf16* row = own < rows ? x + own * k : nullptr;
+  const bf16* row = own < rows ? x + own * x_stride : nullptr;
 
   const int in_chunk = lane % 4 * 8;
   std::int64_t at = warp * warp_k + in_chunk;
@@ -93,7 +105,7 @@ __global__ void __launch_bounds__(threads, resident_blocks(chunks))
   };
   float value = sum_of(column);
   if constexpr (gated) value = fast_silu(value) * sum_of(column + columns);
-  store(out + std::int64_t{to_row} * width + begin + column, value);
+  store(out + to_row * out_stride + begin + column, value);
 }
 
 using Slabs = SlabQueue<128, 3>;
@@ -199,32 +211,37 @@ cudaError_t launch_streamed(const SkinnyGemm& gemm, Out* out, cudaStream_t strea
 using namespace cuda;
 
 bool skinny_gemm_fits(const SkinnyGemm& gemm) {
-  return hopper_kernels_run() && gemm.rows <= tile_rows && gemm.k % 8 == 0;
+  const bool is_aligned = gemm.heads.x_stride % 8 == 0 &&
+                          reinterpret_cast<std::uintptr_t>(gemm.x) % (8 * sizeof(bf16)) == 0;
+  return hopper_kernels_run() && gemm.rows <= tile_rows && gemm.k % 8 == 0 &&
+         (gemm.heads.rows == 0 || is_aligned);
 }
 
 cudaError_t launch_skinny_gemm(const SkinnyGemm& gemm, cudaStream_t stream) {
   const unsigned blocks = blocks_of(gemm.n, tile_columns);
   const auto fits = [&](int chunks) {
-    return blocks <= static_cast<unsigned>(multiprocessors() * resident_blocks(chunks));
+    return blocks * gemm.matrices <= multiprocessors() * resident_blocks(chunks);
   };
   const auto run = [&](auto* kernel, auto* out, int chunks) {
-    return launch_early(kernel, {dim3(blocks), threads}, stream,
-                        static_cast<const bf16*>(gemm.weight), static_cast<const bf16*>(gemm.x),
-                        static_cast<int>(gemm.rows), static_cast<int>(gemm.n), gemm.k, fits(chunks),
-                        out);
+    return launch_early(kernel, {dim3(blocks, static_cast<unsigned>(gemm.matrices)), threads},
+                        stream, static_cast<const bf16*>(gemm.weight),
+                        static_cast<const bf16*>(gemm.x), static_cast<int>(gemm.rows),
+                        static_cast<int>(gemm.n), gemm.k, fits(chunks), gemm.heads, out);
   };
   cudaError_t error = cudaSuccess;
   with_type(gemm.out_dtype, [&](auto* type) {
     using Out = element<decltype(type)>;
     auto* out = static_cast<Out*>(gemm.out);
-    if (streams_faster(gemm)) {
+    const bool has_heads = gemm.heads.rows > 0;
+    if (!has_heads && streams_faster(gemm)) {
       error = gemm.gated ? launch_streamed<true>(gemm, out, stream)
                          : launch_streamed<false>(gemm, out, stream);
       return;
     }
     const auto with_chunks = [&]<int chunks>(std::integral_constant<int, chunks>) {
-      return gemm.gated ? run(multiply_rows<chunks, true, Out>, out, chunks)
-                        : run(multiply_rows<chunks, false, Out>, out, chunks);
+      return has_heads    ? run(multiply_rows<chunks, Form::heads, Out>, out, chunks)
+             : gemm.gated ? run(multiply_rows<chunks, Form::gated, Out>, out, chunks)
+                          : run(multiply_rows<chunks, Form::plain, Out>, out, chunks);
     };
     // If possible, all blocks begin at once, before the work they wait for is done; then as many
     // chunks are in flight as there are. With more blocks, four chunks each were fastest.

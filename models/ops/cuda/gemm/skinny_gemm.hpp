@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/gemm/head_rows.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
@@ -18,10 +19,13 @@ struct SkinnyGemm {
   DType out_dtype = DType::bf16;  ///< bf16 or f32
   std::int64_t rows = 0, n = 0, k = 0;
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
+  /// If it has rows, `weight` is [matrices, n, k], one for each head; not gated then.
+  HeadRows heads;
+  std::int64_t matrices = 1;
 };
 
-/// True if launch_skinny_gemm supports it: at most 8 rows, k a multiple of 8, and
-/// hopper_kernels_run().
+/// True if launch_skinny_gemm supports it: at most 8 rows, k a multiple of 8, aligned rows of
+/// heads, and hopper_kernels_run().
 bool skinny_gemm_fits(const SkinnyGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in

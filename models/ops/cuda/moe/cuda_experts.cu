@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/gemm/skinny_gemm.hpp"
 #include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
@@ -145,18 +146,33 @@ void CudaMoeOps::do_heads_linear(const GroupedLinear& weights, const Columns& x,
   if (out.empty()) return;
   const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
   const std::int64_t heads = grouped.experts(), rows = out[0];
-  run({.weights = grouped.weights().data(),
-       .x = x.data(),
-       .out = out.data(),
-       .out_dtype = out.dtype(),
+  const HeadRows of_heads{
+      .rows = rows, .x_stride = x.stride(), .out_stride = out[1], .out_width = out[1] / heads};
+  const SkinnyGemm few{.weight = grouped.weights().data(),
+                       .x = x.data(),
+                       .out = out.data(),
+                       .out_dtype = out.dtype(),
+                       .rows = rows,
+                       .n = grouped.out_features(),
+                       .k = grouped.in_features(),
+                       .heads = of_heads,
+                       .matrices = heads};
+  // With a short k most of its warps would idle.
+  constexpr std::int64_t min_skinny_k = 256;
+  if (!deterministic_ && x.dtype() == DType::bf16 && few.k >= min_skinny_k &&
+      skinny_gemm_fits(few)) {
+    check(launch_skinny_gemm(few, stream()), "heads_linear");
+    return;
+  }
+  run({.weights = few.weight,
+       .x = few.x,
+       .out = few.out,
+       .out_dtype = few.out_dtype,
        .assignments = heads * rows,
        .experts = heads,
-       .n = grouped.out_features(),
-       .k = grouped.in_features(),
-       .heads = {.rows = rows,
-                 .x_stride = x.stride(),
-                 .out_stride = out[1],
-                 .out_width = out[1] / heads}},
+       .n = few.n,
+       .k = few.k,
+       .heads = of_heads},
       x.dtype(), heads * rows);
 }
 

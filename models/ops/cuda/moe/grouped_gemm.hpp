@@ -4,18 +4,10 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/gemm/head_rows.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
-
-/// The rows of heads, whose products are a grouped GEMM (MoeOps::heads_linear): `rows` rows for
-/// each matrix, which are not sorted and begin at its own columns of x and out. In elements.
-struct HeadRows {
-  std::int64_t rows = 0;        ///< 0: rows are sorted by expert
-  std::int64_t x_stride = 0;    ///< from row to row; the next head begins k later
-  std::int64_t out_stride = 0;  ///< from row to row
-  std::int64_t out_width = 0;   ///< from head to head
-};
 
 /// Products of sorted rows with their experts' matrices (MoeOps::grouped_linear), bf16 on Hopper's
 /// tensor cores, accumulated in fp32. All pointers are device memory, aligned to 16 bytes.
@@ -30,7 +22,8 @@ struct GroupedGemm {
   bool gather = false, scatter = false;
   /// The first half of n is a gate: out = silu(gate) * up.
   bool gated = false;
-  HeadRows heads;  ///< if it has rows, there are no offsets and no source
+  /// If it has rows, experts are heads, and there are no offsets and no source.
+  HeadRows heads;
 };
 
 /// How a GEMM is cut into tiles: rows of an expert by columns of its matrix.
