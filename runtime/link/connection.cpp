@@ -12,7 +12,7 @@ constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 
 Result<void> Connection::send(LinkFrame frame, std::chrono::milliseconds wait) {
   TROUPE_CHECK(check_size(frame));
-  const std::size_t bytes = frame.bytes().size();
+  const std::size_t bytes = frame.size();
   std::unique_lock lock(mutex_);
   const auto has_room = [&] {
     return over_ || queue_.empty() || queue_.queued_bytes() + bytes <= limits_.max_queued_bytes;
@@ -32,9 +32,9 @@ Result<void> Connection::post(LinkFrame frame) {
 }
 
 Result<void> Connection::check_size(const LinkFrame& frame) const {
-  if (frame.bytes().size() <= limits_.max_frame_bytes) return {};
+  if (frame.size() <= limits_.max_frame_bytes) return {};
   return fail(ErrorCode::invalid_argument, "a frame of {} bytes to {}, the limit is {}",
-              frame.bytes().size(), peer_.text(), limits_.max_frame_bytes);
+              frame.size(), peer_.text(), limits_.max_frame_bytes);
 }
 
 Result<void> Connection::push(LinkFrame frame, std::unique_lock<std::mutex>& lock) {
@@ -44,6 +44,11 @@ Result<void> Connection::push(LinkFrame frame, std::unique_lock<std::mutex>& loc
   lock.unlock();
   requests_.flush(shared_from_this());
   return {};
+}
+
+void Connection::copy_borrowed() {
+  std::lock_guard lock(mutex_);
+  queue_.copy_borrowed();
 }
 
 std::size_t Connection::queued_bytes() const {

@@ -15,8 +15,15 @@ constexpr std::size_t max_spare_bytes = std::size_t{512} << 10;
 
 LinkFrame::LinkFrame(std::vector<std::byte> bytes) {
   auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  bytes_ = *owner;
+  body_ = *owner;
   owner_ = std::move(owner);
+}
+
+void LinkFrame::copy_borrowed() {
+  if (owner_ != nullptr) return;
+  auto copy = std::make_shared<const std::vector<std::byte>>(body_.begin(), body_.end());
+  body_ = *copy;
+  owner_ = std::move(copy);
 }
 
 std::span<std::byte> FrameReader::room() {
@@ -55,16 +62,17 @@ bool FrameReader::take(std::vector<std::byte>& frame) {
 }
 
 void FrameQueue::push(LinkFrame frame) {
-  queued_bytes_ += length_bytes + frame.bytes().size();
+  queued_bytes_ += length_bytes + frame.size();
   frames_.push_back({std::move(frame), 0});
 }
 
 std::span<const std::byte> FrameQueue::front() {
   if (!front_.empty() || frames_.empty()) return front_;
   Entry& first = frames_.front();
-  const auto bytes = first.frame.bytes();
-  if (first.taken >= length_bytes && bytes.size() + length_bytes - first.taken >= piece_bytes) {
-    front_ = bytes.subspan(first.taken - length_bytes);
+  const std::size_t before_body = length_bytes + first.frame.head().size();
+  const auto body = first.frame.body();
+  if (first.taken >= before_body && body.size() + before_body - first.taken >= piece_bytes) {
+    front_ = body.subspan(first.taken - before_body);
     front_is_frame_ = true;
     return front_;
   }
@@ -76,22 +84,31 @@ void FrameQueue::pack() {
   piece_.clear();
   while (!frames_.empty() && piece_.size() < piece_bytes) {
     Entry& entry = frames_.front();
-    const auto bytes = entry.frame.bytes();
-    const auto length = static_cast<std::uint32_t>(bytes.size());
-    const auto head = std::as_bytes(std::span(&length, 1));
-    for (const auto part : {head, bytes}) {
-      const std::size_t before = part.data() == head.data() ? 0 : length_bytes;
+    const auto length = static_cast<std::uint32_t>(entry.frame.size());
+    std::size_t before = 0;
+    for (const auto part :
+         {std::as_bytes(std::span(&length, 1)), entry.frame.head(), entry.frame.body()}) {
       const std::size_t from = entry.taken - std::min(entry.taken, before);
+      before += part.size();
       if (from >= part.size()) continue;
       const std::size_t count = std::min(part.size() - from, piece_bytes - piece_.size());
       piece_.insert(piece_.end(), part.begin() + static_cast<std::ptrdiff_t>(from),
                     part.begin() + static_cast<std::ptrdiff_t>(from + count));
       entry.taken += count;
     }
-    if (entry.taken < length_bytes + bytes.size()) break;
+    if (entry.taken < length_bytes + length) break;
     frames_.pop_front();
   }
   front_ = piece_;
+}
+
+void FrameQueue::copy_borrowed() {
+  const auto taken =
+      front_is_frame_ ? front_.data() - frames_.front().frame.body().data() : std::ptrdiff_t{0};
+  for (Entry& entry : frames_) entry.frame.copy_borrowed();
+  if (front_is_frame_) {
+    front_ = frames_.front().frame.body().subspan(static_cast<std::size_t>(taken));
+  }
 }
 
 void FrameQueue::sent(std::size_t bytes) {

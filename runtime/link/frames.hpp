@@ -12,19 +12,27 @@
 
 namespace troupe {
 
-/// The bytes of one frame to be sent, with an owner that keeps them alive until then.
+/// The bytes of one frame to be sent: a head, which may be empty, and a body.
 class LinkFrame {
  public:
   /// Takes the bytes over.
   explicit LinkFrame(std::vector<std::byte> bytes);
   /// Borrows bytes that stay unchanged as long as `owner` lives.
   LinkFrame(std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
-      : bytes_(bytes), owner_(std::move(owner)) {}
+      : body_(bytes), owner_(std::move(owner)) {}
+  /// Borrows `body`, which must stay unchanged until the frame is sent or copy_borrowed().
+  LinkFrame(std::vector<std::byte> head, std::span<const std::byte> body)
+      : head_(std::move(head)), body_(body) {}
 
-  std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const std::byte> head() const { return head_; }
+  std::span<const std::byte> body() const { return body_; }
+  std::size_t size() const { return head_.size() + body_.size(); }
+  /// Replaces a body without an owner by a copy.
+  void copy_borrowed();
 
  private:
-  std::span<const std::byte> bytes_;
+  std::vector<std::byte> head_;
+  std::span<const std::byte> body_;
   std::shared_ptr<const void> owner_;
 };
 
@@ -66,6 +74,8 @@ class FrameQueue {
   /// is pushed meanwhile; empty when the queue is. A frame's memory is not released before.
   std::span<const std::byte> front();
   void sent(std::size_t bytes);
+  /// Makes the queue independent of memory that its frames borrow without an owner; front() moves.
+  void copy_borrowed();
 
   bool empty() const { return queued_bytes_ == 0; }
   /// Bytes not sent yet, lengths included.

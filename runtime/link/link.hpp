@@ -36,6 +36,9 @@ class TlsLink {
   /// whose frames something else bounds.
   virtual Result<void> post(LinkFrame frame) = 0;
   virtual std::size_t queued_bytes() const = 0;
+  /// Copies what queued frames borrow without an owner, so that it may change. On the thread that
+  /// runs the loop.
+  virtual void copy_borrowed() = 0;
   /// Closes at once, discarding what is queued; on_closed follows with `cancelled`.
   virtual void close() = 0;
 };

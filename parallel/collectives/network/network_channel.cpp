@@ -16,7 +16,10 @@ Result<void> NetworkChannel::push(Outgoing& message, const CollectiveCall& call)
       message.begun ? std::span<const std::byte>() : std::as_bytes(std::span(&first, 1));
   const std::size_t bytes =
       std::min(message.bytes.size() - message.done, mesh_.piece_bytes() - head.size());
-  TROUPE_CHECK(mesh_.put(peer_, lane_, head, message.bytes.subspan(message.done, bytes)));
+  const auto piece = message.bytes.subspan(message.done, bytes);
+  // A message outlives its call; what a collective lends is sent or copied at its end.
+  TROUPE_CHECK(lane_ == NetworkMesh::Lane::message ? mesh_.put(peer_, lane_, head, piece)
+                                                   : mesh_.lend(peer_, lane_, head, piece));
   message.begun = true;
   message.done += bytes;
   return {};
@@ -32,9 +35,16 @@ Result<void> NetworkChannel::pull(Incoming& message, const CollectiveCall& call)
     TROUPE_CHECK(check_head(head, message, call));
     bytes = bytes.subspan(sizeof(head));
   }
-  const std::size_t left = message.bytes.size() - message.done;
+  const std::size_t left = message.bytes - message.done;
   if (bytes.size() > left || (bytes.empty() && left > 0)) return wrong_piece(bytes.size());
-  if (!bytes.empty()) std::memcpy(message.bytes.data() + message.done, bytes.data(), bytes.size());
+  if (message.use) {
+    if (bytes.size() % sizeof(float) != 0) return wrong_piece(bytes.size());
+    static_assert(sizeof(Head) % alignof(float) == 0);  // as is the frame's head, before it
+    message.use(message.done / sizeof(float),
+                {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)});
+  } else if (!bytes.empty()) {
+    std::memcpy(message.room + message.done, bytes.data(), bytes.size());
+  }
   message.begun = true;
   message.done += bytes.size();
   return {};
@@ -52,10 +62,10 @@ Result<void> NetworkChannel::check_head(const Head& head, const Incoming& messag
     return fail(ErrorCode::invalid_argument, "collectives: rank {} calls {}, but rank {} calls {}",
                 mesh_.rank(), describe(call), peer_, describe(head.call));
   }
-  if (head.bytes != message.bytes.size()) {
+  if (head.bytes != message.bytes) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: {}: rank {} sends {} bytes to rank {}, which expects {}",
-                describe(call), peer_, head.bytes, mesh_.rank(), message.bytes.size());
+                describe(call), peer_, head.bytes, mesh_.rank(), message.bytes);
   }
   return {};
 }

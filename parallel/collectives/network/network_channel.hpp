@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "parallel/collectives/collective_call.hpp"
@@ -18,13 +19,18 @@ struct Outgoing {
   bool finished() const { return begun && done == bytes.size(); }
 };
 
-/// A message being received.
+/// A message being received: into `room`, or as floats into `use`.
 struct Incoming {
-  std::span<std::byte> bytes;
+  /// Gets the floats from number `begin` on; they are gone when it returns.
+  using Use = std::function<void(std::size_t begin, std::span<const float> floats)>;
+
+  std::size_t bytes = 0;
+  std::byte* room = nullptr;
+  Use use{};
   std::size_t done = 0;
   bool begun = false;
 
-  bool finished() const { return begun && done == bytes.size(); }
+  bool finished() const { return begun && done == bytes; }
 };
 
 /// Messages to and from one other rank over a lane of a NetworkMesh. A message is a header (its
@@ -36,7 +42,8 @@ class NetworkChannel {
 
   /// True if push() would not wait.
   bool has_room() const { return mesh_.has_room(peer_, lane_); }
-  /// Copies the next piece of `message` out; waits while the other rank has no room for it.
+  /// Sends the next piece of `message`; waits while the other rank has no room for it. On the lane
+  /// of collectives the bytes are lent until the mesh's drain().
   Result<void> push(Outgoing& message, const CollectiveCall& call);
   /// Waits for the next piece of `message`. Errors besides those of the mesh: invalid_argument if
   /// the message is of another call or length, corrupt_data.

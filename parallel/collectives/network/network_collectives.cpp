@@ -123,7 +123,7 @@ Result<void> NetworkCollectives::send(const Tensor& tensor, int to) {
 Result<void> NetworkCollectives::receive(const Tensor& tensor, int from) {
   const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
   return run(check_peer("receive", from, rank(), size()), call, [&]() -> Result<void> {
-    Incoming message{bytes_of(tensor)};
+    Incoming message{.bytes = tensor.bytes(), .room = bytes_of(tensor).data()};
     while (!message.finished()) {
       TROUPE_CHECK(messages_[static_cast<std::size_t>(from)].pull(message, call));
     }

@@ -69,7 +69,7 @@ class NetworkCollectives final : public Collectives {
 class NetworkRendezvous {
  public:
   /// The bytes that a rank keeps for each other rank at most, in each direction of either lane.
-  static constexpr std::size_t default_room_bytes = 1u << 20;
+  static constexpr std::size_t default_room_bytes = 2u << 20;
 
   /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
   /// up to 4 KiB) and `key`, which only the ranks of this group may know, must be the same on all

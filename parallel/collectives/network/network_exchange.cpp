@@ -1,17 +1,24 @@
 #include "parallel/collectives/network/network_exchange.hpp"
 
+#include <utility>
+
 namespace troupe {
 
 Transfers::Transfers(int size)
     : sends(static_cast<std::size_t>(size), Outgoing{{}, 0, true}),
-      receives(static_cast<std::size_t>(size), Incoming{{}, 0, true}) {}
+      receives(static_cast<std::size_t>(size), Incoming{.begun = true}) {}
 
 void Transfers::send(int to, std::span<const std::byte> bytes) {
   sends[static_cast<std::size_t>(to)] = {bytes};
 }
 
 void Transfers::receive(int from, std::span<std::byte> bytes) {
-  receives[static_cast<std::size_t>(from)] = {bytes};
+  receives[static_cast<std::size_t>(from)] = {.bytes = bytes.size(), .room = bytes.data()};
+}
+
+void Transfers::receive(int from, std::size_t count, Incoming::Use use) {
+  receives[static_cast<std::size_t>(from)] = {.bytes = count * sizeof(float),
+                                              .use = std::move(use)};
 }
 
 NetworkExchange::NetworkExchange(NetworkMesh& mesh) : mesh_(mesh) {
@@ -32,6 +39,12 @@ NetworkMesh::Ranks unfinished(const std::vector<Outgoing>& sends) {
 }  // namespace
 
 Result<void> NetworkExchange::run(Transfers transfers) {
+  Result<void> done = exchange(transfers);
+  mesh_.drain();  // also after an error: the caller's bytes are lent
+  return done;
+}
+
+Result<void> NetworkExchange::exchange(Transfers& transfers) {
   bool more_to_receive = true;
   while (more_to_receive) {
     more_to_receive = false;
@@ -54,7 +67,6 @@ Result<void> NetworkExchange::run(Transfers transfers) {
       TROUPE_CHECK(channels_[peer].push(transfers.sends[peer], call_));
     }
   }
-  mesh_.drain();
   return {};
 }
 

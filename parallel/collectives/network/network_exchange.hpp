@@ -19,6 +19,8 @@ struct Transfers {
   explicit Transfers(int size);
   void send(int to, std::span<const std::byte> bytes);
   void receive(int from, std::span<std::byte> bytes);
+  /// Receives `count` floats into `use`, which must not write what is sent.
+  void receive(int from, std::size_t count, Incoming::Use use);
 
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
@@ -42,6 +44,7 @@ class NetworkExchange {
   std::span<float> scratch(std::size_t count);
 
  private:
+  Result<void> exchange(Transfers& transfers);
   Result<void> push_what_fits(Transfers& transfers);
 
   NetworkMesh& mesh_;

@@ -125,6 +125,7 @@ struct NetworkMesh::State {
   template <class Ready>
   Result<void> wait(std::unique_lock<std::mutex>& lock, LinkTurn& turn, int peer,
                     const Ready& ready);
+  Result<void> post(int peer, Lane lane, LinkFrame piece);
   void take_leave();
 
   bool has_room(int peer, Lane lane) {
@@ -296,6 +297,22 @@ Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, LinkTu
               size, peer);
 }
 
+// Takes the mutex itself.
+Result<void> NetworkMesh::State::post(int peer, Lane lane, LinkFrame piece) {
+  const std::size_t bytes = piece.size();
+  LinkTurn turn(*loop);
+  std::unique_lock lock(mutex);
+  LaneEnds& lane_ends = ends(peer, lane);
+  const Peer& other = at(peer);
+  TROUPE_CHECK(
+      wait(lock, turn, peer, [&] { return !other.gone && lane_ends.uncredited + bytes <= room; }));
+  lane_ends.uncredited += bytes;
+  const auto link = other.link;
+  lock.unlock();
+  (void)link->post(std::move(piece));  // on_closed reports a link that has ended
+  return {};
+}
+
 std::span<const std::byte> NetworkMesh::Piece::bytes() const {
   return std::span(*frame_).subspan(sizeof(FrameHead));
 }
@@ -402,6 +419,9 @@ void NetworkMesh::drain() {
          Deadline::Clock::now() < end) {
     state_->await_news(lock, turn, end);
   }
+  for (const Peer& peer : state_->peers) {
+    if (peer.link) peer.link->copy_borrowed();
+  }
 }
 
 bool NetworkMesh::has_room(int peer, Lane lane) const {
@@ -436,17 +456,17 @@ Result<void> NetworkMesh::put(int peer, Lane lane, std::span<const std::byte> he
     left = left.subspan(part.size());
   }
   const auto owner = state_->buffers->own(std::move(frame));
-  LinkTurn turn(*state_->loop);
-  std::unique_lock lock(state_->mutex);
-  LaneEnds& ends = state_->ends(peer, lane);
-  const Peer& other = state_->at(peer);
-  TROUPE_CHECK(state_->wait(
-      lock, turn, peer, [&] { return !other.gone && ends.uncredited + total <= state_->room; }));
-  ends.uncredited += total;
-  const auto link = other.link;
-  lock.unlock();
-  (void)link->post(LinkFrame(*owner, owner));  // on_closed reports a link that has ended
-  return {};
+  return state_->post(peer, lane, LinkFrame(*owner, owner));
+}
+
+Result<void> NetworkMesh::lend(int peer, Lane lane, std::span<const std::byte> head,
+                               std::span<const std::byte> bytes) {
+  const FrameHead first{FrameKind::piece, static_cast<std::uint32_t>(lane),
+                        sizeof(FrameHead) + head.size() + bytes.size()};
+  const auto begin = std::as_bytes(std::span(&first, 1));
+  std::vector<std::byte> heads(begin.begin(), begin.end());
+  heads.insert(heads.end(), head.begin(), head.end());
+  return state_->post(peer, lane, LinkFrame(std::move(heads), bytes));
 }
 
 Result<NetworkMesh::Piece> NetworkMesh::take(int peer, Lane lane) {

@@ -76,13 +76,17 @@ class NetworkMesh {
   /// The same, but waits a moment for the news that another rank has closed it.
   Result<void> wait_closed() const;
 
-  /// Gives what was put a moment to leave, so that no other thread has to be woken to send it.
+  /// Gives what was put a moment to leave, so that no other thread has to be woken to send it, and
+  /// copies what has not left of what was lent.
   void drain();
   /// True if put() of any piece would not wait.
   bool has_room(int peer, Lane lane) const;
   /// Sends one piece, made of a copy of `head` and `bytes`; waits while the lane is full.
   Result<void> put(int peer, Lane lane, std::span<const std::byte> head,
                    std::span<const std::byte> bytes);
+  /// As put(), but borrows `bytes` until drain().
+  Result<void> lend(int peer, Lane lane, std::span<const std::byte> head,
+                    std::span<const std::byte> bytes);
   /// Waits until a piece of `peer` has arrived, and then returns true, or until has_room() for one
   /// of `receivers`.
   Result<bool> await(int peer, Lane lane, const Ranks& receivers);

@@ -86,6 +86,43 @@ TEST(FrameQueue, copies_only_the_first_piece_of_a_large_frame) {
   EXPECT_EQ(owner.use_count(), 1) << "the memory is released once it is sent";
 }
 
+TEST(FrameQueue, joins_the_head_and_the_body_of_a_frame) {
+  for (const std::size_t head : {0U, 1U, 40U, 20'000U}) {
+    for (const std::size_t body : {0U, 1U, 16'384U, 100'000U}) {
+      auto whole = some_bytes(head, 4);
+      const auto borrowed = some_bytes(body, 5);
+      FrameQueue queue;
+      queue.push(LinkFrame(whole, borrowed));
+      queue.push(LinkFrame(some_bytes(3, 6)));
+      whole.insert(whole.end(), borrowed.begin(), borrowed.end());
+      FrameQueue expected;
+      expected.push(LinkFrame(std::move(whole)));
+      expected.push(LinkFrame(some_bytes(3, 6)));
+      EXPECT_EQ(queue.queued_bytes(), expected.queued_bytes());
+      EXPECT_EQ(drain(queue, 1000), drain(expected, 1000)) << head << " + " << body;
+      EXPECT_TRUE(queue.empty());
+    }
+  }
+}
+
+TEST(FrameQueue, sends_what_was_borrowed_although_it_changes_once_it_is_copied) {
+  auto borrowed = some_bytes(100'000, 7);
+  auto whole = some_bytes(40, 8);
+  FrameQueue queue, expected;
+  queue.push(LinkFrame(whole, borrowed));
+  whole.insert(whole.end(), borrowed.begin(), borrowed.end());
+  expected.push(LinkFrame(whole));
+  for (FrameQueue* each : {&queue, &expected}) {
+    (void)each->front();
+    each->sent(FrameQueue::piece_bytes);
+    (void)each->front();
+    each->sent(1000);  // in the middle of the body
+  }
+  queue.copy_borrowed();
+  borrowed.assign(borrowed.size(), std::byte{0});
+  EXPECT_EQ(drain(queue, 1000), drain(expected, 1000));
+}
+
 TEST(FrameReader, refuses_a_frame_above_the_limit_before_it_takes_memory) {
   FrameReader reader(1000);
   const std::uint32_t length = 1001;

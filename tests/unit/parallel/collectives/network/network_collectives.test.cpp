@@ -1,5 +1,6 @@
 #include "parallel/collectives/network/network_collectives.hpp"
 
+#include <algorithm>
 #include <future>
 #include <utility>
 #include <vector>
@@ -27,9 +28,9 @@ NetworkRendezvous announce(int rank, int ranks, std::size_t room = 4096, const K
 
 // A group of two in one process.
 struct Pair {
-  Pair() {
-    NetworkRendezvous one = announce(0, 2);
-    NetworkRendezvous two = announce(1, 2);
+  explicit Pair(std::size_t room = 4096) {
+    NetworkRendezvous one = announce(0, 2, room);
+    NetworkRendezvous two = announce(1, 2, room);
     const std::vector<std::string> all{one.addresses(), two.addresses()};
     auto other = std::async(std::launch::async, [&] { return std::move(two).connect(all); });
     auto connected = std::move(one).connect(all);
@@ -143,6 +144,17 @@ TEST(NetworkCollectives, all_to_all_refuses_rows_that_the_sender_does_not_send) 
             std::string::npos)
       << done.error().message;
   other.wait();
+}
+
+TEST(NetworkCollectives, root_may_write_its_tensor_again_once_broadcast_has_returned) {
+  const Pair group(std::size_t{32} << 20);
+  const HostTensor sent(DType::u8, {16 << 20});
+  const HostTensor received(DType::u8, {16 << 20});
+  std::ranges::fill(sent->span<std::uint8_t>(), 7);
+  ASSERT_TRUE(group.first->broadcast(sent, 0).ok());  // long before all of it has left
+  std::ranges::fill(sent->span<std::uint8_t>(), 9);
+  ASSERT_TRUE(group.second->broadcast(received, 0).ok());
+  EXPECT_EQ(std::ranges::count(received->span<std::uint8_t>(), 7), 16 << 20);
 }
 
 TEST(NetworkCollectives, message_of_another_length_is_refused_and_ends_the_group) {
