@@ -133,12 +133,14 @@ class AttentionOps {
   /// sums[t, h] = the sum of squares of head h of token t, for the query heads and then the key
   /// heads of qkv (as in norm_rope_store). sums [tokens, heads + kv_heads] f32.
   void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
+    if constexpr (op_checks::enabled) op_checks::square_sums(qkv, shape, sums);
     do_square_sums(qkv, shape, sums);
   }
   /// Normalises queries and keys in qkv. Sums of squares are added in the order of the heads in the
   /// whole model.
   void norm_projections(const Tensor& qkv, const AttentionShape& shape,
                         const ProjectionNorm& norm) {
+    if constexpr (op_checks::enabled) op_checks::norm_projections(qkv, shape, norm);
     do_norm_projections(qkv, shape, norm);
   }
 
@@ -159,16 +161,10 @@ class AttentionOps {
   }
 
  private:
-  // Only some families need these two. A device without them ends the process: its models are
-  // refused before the start.
-  virtual void do_square_sums(const Tensor& /*qkv*/, const AttentionShape& /*shape*/,
-                              const Tensor& /*sums*/) {
-    op_checks::missing("square_sums");
-  }
-  virtual void do_norm_projections(const Tensor& /*qkv*/, const AttentionShape& /*shape*/,
-                                   const ProjectionNorm& /*norm*/) {
-    op_checks::missing("norm_projections");
-  }
+  virtual void do_square_sums(const Tensor& qkv, const AttentionShape& shape,
+                              const Tensor& sums) = 0;
+  virtual void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                                   const ProjectionNorm& norm) = 0;
   virtual void do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
                                   float eps, const Tensor& rope, const AttentionShape& shape,
                                   const AttentionBatch& batch, const KvLayer& cache,

@@ -125,22 +125,11 @@ class DenseOps {
   virtual void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                                  const Tensor& out) = 0;
   virtual void do_silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
-  // Only some families need these. A device without them ends the process: its models are refused
-  // before the start.
-  virtual void do_activate(const Tensor& /*x*/, Activation /*activation*/, const Tensor& /*out*/) {
-    op_checks::missing("activate");
-  }
-  virtual void do_layer_norm(const Tensor& /*x*/, const Tensor& /*weight*/, const Tensor& /*bias*/,
-                             float /*eps*/, const Tensor& /*out*/) {
-    op_checks::missing("layer_norm");
-  }
-  virtual void do_scale(const Tensor& /*x*/, float /*factor*/, float /*soft_cap*/) {
-    op_checks::missing("scale");
-  }
-  virtual void do_gate_rows(const Tensor& /*x*/, const Tensor& /*input*/,
-                            const Tensor& /*weight*/) {
-    op_checks::missing("gate_rows");
-  }
+  virtual void do_activate(const Tensor& x, Activation activation, const Tensor& out) = 0;
+  virtual void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                             const Tensor& out) = 0;
+  virtual void do_scale(const Tensor& x, float factor, float soft_cap) = 0;
+  virtual void do_gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) = 0;
   virtual void do_tree_sum(const Tensor& x, const Tensor& out) = 0;
   virtual void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
   virtual void do_concat_columns(const Tensor& parts, const Tensor& out) = 0;

@@ -134,6 +134,7 @@ class MoeOps {
   /// x[i] += bias[e] for sorted row i of expert e. x [tokens * top_k, n], bias [local experts, n]
   /// f32.
   void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {
+    if constexpr (op_checks::enabled) op_checks::add_expert_bias(x, batch, bias);
     do_add_expert_bias(x, batch, bias);
   }
 
@@ -141,6 +142,7 @@ class MoeOps {
   /// top_k], bias [all experts, hidden] f32, out [tokens, hidden].
   void add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
                        const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::add_chosen_bias(ids, weights, bias, out);
     do_add_chosen_bias(ids, weights, bias, out);
   }
 
@@ -173,16 +175,10 @@ class MoeOps {
   }
 
  private:
-  // Only some families need these two. A device without them ends the process: its models are
-  // refused before the start.
-  virtual void do_add_expert_bias(const Tensor& /*x*/, const ExpertBatch& /*batch*/,
-                                  const Tensor& /*bias*/) {
-    op_checks::missing("add_expert_bias");
-  }
-  virtual void do_add_chosen_bias(const Tensor& /*ids*/, const Tensor& /*weights*/,
-                                  const Tensor& /*bias*/, const Tensor& /*out*/) {
-    op_checks::missing("add_chosen_bias");
-  }
+  virtual void do_add_expert_bias(const Tensor& x, const ExpertBatch& batch,
+                                  const Tensor& bias) = 0;
+  virtual void do_add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                                  const Tensor& out) = 0;
   virtual void do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
                         const Tensor& ids, const Tensor& weights) = 0;
   virtual void do_permute(const Tensor& ids, std::int64_t first_expert,

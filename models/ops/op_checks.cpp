@@ -1,6 +1,5 @@
 #include "models/ops/op_checks.hpp"
 
-#include <cstdlib>
 #include <string_view>
 
 #include "models/ops/attention_ops.hpp"
@@ -64,12 +63,6 @@ void expect_cache(const AttentionShape& shape, const KvLayer& cache) {
 }
 
 }  // namespace
-
-void missing(std::string_view operation) {
-  require(fail(ErrorCode::unsupported, "{}: this device has no such operation", operation),
-          "operation of a device");
-  std::abort();  // not reached
-}
 
 void copy(const Tensor& from, const Tensor& to) {
   require(from.dtype() == to.dtype() && from.elements() == to.elements(),
@@ -183,6 +176,34 @@ void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& 
   expect_none_or("attend: sinks", shape.sinks, {shape.heads});
   expect_floats("attend: q", q, {tokens, shape.heads * shape.head_dim});
   expect_floats("attend: out", out, {tokens, shape.heads * shape.value_dim()});
+}
+
+void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
+  expect_floats("square_sums: qkv", qkv,
+                {qkv[0], (shape.heads + 2 * shape.kv_heads) * shape.head_dim});
+  expect("square_sums: sums", sums, {qkv[0], shape.heads + shape.kv_heads}, DType::f32);
+}
+
+void norm_projections(const Tensor& qkv, const AttentionShape& shape, const ProjectionNorm& norm) {
+  const std::int64_t heads = shape.heads + shape.kv_heads;
+  expect_floats("norm_projections: qkv", qkv, {qkv[0], (heads + shape.kv_heads) * shape.head_dim});
+  expect("norm_projections: square_sums", norm.square_sums, {norm.ranks * qkv[0], heads},
+         DType::f32);
+  expect("norm_projections: q_weight", norm.q_weight, {shape.heads * shape.head_dim}, DType::f32);
+  expect("norm_projections: k_weight", norm.k_weight, {shape.kv_heads * shape.head_dim},
+         DType::f32);
+}
+
+void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {
+  expect("add_expert_bias: bias", bias, {experts_of(batch), bias[1]}, DType::f32);
+  expect_floats("add_expert_bias: x", x, {batch.source.elements(), bias[1]});
+}
+
+void add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                     const Tensor& out) {
+  expect_choices(ids, weights, out[0], ids[1]);
+  expect("add_chosen_bias: bias", bias, {bias[0], out[1]}, DType::f32);
+  expect_floats("add_chosen_bias: out", out, out.shape());
 }
 
 void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,

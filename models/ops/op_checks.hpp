@@ -1,7 +1,6 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 
 #include "models/config/activation.hpp"
 #include "parallel/device/tensor.hpp"
@@ -17,6 +16,7 @@ struct ExpertBatch;
 struct ExpertChoices;
 struct ExpertScratch;
 struct KvLayer;
+struct ProjectionNorm;
 struct RouterOptions;
 struct SampledRow;
 struct ScoredRow;
@@ -34,9 +34,6 @@ inline constexpr bool enabled = false;
 #else
 inline constexpr bool enabled = true;
 #endif
-
-/// Ends the process: a device was asked for an operation that it does not have.
-[[noreturn]] void missing(std::string_view operation);
 
 void copy(const Tensor& from, const Tensor& to);
 void embed(const Tensor& table, const Tensor& ids, const Tensor& out);
@@ -62,6 +59,11 @@ void latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor
                        const KvLayer& cache, const Tensor& q_out);
 void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
             const KvLayer& cache, const Tensor& out);
+void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums);
+void norm_projections(const Tensor& qkv, const AttentionShape& shape, const ProjectionNorm& norm);
+void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias);
+void add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                     const Tensor& out);
 void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
            const Tensor& ids, const Tensor& weights);
 void permute(const Tensor& ids, const ExpertBatch& batch);

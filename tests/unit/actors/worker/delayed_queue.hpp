@@ -125,6 +125,19 @@ class DelayedDenseOps final : public DenseOps {
   void do_silu_mul(const Tensor& gate_up, const Tensor& out) override {
     queue_.enqueue([=, this] { inner_.silu_mul(gate_up, out); });
   }
+  void do_activate(const Tensor& x, Activation activation, const Tensor& out) override {
+    queue_.enqueue([=, this] { inner_.activate(x, activation, out); });
+  }
+  void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                     const Tensor& out) override {
+    queue_.enqueue([=, this] { inner_.layer_norm(x, weight, bias, eps, out); });
+  }
+  void do_scale(const Tensor& x, float factor, float soft_cap) override {
+    queue_.enqueue([=, this] { inner_.scale(x, factor, soft_cap); });
+  }
+  void do_gate_rows(const Tensor& x, const Tensor& input, const Tensor& weight) override {
+    queue_.enqueue([=, this] { inner_.gate_rows(x, input, weight); });
+  }
   void do_tree_sum(const Tensor& x, const Tensor& out) override {
     queue_.enqueue([=, this] { inner_.tree_sum(x, out); });
   }
@@ -178,6 +191,13 @@ class DelayedAttentionOps final : public AttentionOps {
     queue_.enqueue([=, this, later = LateBatch(batch)] {
       inner_.latent_rope_store(rotated_q, kv, norm, eps, rope, shape, later.get(), cache, q_out);
     });
+  }
+  void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override {
+    queue_.enqueue([=, this] { inner_.square_sums(qkv, shape, sums); });
+  }
+  void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
+                           const ProjectionNorm& norm) override {
+    queue_.enqueue([=, this] { inner_.norm_projections(qkv, shape, norm); });
   }
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override {
@@ -239,6 +259,13 @@ class DelayedMoeOps final : public MoeOps {
                           std::int64_t top_k, const Tensor& scratch, const Tensor& out) override {
     queue_.enqueue(
         [=, this, &weights] { inner_.grouped_gate_up(weights, x, batch, top_k, scratch, out); });
+  }
+  void do_add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) override {
+    queue_.enqueue([=, this] { inner_.add_expert_bias(x, batch, bias); });
+  }
+  void do_add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,
+                          const Tensor& out) override {
+    queue_.enqueue([=, this] { inner_.add_chosen_bias(ids, weights, bias, out); });
   }
   void do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) override {
     queue_.enqueue([=, this] { inner_.combine(x, weights, out); });
