@@ -28,9 +28,10 @@ Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, const Exec
   const ChannelScope scope = step_channel_scope(spec.epoch, executor.name, spec.rank, direction);
   TROUPE_TRY(const Key key, context.channel_key(scope));
   const bool is_near = executor.node.empty() || executor.node == context.node();
-  return Channel::listen(ChannelKeys::derive(key, scope.purpose),
-                         is_near ? ChannelEndpoint::on_this_node(executor.pid)
-                                 : ChannelEndpoint::on_network(context.node_address()));
+  return Channel::listen(
+      ChannelKeys::derive(key, scope.purpose),
+      is_near ? ChannelEndpoint::on_this_node(executor.pid)
+              : ChannelEndpoint::on_network(context.node_address(), context.ports()));
 }
 
 /// The ranks of the replica of `spec.rank` that are on its node, ascending.

@@ -32,6 +32,7 @@ struct Config {
     std::optional<std::int64_t> nodes;
     std::string token_file;
     double join_timeout = 0;
+    std::string ports;
   };
   struct Parallel {
     std::int64_t tensor_parallel_size = 1;

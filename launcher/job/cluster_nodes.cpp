@@ -97,6 +97,23 @@ Result<void> let_nodes_join(const Config::Cluster& cluster, ClusterOptions& opti
   return {};
 }
 
+Result<PortRange> ports_of(const std::string& text) {
+  if (text == "auto") return PortRange{};
+  PortRange ports;
+  const auto [dash, error] = std::from_chars(text.data(), text.data() + text.size(), ports.first);
+  const char* end = text.data() + text.size();
+  const bool has_dash = error == std::errc() && dash != end && *dash == '-';
+  const auto last =
+      has_dash ? std::from_chars(dash + 1, end, ports.last) : std::from_chars_result{};
+  if (has_dash && last.ec == std::errc() && last.ptr == end && ports.first > 0 &&
+      ports.first <= ports.last) {
+    return ports;
+  }
+  return fail(ErrorCode::invalid_argument,
+              "cluster.ports: '{}' is no range of ports: write FIRST-LAST, say 7000-7099, or auto",
+              text);
+}
+
 }  // namespace
 
 Result<void> read_token(const Config& config, ClusterOptions& options) {
@@ -142,6 +159,7 @@ int devices_per_node(const Config& config, int workers) {
 
 Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) {
   ClusterOptions options;
+  TROUPE_TRY(options.ports, ports_of(config.cluster.ports));
   const auto add_node = [&](std::string name) {
     NodeSpec node{.name = std::move(name), .cpus = cores, .devices = {}};
     for (int device = 0; device < devices_per_node(config, workers); ++device) {

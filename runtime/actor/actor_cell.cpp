@@ -16,6 +16,7 @@ class ActorCell::Context final : public ActorContext {
   const ActorAddress& address() const override { return cell_.address_; }
   const std::string& node() const override { return services().node; }
   const std::string& node_address() const override { return services().node_address; }
+  PortRange ports() const override { return services().ports; }
   const std::vector<int>& device_ids() const override { return devices_; }
   const std::string& job_folder() const override { return services().job_folder; }
   const std::string& log_path() const override { return services().log_path; }

@@ -13,6 +13,7 @@
 #include "runtime/actor/directory.hpp"
 #include "runtime/actor/watch_table.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/link/port_range.hpp"
 
 namespace troupe {
 
@@ -20,6 +21,7 @@ namespace troupe {
 struct HostServices {
   std::string node;
   std::string node_address;
+  PortRange ports;
   std::string job_folder;
   std::string log_path;
   /// See ActorContext::channel_key.

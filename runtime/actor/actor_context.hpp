@@ -10,6 +10,7 @@
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -55,6 +56,8 @@ class ActorContext {
   virtual const std::string& node() const = 0;  ///< its node's name
   /// Numeric; where other hosts of the job reach its node. Empty if no other host takes part.
   virtual const std::string& node_address() const = 0;
+  /// For what this actor listens at, if other hosts reach it.
+  virtual PortRange ports() const = 0;
   virtual const std::vector<int>& device_ids() const = 0;  ///< reserved for this actor
   virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
   virtual const std::string& log_path() const = 0;         ///< this process's log; empty: stderr

@@ -34,6 +34,8 @@ class ActorProcess {
 
   Result<void> boot();
   [[noreturn]] void run();
+  /// Gives `why` as the reason for which the actor that the process was started for is not made.
+  void refuse_actor(const Error& why);
 
  private:
   void tell(const ControlMessage& message);
@@ -85,10 +87,11 @@ Result<void> ActorProcess::boot() {
                   }).then(std::move(answer));
                 }};
   TROUPE_TRY(auto transport,
-             make_network_transport(std::move(keys), {bootstrap->locality, bootstrap->address}));
+             make_network_transport(std::move(keys),
+                                    {bootstrap->locality, bootstrap->address, bootstrap->ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
-      bootstrap->node, bootstrap->address, bootstrap->job_folder,
+      bootstrap->node, bootstrap->address, bootstrap->ports, bootstrap->job_folder,
       bootstrap->log_path == log::to_stderr ? "" : bootstrap->log_path,
       [this](const ActorAddress& asker, const ChannelScope& scope) {
         return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
@@ -102,6 +105,16 @@ Result<void> ActorProcess::boot() {
         return {};
       }});
   return {};
+}
+
+void ActorProcess::refuse_actor(const Error& why) {
+  const auto message = channel_.receive_one(static_cast<int>(agent_timeout.count()));
+  if (!message.ok()) return;
+  const auto decoded = decode_message(message->bytes, ControlEdge::agent_to_process);
+  if (!decoded.ok()) return;
+  if (const auto* start = std::get_if<StartActor>(&*decoded)) {
+    tell(ActorFailed{start->actor.id, why.code, why.message});
+  }
 }
 
 void ActorProcess::run() {
@@ -271,6 +284,7 @@ void run_actor_process(UniqueFd parent, const ActorTypes& types) {
   auto* process = new ActorProcess(std::move(parent), types);
   if (auto booted = process->boot(); !booted.ok()) {
     log::error("actor process: {}", booted.error().message);
+    process->refuse_actor(booted.error());
     ::_exit(1);
   }
   process->run();

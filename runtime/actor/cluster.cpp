@@ -118,15 +118,15 @@ Result<void> ClusterImpl::boot() {
 
 Result<void> ClusterImpl::start_services() {
   TROUPE_TRY(const std::string name, draw_call_name(job_id_));
-  TROUPE_TRY(auto transport,
-             make_network_transport(call_keys(keys_, name), {job_id_, options_.address}));
+  TROUPE_TRY(auto transport, make_network_transport(call_keys(keys_, name),
+                                                    {job_id_, options_.address, options_.ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
   const auto regions = std::make_shared<LocalRegions>();
   services_ = std::make_shared<HostServices>(
-      HostServices{"driver", options_.address, options_.job_folder, "",
+      HostServices{"driver", options_.address, options_.ports, options_.job_folder, "",
                    [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
                      return channel_key(keys, asker.name, scope);
                    },
@@ -176,6 +176,7 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   auto& process = bootstrap.processes;
   process.locality = is_local_ ? job_id_ : node;
   if (!options_.address.empty()) process.address = hello.address;
+  process.ports = options_.ports;
   process.process_name = "agent-" + node;
   process.node = node;
   process.job_folder = options_.job_folder;

@@ -128,6 +128,7 @@ class NetworkTransport final : public Transport {
   NetworkTransport(UnixTransport::Options options, const NetworkAddress& own,
                    std::chrono::milliseconds send_timeout)
       : own_{.socket = options.keys.name, .locality = own.locality, .address = own.address},
+        ports_(own.ports),
         own_key_(options.keys.listener),
         unix_(std::move(options)),
         rules_(std::make_shared<LinkRules>(
@@ -142,7 +143,8 @@ class NetworkTransport final : public Transport {
       if (peer.role != process_role) return std::nullopt;
       return call_pair_key(own_key_.bytes, peer.name);
     };
-    TROUPE_TRY(own_.port, loop_->listen("call plane", own_.address, key_of, events_of_accepted()));
+    TROUPE_TRY(own_.port,
+               loop_->listen("call plane", own_.address, key_of, events_of_accepted(), ports_));
     endpoint_ = own_.text();
     return {};
   }
@@ -270,6 +272,7 @@ class NetworkTransport final : public Transport {
   }
 
   Endpoint own_;
+  const PortRange ports_;
   const SecretKey own_key_;
   TransportEvents events_;
   std::string endpoint_;

@@ -6,6 +6,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/transport.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
@@ -17,6 +18,7 @@ struct NetworkAddress {
   std::string locality;
   /// Numeric; where processes of other localities reach this one. Empty: nobody does.
   std::string address;
+  PortRange ports{};  ///< of which it listens at one
 };
 
 /// Links to all processes of a job: UnixTransport within a locality, TLS 1.3 over TCP (TlsLink)

@@ -59,6 +59,20 @@ Result<std::string> abstract_address() {
   return "ipc://@troupe-" + to_hex(random);
 }
 
+/// Listens at `address` ("tcp://eth0") on the first free of the ports.
+Result<void> bind_in(PortRange ports, void* socket, const std::string& address) {
+  for (int port = ports.first; port <= ports.last; ++port) {
+    const std::string wanted =
+        fmt::format("{}:{}", address, ports.is_any() ? "*" : std::to_string(port));
+    if (zmq_bind(socket, wanted.c_str()) == 0) return {};
+    if (zmq_errno() != EADDRINUSE) return zmq_error(fmt::format("cannot listen on {}", wanted));
+  }
+  return fail(ErrorCode::resource_exhausted,
+              "channel: cannot listen on {}: every port of {}-{} is taken (allow more, or end what "
+              "has them)",
+              address, ports.first, ports.last);
+}
+
 }  // namespace
 
 /// Sockets are closed before their context, whose destruction waits for them.
@@ -137,13 +151,15 @@ Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& 
   TROUPE_TRY(auto state, State::create());
   TROUPE_TRY(state->gate, CurveGate::open(state->context.get(), keys.connector));
   TROUPE_CHECK(make_curve_server(state->pipe.get(), keys.listener));
-  std::string wanted = "tcp://" + endpoint.interface + ":*";
+  std::string wanted = "tcp://" + endpoint.interface;
   if (endpoint.interface.empty()) {
     TROUPE_TRY(wanted, abstract_address());
     TROUPE_CHECK(filter_peers(state->pipe.get(), endpoint.peer_pid));
-  }
-  if (zmq_bind(state->pipe.get(), wanted.c_str()) != 0) {
-    return zmq_error(fmt::format("cannot listen on {}", wanted));
+    if (zmq_bind(state->pipe.get(), wanted.c_str()) != 0) {
+      return zmq_error(fmt::format("cannot listen on {}", wanted));
+    }
+  } else {
+    TROUPE_CHECK(bind_in(endpoint.ports, state->pipe.get(), wanted));
   }
   std::array<char, 256> bound{};
   std::size_t size = bound.size();

@@ -10,6 +10,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/security/job_secret.hpp"
 
 namespace troupe {
@@ -29,15 +30,16 @@ struct ChannelKeys {
 /// The address where a listener listens.
 struct ChannelEndpoint {
   /// Empty: this node only (a unix socket in the abstract namespace, so no file). Else the
-  /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket, whose port the system chooses.
+  /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket.
   std::string interface{};
+  PortRange ports{};  ///< of a TCP socket, which takes the first free one
   /// On this node: the process whose connections are accepted; 0: any of this process's uid. All
   /// others are closed as soon as they are accepted. A TCP socket accepts anybody's.
   int peer_pid = 0;
 
   static ChannelEndpoint on_this_node(int peer_pid = 0) { return {.peer_pid = peer_pid}; }
-  static ChannelEndpoint on_network(std::string interface) {
-    return {.interface = std::move(interface)};
+  static ChannelEndpoint on_network(std::string interface, PortRange ports = {}) {
+    return {.interface = std::move(interface), .ports = ports};
   }
 };
 
@@ -79,7 +81,7 @@ class Channel {
   static constexpr std::chrono::milliseconds handshake_timeout{5000};
 
   /// Starts to listen; the other process must connect to address(). Errors: invalid_argument for an
-  /// interface that does not exist, resource_exhausted.
+  /// interface that does not exist, resource_exhausted (also if every port is taken).
   static Result<Channel> listen(const ChannelKeys& keys, const ChannelEndpoint& endpoint);
 
   /// Begins to connect to a listener's address(); returns at once and keeps trying in the

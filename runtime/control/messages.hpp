@@ -9,6 +9,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/security/job_secret.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -21,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 5;
+inline constexpr std::uint32_t control_protocol = 6;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -136,6 +137,7 @@ struct ProcessBootstrap {
   SecretKey call_key;     ///< its call_listener_key()
   std::string locality;   ///< of the node; see NetworkAddress
   std::string address;    ///< numeric, of the node; empty: no other host takes part
+  PortRange ports;        ///< for listeners that other hosts reach
   ProcessId process = 0;
   std::string process_name;
   std::string node;
@@ -148,7 +150,7 @@ struct ProcessBootstrap {
   std::int64_t cause_grace_ms = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(call_name, call_key, locality, address, process, process_name, node, job_folder,
+    archive(call_name, call_key, locality, address, ports, process, process_name, node, job_folder,
             log_path, log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
   }
 };

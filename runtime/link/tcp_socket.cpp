@@ -62,10 +62,11 @@ Result<UniqueFd> listen_in(PortRange ports, const std::string& name, const std::
       return fail_errno(errno, fmt::format("{} cannot listen at {}", name, address));
     }
   }
-  return fail(ErrorCode::resource_exhausted, "{} cannot listen at {}: {} is taken", name, address,
-              ports.first == ports.last
-                  ? fmt::format("port {}", ports.first)
-                  : fmt::format("every port of {}-{}", ports.first, ports.last));
+  return fail(
+      ErrorCode::resource_exhausted,
+      "{} cannot listen at {}: {} is taken (allow more, or end what has them)", name, address,
+      ports.first == ports.last ? fmt::format("port {}", ports.first)
+                                : fmt::format("every port of {}-{}", ports.first, ports.last));
 }
 
 Result<std::uint16_t> port_of(int socket) {

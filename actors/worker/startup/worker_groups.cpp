@@ -66,7 +66,8 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   for (const int rank : group.ranks) scope.members.push_back(worker_name(rank));
   TROUPE_TRY(const Key key, context.channel_key(scope));
   TROUPE_TRY(group.rendezvous,
-             NetworkRendezvous::announce(interface, group.own, size, room_bytes, key));
+             NetworkRendezvous::announce(interface, group.own, size, room_bytes, key,
+                                         on_one_node ? PortRange{} : context.ports()));
   return {};
 }
 

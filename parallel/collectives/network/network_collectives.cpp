@@ -133,8 +133,8 @@ Result<void> NetworkCollectives::receive(const Tensor& tensor, int from) {
 
 Result<NetworkRendezvous> NetworkRendezvous::announce(const std::string& interface, int rank,
                                                       int size, std::size_t room_bytes,
-                                                      const Key& key) {
-  TROUPE_TRY(auto mesh, NetworkMesh::listen(interface, rank, size, room_bytes, key));
+                                                      const Key& key, PortRange ports) {
+  TROUPE_TRY(auto mesh, NetworkMesh::listen(interface, rank, size, room_bytes, key, ports));
   return NetworkRendezvous(std::move(mesh));
 }
 

@@ -73,9 +73,11 @@ class NetworkRendezvous {
 
   /// Listens on the address of a network interface: "lo" on one machine. `room_bytes` (> 0, rounded
   /// up to 4 KiB) and `key`, which only the ranks of this group may know, must be the same on all
-  /// ranks. 1 to 64 ranks. Errors: not_found if the interface has no address, invalid_argument, io.
+  /// ranks. 1 to 64 ranks. Takes the first free of `ports`. Errors: not_found if the interface has
+  /// no address; resource_exhausted if no port is free; invalid_argument, io.
   static Result<NetworkRendezvous> announce(const std::string& interface, int rank, int size,
-                                            std::size_t room_bytes, const Key& key);
+                                            std::size_t room_bytes, const Key& key,
+                                            PortRange ports = {});
 
   /// This rank's addresses, opaque; less than a hundred bytes.
   std::string addresses() const { return mesh_->addresses(); }

@@ -323,8 +323,8 @@ NetworkMesh::NetworkMesh(std::unique_ptr<State> state) : state_(std::move(state)
 NetworkMesh::~NetworkMesh() = default;
 
 Result<std::unique_ptr<NetworkMesh>> NetworkMesh::listen(const std::string& interface, int rank,
-                                                         int size, std::size_t room,
-                                                         const Key& key) {
+                                                         int size, std::size_t room, const Key& key,
+                                                         PortRange ports) {
   if (size < 1 || size > max_ranks || rank < 0 || rank >= size || room == 0) {
     return fail(ErrorCode::invalid_argument,
                 "collectives: rank {} of {} ranks (1 to {} form a group) with {} bytes for each "
@@ -346,7 +346,8 @@ Result<std::unique_ptr<NetworkMesh>> NetworkMesh::listen(const std::string& inte
     return link_key(*raw->keys, link_peer(raw->rank), peer);
   };
   const std::string name = fmt::format("tensor plane, rank {} of {}", rank, size);
-  TROUPE_TRY(state->port, state->loop->listen(name, state->address, key_of, state->events_of(-1)));
+  TROUPE_TRY(state->port,
+             state->loop->listen(name, state->address, key_of, state->events_of(-1), ports));
   return std::unique_ptr<NetworkMesh>(new NetworkMesh(std::move(state)));
 }
 

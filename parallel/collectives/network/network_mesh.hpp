@@ -11,6 +11,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/link/link.hpp"
+#include "runtime/link/port_range.hpp"
 #include "runtime/security/job_secret.hpp"
 
 namespace troupe {
@@ -49,7 +50,8 @@ class NetworkMesh {
   /// Listens on the address of a network interface ("lo", "eth0") for ranks 0..size-1 that know
   /// `key`. Errors: not_found if the interface has no address, invalid_argument, io.
   static Result<std::unique_ptr<NetworkMesh>> listen(const std::string& interface, int rank,
-                                                     int size, std::size_t room, const Key& key);
+                                                     int size, std::size_t room, const Key& key,
+                                                     PortRange ports = {});
   /// Sends a shutdown notice and waits up to 200 ms for the others', so that what was put arrives.
   ~NetworkMesh();
 

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <thread>
 
@@ -102,6 +103,46 @@ TEST_F(HostJobs, name_the_host_that_refuses_and_its_log) {
   std::ifstream log(job.folder() / "out.jsonl.job" / "agent-h2.log");
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(log), {}),
               HasSubstr("Connection refused"));
+}
+
+/// The ports of the host at which something listens, but for sshd's.
+std::vector<int> listening_ports(const std::string& prefix) {
+  std::vector<int> ports;
+  std::FILE* out = ::popen((prefix + "ss -Hltn | awk '{print $4}' | sed 's/.*://'").c_str(), "r");
+  for (int port = 0; std::fscanf(out, "%d", &port) == 1;) {
+    if (port != 22) ports.push_back(port);
+  }
+  ::pclose(out);
+  return ports;
+}
+
+TEST_F(HostJobs, listen_only_in_the_range_of_ports_that_a_firewall_leaves_open) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2", "--set",
+                                     "engine.max_num_seqs=2"};
+  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
+  std::vector<std::string> few = arguments;
+  arguments.insert(arguments.end(), {"--set", "cluster.ports=7100-7107"});
+  const auto running = job.start(arguments);
+  ASSERT_TRUE(running->wait_for_lines(job.output(), 1, run_limit))
+      << running->wait(run_limit).describe();
+  for (const char* host : {"nsenter --net=/run/netns/h1 ", "nsenter --net=/run/netns/h2 ", ""}) {
+    const std::vector<int> ports = listening_ports(host);
+    EXPECT_THAT(ports, ::testing::Not(::testing::IsEmpty())) << host;
+    EXPECT_THAT(ports, ::testing::Each(::testing::AllOf(::testing::Ge(7100), ::testing::Le(7107))))
+        << host;
+  }
+  const Ended ended = running->wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "a range of ports");
+
+  const LauncherJob second;
+  second.write_input(golden_input());
+  few.insert(few.end(), {"--set", "cluster.ports=7100-7101"});  // enough for the launcher alone
+  const Ended refused = second.run(few);
+  EXPECT_EQ(refused.code, 3) << refused.describe();
+  EXPECT_THAT(refused.err, HasSubstr("every port of 7100-7101 is taken"));
 }
 
 TEST_F(HostJobs, gather_what_all_processes_of_a_host_log) {

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
                 with("cluster: {zzzzzz: 2}\n"),
                 {},
                 "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, device, "
-                "devices_per_node, network, listen, nodes, token_file, join_timeout"},
+                "devices_per_node, network, listen, nodes, token_file, join_timeout, ports"},
         Mistake{"type_integer",
                 with("engine: {block_size: two}\n"),
                 {},

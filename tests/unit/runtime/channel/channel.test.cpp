@@ -98,6 +98,24 @@ TEST(Channel, address_on_a_node_is_no_file_and_on_a_network_has_a_port) {
   EXPECT_TRUE(network->address().starts_with("tcp://127.0.0.1:")) << network->address();
 }
 
+TEST(Channel, takes_the_first_free_port_of_a_range_and_says_that_none_is_left) {
+  PortRange ports;
+  const auto any = Channel::listen(keys_of(1), ChannelEndpoint::on_network("lo"));
+  ASSERT_TRUE(any.ok()) << any.error().message;
+  const std::string& address = any->address();
+  ports.first = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  ports.last = static_cast<std::uint16_t>(ports.first + 1);
+  const auto next = Channel::listen(keys_of(1), ChannelEndpoint::on_network("lo", ports));
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next->address(), fmt::format("tcp://127.0.0.1:{}", ports.last));
+  const auto none = Channel::listen(keys_of(1), ChannelEndpoint::on_network("lo", ports));
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, ErrorCode::resource_exhausted);
+  EXPECT_NE(none.error().message.find(fmt::format("every port of {}-{}", ports.first, ports.last)),
+            std::string::npos)
+      << none.error().message;
+}
+
 TEST(Channel, peer_with_the_key_of_another_job_is_not_connected) {
   auto listener = Channel::listen(keys_of(1), ChannelEndpoint::on_this_node());
   auto stranger = Channel::connect(keys_of(2), listener->address());
