@@ -1,12 +1,16 @@
 #include "runtime/actor/node_keeper.hpp"
 
+#include <cerrno>
 #include <csignal>
+
+#include <poll.h>
+#include <sys/eventfd.h>
 
 namespace troupe {
 
 NodeKeeper::NodeKeeper(std::shared_ptr<NodeStarter> starter, NodeTicket ticket,
                        std::string log_path, std::function<void(const std::string& how)> on_ended)
-    : on_ended_(std::move(on_ended)) {
+    : on_ended_(std::move(on_ended)), given_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   thread_ = std::thread([this, starter = std::move(starter), ticket = std::move(ticket),
                          log_path = std::move(log_path)] { run(*starter, ticket, log_path); });
 }
@@ -28,24 +32,24 @@ void NodeKeeper::run(NodeStarter& starter, const NodeTicket& ticket, const std::
 }
 
 std::string NodeKeeper::wait_for_end() {
-  constexpr std::chrono::milliseconds turn{100};
-  bool warned = false;
-  while (true) {
-    if (const auto status = process_->wait(turn)) {
-      return describe(warned ? "fell silent and was killed" : status->describe());
-    }
-    if (!given_up_ || warned) continue;
-    if (const auto status = process_->wait(turn)) return describe(status->describe());
-    warned = true;
-    process_->signal(SIGKILL);
+  constexpr std::chrono::milliseconds moment{100};
+  pollfd polled[] = {{process_->pidfd(), POLLIN, 0}, {given_up_.get(), POLLIN, 0}};
+  while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }
+  std::optional<ExitStatus> status = process_->wait(moment);
+  const bool fell_silent = !status;
+  while (!status) {
+    process_->signal(SIGKILL);
+    status = process_->wait(moment);
+  }
+  return describe(fell_silent ? "fell silent and was killed" : status->describe());
 }
 
 std::string NodeKeeper::describe(const std::string& end) const {
   return fmt::format("(pid {}) {}", process_->pid(), end);
 }
 
-void NodeKeeper::give_up() { given_up_ = true; }
+void NodeKeeper::give_up() { ::eventfd_write(given_up_.get(), 1); }
 
 void NodeKeeper::signal(int signal_number) {
   std::lock_guard lock(mutex_);

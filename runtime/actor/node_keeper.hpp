@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -8,11 +7,12 @@
 #include <thread>
 
 #include "runtime/node/node_starter.hpp"
+#include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 
 /// Starts one agent and waits for its end, on a thread of its own that lasts as long as the agent
-/// (a child dies with the thread that forked it). Callable from any thread.
+/// (a child dies with the thread that forked it) and sleeps meanwhile. Callable from any thread.
 class NodeKeeper {
  public:
   /// Calls `on_ended` exactly once, on the keeper's thread, with how the agent ended or why it
@@ -35,7 +35,7 @@ class NodeKeeper {
   std::string describe(const std::string& end) const;
 
   const std::function<void(const std::string&)> on_ended_;
-  std::atomic<bool> given_up_ = false;
+  UniqueFd given_up_;  ///< an eventfd, readable once it is given up
   std::mutex mutex_;
   std::unique_ptr<NodeProcess> process_;
   int pending_signal_ = 0;  ///< requested before the agent was started

@@ -19,6 +19,8 @@ class NodeProcess {
  public:
   virtual ~NodeProcess() = default;
   virtual int pid() const = 0;
+  /// Becomes readable when the agent has ended (pidfd_open(2)).
+  virtual int pidfd() const = 0;
   /// Waits at most `timeout` for the agent to end; empty if it still runs. Callable from any
   /// thread.
   virtual std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) = 0;

@@ -20,6 +20,7 @@ class StartedNode final : public NodeProcess {
   StartedNode(ChildProcess process, UniqueFd input)
       : process_(std::move(process)), input_(std::move(input)) {}
   int pid() const override { return process_.pid(); }
+  int pidfd() const override { return process_.pidfd(); }
   std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) override;
   void signal(int signal_number) override { process_.signal(signal_number); }
 
