@@ -22,6 +22,7 @@
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
+#include "launcher/submit/submit.hpp"
 #include "runtime/node/agent.hpp"
 
 namespace troupe {
@@ -66,6 +67,7 @@ std::vector<Subcommand> commands() {
       program_row(),
       subcommand<RunArguments>("run", run_job),
       subcommand<CheckArguments>("check", check_job),
+      subcommand<SubmitArguments>("submit", run_submit),
       subcommand<InitArguments>("init", run_init),
       subcommand<AgentArguments>("agent", run_agent_command),
       bench_row(),

@@ -46,6 +46,24 @@ Result<ConfigSource> ConfigArguments::judge() const {
   return source;
 }
 
+void FileArguments::declare(CLI::App& app) {
+  app.add_option("--input,-i", inputs_, "the requests; instead of job.input")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  app.add_option("--output,-o", outputs_, "the answers; instead of job.output")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
+
+Result<void> FileArguments::add_to(ConfigSource& source) const {
+  auto& overrides = source.overrides;
+  TROUPE_TRY(const auto input, given_once("--input", inputs_));
+  if (input) overrides.push_back({fmt::format("--input {}", *input), "job.input", *input});
+  TROUPE_TRY(const auto output, given_once("--output", outputs_));
+  if (output) overrides.push_back({fmt::format("--output {}", *output), "job.output", *output});
+  return {};
+}
+
 Result<std::optional<std::string>> given_once(std::string_view option,
                                               const std::vector<std::string>& values) {
   if (values.empty()) return std::optional<std::string>();

@@ -35,6 +35,18 @@ class ConfigArguments {
   std::vector<std::string> configs_, models_, sets_;
 };
 
+/// --input and --output: the options of every command that is about a whole job.
+class FileArguments {
+ public:
+  void declare(CLI::App& app);
+
+  /// Adds those that are given to the overrides. Errors: those of given_once.
+  Result<void> add_to(ConfigSource& source) const;
+
+ private:
+  std::vector<std::string> inputs_, outputs_;
+};
+
 /// Returns the value of an option that may be given once; none if it is not given. Errors:
 /// invalid_argument if it is given more than once, or empty.
 Result<std::optional<std::string>> given_once(std::string_view option,

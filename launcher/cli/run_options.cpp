@@ -47,12 +47,7 @@ Exit codes:
 
 void RunArguments::declare(CLI::App& app) {
   config_.declare(app);
-  app.add_option("--input,-i", inputs_, "the requests; instead of job.input")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  app.add_option("--output,-o", outputs_, "the answers; instead of job.output")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+  files_.declare(app);
   app.add_flag("--resume{auto}", resume_,
                "go on with the output of a job that broke off, as happens anyway if it is of the "
                "same job; refuses a job that cannot be gone on with. =force: whatever has changed; "
@@ -80,11 +75,8 @@ void RunArguments::declare(CLI::App& app) {
 Result<RunOptions> RunArguments::judge() const {
   RunOptions options;
   TROUPE_TRY(options.config, config_.judge());
+  TROUPE_CHECK(files_.add_to(options.config));
   auto& overrides = options.config.overrides;
-  TROUPE_TRY(const auto input, given_once("--input", inputs_));
-  if (input) overrides.push_back({fmt::format("--input {}", *input), "job.input", *input});
-  TROUPE_TRY(const auto output, given_once("--output", outputs_));
-  if (output) overrides.push_back({fmt::format("--output {}", *output), "job.output", *output});
   if (!resume_.empty()) {
     if (overwrite_) {
       return fail(ErrorCode::invalid_argument, "give --resume or --overwrite, not both");

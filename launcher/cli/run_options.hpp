@@ -34,7 +34,7 @@ class RunArguments {
 
  private:
   ConfigArguments config_;
-  std::vector<std::string> inputs_, outputs_;
+  FileArguments files_;
   std::string log_level_ = "info";
   std::string resume_;
   std::string retry_errors_;

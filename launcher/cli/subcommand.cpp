@@ -23,6 +23,11 @@ EarlyExit refuse(std::string_view message) {
 
 bool is_option(std::string_view argument) { return argument.starts_with('-'); }
 bool asks_for_help(std::string_view argument) { return argument == "--help" || argument == "-h"; }
+/// True if words may stand behind the command's options.
+bool takes_words(const CLI::App& app) {
+  return std::ranges::any_of(app.get_options(),
+                             [](auto* option) { return option->get_positional(); });
+}
 bool asks_for_version(std::string_view argument) { return argument == "--version"; }
 
 /// "bench" for "bench ops"; empty for a top-level command.
@@ -185,7 +190,9 @@ std::variant<Action, EarlyExit> Commands::parse(std::vector<std::string> argumen
   } catch (const CLI::Error& error) {
     return refuse(fmt::format("{}; try {}", error.what(), help_command(command)));
   }
-  if (const auto extras = command.app->remaining(); !extras.empty()) {
+  auto extras = command.app->remaining();
+  if (takes_words(*command.app)) std::erase(extras, "--");  // which CLI11 leaves there
+  if (!extras.empty()) {
     const std::string name = extras.front().substr(0, extras.front().find('='));
     return refuse(is_option(name) ? about_unknown_option(command, name)
                                   : about_unexpected(command, extras.front()));

@@ -196,6 +196,11 @@ class ConfigParser {
       require(config.job.input, "job.input", "the requests; or give --input FILE");
       require(config.job.output, "job.output", "where answers go; or give --output FILE");
     }
+    if (config.job.shard_index >= config.job.num_shards) {
+      mistakes_.add(last_line, std::string(file_name_),
+                    fmt::format("job.shard_index {} is not below job.num_shards {}",
+                                config.job.shard_index, config.job.num_shards));
+    }
     auto& names = config.model.served_model_name;
     const bool any = std::erase(names, any_model_name) > 0;
     if (names.empty()) names = {model_folder_name(config.model.path)};

@@ -66,6 +66,8 @@ struct Config {
   struct Job {
     std::string input;   ///< empty only when loaded for Purpose::check
     std::string output;  ///< empty only when loaded for Purpose::check
+    std::int64_t num_shards = 1;
+    std::int64_t shard_index = 0;  ///< < num_shards
     std::string resume;
     double grace_seconds = 0;
     bool ordered = false;

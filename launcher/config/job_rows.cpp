@@ -176,6 +176,25 @@ std::vector<KeySpec> job_rows() {
            .doc = "where the answers go; also --output",
            .reference = "The file of the answers. Logs go to the folder of the same name with "
                         "`.job` behind it. Required for a run."}),
+      row<&C::job, &C::Job::num_shards>(
+          {.key = "job.num_shards",
+           .type = ValueType::integer,
+           .default_value = "1",
+           .doc = "jobs that share out the input, each with an output of its own",
+           .reference = "The number of jobs that share out the input, each with an output of its "
+                        "own: this one answers every `num_shards`-th line. `launcher submit "
+                        "--array` sets it. Two lines of different shards may have the same "
+                        "`custom_id` without being told.",
+           .minimum = 1,
+           .maximum = 99999}),
+      row<&C::job, &C::Job::shard_index>(
+          {.key = "job.shard_index",
+           .type = ValueType::integer,
+           .default_value = "0",
+           .doc = "which of the shards this job answers, counted from 0",
+           .reference = "Which of the shards this job answers, counted from 0.",
+           .minimum = 0,
+           .maximum = 99998}),
       row<&C::job, &C::Job::resume>(
           {.key = "job.resume",
            .type = text,

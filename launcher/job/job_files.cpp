@@ -58,7 +58,9 @@ JournalOptions journal_options(const Config& config, const RunOptions& options) 
 Result<JobFiles> JobFiles::open(const JobPlan& plan, const RunOptions& options,
                                 KeepGoing keep_waiting) {
   const Config::Job& config = plan.config.job;
-  TROUPE_TRY(const std::uint64_t total, count_lines(config.input, keep_waiting));
+  const Shard shard{static_cast<std::size_t>(config.shard_index),
+                    static_cast<std::size_t>(config.num_shards)};
+  TROUPE_TRY(const std::uint64_t total, count_lines(config.input, shard, keep_waiting));
   TROUPE_TRY(std::string folder, make_job_folder(config.output));
   TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan, keep_waiting));
   JournalOptions journal_asked = journal_options(plan.config, options);
@@ -69,7 +71,7 @@ Result<JobFiles> JobFiles::open(const JobPlan& plan, const RunOptions& options,
   ids.reserve(total + 2 * journal.errors_before().count);
   ParseContext context{plan.model_names, static_cast<std::uint64_t>(config.seed)};
   TROUPE_TRY(BatchReader reader,
-             BatchReader::open(config.input, std::move(context), std::move(ids)));
+             BatchReader::open(config.input, std::move(context), std::move(ids), shard));
   TROUPE_CHECK(begin_log(folder, options.log_level));
   return JobFiles{.folder = std::move(folder),
                   .total = total,

@@ -90,6 +90,10 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
       {"job.seed", fmt::format("{}", config.job.seed)},
       {"job.ordered", config.job.ordered ? "true" : "false"},
   };
+  if (config.job.num_shards > 1) {
+    fingerprint.parts.push_back({"job.shard_index", fmt::format("{} of {}", config.job.shard_index,
+                                                                config.job.num_shards)});
+  }
   // Otherwise answers of GPUs may differ anyway; CPUs have bits of their own.
   if (plan.engine.deterministic) {
     fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});

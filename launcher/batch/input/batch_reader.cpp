@@ -5,8 +5,9 @@
 namespace troupe {
 
 Result<BatchReader> BatchReader::open(const std::string& path, ParseContext context,
-                                      LineIds answered) {
+                                      LineIds answered, Shard shard) {
   TROUPE_TRY(LineReader lines, LineReader::open(path, "input", max_line_bytes));
+  lines.take_only(shard);
   return BatchReader(std::move(lines), std::move(context), std::move(answered));
 }
 

@@ -19,9 +19,10 @@ class BatchReader {
   struct AnsweredBefore {};  ///< an earlier run has answered this line
   using Item = std::variant<End, NotYet, AnsweredBefore, LineError, BatchRequest>;
 
-  /// `answered` are the lines that an earlier run has answered. Errors as LineReader::open.
+  /// Reads the lines of `shard`; `answered` are those that an earlier run has answered. Errors as
+  /// LineReader::open.
   static Result<BatchReader> open(const std::string& path, ParseContext context,
-                                  LineIds answered = {});
+                                  LineIds answered = {}, Shard shard = {});
 
   /// Returns the next item; waits for a pipe at most `timeout` for each piece of the line. Errors:
   /// as ByteSource::read.

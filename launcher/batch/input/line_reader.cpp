@@ -89,6 +89,7 @@ Result<LineReader::Taken> LineReader::take(std::chrono::milliseconds timeout) {
     if (line.number == 1 && line.text.starts_with(byte_order_mark)) {
       line.text.remove_prefix(byte_order_mark.size());
     }
+    if (!shard_.has(line.number)) continue;
     if (line.too_long || !is_blank(line.text)) return taken;
   }
 }
@@ -101,9 +102,11 @@ Result<std::optional<LineReader::Line>> LineReader::next() {
   }
 }
 
-Result<std::uint64_t> count_lines(const std::string& path, const KeepGoing& keep_going) {
+Result<std::uint64_t> count_lines(const std::string& path, Shard shard,
+                                  const KeepGoing& keep_going) {
   if (!is_rereadable(path)) return std::uint64_t{0};
   TROUPE_TRY(LineReader reader, LineReader::open(path, "input", chunk_bytes));
+  reader.take_only(shard);
   std::uint64_t count = 0;
   for (;;) {
     TROUPE_TRY(const auto line, reader.next());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/batch/input/byte_source.hpp"
+#include "launcher/batch/input/shard.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
@@ -34,6 +35,9 @@ class LineReader {
                                  std::size_t line_limit_bytes,
                                  std::uint64_t max_bytes = UINT64_MAX);
 
+  /// From now on only the lines of `shard` are returned, with their numbers in the whole file.
+  void take_only(Shard shard) { shard_ = shard; }
+
   /// Returns the next line that is not blank (spaces and tabs only), nullopt at the end. A missing
   /// final newline is legal; a UTF-8 byte order mark at the very beginning is skipped. Waits for a
   /// pipe without limit. Errors: as ByteSource::read.
@@ -54,6 +58,7 @@ class LineReader {
 
   ByteSource source_;
   std::size_t limit_ = 0;
+  Shard shard_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;  ///< start of the unread bytes in buffer_
   std::size_t end_ = 0;
@@ -66,6 +71,7 @@ class LineReader {
 
 /// Returns how many lines of a regular file LineReader::next will return; 0 if it cannot be read
 /// twice (a pipe). For progress. Errors: as LineReader; cancelled.
-Result<std::uint64_t> count_lines(const std::string& path, const KeepGoing& keep_going = nullptr);
+Result<std::uint64_t> count_lines(const std::string& path, Shard shard = {},
+                                  const KeepGoing& keep_going = nullptr);
 
 }  // namespace troupe

@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <fstream>
 
 #include <gtest/gtest.h>
 
@@ -9,11 +10,13 @@
 namespace troupe::launcher_test {
 namespace {
 
+std::string missing_for_slurm() {
+  return test::missing_for_hosts(
+      {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
+}
+
 TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes) {
-  if (const auto missing = test::missing_for_hosts(
-          {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
-      !missing.empty())
-    GTEST_SKIP() << missing;
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   const auto command = fmt::format(
@@ -27,6 +30,88 @@ TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes)
     EXPECT_TRUE(std::filesystem::exists(job.folder() / "out.jsonl.job" /
                                         fmt::format("agent-{}.log", node)));
   }
+}
+
+/// The body of a script that runs in with-slurm --no-allocation: submits the job of the folder with
+/// `options`, and waits until the queue is empty.
+std::string submit_and_wait(const LauncherJob& job, const std::string& options,
+                            const std::string& meanwhile = "") {
+  return fmt::format(
+      "cd {}; " TROUPE_LAUNCHER
+      " submit --config cluster.yaml --set cluster.network=lo {} || exit 9; {} "
+      "for i in $(seq 600); do [ -z \"$(squeue --noheader)\" ] && exit 0; sleep 0.1; done; squeue; "
+      "exit 8",
+      job.folder().string(), options, meanwhile);
+}
+
+/// Runs the script beside `nodes` idle nodes; returns what it printed.
+std::string run_beside_slurm(const LauncherJob& job, int nodes, const std::string& script) {
+  std::ofstream(job.folder() / "script.sh") << script;
+  const auto command =
+      fmt::format("timeout 100 " TROUPE_SOURCE_DIR
+                  "/tests/support/hosts/with-slurm --no-allocation {} bash {}/script.sh "
+                  ">{}/slurm.log 2>&1",
+                  nodes, job.folder().string(), job.folder().string());
+  const int code = std::system(command.c_str());
+  const std::string printed = golden::file_bytes(job.folder() / "slurm.log");
+  EXPECT_EQ(code, 0) << printed;
+  return printed;
+}
+
+TEST(Submit, runs_the_job_over_the_nodes_that_slurm_gives_it) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const auto printed = run_beside_slurm(
+      job, 2, submit_and_wait(job, "--set parallel.pipeline_parallel_size=2 -- --nodes=2"));
+  EXPECT_NE(printed.find("submitted job "), std::string::npos) << printed;
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "pp2 over two submitted nodes");
+  EXPECT_TRUE(std::filesystem::exists(job.folder() / "out.jsonl.sbatch"));
+}
+
+TEST(Submit, of_an_array_shares_out_the_lines_among_jobs_with_outputs_of_their_own) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  run_beside_slurm(job, 2, submit_and_wait(job, "--array 2 -- --nodes=1"));
+  std::string both;
+  for (const char* name : {"out-00000-of-00002.jsonl", "out-00001-of-00002.jsonl"}) {
+    both += golden::file_bytes(job.folder() / name);
+  }
+  std::ofstream(job.output()) << both;
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "two shards");
+}
+
+TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  // One sequence at a time, so that there is time for the signal after the first answer. Slurm lets
+  // a requeued job wait for two minutes unless it is told to start now.
+  const auto printed = run_beside_slurm(
+      job, 1,
+      submit_and_wait(job, "--set engine.max_num_seqs=1 -- --nodes=1",
+                      "id=$(squeue --noheader --format=%i); "
+                      "for i in $(seq 300); do [ -s out.jsonl ] && break; sleep 0.05; done; "
+                      "scancel --batch --signal=USR1 $id; "
+                      "for i in $(seq 300); do scontrol show job $id | grep -q 'Restarts=1' && "
+                      "break; sleep 0.1; done; "
+                      "scontrol show job $id | grep -o 'Restarts=1' || exit 7; "
+                      "scontrol update JobId=$id StartTime=now;"));
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
+}
+
+TEST(Submit, refuses_what_no_queue_can_run) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const Ended hosts = job.run_plain({"submit", "--config", (job.folder() / "cluster.yaml").string(),
+                                     "--set", "cluster.hosts=[h1]", "--set", "cluster.launch=ssh"});
+  EXPECT_EQ(hosts.code, 2);
+  EXPECT_NE(hosts.describe().find("Slurm gives the nodes"), std::string::npos) << hosts.describe();
+  const Ended pipe = job.run_plain(
+      {"submit", "--config", (job.folder() / "cluster.yaml").string(), "--input", "-"});
+  EXPECT_EQ(pipe.code, 2);
+  EXPECT_NE(pipe.describe().find("needs a file"), std::string::npos) << pipe.describe();
 }
 
 TEST(Slurm, a_job_outside_of_an_allocation_is_refused_with_the_remedy) {

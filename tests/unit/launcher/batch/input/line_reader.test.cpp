@@ -141,5 +141,22 @@ TEST_F(LineReading, tells_where_lines_end) {
   }
 }
 
+TEST_F(LineReading, shards_share_out_the_lines_and_keep_their_numbers) {
+  const std::string path = write("in", "a\nb\n\nd\ne\nf\n");
+  const std::vector<Lines> expected = {{{1, "a"}, {5, "e"}}, {{2, "b"}, {4, "d"}, {6, "f"}}};
+  for (const std::size_t index : {0, 1}) {
+    const Shard shard{index, 2};
+    auto reader = LineReader::open(path, "input", 100);
+    ASSERT_TRUE(reader.ok());
+    reader->take_only(shard);
+    Lines found;
+    for (auto line = reader->next(); line.ok() && *line; line = reader->next()) {
+      found.emplace_back((*line)->number, (*line)->text);
+    }
+    EXPECT_EQ(found, expected[index]);
+    EXPECT_EQ(*count_lines(path, shard), expected[index].size());
+  }
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,0 +1,95 @@
+#include "launcher/submit/sbatch_script.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace troupe {
+namespace {
+
+/// After the drained requests the launcher still gathers logs and writes its report.
+constexpr double seconds_after_grace = 60;
+
+constexpr std::string_view before_start = R"sh(
+# Answers so far, in bytes.
+size() { stat -c %s "$output" 2>/dev/null || echo 0; }
+before=$(size)
+
+limit_is_near=no
+trap 'limit_is_near=yes; kill -USR1 $launcher 2>/dev/null' USR1
+trap 'kill -TERM $launcher 2>/dev/null' TERM
+)sh";
+
+constexpr std::string_view after_start = R"sh( &
+launcher=$!
+while kill -0 $launcher 2>/dev/null; do wait $launcher; done
+wait $launcher
+code=$?
+
+# 4: drained. If this run got any further, the next one goes on from there.
+if [ $code -eq 4 ] && [ $limit_is_near = yes ] && [ "$(size)" -gt "$before" ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit $code
+)sh";
+
+std::string words(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& word : list) text += (text.empty() ? "" : " ") + shell_word(word);
+  return text;
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
+  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+ShardName name_of_shards(const std::string& output, int count) {
+  const std::filesystem::path path(output);
+  const std::string name = path.filename().string();
+  const auto dot = name.find('.', 1);  // before all endings: answers.jsonl.gz
+  return {(path.parent_path() / (name.substr(0, dot) + "-")).string(),
+          fmt::format("-of-{:05}", count) + (dot == name.npos ? "" : name.substr(dot))};
+}
+
+std::string sbatch_script(const SbatchJob& job) {
+  std::string script = "#!/bin/bash\n# Written by `launcher submit`.\n";
+  const auto option = [&](const std::string& text) { script += "#SBATCH " + text + "\n"; };
+  const auto word = [](std::string_view name, const std::string& value) {
+    return fmt::format("--{}={}", name, shell_word(value));
+  };
+  option(word("job-name", job.name));
+  option(word("output", job.output + (job.array > 0 ? ".slurm-%A_%a.log" : ".slurm-%j.log")));
+  option("--open-mode=append");
+  option("--requeue");
+  option(fmt::format("--signal=B:USR1@{}",
+                     static_cast<int>(std::ceil(job.grace_seconds + seconds_after_grace))));
+  option(word("comment", fmt::format("troupe: {} -> {}", job.input, job.output)));
+  if (job.array > 0) option(fmt::format("--array=0-{}", job.array - 1));
+  if (!job.sbatch.empty()) option(words(job.sbatch));
+
+  std::vector<std::string> command = {job.launcher, "run"};
+  command.insert(command.end(), job.arguments.begin(), job.arguments.end());
+  std::string started = words(command) + " --output \"$output\"";
+  script += fmt::format("\ncd {} || exit 2\n", shell_word(job.folder));
+  if (job.array > 0) {
+    const ShardName name = name_of_shards(job.output, job.array);
+    script += "shard=$(printf %05d \"$SLURM_ARRAY_TASK_ID\")\n";
+    script +=
+        fmt::format("output={}\"$shard\"{}\n", shell_word(name.before), shell_word(name.after));
+    started += fmt::format(
+        " --set job.num_shards={} --set job.shard_index=\"$SLURM_ARRAY_TASK_ID\"", job.array);
+  } else {
+    script += fmt::format("output={}\n", shell_word(job.output));
+  }
+  return script.append(before_start).append(started).append(after_start);
+}
+
+}  // namespace troupe

@@ -1,0 +1,103 @@
+#include "launcher/submit/submit.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+#include "launcher/submit/sbatch_script.hpp"
+#include "runtime/process/child_process.hpp"
+#include "runtime/process/run_program.hpp"
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto sbatch_timeout = std::chrono::seconds(60);
+
+Result<void> check_readable(std::string_view key, const std::string& path) {
+  if (::access(path.c_str(), R_OK) == 0) return {};
+  return fail(ErrorCode::not_found, "{}: cannot read {}", key, path);
+}
+
+Result<void> write_script(const std::string& path, const std::string& script) {
+  std::ofstream file(path);
+  file << script;
+  file.close();
+  if (file) return {};
+  return fail(ErrorCode::io, "cannot write {}; give an --output where you may write", path);
+}
+
+/// The arguments of `launcher run` that give the same configuration, but for the output.
+std::vector<std::string> run_arguments(const ConfigSource& source) {
+  std::vector<std::string> arguments;
+  if (!source.path.empty()) arguments = {"--config", source.path};
+  for (const Override& given : source.overrides) {
+    if (given.key == "job.output") continue;
+    arguments.insert(arguments.end(), {"--set", given.key + "=" + given.value});
+  }
+  arguments.insert(arguments.end(), {"--set", "cluster.launch=slurm"});
+  return arguments;
+}
+
+Result<SbatchJob> sbatch_job(const SubmitOptions& options) {
+  TROUPE_TRY(const Config config, options.config.load(Purpose::run));
+  if (!config.cluster.hosts.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.hosts: Slurm gives the nodes; leave the key out");
+  }
+  if (config.job.input == "-" || config.job.output == "-") {
+    return fail(ErrorCode::invalid_argument, "job.{}: a job in the queue needs a file, found \"-\"",
+                config.job.input == "-" ? "input" : "output");
+  }
+  TROUPE_CHECK(check_readable("model.path", config.model.path + "/config.json"));
+  TROUPE_CHECK(check_readable("job.input", config.job.input));
+  TROUPE_TRY(std::string launcher, own_program());
+  return SbatchJob{.name = config.name,
+                   .folder = fs::current_path().string(),
+                   .launcher = std::move(launcher),
+                   .arguments = run_arguments(options.config),
+                   .input = config.job.input,
+                   .output = fs::absolute(config.job.output).lexically_normal().string(),
+                   .grace_seconds = config.job.grace_seconds,
+                   .array = options.array,
+                   .sbatch = options.sbatch};
+}
+
+Result<void> submit(const SubmitOptions& options) {
+  TROUPE_TRY(const SbatchJob job, sbatch_job(options));
+  const std::string script = sbatch_script(job);
+  if (options.dry_run) {
+    std::fputs(script.c_str(), stdout);
+    return {};
+  }
+  const std::string path = job.output + ".sbatch";
+  TROUPE_CHECK(write_script(path, script));
+  TROUPE_TRY(std::string id, run_program({"sbatch", "--parsable", path}, "", sbatch_timeout));
+  id = id.substr(0, id.find_first_of(";\n"));  // JOB, or JOB;CLUSTER
+  const std::string task = job.array > 0 ? id + "_TASK" : id;
+  std::printf(
+      "submitted job %s\nscript:  %s\nlog:     %s.slurm-%s.log\nanswers: %s\n"
+      "next: squeue --job %s; to end it early, whole answers kept: scancel --batch --signal=TERM "
+      "%s\n",
+      id.c_str(), path.c_str(), job.output.c_str(), task.c_str(),
+      job.array > 0 ? (name_of_shards(job.output, job.array).before + "TASK" +
+                       name_of_shards(job.output, job.array).after)
+                          .c_str()
+                    : job.output.c_str(),
+      id.c_str(), id.c_str());
+  return {};
+}
+
+}  // namespace
+
+ExitCode run_submit(const SubmitOptions& options) {
+  const auto done = submit(options);
+  if (done.ok()) return ExitCode::all_answered;
+  std::fprintf(stderr, "launcher: %s\n", done.error().message.c_str());
+  return ExitCode::refused;
+}
+
+}  // namespace troupe
