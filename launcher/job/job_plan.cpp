@@ -22,7 +22,6 @@
 #include "models/json/json_file.hpp"
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
-#include "models/layers/gpu_layers.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
@@ -59,7 +58,7 @@ Result<std::int64_t> context_length(const Config& config, const ModelConfig& mod
 }
 
 Result<void> check_speculative_model(const std::string& folder, const ModelConfig& model,
-                                     const EngineSpec& engine) {
+                                     std::int64_t max_model_len) {
   constexpr const char* key = "engine.speculative_model";
   if (folder == "none") {
     return fail(ErrorCode::invalid_argument,
@@ -67,8 +66,7 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
   }
   const auto draft = load_model_config(folder);
   if (!draft.ok()) return about_key(key, draft.error());
-  auto fits = check_draft_model(folder, *draft, model, engine.max_model_len);
-  if (fits.ok() && engine.device == DeviceKind::cuda) fits = check_gpu_layers(*draft);
+  auto fits = check_draft_model(folder, *draft, model, max_model_len);
   if (!fits.ok()) return about_key(key, std::move(fits).error());
   return {};
 }
@@ -203,7 +201,8 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
     engine.speculation.method = SpeculationConfig::Method::prompt_lookup;
   }
   if (config.engine.speculative_method == "draft_model") {
-    TROUPE_CHECK(check_speculative_model(config.engine.speculative_model, model, engine));
+    TROUPE_CHECK(
+        check_speculative_model(config.engine.speculative_model, model, engine.max_model_len));
     engine.speculation.method = SpeculationConfig::Method::draft_model;
     engine.draft_model_path = config.engine.speculative_model;
   }
@@ -281,9 +280,8 @@ void warn_of_swap_space(JobPlan& plan) {
   }
 }
 
-/// Refuses a model whose layers the device cannot run, before anything is started.
-Result<void> check_layers(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
-  if (engine.device == DeviceKind::cuda) TROUPE_CHECK(check_gpu_layers(model));
+/// Refuses a model whose attention the device cannot run, before anything is started.
+Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
   TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, {0, mesh.shape().tensor}));
   const DType dtype = engine.dtype;
   return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
@@ -348,7 +346,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   plan.rank_nodes = *std::move(placed);
   TROUPE_TRY(plan.engine,
              engine_spec(config, plan.model, plan.mesh, plan.cores, options.assumed_gpus));
-  auto runs = check_layers(plan.model, plan.mesh, plan.engine);
+  auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
   warn_of_gpus(config, plan, options);
   TROUPE_CHECK(tell_of_attention(plan));

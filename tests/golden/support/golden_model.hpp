@@ -24,7 +24,7 @@ struct GoldenModel {
 };
 
 /// fable-moe, fable-draft and the tiny models (NAME-a, NAME-b) are in the repository, fable-dense
-/// only in TROUPE_GOLDEN_DIR; none if it is not there, or if golden_ops_run says no.
+/// only in TROUPE_GOLDEN_DIR; none if it is not there.
 std::optional<GoldenModel> golden_model(const std::string& name);
 
 /// The names of all golden models, and those of the tiny ones.
@@ -46,8 +46,6 @@ std::filesystem::path data_folder();
 /// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
                                              bool deterministic = false);
-/// False if these Ops lack operations that the model needs.
-bool golden_ops_run(const ModelConfig& config);
 /// The most ranks that can run at the same time.
 int max_golden_ranks();
 /// Returns the collectives for tensors of `ops`, for a rank whose group is `host`; null if `host`

@@ -1,6 +1,5 @@
 #include <cuda_runtime.h>
 
-#include "models/layers/gpu_layers.hpp"
 #include "models/ops/cuda/cuda_collectives.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
@@ -10,8 +9,6 @@ namespace troupe::golden {
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool deterministic) {
   return make_cuda_ops({.device = rank, .dtype = precision, .deterministic = deterministic});
 }
-
-bool golden_ops_run(const ModelConfig& config) { return check_gpu_layers(config).ok(); }
 
 int max_golden_ranks() {
   int devices = 0;

@@ -67,23 +67,6 @@ TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
               HasSubstr("attention of 4 / 2 heads of 64 in f32 is right but slow"));
 }
 
-TEST(JobPlan, refuses_layers_without_a_gpu_kernel_before_the_start) {
-  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
-  const std::string model = "model: {path: " TROUPE_SOURCE_DIR "/tests/data/golden/gptoss-a}\n";
-  const auto plan = [&](const std::string& device) {
-    return plan_job(
-        *parse_config(model + "cluster: {device: " + device + "}\n", "c.yaml", {}, Purpose::check),
-        {.assumed_gpus = one});
-  };
-  const auto refused = plan("cuda");
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-  EXPECT_THAT(refused.error().message,
-              AllOf(HasSubstr("GptOssForCausalLM has"), HasSubstr("no GPU kernel")));
-  const auto runs = plan("cpu");
-  EXPECT_TRUE(runs.ok()) << runs.error().message;
-}
-
 TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {
   const Gpus tiny{.count = 8, .memory_bytes = 1 << 20, .assumed = true};
   const auto weights = plan_on(tiny, "");
