@@ -20,9 +20,7 @@ std::vector<KeySpec> model_and_cluster_rows() {
                         "`model.safetensors` or shards with `model.safetensors.index.json`, and "
                         "optionally `generation_config.json`, `tokenizer.json`, "
                         "`tokenizer_config.json` and `chat_template.jinja`. Required. "
-                        "Architectures of this version: `LlamaForCausalLM`, `MistralForCausalLM`, "
-                        "`MixtralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`, "
-                        "`Qwen3MoeForCausalLM`, `DeepseekV3ForCausalLM` ([models](models.md)). "
+                        "The architectures of this version are a [table](models.md#families). "
                         "Without a tokenizer, prompts must be token ids and answers have no text; "
                         "without a chat template there are no chats."}),
       row<&C::model, &C::Model::served_model_name>(
