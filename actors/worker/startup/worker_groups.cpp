@@ -1,7 +1,9 @@
 #include "actors/worker/startup/worker_groups.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +11,7 @@
 #include "actors/step/step_address.hpp"
 #include "actors/worker/timed_collectives.hpp"
 #include "models/ops/device/device.hpp"
+#include "parallel/collectives/hierarchical/hierarchical_collectives.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
@@ -55,7 +58,17 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   const auto size = static_cast<int>(group.ranks.size());
   if (size < 2) return {};
   const bool on_one_node = share_a_node(spec_, group.ranks);
-  if (on_one_node && spec_.collectives == "shm") return attach(context, name, group, room_bytes);
+  if (spec_.collectives == "shm") {
+    std::vector<int> here;
+    std::ranges::copy_if(group.ranks, std::back_inserter(here), [this](int rank) {
+      return share_a_node(spec_, std::array{spec_.rank, rank});
+    });
+    auto& joined = on_one_node ? group.collectives : group.on_node;
+    if (here.size() > 1) {
+      TROUPE_TRY(joined, attach(context, group_name(name, group), here, room_bytes));
+    }
+    if (on_one_node) return {};
+  }
   if (spec_.collectives != "shm" && spec_.collectives != "network") {
     return fail(ErrorCode::unsupported, "collectives \"{}\": expected shm or network",
                 spec_.collectives);
@@ -75,16 +88,36 @@ std::string WorkerGroups::group_name(std::string_view name, const Group& group) 
   return fmt::format("{}/{} of rank {}", epoch_name(spec_.epoch), name, group.ranks.front());
 }
 
-Result<void> WorkerGroups::attach(ActorContext& context, std::string_view name, Group& group,
-                                  std::size_t room_bytes) {
-  const auto size = static_cast<int>(group.ranks.size());
+Result<std::unique_ptr<Collectives>> WorkerGroups::attach(ActorContext& context,
+                                                          const std::string& name,
+                                                          const std::vector<int>& ranks,
+                                                          std::size_t room_bytes) const {
+  const auto size = static_cast<int>(ranks.size());
+  const auto own = static_cast<int>(std::ranges::find(ranks, spec_.rank) - ranks.begin());
   TROUPE_TRY(UniqueFd fd,
-             context.shared_memory(group_name(name, group),
-                                   shm_collectives_bytes(size, slot_bytes, room_bytes)));
+             context.shared_memory(name, shm_collectives_bytes(size, slot_bytes, room_bytes)));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
-  TROUPE_TRY(group.collectives,
-             ShmCollectives::attach(std::move(region), group.own, size, room_bytes));
-  return {};
+  TROUPE_TRY(auto joined, ShmCollectives::attach(std::move(region), own, size, room_bytes));
+  return std::unique_ptr<Collectives>(std::move(joined));
+}
+
+void WorkerGroups::complete(Group& group, std::unique_ptr<NetworkCollectives> links) const {
+  std::vector<std::string> names;
+  std::vector<int> node_of;
+  for (const int rank : group.ranks) {
+    const std::string name = spec_.nodes.empty() ? "" : spec_.nodes[static_cast<std::size_t>(rank)];
+    const auto found = std::ranges::find(names, name);
+    node_of.push_back(static_cast<int>(found - names.begin()));
+    if (found == names.end()) names.push_back(name);
+  }
+  const bool is_hierarchical =
+      spec_.collectives == "shm" && names.size() > 1 && names.size() < group.ranks.size();
+  if (!is_hierarchical) {
+    group.collectives = std::move(links);
+    return;
+  }
+  group.collectives = std::make_unique<HierarchicalCollectives>(
+      std::move(group.on_node), std::move(links), std::move(node_of));
 }
 
 GroupAddresses WorkerGroups::addresses() const {
@@ -100,8 +133,9 @@ Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& record
       {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
   for (const auto& [group, addresses] : groups) {
     if (group->rendezvous) {
-      TROUPE_TRY(group->collectives, std::move(*group->rendezvous).connect(*addresses));
+      TROUPE_TRY(auto links, std::move(*group->rendezvous).connect(*addresses));
       group->rendezvous.reset();
+      complete(*group, std::move(links));
     }
     if (group->collectives) {
       group->collectives->set_timeout(group == &tensor_ ? tensor_timeout : step_timeout);

@@ -53,16 +53,23 @@ class WorkerGroups {
     int own = 0;                                  ///< this rank's index in the group
     std::optional<NetworkRendezvous> rendezvous;  ///< between open() and connect()
     std::unique_ptr<Collectives> collectives;     ///< null if the rank is alone
-    std::unique_ptr<Collectives> on_device;       ///< null if tensors are in host memory
+    /// Between the same two, in a group over several nodes: the ranks of this one, if there are
+    /// more.
+    std::unique_ptr<Collectives> on_node;
+    std::unique_ptr<Collectives> on_device;  ///< null if tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
   Result<void> open_group(ActorContext& context, std::string_view name, std::vector<int> ranks,
                           Group& group, std::size_t room_bytes);
+  /// Makes the connected links the group's Collectives, with shared memory within a node.
+  void complete(Group& group, std::unique_ptr<NetworkCollectives> links) const;
   /// Names a group in this epoch, the same on all of its ranks.
   std::string group_name(std::string_view name, const Group& group) const;
-  Result<void> attach(ActorContext& context, std::string_view name, Group& group,
-                      std::size_t room_bytes);
+  /// Joins `ranks` of a group, all on this node, in shared memory.
+  Result<std::unique_ptr<Collectives>> attach(ActorContext& context, const std::string& name,
+                                              const std::vector<int>& ranks,
+                                              std::size_t room_bytes) const;
 
   Mesh mesh_;
   WorkerSpec spec_;

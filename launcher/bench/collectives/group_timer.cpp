@@ -171,7 +171,9 @@ class Meeting {
 
   Result<std::unique_ptr<Collectives>> join(int rank, int ranks) {
     if (region_ == nullptr) {
-      return std::move(*seats_[static_cast<std::size_t>(rank)]).connect(addresses_);
+      TROUPE_TRY(auto links,
+                 std::move(*seats_[static_cast<std::size_t>(rank)]).connect(addresses_));
+      return std::unique_ptr<Collectives>(std::move(links));
     }
     TROUPE_TRY(UniqueFd fd, region_->duplicate_fd());
     TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));

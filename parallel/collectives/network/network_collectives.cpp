@@ -109,6 +109,10 @@ Result<void> NetworkCollectives::meet_first() {
   return met;
 }
 
+Result<void> NetworkCollectives::exchange(const CollectiveCall& call, Transfers transfers) {
+  return run({}, call, [&] { return exchange_.run(std::move(transfers)); });
+}
+
 Result<void> NetworkCollectives::send(const Tensor& tensor, int to) {
   const CollectiveCall call{CollectiveCall::Kind::message, 0, 0};
   return run(check_peer("send", to, rank(), size()), call, [&]() -> Result<void> {
@@ -138,12 +142,12 @@ Result<NetworkRendezvous> NetworkRendezvous::announce(const std::string& interfa
   return NetworkRendezvous(std::move(mesh));
 }
 
-Result<std::unique_ptr<Collectives>> NetworkRendezvous::connect(
+Result<std::unique_ptr<NetworkCollectives>> NetworkRendezvous::connect(
     std::span<const std::string> addresses, std::chrono::milliseconds timeout) && {
   TROUPE_CHECK(mesh_->connect(addresses, timeout));
   auto group = std::make_unique<NetworkCollectives>(std::move(mesh_));
   TROUPE_CHECK(group->meet_first());
-  return std::unique_ptr<Collectives>(std::move(group));
+  return group;
 }
 
 }  // namespace troupe

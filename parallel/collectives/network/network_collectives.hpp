@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,14 @@ class NetworkCollectives final : public Collectives {
   explicit NetworkCollectives(std::unique_ptr<NetworkMesh> mesh);
   /// Waits for all ranks under the timeout of the mesh's connect(). Once, before all other calls.
   Result<void> meet_first();
+
+  /// One step of a collective that is more than this group's own: sends and receives `transfers`.
+  Result<void> exchange(const CollectiveCall& call, Transfers transfers);
+  /// Why the group has ended, if it has.
+  Result<void> check() const { return mesh_->check(); }
+  /// Calls `closed` once, when a rank has aborted the group or is gone; from any thread, and at
+  /// once if that was before. It must not block or call this object.
+  void when_closed(std::function<void()> closed) { mesh_->when_closed(std::move(closed)); }
 
   int rank() const override { return mesh_->rank(); }
   int size() const override { return mesh_->size(); }
@@ -86,7 +95,7 @@ class NetworkRendezvous {
   /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
   /// if they are of another group or room; permission_denied if a rank has another key; io;
   /// timeout; peer_died if a rank is gone, or cancelled if another rank gave up first.
-  Result<std::unique_ptr<Collectives>> connect(
+  Result<std::unique_ptr<NetworkCollectives>> connect(
       std::span<const std::string> addresses,
       std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;
 

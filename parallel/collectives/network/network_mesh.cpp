@@ -150,6 +150,7 @@ struct NetworkMesh::State {
   bool connected = false;
   bool closing = false;
   std::optional<Error> why_closing;  // unless a rank closes it on purpose
+  std::function<void()> on_closing;
 
   const std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
   std::unique_ptr<LinkLoop> loop;
@@ -255,6 +256,7 @@ void NetworkMesh::State::close(std::optional<Error> why, ShutdownNotice notice) 
   if (closing) return;
   closing = true;
   why_closing = std::move(why);
+  if (on_closing && notice == ShutdownNotice::aborted) on_closing();
   for (const Peer& peer : peers) {
     // One whose link has ended needs no notice.
     if (peer.link) (void)peer.link->post(notice_frame(notice));
@@ -392,6 +394,12 @@ void NetworkMesh::arm(std::chrono::milliseconds timeout) {
 void NetworkMesh::close() {
   const std::lock_guard lock(state_->mutex);
   state_->close(std::nullopt);
+}
+
+void NetworkMesh::when_closed(std::function<void()> closed) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->closing) return closed();
+  state_->on_closing = std::move(closed);
 }
 
 Result<void> NetworkMesh::check() const {

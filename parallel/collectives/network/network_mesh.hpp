@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -73,6 +74,8 @@ class NetworkMesh {
   LinkTurn begin_turn();
   /// Makes all waits from here on end after `timeout`.
   void arm(std::chrono::milliseconds timeout);
+  /// See NetworkCollectives.
+  void when_closed(std::function<void()> closed);
   /// The reason, once the group is closed.
   Result<void> check() const;
   /// The same, but waits a moment for the news that another rank has closed it.

@@ -49,6 +49,15 @@ TEST_F(HostJobs, give_the_bytes_of_one_worker_with_a_tensor_group_over_two_hosts
                     "tp2 over two hosts");
 }
 
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_a_tensor_group_of_four_over_two_hosts) {
+  expect_same_bytes(on_hosts(2, 2), {"tensor_parallel_size=4", "sequence_parallel=true"},
+                    "tp4 over two hosts of two");
+}
+
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_four_tensor_ranks_on_hosts_of_three) {
+  expect_same_bytes(on_hosts(2, 3), {"tensor_parallel_size=4"}, "tp4 on two hosts of three");
+}
+
 TEST_F(HostJobs, give_the_bytes_of_one_worker_with_experts_of_replicas_on_two_hosts) {
   expect_same_bytes(on_hosts(2, 2),
                     {"data_parallel_size=2", "tensor_parallel_size=2", "expert_parallel_size=4"},
