@@ -80,7 +80,7 @@ TEST(CheckModel, refuses_a_weight_of_integers) {
   });
   ASSERT_FALSE(checked.ok());
   EXPECT_THAT(checked.error().message,
-              AllOf(HasSubstr("model.norm.weight"), HasSubstr("i32 [64]")));
+              AllOf(HasSubstr("model.norm.weight"), HasSubstr("I32 [64]")));
 }
 
 TEST(CheckModel, says_what_does_not_divide_what) {
