@@ -44,12 +44,9 @@ TEST(Families, do_not_stand_in_for_an_architecture_that_none_has) {
 }
 
 TEST(Families, are_all_in_the_documentation) {
-  const std::filesystem::path docs = TROUPE_SOURCE_DIR "/docs";
-  for (const char* page : {"models.md", "configuration.md"}) {
-    const std::string text = golden::file_bytes(docs / page);
-    for (const Family* family : families()) {
-      EXPECT_THAT(text, HasSubstr("`" + std::string(family->config.architecture) + "`")) << page;
-    }
+  const std::string text = golden::file_bytes(TROUPE_SOURCE_DIR "/docs/models.md");
+  for (const Family* family : families()) {
+    EXPECT_THAT(text, HasSubstr("`" + std::string(family->config.architecture) + "`"));
   }
 }
 
