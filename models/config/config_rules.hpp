@@ -65,7 +65,7 @@ struct ConfigRules {
   std::int64_t positions = 0;  ///< where max_position_embeddings is absent; 0: it must be there
   std::optional<WindowRules> windows = {};  ///< empty: sliding_window is not looked at
   /// The object in the file that describes the model; empty: the file itself.
-  std::string_view nested_in = "";
+  std::string_view nested_in = {};
   /// Sets kv_heads and head_dim (hidden_size, layers and heads are set); null: grouped-query
   /// attention's.
   Read read_heads = nullptr;

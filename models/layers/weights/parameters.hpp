@@ -95,7 +95,7 @@ struct WeightRule {
   ShardRule shard;
   StoredAs stored_as = StoredAs::itself;
   std::span<const Parameter> stack = {};  ///< of stacked_rows and expert_columns, in order
-  std::string_view prefix = "";           ///< of the name
+  std::string_view prefix = {};           ///< of the name
 };
 
 /// The shape of the tensor that holds a rule's parameter.
