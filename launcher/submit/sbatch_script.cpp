@@ -59,6 +59,10 @@ ShardName name_of_shards(const std::string& output, int count) {
           fmt::format("-of-{:05}", count) + (dot == name.npos ? "" : name.substr(dot))};
 }
 
+std::string log_of(const SbatchJob& job, const std::string& id) {
+  return fmt::format("{}.slurm-{}.log", job.output, id);
+}
+
 std::string sbatch_script(const SbatchJob& job) {
   std::string script = "#!/bin/bash\n# Written by `launcher submit`.\n";
   const auto option = [&](const std::string& text) { script += "#SBATCH " + text + "\n"; };
@@ -66,7 +70,7 @@ std::string sbatch_script(const SbatchJob& job) {
     return fmt::format("--{}={}", name, shell_word(value));
   };
   option(word("job-name", job.name));
-  option(word("output", job.output + (job.array > 0 ? ".slurm-%A_%a.log" : ".slurm-%j.log")));
+  option(word("output", log_of(job, job.array > 0 ? "%A_%a" : "%j")));
   option("--open-mode=append");
   option("--requeue");
   option(fmt::format("--signal=B:USR1@{}",

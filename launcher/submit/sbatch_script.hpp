@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// What a batch script of Slurm is made of. Paths are absolute.
+/// The parts of a batch script for Slurm. Paths are absolute.
 struct SbatchJob {
   std::string name;
   std::string folder;                  ///< where the launcher is started
@@ -31,6 +31,9 @@ struct ShardName {
   std::string after;
 };
 ShardName name_of_shards(const std::string& output, int count);
+
+/// The log of a job, or of a task of an array. `id`: as squeue has it, or Slurm's pattern for it.
+std::string log_of(const SbatchJob& job, const std::string& id);
 
 /// The word in single quotes for a shell, if it needs them.
 std::string shell_word(const std::string& word);

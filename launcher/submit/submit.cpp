@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "launcher/submit/sbatch_script.hpp"
@@ -77,17 +78,19 @@ Result<void> submit(const SubmitOptions& options) {
   TROUPE_CHECK(write_script(path, script));
   TROUPE_TRY(std::string id, run_program({"sbatch", "--parsable", path}, "", sbatch_timeout));
   id = id.substr(0, id.find_first_of(";\n"));  // JOB, or JOB;CLUSTER
-  const std::string task = job.array > 0 ? id + "_TASK" : id;
-  std::printf(
-      "submitted job %s\nscript:  %s\nlog:     %s.slurm-%s.log\nanswers: %s\n"
-      "next: squeue --job %s; to end it early, whole answers kept: scancel --batch --signal=TERM "
-      "%s\n",
-      id.c_str(), path.c_str(), job.output.c_str(), task.c_str(),
-      job.array > 0 ? (name_of_shards(job.output, job.array).before + "TASK" +
-                       name_of_shards(job.output, job.array).after)
-                          .c_str()
-                    : job.output.c_str(),
-      id.c_str(), id.c_str());
+  std::string log = log_of(job, id);
+  std::string answers = job.output;
+  if (job.array > 0) {
+    const ShardName name = name_of_shards(job.output, job.array);
+    log = log_of(job, id + "_TASK");
+    answers = name.before + "TASK" + name.after;
+  }
+  const std::string text = fmt::format(
+      "submitted job {0}\nscript:  {1}\nlog:     {2}\nanswers: {3}\n"
+      "next: squeue --job {0}; to end it early, whole answers kept: scancel --batch --signal=TERM "
+      "{0}\n",
+      id, path, log, answers);
+  std::fputs(text.c_str(), stdout);
   return {};
 }
 

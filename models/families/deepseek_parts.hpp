@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-// What families with DeepSeek's attention or experts have in common in config.json. Errors as
-// read_config.
+// These read the keys of config.json that families with DeepSeek's attention or experts share.
+// Errors as read_config.
 
 /// Sets config.latent, kv_heads and head_dim.
 Result<void> read_latent_heads(const Fields& fields, ModelConfig& config);

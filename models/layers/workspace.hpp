@@ -27,8 +27,8 @@ struct ExchangeBuffers {
 
 /// The buffers of latent attention (LatentConfig), in the activation dtype.
 struct LatentBuffers {
-  /// Of each token the heads' unrotated query elements, then their rotated ones, then, unless there
-  /// is a query_rank, the latent and the rotated key.
+  /// A token's row has the heads' unrotated query elements, then their rotated ones, then, unless
+  /// there is a query_rank, the latent and the rotated key.
   DeviceTensor projected;   // [T, heads * (unrotated_dim + rotated_dim) (+ rank + rotated_dim)]
   DeviceTensor query_down;  // [T, query_rank]; empty without one
   DeviceTensor kv;          // [T, rank + rotated_dim]; empty without a query_rank

@@ -132,6 +132,10 @@ Result<void> check_all_to_all(const Tensor& send, std::span<const std::int64_t> 
   return check_part("all-to-all", receive, send, receive[0]);
 }
 
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data()), tensor.bytes()};
+}
+
 std::size_t row_bytes(const Tensor& tensor) {
   return static_cast<std::size_t>(row_elements(tensor)) * size_of(tensor.dtype());
 }

@@ -33,6 +33,8 @@ Result<void> check_device_reduce_scatter(const Tensor& partial, const Tensor& su
                                          int size);
 Result<void> check_all_reduce_rms_norm(const AllReduceRmsNorm& sum, int rank, int size);
 
+/// The bytes of a tensor in host memory.
+std::span<std::byte> bytes_of(const Tensor& tensor);
 /// Elements of one row of a tensor of rank >= 1.
 std::int64_t row_elements(const Tensor& tensor);
 /// Bytes of one such row.

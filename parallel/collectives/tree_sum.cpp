@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cassert>
 #include <cstring>
 
@@ -46,7 +45,7 @@ void sum_block(std::span<const float* const> terms, std::size_t begin, float* ou
   } else if (terms.size() == 2) {
     sum_2(terms[0] + begin, terms[1] + begin, out, count);
   } else {
-    const std::size_t half = std::bit_ceil(terms.size()) / 2;
+    const std::size_t half = left_terms(terms.size());
     std::array<float, block_elements> left;
     std::array<float, block_elements> right;
     sum_block(terms.first(half), begin, left.data(), count);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <span>
 
@@ -11,6 +12,9 @@ namespace troupe {
 /// over 2^b ranks, each of which sums a contiguous 2^(a-b) of them in this order, then adding the
 /// ranks' sums in this order gives the same bits as one rank adding all terms. Every element is
 /// summed on its own: its bits do not depend on its index, on `count` or on the thread.
+
+/// The h of the order above for n = `terms` >= 2.
+constexpr std::size_t left_terms(std::size_t terms) { return std::bit_ceil(terms) / 2; }
 
 /// out[i] = sum over terms t of terms[t][i], for i in [0, count). At least one term. `out` must not
 /// overlap any term. Any thread; allocates nothing.

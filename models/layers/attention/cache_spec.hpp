@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What a layer's KV cache holds of a sequence. Only layers with equal specs can share a block
+/// The content of a layer's KV cache for a sequence. Only layers with equal specs can share a block
 /// table.
 struct CacheSpec {
   enum class Kind {

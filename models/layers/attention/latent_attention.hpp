@@ -28,7 +28,7 @@ class LatentAttention final : public AttentionBlock {
         group_(context.tensor),
         space_(context.space) {}
 
-  /// What a token's query heads and its key are made of.
+  /// The projections of which query heads and keys are made.
   struct Projected {
     Columns unrotated;  ///< [tokens, heads * unrotated_dim]
     Columns rotated;    ///< [tokens, heads * rotated_dim]

@@ -19,10 +19,6 @@ using Sizes = std::vector<std::size_t>;
 // Above this, over more than two nodes, two latencies cost less than sending everything to all.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
-std::span<std::byte> bytes_of(const Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data()), tensor.bytes()};
-}
-
 // Views for calls on a node's collectives, which only read what is sent.
 Tensor view(std::span<const float> values) {
   return {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 
 #include "parallel/collectives/tree_sum.hpp"
@@ -14,7 +13,7 @@ constexpr std::size_t block_elements = 512;  // 2 KiB of stack per level of the 
 
 // Where the tree over the terms [begin, end) divides them.
 int middle(int begin, int end) {
-  return begin + static_cast<int>(std::bit_ceil(static_cast<unsigned>(end - begin)) / 2);
+  return begin + static_cast<int>(left_terms(static_cast<std::size_t>(end - begin)));
 }
 
 void find(std::span<const int> node_of, int begin, int end, std::vector<Subtree>& found) {

@@ -12,10 +12,6 @@ namespace {
 // Above this, two latencies cost less than sending everything to every rank.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
-std::span<std::byte> bytes_of(const Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.data()), tensor.bytes()};
-}
-
 }  // namespace
 
 NetworkCollectives::NetworkCollectives(std::unique_ptr<NetworkMesh> mesh)

@@ -12,8 +12,6 @@ namespace {
 // Above this, summing a share and gathering the others' reads less than summing everything.
 constexpr std::size_t two_shot_above_bytes = 32u << 10;
 
-std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data()); }
-
 }  // namespace
 
 std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes, std::size_t mailbox_bytes) {
@@ -65,7 +63,7 @@ Result<void> ShmCollectives::all_gather(const Tensor& part, const Tensor& all,
                                         std::span<const std::int64_t> rows_per_rank) {
   TROUPE_CHECK(begin(check_all_gather(part, all, rows_per_rank, rank(), size()),
                      {CollectiveCall::Kind::all_gather, 0, all.bytes()}));
-  return shm_all_gather(rounds_, bytes_of(part), bytes_of(all),
+  return shm_all_gather(rounds_, bytes_of(part).data(), bytes_of(all).data(),
                         scaled(rows_per_rank, row_bytes(all)));
 }
 
@@ -73,7 +71,7 @@ Result<void> ShmCollectives::broadcast(const Tensor& tensor, int root) {
   TROUPE_CHECK(
       begin(check_broadcast(root, size()),
             {CollectiveCall::Kind::broadcast, static_cast<std::uint32_t>(root), tensor.bytes()}));
-  return shm_broadcast(rounds_, bytes_of(tensor), tensor.bytes(), root);
+  return shm_broadcast(rounds_, bytes_of(tensor).data(), tensor.bytes(), root);
 }
 
 Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
@@ -81,20 +79,20 @@ Result<void> ShmCollectives::all_to_all(const Tensor& send, std::span<const std:
                                         std::span<const std::int64_t> receive_rows) {
   TROUPE_CHECK(begin(check_all_to_all(send, send_rows, receive, receive_rows, size()),
                      {CollectiveCall::Kind::all_to_all, 0, row_bytes(send)}));
-  return shm_all_to_all(rounds_, bytes_of(send), scaled(send_rows, row_bytes(send)),
-                        bytes_of(receive), scaled(receive_rows, row_bytes(receive)));
+  return shm_all_to_all(rounds_, bytes_of(send).data(), scaled(send_rows, row_bytes(send)),
+                        bytes_of(receive).data(), scaled(receive_rows, row_bytes(receive)));
 }
 
 Result<void> ShmCollectives::send(const Tensor& tensor, int to) {
   TROUPE_CHECK(begin(check_peer("send", to, rank(), size()),
                      {CollectiveCall::Kind::message, 0, tensor.bytes()}));
-  return mailboxes_.send({bytes_of(tensor), tensor.bytes()}, to, timeout());
+  return mailboxes_.send(bytes_of(tensor), to, timeout());
 }
 
 Result<void> ShmCollectives::receive(const Tensor& tensor, int from) {
   TROUPE_CHECK(begin(check_peer("receive", from, rank(), size()),
                      {CollectiveCall::Kind::message, 0, tensor.bytes()}));
-  return mailboxes_.receive({bytes_of(tensor), tensor.bytes()}, from, timeout());
+  return mailboxes_.receive(bytes_of(tensor), from, timeout());
 }
 
 Result<void> ShmCollectives::barrier() {

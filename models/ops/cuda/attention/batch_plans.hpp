@@ -16,8 +16,8 @@
 
 namespace troupe {
 
-/// What a batch is planned as, on the host and once for all layers: in memory of its own that
-/// kernels read.
+/// The plan of a batch, which the host makes once for all layers, in memory of its own that kernels
+/// read.
 class BatchPlan {
  public:
   explicit BatchPlan(std::unique_ptr<PinnedStaging> memory) : memory_(std::move(memory)) {}
