@@ -7,6 +7,7 @@
 #include "launcher/config/host_port.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/join_token.hpp"
+#include "runtime/node/node_name.hpp"
 #include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
 
@@ -43,11 +44,7 @@ Result<HostEntry> parse_host(const std::string& text) {
 
 /// A node's name: the host's, with a number behind it for a host that is named again.
 std::string name_of(const std::string& host, std::set<std::string>& taken) {
-  std::string name = host;
-  for (int number = 2; !taken.insert(name).second; ++number) {
-    name = fmt::format("{}-{}", host, number);
-  }
-  return name;
+  return free_node_name(host, [&](const std::string& name) { return !taken.insert(name).second; });
 }
 
 Result<std::string> address_for(const Config& config, const std::string& host) {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/node/node_name.hpp"
 
 namespace troupe {
 namespace {
@@ -202,10 +203,7 @@ std::string NodeAgents::unused_name(const std::string& host) const {
     return std::ranges::any_of(nodes_,
                                [&](const Node& node) { return node.ready && node.name == name; });
   };
-  const std::string base = node_name_of(host);
-  std::string name = base;
-  for (int number = 2; is_taken(name); ++number) name = fmt::format("{}-{}", base, number);
-  return name;
+  return free_node_name(node_name_of(host), is_taken);
 }
 
 void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
