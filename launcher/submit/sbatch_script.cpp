@@ -27,9 +27,10 @@ while kill -0 $launcher 2>/dev/null; do wait $launcher; done
 wait $launcher
 code=$?
 
-# 4: drained. If this run got any further, the next one goes on from there.
+# 4: drained. If this run got any further, the next one goes on from there. Slurm ends this script
+# then; one that ended by itself meanwhile could count as a failure of the next run.
 if [ $code -eq 4 ] && [ $limit_is_near = yes ] && [ "$(size)" -gt "$before" ]; then
-  scontrol requeue "$SLURM_JOB_ID"
+  scontrol requeue "$SLURM_JOB_ID" && exec sleep 300
 fi
 exit $code
 )sh";
