@@ -251,7 +251,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     if (!stopping_) log::info("an agent is lost: {}", why.message);
     found->agent = 0;
     if (found->keeper) {
-      if (!stopping_) found->keeper->give_up();
+      if (!stopping_) found->keeper->give_up(why.message);
       return;
     }
     index = static_cast<std::size_t>(found - nodes_.begin());

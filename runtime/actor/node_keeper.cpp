@@ -37,19 +37,27 @@ std::string NodeKeeper::wait_for_end() {
   while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }
   std::optional<ExitStatus> status = process_->wait(moment);
-  const bool fell_silent = !status;
+  const bool is_lost = !status;
   while (!status) {
     process_->signal(SIGKILL);
     status = process_->wait(moment);
   }
-  return describe(fell_silent ? "fell silent and was killed" : status->describe());
+  if (!is_lost) return describe(status->describe());
+  std::lock_guard lock(mutex_);
+  return describe(fmt::format("was lost and killed: {}", why_given_up_));
 }
 
 std::string NodeKeeper::describe(const std::string& end) const {
   return fmt::format("(pid {}) {}", process_->pid(), end);
 }
 
-void NodeKeeper::give_up() { ::eventfd_write(given_up_.get(), 1); }
+void NodeKeeper::give_up(std::string why) {
+  {
+    std::lock_guard lock(mutex_);
+    why_given_up_ = std::move(why);
+  }
+  ::eventfd_write(given_up_.get(), 1);
+}
 
 void NodeKeeper::signal(int signal_number) {
   std::lock_guard lock(mutex_);

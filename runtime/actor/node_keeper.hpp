@@ -23,8 +23,9 @@ class NodeKeeper {
   NodeKeeper(const NodeKeeper&) = delete;
   NodeKeeper& operator=(const NodeKeeper&) = delete;
 
-  /// Kills a silent agent unless it ends by itself within a moment.
-  void give_up();
+  /// Kills an agent whose link was lost, unless it ends by itself within a moment. `why` becomes
+  /// part of how it ended.
+  void give_up(std::string why);
   void signal(int signal_number);
   /// Waits for on_ended to return; call after a signal.
   void join();
@@ -39,6 +40,7 @@ class NodeKeeper {
   std::mutex mutex_;
   std::unique_ptr<NodeProcess> process_;
   int pending_signal_ = 0;  ///< requested before the agent was started
+  std::string why_given_up_;
   std::thread thread_;
 };
 

@@ -43,7 +43,7 @@ std::string submit_and_wait(const LauncherJob& job, const std::string& options,
       "for i in $(seq 600); do "
       "states=$(squeue --noheader --states=all --format=%T) && [ -n \"$states\" ] && "
       "! echo \"$states\" | grep -qvx COMPLETED && exit 0; sleep 0.1; done; "
-      "scontrol show job; tail -n 30 *.slurm-*.log; exit 8",
+      "scontrol show job; tail -n 30 *.slurm-*.log out*.job/*.log; exit 8",
       job.folder().string(), options, after);
 }
 

@@ -42,7 +42,7 @@ void expect_cause(const std::string& told, const Blow& blow, int pid) {
   if (blow.role == "agent") {
     EXPECT_THAT(first_line, HasSubstr("the agent of "));
     EXPECT_THAT(first_line, HasSubstr(fmt::format("(pid {})", pid)));
-    EXPECT_THAT(first_line, HasSubstr(stopped ? "fell silent" : "signal 9 (SIGKILL)"));
+    EXPECT_THAT(first_line, HasSubstr(stopped ? "was silent for 1800 ms" : "signal 9 (SIGKILL)"));
   } else {
     EXPECT_THAT(first_line, HasSubstr(fmt::format("actor '{}'", blow.role)));
     EXPECT_THAT(first_line, HasSubstr(fmt::format("pid {},", pid)));
