@@ -1,8 +1,8 @@
 #include "actors/worker/step_plane.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -38,11 +38,9 @@ Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, const Exec
 std::vector<int> replica_ranks_here(const WorkerSpec& spec, const Mesh& mesh) {
   const int workers = mesh.world_size() / mesh.shape().data;
   const int first = mesh.rank({.data = mesh.coordinates(spec.rank).data});
-  std::vector<int> ranks;
-  for (int rank = first; rank < first + workers; ++rank) {
-    if (share_a_node(spec, std::array{spec.rank, rank})) ranks.push_back(rank);
-  }
-  return ranks;
+  std::vector<int> ranks(static_cast<std::size_t>(workers));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks_here(spec, ranks);
 }
 
 }  // namespace

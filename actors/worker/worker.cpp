@@ -1,10 +1,9 @@
 #include "actors/worker/worker.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <future>
-#include <ranges>
+#include <numeric>
 #include <utility>
 
 #include "actors/worker/startup/own_device.hpp"
@@ -62,10 +61,10 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
   times.note("groups");
   const DType dtype = spec_.dtype;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  const auto workers_here = std::ranges::count_if(
-      std::views::iota(0, groups_->mesh().world_size()),
-      [this](int rank) { return share_a_node(spec_, std::array{spec_.rank, rank}); });
-  const std::int64_t threads = std::int64_t{spec_.threads} * workers_here;
+  std::vector<int> workers(static_cast<std::size_t>(groups_->mesh().world_size()));
+  std::iota(workers.begin(), workers.end(), 0);
+  const std::int64_t threads =
+      spec_.threads * static_cast<std::int64_t>(ranks_here(spec_, workers).size());
   TROUPE_TRY(const int device, find_device());
   times.note("library");
   TROUPE_TRY(ops_, make_ops({.kind = spec_.device,

@@ -1,6 +1,7 @@
 #include "actors/worker/worker_spec.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 
@@ -11,11 +12,13 @@ Result<Mesh> mesh_of(const WorkerSpec& spec) {
                       spec.expert_parallel_size);
 }
 
-bool share_a_node(const WorkerSpec& spec, std::span<const int> ranks) {
-  if (spec.nodes.empty()) return true;
-  const auto node_of = [&](int rank) { return spec.nodes[static_cast<std::size_t>(rank)]; };
-  return std::ranges::all_of(ranks,
-                             [&](int rank) { return node_of(rank) == node_of(ranks.front()); });
+std::vector<int> ranks_here(const WorkerSpec& spec, std::span<const int> ranks) {
+  std::vector<int> here;
+  std::ranges::copy_if(ranks, std::back_inserter(here), [&](int rank) {
+    return spec.nodes.empty() || spec.nodes[static_cast<std::size_t>(rank)] ==
+                                     spec.nodes[static_cast<std::size_t>(spec.rank)];
+  });
+  return here;
 }
 
 bool answers_steps(const Mesh& mesh, int rank) {

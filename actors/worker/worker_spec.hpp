@@ -53,8 +53,8 @@ struct WorkerSpec {
 /// The mesh of a spec's sizes. Errors: as Mesh::create.
 Result<Mesh> mesh_of(const WorkerSpec& spec);
 
-/// True if all these ranks are on one node.
-bool share_a_node(const WorkerSpec& spec, std::span<const int> ranks);
+/// Those of `ranks` that are on the node of the spec's rank, in their order.
+std::vector<int> ranks_here(const WorkerSpec& spec, std::span<const int> ranks);
 
 /// True for the rank that sends its replica's step results to the executor: the first of the last
 /// stage.

@@ -1,9 +1,7 @@
 #include "actors/worker/startup/worker_groups.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,12 +55,9 @@ Result<void> WorkerGroups::open_group(ActorContext& context, std::string_view na
   group.ranks = std::move(ranks);
   const auto size = static_cast<int>(group.ranks.size());
   if (size < 2) return {};
-  const bool on_one_node = share_a_node(spec_, group.ranks);
+  const std::vector<int> here = ranks_here(spec_, group.ranks);
+  const bool on_one_node = here.size() == group.ranks.size();
   if (spec_.collectives == "shm") {
-    std::vector<int> here;
-    std::ranges::copy_if(group.ranks, std::back_inserter(here), [this](int rank) {
-      return share_a_node(spec_, std::array{spec_.rank, rank});
-    });
     auto& joined = on_one_node ? group.collectives : group.on_node;
     if (here.size() > 1) {
       TROUPE_TRY(joined, attach(context, group_name(name, group), here, room_bytes));
@@ -110,8 +105,7 @@ void WorkerGroups::complete(Group& group, std::unique_ptr<NetworkCollectives> li
     node_of.push_back(static_cast<int>(found - names.begin()));
     if (found == names.end()) names.push_back(name);
   }
-  const bool is_hierarchical =
-      spec_.collectives == "shm" && names.size() > 1 && names.size() < group.ranks.size();
+  const bool is_hierarchical = spec_.collectives == "shm" && names.size() < group.ranks.size();
   if (!is_hierarchical) {
     group.collectives = std::move(links);
     return;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/collectives/collectives.hpp"
-#include "parallel/collectives/hierarchical/subtrees.hpp"
+#include "parallel/collectives/hierarchical/hierarchical_group.hpp"
 #include "parallel/collectives/network/network_collectives.hpp"
 
 namespace troupe {
@@ -19,7 +19,9 @@ namespace troupe {
 /// the ranks of a node share that work. All-to-all and messages go from rank to rank.
 ///
 /// Death and abort are noticed as NetworkCollectives notices them, also within a node: every rank
-/// has a link to every other one. A call has a few steps, each of which may take the timeout.
+/// has a link to every other one. That a rank has destroyed its object is noticed only by a rank of
+/// another node that waits for it; one of its own node waits for the timeout. A call has a few
+/// steps, each of which may take the timeout.
 /// send() to a rank of this node is that of `node`, else that of `network`.
 class HierarchicalCollectives final : public Collectives {
  public:
@@ -28,8 +30,8 @@ class HierarchicalCollectives final : public Collectives {
   HierarchicalCollectives(std::unique_ptr<Collectives> node,
                           std::unique_ptr<NetworkCollectives> network, std::vector<int> node_of);
 
-  int rank() const override { return network_->rank(); }
-  int size() const override { return network_->size(); }
+  int rank() const override { return group_.network->rank(); }
+  int size() const override { return group_.network->size(); }
   using Collectives::all_reduce_tree;
   Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
   Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
@@ -49,45 +51,11 @@ class HierarchicalCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
-  using Floats = std::span<const float>;
-
   template <class Body>
   Result<void> run(const Result<void>& checked, const Body& body);
 
-  int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
-  int own_node() const { return node_of(rank()); }
-  /// The ranks of a node, in order.
-  const std::vector<int>& members(int node) const {
-    return members_[static_cast<std::size_t>(node)];
-  }
-  /// A rank's place among those of its node.
-  int place_of(int rank) const { return places_[static_cast<std::size_t>(rank)]; }
-  std::size_t subtrees_of(int node) const;
-
-  /// The sums of this node's subtrees over this rank's share of the elements, one after another.
-  /// `shares`: how many consecutive elements each rank of the node takes. May refer to `partial`,
-  /// or to memory that the next call of this function overwrites.
-  Result<Floats> sum_subtrees(Floats partial, std::span<const std::size_t> shares);
-  Result<void> all_reduce(Floats partial, std::span<float> sum, const CollectiveCall& call);
-  Result<void> reduce_scatter(Floats partial, std::span<float> sum,
-                              std::span<const std::size_t> elements_per_rank,
-                              const CollectiveCall& call);
-  Result<void> gather(std::span<const std::byte> part, std::span<std::byte> all,
-                      std::span<const std::size_t> bytes_per_rank, const CollectiveCall& call);
-  Result<void> exchange(std::span<const std::byte> send, std::span<const std::size_t> send_bytes,
-                        std::span<std::byte> receive, std::span<const std::size_t> receive_bytes,
-                        const CollectiveCall& call);
-
-  std::unique_ptr<Collectives> node_;
-  std::vector<int> node_of_;
-  std::vector<std::vector<int>> members_;
-  std::vector<int> places_;
-  std::vector<Subtree> subtrees_;
-  std::size_t sum_carriers_ =
-      0;  ///< the ranks of each node that all-reduces share the network with
-  bool failed_ = false;
-  HostTensor leaves_, partial_sums_, received_;
-  std::unique_ptr<NetworkCollectives> network_;  ///< ends first: it may abort node_
+  bool failed_ = false;  ///< a call has failed and reported the error
+  HierarchicalGroup group_;
 };
 
 }  // namespace troupe

@@ -37,6 +37,7 @@ class NetworkCollectives final : public Collectives {
   Result<void> meet_first();
 
   /// One step of a collective that is more than this group's own: sends and receives `transfers`.
+  /// Without any it returns at once: a rank that takes no part in a step need not know of it.
   Result<void> exchange(const CollectiveCall& call, Transfers transfers);
   /// Why the group has ended, if it has.
   Result<void> check() const { return mesh_->check(); }

@@ -1,5 +1,6 @@
 #include "parallel/collectives/network/network_exchange.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -19,6 +20,11 @@ void Transfers::receive(int from, std::span<std::byte> bytes) {
 void Transfers::receive(int from, std::size_t count, Incoming::Use use) {
   receives[static_cast<std::size_t>(from)] = {.bytes = count * sizeof(float),
                                               .use = std::move(use)};
+}
+
+bool Transfers::empty() const {
+  return std::ranges::all_of(sends, &Outgoing::finished) &&
+         std::ranges::all_of(receives, &Incoming::finished);
 }
 
 NetworkExchange::NetworkExchange(NetworkMesh& mesh) : mesh_(mesh) {
@@ -84,13 +90,6 @@ Result<void> NetworkExchange::push_what_fits(Transfers& transfers) {
     }
   }
   return {};
-}
-
-std::span<float> NetworkExchange::scratch(std::size_t count) {
-  if (static_cast<std::size_t>(scratch_->elements()) < count) {
-    scratch_ = HostTensor(DType::f32, {static_cast<std::int64_t>(count)});
-  }
-  return scratch_->span<float>().first(count);
 }
 
 }  // namespace troupe

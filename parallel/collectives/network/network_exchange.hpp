@@ -7,7 +7,7 @@
 #include "parallel/collectives/collective_call.hpp"
 #include "parallel/collectives/network/network_channel.hpp"
 #include "parallel/collectives/network/network_mesh.hpp"
-#include "parallel/device/tensor.hpp"
+#include "parallel/collectives/scratch.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -21,6 +21,8 @@ struct Transfers {
   void receive(int from, std::span<std::byte> bytes);
   /// Receives `count` floats into `use`, which must not write what is sent.
   void receive(int from, std::size_t count, Incoming::Use use);
+  /// True if there is no message.
+  bool empty() const;
 
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
@@ -41,7 +43,7 @@ class NetworkExchange {
   Result<void> run(Transfers transfers);
 
   /// `count` floats for received terms, 64-byte aligned, until the next call.
-  std::span<float> scratch(std::size_t count);
+  std::span<float> scratch(std::size_t count) { return scratch_.floats(count); }
 
  private:
   Result<void> exchange(Transfers& transfers);
@@ -50,7 +52,7 @@ class NetworkExchange {
   NetworkMesh& mesh_;
   CollectiveCall call_;
   std::vector<NetworkChannel> channels_;  // [size]; this rank's is not used
-  HostTensor scratch_;
+  Scratch scratch_;
 };
 
 }  // namespace troupe

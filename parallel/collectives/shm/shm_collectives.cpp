@@ -4,15 +4,9 @@
 
 #include "parallel/collectives/collective_checks.hpp"
 #include "parallel/collectives/shm/shm_algorithms.hpp"
+#include "parallel/collectives/two_shot.hpp"
 
 namespace troupe {
-
-namespace {
-
-// Above this, summing a share and gathering the others' reads less than summing everything.
-constexpr std::size_t two_shot_above_bytes = 32u << 10;
-
-}  // namespace
 
 std::size_t shm_collectives_bytes(int size, std::size_t slot_bytes, std::size_t mailbox_bytes) {
   return ShmRounds::region_bytes(size, slot_bytes) +
