@@ -5,7 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/process/child_process.hpp"
+#include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/hosts/support/joining_agent.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -14,54 +15,6 @@ namespace troupe::launcher_test {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr const char* listen_at = "10.77.0.254:7070";  // this machine, in a namespace of its own
-
-void write_token(const std::filesystem::path& file, char digit, bool is_private = true) {
-  std::ofstream(file) << "troupe-token 1 " << std::string(64, digit) << "\n";
-  std::filesystem::permissions(file, std::filesystem::perms(is_private ? 0600 : 0644));
-}
-
-/// `launcher agent`, started on a host by ssh.
-class JoiningAgent {
- public:
-  JoiningAgent(const LauncherJob& job, int host, const std::string& token,
-               const std::string& program = TROUPE_LAUNCHER " agent")
-      : log_(job.folder() / fmt::format("joins-{}-{}.log", host, token)) {
-    const std::string command = fmt::format("cd {} && exec {} --join {} --token-file {} --wait 60",
-                                            job.folder().string(), program, listen_at, token);
-    auto process = ChildProcess::start({.arguments = {"ssh", test::host_name(host), command},
-                                        .output_path = log_.string(),
-                                        .program = "ssh"});
-    if (!process.ok()) throw std::runtime_error(process.error().message);
-    process_.emplace(*std::move(process));
-  }
-
-  /// Its exit code; -1 if it does not end.
-  int wait() {
-    const auto status = process_->wait(run_limit);
-    return status && !status->signalled ? status->code : -1;
-  }
-  std::string log() const {
-    std::ifstream file(log_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  std::filesystem::path log_;
-  std::optional<ChildProcess> process_;
-};
-
-std::vector<std::string> joined_by(int nodes, double timeout_seconds = 60) {
-  std::vector<std::string> arguments;
-  for (const auto& setting :
-       {std::string("cluster.launch=join"), fmt::format("cluster.listen={}", listen_at),
-        fmt::format("cluster.nodes={}", nodes), std::string("cluster.token_file=job.token"),
-        fmt::format("cluster.join_timeout={}", timeout_seconds)}) {
-    arguments.insert(arguments.end(), {"--set", setting});
-  }
-  return arguments;
-}
 
 class Join : public testing::Test {
  protected:
@@ -79,7 +32,7 @@ class Join : public testing::Test {
 TEST_F(Join, of_two_nodes_gives_the_bytes_of_one_worker) {
   write_token(job().folder() / "job.token", 'a');
   JoiningAgent first(job(), 1, "job.token");  // before there is a launcher
-  std::vector<std::string> arguments = joined_by(2);
+  std::vector<std::string> arguments = as_arguments(joined_by(2));
   arguments.insert(arguments.end(), {"--set", "parallel.pipeline_parallel_size=2"});
   const auto running = job().start(arguments);
   ASSERT_TRUE(running->wait_for_stderr("1 of 2 nodes have joined: h1", run_limit))
@@ -101,7 +54,7 @@ TEST_F(Join, of_two_agents_on_one_host_makes_two_nodes_with_names_of_their_own) 
   write_token(job().folder() / "job.token", 'a');
   std::filesystem::copy(job().folder() / "job.token", job().folder() / "copy.token");
   JoiningAgent first(job(), 1, "job.token"), second(job(), 1, "copy.token");
-  std::vector<std::string> arguments = joined_by(2);
+  std::vector<std::string> arguments = as_arguments(joined_by(2));
   arguments.insert(arguments.end(), {"--set", "parallel.tensor_parallel_size=2"});
   const Ended ended = job().run(arguments);
   ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
@@ -112,7 +65,7 @@ TEST_F(Join, of_two_agents_on_one_host_makes_two_nodes_with_names_of_their_own) 
 TEST_F(Join, with_another_token_is_refused_on_both_sides) {
   write_token(job().folder() / "job.token", 'a');
   write_token(job().folder() / "other.token", 'b');
-  const auto running = job().start(joined_by(1, 4));
+  const auto running = job().start(as_arguments(joined_by(1, 4)));
   ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
   JoiningAgent agent(job(), 1, "other.token");
   EXPECT_EQ(agent.wait(), 2);
@@ -124,7 +77,7 @@ TEST_F(Join, with_another_token_is_refused_on_both_sides) {
 
 TEST_F(Join, of_another_build_is_refused_on_both_sides) {
   write_token(job().folder() / "job.token", 'a');
-  const auto running = job().start(joined_by(1, 4));
+  const auto running = job().start(as_arguments(joined_by(1, 4)));
   ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
   JoiningAgent agent(job(), 1, "job.token", std::filesystem::canonical("/proc/self/exe").string());
   EXPECT_EQ(agent.wait(), 1);
@@ -137,7 +90,7 @@ TEST_F(Join, of_another_build_is_refused_on_both_sides) {
 TEST_F(Join, of_one_node_too_many_is_refused_and_harms_nobody) {
   write_token(job().folder() / "job.token", 'a');
   JoiningAgent first(job(), 1, "job.token"), second(job(), 2, "job.token");
-  const auto running = job().start(joined_by(1));
+  const auto running = job().start(as_arguments(joined_by(1)));
   const int codes[] = {first.wait(), second.wait()};
   const Ended ended = running->wait(run_limit);
   EXPECT_EQ(ended.code, 0) << ended.describe();
@@ -147,7 +100,7 @@ TEST_F(Join, of_one_node_too_many_is_refused_and_harms_nobody) {
 
 TEST_F(Join, with_a_token_that_others_can_read_is_refused_on_both_sides) {
   write_token(job().folder() / "job.token", 'a', false);
-  const Ended ended = job().run(joined_by(1));
+  const Ended ended = job().run(as_arguments(joined_by(1)));
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("cluster.token_file: others can read"));
   JoiningAgent agent(job(), 1, "job.token");
@@ -156,7 +109,7 @@ TEST_F(Join, with_a_token_that_others_can_read_is_refused_on_both_sides) {
 }
 
 TEST_F(Join, makes_the_token_when_there_is_none_and_stops_waiting_at_a_signal) {
-  const auto running = job().start(joined_by(1));
+  const auto running = job().start(as_arguments(joined_by(1)));
   ASSERT_TRUE(running->wait_for_stderr("waiting for 1 node", run_limit));
   const auto token = std::filesystem::status(job().folder() / "job.token");
   EXPECT_EQ(token.permissions(), std::filesystem::perms(0600));

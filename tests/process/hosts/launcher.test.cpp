@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -14,16 +15,6 @@ namespace troupe::launcher_test {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// Values of --set that run a job on the first `hosts` hosts, with so many workers on each.
-std::vector<std::string> on_hosts(int hosts, int workers_each) {
-  std::string names;
-  for (int i = 1; i <= hosts; ++i) {
-    names += fmt::format("{}{}", i > 1 ? ", " : "", test::host_name(i));
-  }
-  return {"cluster.launch=ssh", "cluster.hosts=[" + names + "]",
-          fmt::format("cluster.devices_per_node={}", workers_each)};
-}
 
 class HostJobs : public testing::Test {
  protected:

@@ -20,6 +20,7 @@ const std::vector<Topology>& topologies() {
       {"tp2_sp", {tp2, sp}},
       {"tp2_pp2_sp", {tp2, pp2, sp}},
       {"dp2_pp2", {dp2, pp2}},
+      {"dp2_tp2", {dp2, tp2}},
       {"tp2_ep2", {tp2, ep2}, true},
       {"dp2_ep2", {dp2, ep2}, true},
       {"tp2_pp2_ep2_sp", {tp2, pp2, ep2, sp}, true},
@@ -30,9 +31,6 @@ const std::vector<Topology>& topologies() {
   return all;
 }
 
-namespace {
-
-/// The product of the data, pipeline and tensor sizes.
 int workers_of(const Topology& topology) {
   int workers = 1;
   for (const std::string& size : topology.parallel) {
@@ -43,18 +41,13 @@ int workers_of(const Topology& topology) {
   return workers;
 }
 
-std::vector<std::string> arguments_of(const Topology& topology, const std::string& collectives) {
-  std::vector<std::string> arguments = {"--set", "parallel.collectives=" + collectives};
-  const auto set = [&](const std::string& size) {
-    arguments.insert(arguments.end(), {"--set", "parallel." + size});
-  };
-  // Not if a model with experts has its own default.
-  if (!topology.experts) set("expert_parallel_size=1");
-  for (const std::string& size : topology.parallel) set(size);
-  return arguments;
+std::vector<std::string> settings_of(const Topology& topology) {
+  std::vector<std::string> settings;
+  // A model with experts has its own default.
+  if (!topology.experts) settings.emplace_back("parallel.expert_parallel_size=1");
+  for (const std::string& size : topology.parallel) settings.push_back("parallel." + size);
+  return settings;
 }
-
-}  // namespace
 
 void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& collectives,
                                   const std::string& input, const std::filesystem::path& model,
@@ -63,7 +56,10 @@ void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& c
   ASSERT_FALSE(one.empty());
   const LauncherJob job(model);
   job.write_input(input);
-  auto arguments = arguments_of(topology, collectives);
+  std::vector<std::string> arguments = {"--set", "parallel.collectives=" + collectives};
+  for (const std::string& setting : settings_of(topology)) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
   for (const std::string& setting : engine) {
     arguments.insert(arguments.end(), {"--set", "engine." + setting});
   }

@@ -19,6 +19,12 @@ struct Topology {
 /// Every kind of arrangement and mixes of them.
 const std::vector<Topology>& topologies();
 
+/// The product of the data, pipeline and tensor sizes.
+int workers_of(const Topology& topology);
+
+/// Values of --set that arrange the ranks so.
+std::vector<std::string> settings_of(const Topology& topology);
+
 /// Compares the answers to `input` in this arrangement over these collectives with those of one
 /// rank, byte for byte. `model`: see LauncherJob; `engine`: values of --set below "engine.", for
 /// the arrangement alone.
