@@ -103,10 +103,10 @@ class Bench {
   Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
     NodeWait nodes(plan.config, say);
     TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level,
-                                                  [&](const ClusterWait& wait) {
+                                                  {.while_waiting = [&](const ClusterWait& wait) {
                                                     (void)nodes.update(wait);
                                                     return true;
-                                                  }));
+                                                  }}));
     TROUPE_TRY([[maybe_unused]] const EngineInfo info,
                session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;

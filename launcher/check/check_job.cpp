@@ -10,6 +10,7 @@
 #include "launcher/check/input_sample.hpp"
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_plan.hpp"
+#include "launcher/job/node_preflight.hpp"
 
 namespace troupe {
 namespace {
@@ -36,6 +37,21 @@ Result<void> check_output_files(const Config& config, const RunOptions& run) {
   if (::access(place.c_str(), W_OK) == 0) return {};
   return fail_errno(errno, fmt::format("cannot write to {}; give an --output where you may write",
                                        place.string()));
+}
+
+/// Starts agents on the plan's nodes, and reports on these. Errors: the job would be refused.
+Result<void> check_nodes(const JobPlan& plan) {
+  if (plan.cluster.join) {
+    std::puts("\nnodes that join are looked at when the job starts");
+    return {};
+  }
+  std::fflush(stdout);
+  TROUPE_TRY(const PreflightReport report, look_at_nodes(plan));
+  std::printf("\n%s%s\n", report.table.c_str(), describe(report).c_str());
+  for (const Finding& finding : report.findings) {
+    if (!finding.is_fatal) std::printf("warning: %s\n", describe(finding).c_str());
+  }
+  return check_preflight(report);
 }
 
 /// Reports on the first lines of the input. Errors: the job would be refused, or would answer
@@ -80,6 +96,10 @@ ExitCode check_job(const CheckOptions& options) {
   ExitCode code = ExitCode::all_answered;
   if (const auto startable = check_startable(*plan); !startable.ok()) {
     code = refuse(startable.error());
+  }
+  if (has_preflight(*plan) && !options.assumed_gpus) {
+    const auto nodes = check_nodes(*plan);
+    if (!nodes.ok()) code = refuse(nodes.error());
   }
   if (!plan->config.job.output.empty()) {
     const auto output = check_output_files(plan->config, options.run);

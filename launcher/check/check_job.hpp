@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// `launcher check`: prints what would run, and whether it can. Starts and writes nothing.
+/// `launcher check`: prints what would run, and whether it can. Writes nothing; starts only agents
+/// on other hosts, which look at these and end.
 ExitCode check_job(const CheckOptions& options);
 
 }  // namespace troupe

@@ -6,7 +6,9 @@ namespace troupe {
 
 std::string_view CheckArguments::summary() const {
   return "Says what would run and what each worker would hold, and whether the job can: the "
-         "model, the memory, the input and the output. Starts and writes nothing.";
+         "model, the memory, the input, the output, and other hosts, where it starts agents that "
+         "look "
+         "and end. Writes nothing.";
 }
 
 std::string CheckArguments::details() const {

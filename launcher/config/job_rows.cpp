@@ -149,7 +149,8 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .default_value = "auto",
            .doc = "FIRST-LAST: the TCP ports that a firewall leaves open between hosts",
            .reference = "The TCP ports at which processes listen for those of other hosts: "
-                        "`FIRST-LAST`. A host needs two for the launcher, one for each worker and "
+                        "`FIRST-LAST`. A host needs two for the launcher, one for the look at it "
+                        "before the start, one for each worker and "
                         "executor, and for each worker up to five more: one for each of its groups "
                         "that lies on several hosts, and two for plans and results of an executor "
                         "elsewhere. `auto`: those that the kernel chooses. `cluster.listen` and "

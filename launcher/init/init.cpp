@@ -14,6 +14,7 @@
 #include "launcher/config/config_schema.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mesh_table.hpp"
+#include "launcher/terminal/format_bytes.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {

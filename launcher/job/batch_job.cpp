@@ -26,6 +26,7 @@
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
 #include "launcher/report/report_json.hpp"
+#include "launcher/terminal/format_bytes.hpp"
 
 namespace troupe {
 namespace {
@@ -64,6 +65,7 @@ class BatchJob {
   Result<bool> needs_engine();
   ExitCode write_refusals();
   std::optional<ExitCode> start_engine();
+  void tell_preflight(const PreflightReport& report);
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
@@ -248,12 +250,19 @@ std::optional<ExitCode> BatchJob::start_engine() {
     log::info("{}", line);
     progress_.tell("launcher: " + line);
   });
-  auto session =
-      EngineSession::start(plan, files_->folder, options_.log_level, [&](const ClusterWait& wait) {
-        state_.phase = nodes.update(wait);
-        update_progress();
-        return signals_.count() == 0;
-      });
+  const auto goes_on = [this] {
+    update_progress();
+    return signals_.count() == 0;
+  };
+  auto session = EngineSession::start(
+      plan, files_->folder, options_.log_level,
+      {.while_waiting =
+           [&](const ClusterWait& wait) {
+             state_.phase = nodes.update(wait);
+             return goes_on();
+           },
+       .keep_going = goes_on,
+       .on_preflight = [this](const PreflightReport& report) { tell_preflight(report); }});
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
@@ -277,6 +286,17 @@ std::optional<ExitCode> BatchJob::start_engine() {
   state_.phase.clear();
   reporter_.engine_ready();
   return std::nullopt;
+}
+
+void BatchJob::tell_preflight(const PreflightReport& report) {
+  log::info("preflight:\n{}", report.table);
+  progress_.print(describe(report));
+  if (!check_preflight(report).ok()) progress_.tell(report.table);
+  for (const Finding& finding : report.findings) {
+    if (finding.is_fatal) continue;  // the error has it
+    log::warning("{}", describe(finding));
+    if (!options_.quiet) progress_.tell("launcher: warning: " + describe(finding));
+  }
 }
 
 ExitCode BatchJob::serve() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "launcher/job/cluster_nodes.hpp"
+#include "launcher/job/node_preflight.hpp"
 
 namespace troupe {
 namespace {
@@ -40,15 +41,21 @@ int distance_from_cause(DownCause cause) {
 Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                                                             const std::string& log_folder,
                                                             log::Level log_level,
-                                                            WhileWaiting while_waiting) {
+                                                            const SessionEvents& events) {
   std::unique_ptr<EngineSession> session(new EngineSession);
   ClusterOptions cluster = plan.cluster;
   cluster.job_folder = log_folder;
   cluster.log_folder = log_folder;
   cluster.log_level = log_level;
-  cluster.while_waiting = std::move(while_waiting);
+  cluster.while_waiting = events.while_waiting;
   TROUPE_CHECK(read_token(plan.config, cluster));
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
+  if (has_preflight(plan)) {
+    TROUPE_TRY(const auto report,
+               run_preflight(*session->cluster_, preflight_needs(plan), events.keep_going));
+    if (events.on_preflight) events.on_preflight(report);
+    TROUPE_CHECK(check_preflight(report));
+  }
   Mailbox& mailbox = session->mailbox_;
   TROUPE_TRY(session->engine_,
              Engine::create(*session->cluster_, plan.engine,

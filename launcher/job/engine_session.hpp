@@ -10,25 +10,32 @@
 #include "actors/engine/engine.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mailbox.hpp"
+#include "launcher/preflight/preflight.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/base/keep_going.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
 
-/// The processes of a plan on this machine, the engine that they are, and what it reports. One
+/// Callbacks while a session starts, each on the caller's thread; any may be null.
+struct SessionEvents {
+  std::function<bool(const ClusterWait&)> while_waiting = {};  ///< see ClusterOptions
+  KeepGoing keep_going = {};  ///< while nodes are looked at; false gives up (cancelled)
+  std::function<void(const PreflightReport&)> on_preflight = {};  ///< for has_preflight() plans
+};
+
+/// The processes of a plan on its nodes, the engine that they are, and what it reports. One
 /// thread at a time.
 class EngineSession {
  public:
-  using WhileWaiting = std::function<bool(const ClusterWait&)>;
-
-  /// Starts the nodes' agents and begins to start the engine. Logs of all processes go to the
-  /// existing folder `log_folder`. Calls `while_waiting` as ClusterOptions has it. Errors: those of
-  /// Cluster::start and read_token.
+  /// Starts the nodes' agents, looks at the nodes if they are other machines, and begins to start
+  /// the engine. Logs of all processes go to the existing folder `log_folder`. Errors: those of
+  /// Cluster::start, read_token and check_preflight.
   static Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan,
                                                       const std::string& log_folder,
                                                       log::Level log_level,
-                                                      WhileWaiting while_waiting = {});
+                                                      const SessionEvents& events = {});
   ~EngineSession();
   EngineSession(const EngineSession&) = delete;
   EngineSession& operator=(const EngineSession&) = delete;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "launcher/batch/input/byte_source.hpp"
+#include "runtime/base/content_mark.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {

@@ -17,6 +17,7 @@
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
+#include "launcher/terminal/format_bytes.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/families/family.hpp"
 #include "models/json/json_file.hpp"

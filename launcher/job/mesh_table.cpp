@@ -1,10 +1,11 @@
 #include "launcher/job/mesh_table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include <fmt/format.h>
+
+#include "launcher/terminal/format_bytes.hpp"
 
 namespace troupe {
 namespace {
@@ -55,20 +56,6 @@ std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
   text += fmt::format(fmt::runtime(row_format), "total", "", width, "", "", "", "", "", "",
                       format_bytes(weights), format_bytes(kv));
   return text;
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  constexpr std::array units = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  // A value that would round to 1024 is shown as 1 of the next unit.
-  while (value >= 1023.5 && unit + 1 < units.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
 }
 
 }  // namespace troupe

@@ -17,7 +17,4 @@ namespace troupe {
 std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
                        std::int64_t kv_blocks, std::span<const std::string> nodes = {});
 
-/// 999 -> "999 B", 4'400'000 -> "4.20 MiB": three digits, or four below 1024; at most 8 columns.
-std::string format_bytes(std::uint64_t bytes);
-
 }  // namespace troupe

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "launcher/batch/output/batch_writer.hpp"
-#include "runtime/base/hash.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -38,18 +37,6 @@ ordered_json parts_json(const std::vector<Fingerprint::Part>& parts) {
   ordered_json json = ordered_json::object();
   for (const auto& part : parts) json[part.name] = part.value;
   return json;
-}
-
-/// Adds the next `bytes` of a file to a hash, or fewer at its end.
-void add_bytes(std::ifstream& file, std::uint64_t bytes, std::string& buffer, Hasher128& hasher) {
-  buffer.resize(bytes);
-  file.read(buffer.data(), static_cast<std::streamsize>(bytes));
-  hasher.add(std::string_view(buffer).substr(0, static_cast<std::size_t>(file.gcount())));
-}
-
-std::string mark(std::uint64_t size, const Hasher128& hasher) {
-  const auto [high, low] = hasher.hash();
-  return fmt::format("{} bytes, hash {:016x}{:016x}", size, high, low);
 }
 
 Result<void> check_format(const std::string& path, const nlohmann::ordered_json& json) {
@@ -136,42 +123,6 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   }
   sync_folder(std::filesystem::path(path).parent_path());
   return {};
-}
-
-Result<std::string> content_mark(const std::string& path, const KeepGoing& keep_going) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code problem;
-  const auto size = std::filesystem::file_size(path, problem);
-  if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
-  std::string buffer;
-  Hasher128 hasher;
-  while (file) {
-    TROUPE_CHECK(check_goes_on(keep_going, path));
-    add_bytes(file, std::uint64_t{1} << 20, buffer, hasher);
-  }
-  if (file.bad()) return fail(ErrorCode::io, "cannot read {}", path);
-  return mark(size, hasher);
-}
-
-Result<std::string> sampled_mark(const std::string& path) {
-  constexpr std::uint64_t whole_bytes = std::uint64_t{16} << 20;
-  constexpr std::uint64_t first_bytes = std::uint64_t{1} << 20;
-  constexpr std::uint64_t piece_bytes = 4096;
-  constexpr std::uint64_t pieces = 256;
-  std::ifstream file(path, std::ios::binary);
-  std::error_code problem;
-  const auto size = std::filesystem::file_size(path, problem);
-  if (!file || problem) return fail(ErrorCode::io, "cannot read {}", path);
-  if (size <= whole_bytes) return content_mark(path);
-  std::string buffer;
-  Hasher128 hasher;
-  add_bytes(file, first_bytes, buffer, hasher);
-  for (std::uint64_t i = 1; i <= pieces; ++i) {
-    file.seekg(static_cast<std::streamoff>((size - piece_bytes) / pieces * i));
-    add_bytes(file, piece_bytes, buffer, hasher);
-  }
-  if (!file) return fail(ErrorCode::io, "cannot read {}", path);
-  return mark(size, hasher);
 }
 
 }  // namespace troupe

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "launcher/batch/output/answer_format.hpp"
-#include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -43,12 +42,5 @@ Result<Fingerprint> read_fingerprint(const std::string& path);
 
 /// Replaces the file at `path` atomically and syncs it to the disk. Errors: io.
 Result<void> write_fingerprint(const std::string& path, const Fingerprint& fingerprint);
-
-/// "SIZE bytes, hash HASH" of a file's content (hash_128). Errors: io; cancelled.
-Result<std::string> content_mark(const std::string& path, const KeepGoing& keep_going = nullptr);
-
-/// The same for a large file of which only samples are read: its first MiB and 256 pieces of 4 KiB,
-/// evenly spaced to its end. A file of up to 16 MiB is read as a whole. Errors: io.
-Result<std::string> sampled_mark(const std::string& path);
 
 }  // namespace troupe

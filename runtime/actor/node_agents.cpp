@@ -166,8 +166,11 @@ Result<void> NodeAgents::has_come(const Node& node) const {
   const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
   if (node.over) {
     const std::string said = last_line(log);
-    return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}",
-                node.name, node.how, said.empty() ? "" : fmt::format(" ({})", said), where);
+    const std::string remedy =
+        options_.starter ? options_.starter->remedy(node.name, said) : std::string();
+    return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}{}",
+                node.name, node.how, said.empty() ? "" : fmt::format(" ({})", said), where,
+                remedy.empty() ? "" : ": " + remedy);
   }
   if (node.ready) return {};
   return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",

@@ -36,6 +36,11 @@ class NodeStarter {
   /// empty: they are inherited. Called on a thread that outlives the agent, one for each node.
   virtual Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                                      const std::string& log_path) = 0;
+  /// What a person can do about an agent that did not start, whose last words were `said`; empty:
+  /// nothing is known.
+  virtual std::string remedy(const std::string& /*node*/, const std::string& /*said*/) const {
+    return "";
+  }
   /// True if agents are children of this process, whose unix sockets they see.
   virtual bool is_local() const = 0;
 };

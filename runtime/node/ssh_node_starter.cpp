@@ -16,6 +16,28 @@ std::string quote_for_shell(std::string_view text) {
   return quoted + "'";
 }
 
+std::string SshNodeStarter::remedy(const std::string& node, const std::string& said) const {
+  const auto host = options_.host_of_node.find(node);
+  if (host == options_.host_of_node.end()) return "";
+  const std::string& name = host->second.destination;
+  const auto has = [&](std::string_view text) { return said.find(text) != said.npos; };
+  if (has("Permission denied (")) {  // the methods that were tried
+    return fmt::format("let your key in there (ssh-copy-id {}), or load it (ssh-add)", name);
+  }
+  if (has("Host key verification failed")) {
+    return fmt::format("log in once by hand to accept its key: ssh {}", name);
+  }
+  if (has("Could not resolve hostname")) return "check its name in cluster.hosts";
+  if (has("Connection refused")) return "start sshd there, or give its port: HOST:PORT";
+  if (has("No route to host") || has("timed out") || has("Network is unreachable")) {
+    return "start it, mend its network, or take it out of cluster.hosts";
+  }
+  if (has("not found") || has("Permission denied") || has("No such file or directory")) {
+    return "install the same Troupe at the same path there";
+  }
+  return fmt::format("try by hand: ssh {} true", name);
+}
+
 Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& ticket,
                                                            const std::string& log_path) {
   const auto host = options_.host_of_node.find(ticket.node);

@@ -38,6 +38,7 @@ class SshNodeStarter final : public NodeStarter {
 
   Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                              const std::string& log_path) override;
+  std::string remedy(const std::string& node, const std::string& said) const override;
   bool is_local() const override { return false; }
 
  private:

@@ -53,6 +53,13 @@ void run_with_hosts(int count, int argc, char** argv) {
 std::string host_name(int index) { return fmt::format("h{}", index); }
 std::string host_address(int index) { return fmt::format("10.77.0.{}", index); }
 
+void on_host(int index, const std::string& command) {
+  const auto line =
+      fmt::format("nsenter --mount --net --uts --target $(cat /run/ssh/sshd-h{}.pid) sh -c '{}'",
+                  index, command);
+  if (std::system(line.c_str()) != 0) throw std::runtime_error("failed: " + line);
+}
+
 void set_link(int index, bool up) {
   const auto command = fmt::format("ip link set link{} {}", index, up ? "up" : "down");
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);

@@ -22,6 +22,10 @@ std::string host_name(int index);
 std::string host_address(int index);
 inline constexpr const char* own_address = "10.77.0.254";
 
+/// Runs a shell command on the host, which has files in common with this machine and mounts of its
+/// own. Throws if it fails.
+void on_host(int index, const std::string& command);
+
 /// Cuts the host's link, or mends it: packets are lost in both directions.
 void set_link(int index, bool up);
 

@@ -12,6 +12,7 @@
 
 #include "launcher/batch/input/line_reader.hpp"
 #include "launcher/batch/output/answer_format.hpp"
+#include "runtime/base/content_mark.hpp"
 #include "tests/unit/launcher/journal/output_lines.hpp"
 
 namespace troupe::journal_test {

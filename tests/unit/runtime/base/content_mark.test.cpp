@@ -1,4 +1,4 @@
-#include "launcher/journal/fingerprint.hpp"
+#include "runtime/base/content_mark.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -10,10 +10,10 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-namespace troupe::journal_test {
+namespace troupe {
 namespace {
 
-TEST(Fingerprint, samples_tell_large_files_apart_that_differ_in_a_stretch) {
+TEST(ContentMark, samples_tell_large_files_apart_that_differ_in_a_stretch) {
   const tests::TemporaryFolder folder;
   const std::string file = folder.write("large", "x");
   std::filesystem::resize_file(file, std::uint64_t{40} << 20);  // zeros
@@ -30,7 +30,7 @@ TEST(Fingerprint, samples_tell_large_files_apart_that_differ_in_a_stretch) {
   EXPECT_FALSE(sampled_mark(folder.path() / "none").ok());
 }
 
-TEST(Fingerprint, content_marks_tell_files_apart) {
+TEST(ContentMark, tells_files_apart) {
   const tests::TemporaryFolder folder;
   const std::string a = folder.write("a", std::string(3 << 20, 'x'));
   const std::string mark = *content_mark(a);
@@ -46,4 +46,4 @@ TEST(Fingerprint, content_marks_tell_files_apart) {
 }
 
 }  // namespace
-}  // namespace troupe::journal_test
+}  // namespace troupe

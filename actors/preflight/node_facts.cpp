@@ -1,0 +1,88 @@
+#include "actors/preflight/node_facts.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <sys/resource.h>
+
+#include "models/ops/cpu/cpu_ops.hpp"
+#include "models/ops/device/device.hpp"
+#include "runtime/base/available_memory.hpp"
+#include "runtime/base/content_mark.hpp"
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr MarkSamples checkpoint_samples{
+    .whole_bytes = 128 << 10, .first_bytes = 64 << 10, .piece_bytes = 4096, .pieces = 16};
+
+bool is_of_a_model(const fs::path& file) {
+  const auto extension = file.extension();
+  return extension == ".safetensors" || extension == ".json" || extension == ".jinja";
+}
+
+/// The version in the first line of the driver's file: "NVRM version: ... Kernel Module  550.54.15
+/// ...".
+std::string nvidia_driver() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    const bool is_version =
+        word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos;
+    if (is_version) return word;
+  }
+  return "";
+}
+
+}  // namespace
+
+CheckpointFacts look_at_checkpoint(const std::string& folder) {
+  CheckpointFacts facts{.folder = folder, .files = {}, .problem = {}};
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path& path = entry->path();
+    std::error_code ignored;
+    if (!is_of_a_model(path) || !fs::is_regular_file(path, ignored)) continue;
+    auto mark = sampled_mark(path.string(), checkpoint_samples);
+    if (!mark.ok()) {
+      facts.problem = mark.error().message;
+      return facts;
+    }
+    facts.files.push_back({path.filename().string(), fs::file_size(path, ignored), *mark});
+  }
+  if (error) facts.problem = error.message();
+  std::ranges::sort(facts.files, {}, &CheckpointFile::name);
+  return facts;
+}
+
+std::uint64_t open_file_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+NodeFacts gather_facts(const FactsRequest& request) {
+  NodeFacts facts;
+  facts.cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  facts.cpu = cpu_supports(CpuIsa::avx512) ? "avx512" : "avx2";
+  facts.memory_bytes = available_memory_bytes().value_or(0);
+  std::error_code error;
+  facts.folder = fs::current_path(error).string();
+  if (const auto space = fs::space(".", error); !error) facts.disk_bytes = space.available;
+  facts.open_files = open_file_limit();
+  if (request.with_gpus) {
+    const auto gpus = count_gpus();
+    facts.gpus = gpus.ok() ? *gpus : 0;
+    if (!gpus.ok()) facts.gpu_problem = gpus.error().message;
+    facts.gpu_driver = nvidia_driver();
+  }
+  for (const std::string& folder : request.checkpoints) {
+    facts.checkpoints.push_back(look_at_checkpoint(folder));
+  }
+  return facts;
+}
+
+}  // namespace troupe

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// A file of a checkpoint. Two copies count as equal if size and samples of their content are.
+struct CheckpointFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string mark;  ///< see sampled_mark
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(name, bytes, mark);
+  }
+};
+
+/// A checkpoint's folder as one node sees it.
+struct CheckpointFacts {
+  std::string folder;
+  std::vector<CheckpointFile> files;  ///< weights and JSON, by name
+  std::string problem;                ///< why it cannot be read; empty: it can
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(folder, files, problem);
+  }
+};
+
+/// Lists the files that a model is loaded from. Reads at most 128 KiB of each large one, so that a
+/// hundred shards on a network file system take less than a second.
+CheckpointFacts look_at_checkpoint(const std::string& folder);
+
+/// What a node is asked about besides itself.
+struct FactsRequest {
+  std::vector<std::string> checkpoints;  ///< folders
+  bool with_gpus = false;                ///< takes part of a second
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(checkpoints, with_gpus);
+  }
+};
+
+/// What a node is and has, for the processes of this job.
+struct NodeFacts {
+  std::int32_t cores = 0;
+  std::string cpu;                 ///< the widest instruction set that kernels use: "avx512"
+  std::uint64_t memory_bytes = 0;  ///< available; 0: not known
+  std::string folder;              ///< that processes run in
+  std::uint64_t disk_bytes = 0;    ///< free there
+  std::uint64_t open_files = 0;    ///< descriptors that a process may have
+  std::int32_t gpus = 0;           ///< that this build runs on
+  std::string gpu_driver;          ///< "550.54.15"; empty: none
+  std::string gpu_problem;         ///< why GPUs cannot be counted
+  std::vector<CheckpointFacts> checkpoints;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(cores, cpu, memory_bytes, folder, disk_bytes, open_files, gpus, gpu_driver, gpu_problem,
+            checkpoints);
+  }
+};
+
+/// Gathers the facts of this process's node.
+NodeFacts gather_facts(const FactsRequest& request);
+
+/// Descriptors that this process may have.
+std::uint64_t open_file_limit();
+
+}  // namespace troupe

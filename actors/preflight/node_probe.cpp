@@ -1,0 +1,86 @@
+#include "actors/preflight/node_probe.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// For all first calls together, which connect.
+constexpr milliseconds reach_limit{4000};
+/// For all measurements of a node together.
+constexpr milliseconds measure_limit{4000};
+constexpr int pings = 5;
+constexpr int transfers = 3;  ///< the fastest counts
+constexpr std::size_t small_bytes = 64 << 10;
+constexpr std::size_t large_bytes = 1 << 20;
+/// A link that takes longer for `small_bytes` is slow enough to be measured by them.
+constexpr double slow_seconds = 0.005;
+
+milliseconds left(Clock::time_point until) {
+  return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(until - Clock::now()));
+}
+
+/// The seconds of one call with so many bytes.
+Result<double> time_call(const ActorHandle<ProbeTarget>& target, std::size_t bytes,
+                         Clock::time_point until) {
+  const Bytes argument(bytes);
+  const auto begin = Clock::now();
+  TROUPE_CHECK(target.call<&ProbeTarget::take>(argument).get(left(until)));
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Result<void> measure_link(const ActorHandle<ProbeTarget>& target, Clock::time_point until,
+                          LinkFacts& facts) {
+  for (int i = 0; i < pings; ++i) {
+    TROUPE_TRY(const double seconds, time_call(target, 0, until));
+    facts.seconds = i == 0 ? seconds : std::min(facts.seconds, seconds);
+  }
+  TROUPE_TRY(const double small_seconds, time_call(target, small_bytes, until));
+  const std::size_t bytes = small_seconds < slow_seconds ? large_bytes : small_bytes;
+  double best = 0;
+  for (int i = 0; i < transfers; ++i) {
+    TROUPE_TRY(const double seconds, time_call(target, bytes, until));
+    best = i == 0 ? seconds : std::min(best, seconds);
+    facts.bytes_per_second = static_cast<double>(bytes) / std::max(1e-9, best - facts.seconds / 2);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::int64_t ProbeTarget::clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<LinkFacts> NodeProbe::measure(const std::vector<ActorHandle<ProbeTarget>>& targets) {
+  std::vector<LinkFacts> links(targets.size());
+  std::vector<Future<std::uint64_t>> reached;
+  for (const auto& target : targets) reached.push_back(target.call<&ProbeTarget::take>(Bytes{}));
+  const auto reach_until = Clock::now() + reach_limit;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const auto answer = reached[i].get(left(reach_until));
+    if (!answer.ok()) links[i].problem = answer.error().message;
+  }
+  const auto measure_until = Clock::now() + measure_limit;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (!links[i].problem.empty() || Clock::now() >= measure_until) continue;
+    const auto measured = measure_link(targets[i], measure_until, links[i]);
+    if (!measured.ok() && measured.error().code != ErrorCode::timeout) {
+      links[i].problem = measured.error().message;
+    }
+  }
+  return links;
+}
+
+void add_preflight_actors(ActorTypes& types) {
+  types.add<ProbeTarget>();
+  types.add<NodeProbe>();
+}
+
+}  // namespace troupe

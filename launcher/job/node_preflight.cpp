@@ -1,0 +1,63 @@
+#include "launcher/job/node_preflight.hpp"
+
+#include <algorithm>
+
+#include "runtime/process/temporary_folder.hpp"
+
+namespace troupe {
+namespace {
+
+/// Descriptors of a process that no other process of the job needs: its program's files, logs,
+/// devices, shared memory.
+constexpr std::uint64_t own_descriptors = 128;
+/// Links and listeners between two processes, over all planes.
+constexpr std::uint64_t descriptors_a_peer = 4;
+
+/// The error without the places of logs, which are removed with their folder.
+Error without_logs(Error error, const std::string& folder) {
+  const std::string hint = "; its log is " + folder;
+  for (auto at = error.message.find(hint); at != error.message.npos;
+       at = error.message.find(hint, at)) {
+    const auto end = error.message.find_first_of(";:\n", at + hint.size());
+    error.message.erase(at, end == error.message.npos ? end : end - at);
+  }
+  return error;
+}
+
+}  // namespace
+
+bool has_preflight(const JobPlan& plan) { return plan.config.cluster.launch != "local"; }
+
+PreflightNeeds preflight_needs(const JobPlan& plan) {
+  PreflightNeeds needs;
+  if (plan.engine.load_format != LoadFormat::dummy) {
+    needs.checkpoints.push_back({.folder = plan.engine.model_path, .files = {}, .problem = {}});
+    if (!plan.engine.draft_model_path.empty()) {
+      needs.checkpoints.push_back(
+          {.folder = plan.engine.draft_model_path, .files = {}, .problem = {}});
+    }
+  }
+  const auto& nodes = plan.cluster.nodes;
+  needs.nodes.resize(nodes.size());
+  const bool on_gpu = plan.engine.device == DeviceKind::cuda;
+  for (std::size_t rank = 0; rank < plan.rank_nodes.size(); ++rank) {
+    const auto node = std::ranges::find(nodes, plan.rank_nodes[rank], &NodeSpec::name);
+    NodeNeeds& need = needs.nodes[static_cast<std::size_t>(node - nodes.begin())];
+    if (on_gpu) ++need.gpus;
+    if (!on_gpu) need.weight_bytes += plan.ranks[rank].weight_bytes;
+  }
+  needs.open_files = own_descriptors + descriptors_a_peer * (plan.rank_nodes.size() + nodes.size());
+  return needs;
+}
+
+Result<PreflightReport> look_at_nodes(const JobPlan& plan) {
+  TROUPE_TRY(const TemporaryFolder logs, TemporaryFolder::create("check"));
+  ClusterOptions options = plan.cluster;
+  options.log_folder = logs.path().string();
+  options.log_level = log::Level::warning;
+  auto cluster = Cluster::start(std::move(options));
+  if (!cluster.ok()) return without_logs(std::move(cluster).error(), logs.path().string());
+  return run_preflight(**cluster, preflight_needs(plan));
+}
+
+}  // namespace troupe

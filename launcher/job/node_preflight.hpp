@@ -1,0 +1,21 @@
+#pragma once
+
+#include "launcher/job/job_plan.hpp"
+#include "launcher/preflight/preflight.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/base/keep_going.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// True if the plan's nodes are other machines, which are looked at before anything is loaded.
+bool has_preflight(const JobPlan& plan);
+
+/// What the plan's processes will need of its nodes.
+PreflightNeeds preflight_needs(const JobPlan& plan);
+
+/// For `launcher check`: starts the agents of the plan's nodes alone, looks at the nodes, and ends
+/// the agents. Errors: those of Cluster::start and run_preflight.
+Result<PreflightReport> look_at_nodes(const JobPlan& plan);
+
+}  // namespace troupe

@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// What a shell command does on a host, undone at the end.
+class OnHost {
+ public:
+  OnHost(int index, const std::string& command, std::string undo)
+      : index_(index), undo_(std::move(undo)) {
+    test::on_host(index, command);
+  }
+  ~OnHost() { test::on_host(index_, undo_); }
+  OnHost(const OnHost&) = delete;
+  OnHost& operator=(const OnHost&) = delete;
+
+ private:
+  const int index_;
+  const std::string undo_;
+};
+
+class HostPreflight : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+
+  /// A job of a stage on each of three hosts.
+  static std::vector<std::string> on_three_hosts(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.end(),
+                     {"--set", "cluster.launch=ssh", "--set", "cluster.hosts=[h1, h2, h3]", "--set",
+                      "parallel.pipeline_parallel_size=3"});
+    return arguments;
+  }
+
+  /// Expects `launcher check` to refuse, a run to break off before anything is loaded, and both to
+  /// say all of `texts` in one line.
+  static void expect_refused(const std::string& what, const std::vector<std::string>& texts) {
+    const LauncherJob job;
+    job.write_input(golden_input());
+    const Ended checked = job.run(on_three_hosts({"check"}));
+    EXPECT_EQ(checked.code, 2) << what << checked.describe();
+    expect_line(checked.err, texts);
+    const Ended ran = job.run(on_three_hosts());
+    EXPECT_EQ(ran.code, 3) << what << ran.describe();
+    expect_line(ran.err, texts);
+    EXPECT_THAT(ran.err, Not(HasSubstr("worker-"))) << what;
+    EXPECT_FALSE(std::filesystem::exists(job.output())) << what;
+  }
+
+  static void expect_line(const std::string& text, const std::vector<std::string>& parts) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const auto has = [&](const std::string& part) { return line.find(part) != line.npos; };
+      if (std::ranges::all_of(parts, has)) return;
+    }
+    ADD_FAILURE() << "no line has all of " << testing::PrintToString(parts) << ":\n" << text;
+  }
+};
+
+TEST_F(HostPreflight, shows_a_line_for_each_host_and_lets_good_ones_pass) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const Ended checked = job.run(on_three_hosts({"check"}));
+  EXPECT_EQ(checked.code, 0) << checked.describe();
+  EXPECT_THAT(
+      checked.out,
+      AllOf(HasSubstr("node         cores CPU    GPUs   memory     disk    clock latency   "
+                      "MB/s  model\n"),
+            HasSubstr("\nh1  "), HasSubstr("\nh3  "), HasSubstr("  same\n3 nodes looked at")));
+  const auto begin = checked.out.find("3 nodes looked at in ");
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_LT(std::stod(checked.out.substr(begin + 21)), 2.0 * test::time_scale);
+}
+
+TEST_F(HostPreflight, refuses_a_host_that_is_down) {
+  test::set_link(2, false);
+  expect_refused("down", {"h2", "ssh: connect to host h2", "take it out of cluster.hosts"});
+  test::set_link(2, true);
+}
+
+TEST_F(HostPreflight, refuses_a_host_that_refuses_the_key) {
+  const OnHost key(3, "mount --bind /dev/null /run/ssh/user_key.pub",
+                   "umount /run/ssh/user_key.pub");
+  expect_refused("the key", {"h3", "Permission denied", "ssh-copy-id h3"});
+}
+
+TEST_F(HostPreflight, refuses_a_host_with_another_build) {
+  const std::string here = std::filesystem::read_symlink("/proc/self/exe");
+  const OnHost build(2, "mount --bind " + here + " " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER);
+  expect_refused("another build", {"h2", "is of another build", "from one installation"});
+}
+
+TEST_F(HostPreflight, refuses_a_host_without_the_program) {
+  const OnHost build(2, "mount --bind /dev/null " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER);
+  expect_refused("no program", {"h2", "Permission denied", "install the same Troupe"});
+}
+
+TEST_F(HostPreflight, refuses_a_host_without_the_checkpoint_and_one_with_another) {
+  const std::string model = demo_model();
+  const OnHost gone(2, "mount -t tmpfs none " + model, "umount " + model);
+  const OnHost other(3, "mount --bind /etc/hostname " + model + "/model.safetensors",
+                     "umount " + model + "/model.safetensors");
+  expect_refused("no checkpoint", {"h2: there is no checkpoint in ", "copy the launcher's there"});
+  expect_refused("another checkpoint",
+                 {"h3: ", "model.safetensors has ", " bytes, but the launcher's"});
+}
+
+TEST_F(HostPreflight, refuses_hosts_that_do_not_reach_each_other) {
+  const OnHost wall(1, "ip route add blackhole 10.77.0.2", "ip route del blackhole 10.77.0.2");
+  expect_refused("a wall", {"h1: it does not reach h2", "cluster.ports"});
+}
+
+TEST_F(HostPreflight, refuses_a_low_limit_of_open_files) {
+  const OnHost limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:",
+                     "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:");
+  expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -n"});
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test
