@@ -63,6 +63,13 @@ Result<void> exchange_on_node(HierarchicalGroup& group, const SendParts& sends,
 Result<void> hierarchical_all_to_all(HierarchicalGroup& group, const SendParts& sends,
                                      const ReceiveParts& receives, const CollectiveCall& call) {
   const NodeLayout& layout = group.layout;
+  Transfers transfers(layout.size());
+  for (int r = 0; r < layout.size(); ++r) {
+    if (layout.is_here(r)) continue;
+    transfers.send(r, sends[static_cast<std::size_t>(r)]);
+    transfers.receive(r, receives[static_cast<std::size_t>(r)]);
+  }
+  TROUPE_CHECK(group.network->send_ahead(call, transfers));
   if (group.node) {
     TROUPE_CHECK(exchange_on_node(group, sends, receives));
   } else {
@@ -73,12 +80,6 @@ Result<void> hierarchical_all_to_all(HierarchicalGroup& group, const SendParts& 
                   sends[own].size(), receives[own].size());
     }
     copy(sends[own], receives[own].data());
-  }
-  Transfers transfers(layout.size());
-  for (int r = 0; r < layout.size(); ++r) {
-    if (layout.is_here(r)) continue;
-    transfers.send(r, sends[static_cast<std::size_t>(r)]);
-    transfers.receive(r, receives[static_cast<std::size_t>(r)]);
   }
   return group.network->exchange(call, std::move(transfers));
 }

@@ -8,6 +8,13 @@
 
 namespace troupe {
 
+namespace {
+
+// More would not leave at once, but be copied.
+constexpr std::size_t max_ahead_bytes = 128u << 10;
+
+}  // namespace
+
 NetworkCollectives::NetworkCollectives(std::unique_ptr<NetworkMesh> mesh)
     : mesh_(std::move(mesh)), exchange_(*mesh_) {
   for (int peer = 0; peer < mesh_->size(); ++peer) {
@@ -103,6 +110,13 @@ Result<void> NetworkCollectives::exchange(const CollectiveCall& call, Transfers 
   // No other rank expects a message of this one, so that it need not wait for its turn.
   if (!failed_ && transfers.empty()) return check();
   return run({}, call, [&] { return exchange_.run(std::move(transfers)); });
+}
+
+Result<void> NetworkCollectives::send_ahead(const CollectiveCall& call, Transfers& transfers) {
+  std::size_t bytes = 0;
+  for (const Outgoing& message : transfers.sends) bytes += message.bytes.size();
+  if (bytes > max_ahead_bytes || transfers.empty()) return {};
+  return run({}, call, [&] { return exchange_.send_ahead(transfers); });
 }
 
 Result<void> NetworkCollectives::send(const Tensor& tensor, int to) {

@@ -39,6 +39,9 @@ class NetworkCollectives final : public Collectives {
   /// One step of a collective that is more than this group's own: sends and receives `transfers`.
   /// Without any it returns at once: a rank that takes no part in a step need not know of it.
   Result<void> exchange(const CollectiveCall& call, Transfers transfers);
+  /// Sends what is small of `transfers`, which exchange() of the same call then gets: the others
+  /// need not wait while this rank is busy elsewhere in between.
+  Result<void> send_ahead(const CollectiveCall& call, Transfers& transfers);
   /// Why the group has ended, if it has.
   Result<void> check() const { return mesh_->check(); }
   /// Calls `closed` once, when a rank has aborted the group or is gone; from any thread, and at

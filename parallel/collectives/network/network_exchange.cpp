@@ -50,6 +50,12 @@ Result<void> NetworkExchange::run(Transfers transfers) {
   return done;
 }
 
+Result<void> NetworkExchange::send_ahead(Transfers& transfers) {
+  Result<void> done = push_what_fits(transfers);
+  mesh_.drain();
+  return done;
+}
+
 Result<void> NetworkExchange::exchange(Transfers& transfers) {
   bool more_to_receive = true;
   while (more_to_receive) {

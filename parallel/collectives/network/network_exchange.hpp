@@ -41,6 +41,8 @@ class NetworkExchange {
   /// Makes the next run()s belong to `call`, which the other ranks must be in too.
   void begin(const CollectiveCall& call) { call_ = call; }
   Result<void> run(Transfers transfers);
+  /// Sends what run() would send before it waits.
+  Result<void> send_ahead(Transfers& transfers);
 
   /// `count` floats for received terms, 64-byte aligned, until the next call.
   std::span<float> scratch(std::size_t count) { return scratch_.floats(count); }
