@@ -17,14 +17,13 @@
 
 namespace troupe {
 
-/// A plain TCP connection over loopback, the yardstick for collectives over sockets. One end
-/// listens and accepts, the other connects to its port. Blocking, for 30 s at most; false on any
-/// error.
+/// A plain TCP connection, the yardstick for what runs over sockets. One end listens at an address
+/// and accepts, the other connects to its port. Blocking, for 30 s at most; false on any error.
 class TcpPair {
  public:
   /// The port, or 0.
-  std::uint16_t listen() {
-    sockaddr_in address = loopback(0);
+  std::uint16_t listen(const char* at = "127.0.0.1") {
+    sockaddr_in address = address_of(at, 0);
     listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
     socklen_t size = sizeof(address);
     if (!bounded(listener_) ||
@@ -39,8 +38,8 @@ class TcpPair {
     socket_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
     return at_once();
   }
-  bool connect(std::uint16_t port) {
-    const sockaddr_in address = loopback(port);
+  bool connect(std::uint16_t port, const char* to = "127.0.0.1") {
+    const sockaddr_in address = address_of(to, port);
     socket_ = UniqueFd(::socket(AF_INET, SOCK_STREAM, 0));
     return bounded(socket_) &&
            ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
@@ -87,11 +86,11 @@ class TcpPair {
   }
 
  private:
-  static sockaddr_in loopback(std::uint16_t port) {
+  static sockaddr_in address_of(const char* host, std::uint16_t port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::inet_pton(AF_INET, host, &address.sin_addr);
     return address;
   }
   static bool bounded(const UniqueFd& socket) {

@@ -4,194 +4,29 @@
 // one answers 64 tokens. Real processes, real StepPlane, Channel and codec. Beside it, in the same
 // run, the cost of the parts: a raw socketpair between two processes, and a Channel with 64 bytes
 // and no codec. Every figure is taken several times; the best and the middle run are printed.
+//
+// With hosts as arguments (as ssh knows them) the executor is on the first and a worker on each of
+// the others, without the barrier, and the last one that is sent a plan answers. Beside it, in turn
+// with it, the same bytes in the same pattern over plain TCP:
+// `tests/support/hosts/with-hosts 5 build/release/bin/bench_step_plane h1 h2 h3 h4 h5`.
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "actors/step/step_codec.hpp"
-#include "actors/worker/startup/worker_groups.hpp"
-#include "actors/worker/step_plane.hpp"
-#include "runtime/actor/cluster.hpp"
-#include "runtime/channel/channel.hpp"
+#include "runtime/link/local_address.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
+#include "tests/bench/step_plane/step_plane_actors.hpp"
 
 namespace troupe {
 namespace {
-
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-constexpr std::uint32_t sequences = 64;
-constexpr int steps = 3000;
-constexpr int warm_up = 300;
-constexpr int repeats = 5;
-constexpr auto limit = 60s;
-constexpr std::uint32_t epoch = 1;
-const std::string ping_purpose = "bench ping";
-const std::string executor_name = "executor";
-
-/// Microseconds of one run.
-struct Figures {
-  double median = 0;
-  double p99 = 0;
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(median, p99);
-  }
-};
-
-Figures figures(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  return {samples[samples.size() / 2], samples[samples.size() * 99 / 100]};
-}
-
-/// Runs `round` warm_up + steps times and times each.
-template <class Round>
-Result<Figures> measure(Round round) {
-  std::vector<double> samples;
-  for (int i = 0; i < warm_up + steps; ++i) {
-    const auto begin = Clock::now();
-    TROUPE_CHECK(round(static_cast<std::uint64_t>(i)));
-    const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-    if (i >= warm_up) samples.push_back(took.count());
-  }
-  return figures(std::move(samples));
-}
-
-StepPlan decode_step(std::uint64_t step) {
-  StepPlan plan;
-  plan.step = step;
-  plan.epoch = epoch;
-  for (std::uint32_t id = 0; id < sequences; ++id) {
-    plan.steps.push_back({id, static_cast<std::int32_t>(100 + step), 1, {}, true});
-    if (id % 16 == 0) plan.steps.back().new_blocks = {static_cast<std::int32_t>(id)};
-  }
-  return plan;
-}
-
-/// Takes part in the step plane like a Worker, without a model.
-class EmptyWorker {
- public:
-  EmptyWorker(ActorContext& context, WorkerSpec spec) : context_(context), spec_(std::move(spec)) {}
-  ~EmptyWorker() {
-    stopping_ = true;
-    if (plane_) plane_->interrupt();
-    if (groups_) groups_->abort();
-    if (echo_) echo_->interrupt();
-    if (loop_.joinable()) loop_.join();
-  }
-
-  Result<StepAddresses> start() {
-    TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, 0));
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, {.name = executor_name}));
-    loop_ = std::thread([this] {
-      while (!stopping_) {
-        const Result<void> served = serve_step();
-        if (served.ok() || stopping_) continue;
-        return context_.exit(served.error().message);
-      }
-    });
-    return plane_->addresses();
-  }
-
-  /// Listens for another actor's pings of 64 bytes and answers them on its own thread.
-  Result<std::string> echo() {
-    TROUPE_TRY(const Key key,
-               context_.channel_key({ping_purpose, {executor_name, worker_name(0)}}));
-    const auto keys = ChannelKeys::derive(key, ping_purpose);
-    TROUPE_TRY(echo_, Channel::listen(keys, ChannelEndpoint::on_this_node()));
-    loop_ = std::thread([this] {
-      while (!stopping_) {
-        const auto message = echo_->receive(deadline_in(limit));
-        if (message.ok()) (void)echo_->send(message->bytes(), deadline_in(limit));
-      }
-    });
-    return echo_->address();
-  }
-
-  using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods = troupe::Methods<&EmptyWorker::start, &EmptyWorker::echo>;
-  static constexpr std::string_view actor_type = "EmptyWorker";
-
- private:
-  Result<void> serve_step() {
-    Result<StepPlan> plan = plane_->receive(deadline_in(1s));
-    if (!plan.ok()) {
-      return plan.error().code == ErrorCode::timeout ? Result<void>() : Result<void>(plan.error());
-    }
-    Collectives* tensor = groups_->context().tensor.host;
-    if (tensor != nullptr) TROUPE_CHECK(tensor->barrier());
-    StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
-    for (const SequenceStep& step : plan->steps) {
-      result.results.push_back(
-          {.id = step.id, .tokens = {7}, .logprobs = {}, .prompt_logprobs = {}});
-    }
-    return plane_->answer(result, deadline_in(30s));
-  }
-
-  ActorContext& context_;
-  WorkerSpec spec_;
-  std::unique_ptr<WorkerGroups> groups_;
-  std::optional<StepPlane> plane_;
-  std::optional<Channel> echo_;
-  std::atomic<bool> stopping_ = false;
-  std::thread loop_;
-};
-
-/// The executor's end, like StepLoop's.
-class EmptyExecutor {
- public:
-  explicit EmptyExecutor(ActorContext& context) : context_(context) {}
-
-  Result<void> connect(const std::string& purpose, const std::string& address) {
-    TROUPE_TRY(const Key key, context_.channel_key({purpose, {executor_name, worker_name(0)}}));
-    const auto keys = ChannelKeys::derive(key, purpose);
-    TROUPE_TRY(channel_, Channel::connect(keys, address));
-    return {};
-  }
-
-  Result<Figures> run() {
-    return measure([this](std::uint64_t) -> Result<void> {
-      const StepPlan plan = decode_step(++step_);
-      TROUPE_TRY(const auto bytes, encoder_.encode(plan));
-      TROUPE_CHECK(channel_->send(bytes, deadline_in(30s)));
-      TROUPE_TRY(const Message message, channel_->receive(deadline_in(30s)));
-      TROUPE_TRY(const StepResult result, decode_result(message.bytes()));
-      if (result.step == step_ && result.results.size() == sequences) return {};
-      return fail(ErrorCode::internal, "step {} with {} results instead of step {} with {}",
-                  result.step, result.results.size(), step_, sequences);
-    });
-  }
-
-  Result<Figures> ping() {
-    const std::vector<std::byte> payload(64);
-    return measure([&](std::uint64_t) -> Result<void> {
-      TROUPE_CHECK(channel_->send(payload, deadline_in(limit)));
-      TROUPE_TRY(const Message message, channel_->receive(deadline_in(limit)));
-      return {};
-    });
-  }
-
-  using Methods =
-      troupe::Methods<&EmptyExecutor::connect, &EmptyExecutor::run, &EmptyExecutor::ping>;
-  static constexpr std::string_view actor_type = "EmptyExecutor";
-
- private:
-  ActorContext& context_;
-  std::optional<Channel> channel_;
-  StepEncoder encoder_;
-  std::uint64_t step_ = 0;
-};
 
 void print(const char* what, std::vector<Figures> runs, const char* note) {
   std::sort(runs.begin(), runs.end(),
@@ -243,9 +78,10 @@ Result<void> bench_ceilings() {
   TROUPE_TRY(const auto executor,
              cluster->spawn<EmptyExecutor>({.name = executor_name}).get(limit));
   TROUPE_TRY(const auto worker,
-             cluster->spawn<EmptyWorker>({.name = worker_name(0)}, WorkerSpec{}).get(limit));
+             cluster->spawn<EmptyWorker>({.name = worker_name(0)}, WorkerSpec{}, place_of_executor)
+                 .get(limit));
   TROUPE_TRY(const auto address, worker.call<&EmptyWorker::echo>().get(limit));
-  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(ping_purpose, address).get(limit));
+  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(0, ping_purpose, address).get(limit));
   for (int i = 0; i < repeats; ++i) {
     TROUPE_TRY(const Figures one, executor.call<&EmptyExecutor::ping>().get(limit));
     channel.push_back(one);
@@ -267,14 +103,15 @@ Result<void> bench_step(int workers, const char* note) {
                           .max_model_len = 2048,
                           .epoch = epoch};
     TROUPE_TRY(auto worker,
-               cluster->spawn<EmptyWorker>({.name = worker_name(rank)}, spec).get(limit));
+               cluster->spawn<EmptyWorker>({.name = worker_name(rank)}, spec, place_of_executor)
+                   .get(limit));
     TROUPE_TRY(const auto addresses, worker.call<&EmptyWorker::start>().get(limit));
     if (!addresses.plans.empty()) step_address = addresses.plans;
     group.push_back(std::move(worker));
   }
   const std::string purpose =
       step_channel_scope(epoch, executor_name, 0, StepDirection::plans).purpose;
-  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(purpose, step_address).get(limit));
+  TROUPE_CHECK(executor.call<&EmptyExecutor::connect>(0, purpose, step_address).get(limit));
   std::vector<Figures> runs;
   for (int i = 0; i < repeats; ++i) {
     TROUPE_TRY(const Figures one, executor.call<&EmptyExecutor::run>().get(limit));
@@ -286,7 +123,82 @@ Result<void> bench_step(int workers, const char* note) {
   return {};
 }
 
-int run() {
+/// A node of the host's name on each host, over ssh.
+Result<ClusterOptions> options_of(const std::vector<std::string>& hosts) {
+  ClusterOptions options;
+  SshNodeStarter::Options ssh;
+  for (const std::string& host : hosts) {
+    options.nodes.push_back({host, 1, {}});
+    ssh.host_of_node[host] = {host};
+  }
+  options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  TROUPE_TRY(options.address, local_address_towards(hosts.front()));
+  return options;
+}
+
+/// Plain TCP connections from the executor to all workers, of which the last answers.
+Result<void> connect_tcp(const ActorHandle<EmptyExecutor>& executor,
+                         const std::vector<ActorHandle<EmptyWorker>>& workers) {
+  TROUPE_TRY(const auto sizes, executor.call<&EmptyExecutor::sizes>().get(limit));
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const std::uint64_t result_bytes = i + 1 == workers.size() ? sizes.at(1) : 0;
+    TROUPE_TRY(const auto port,
+               workers[i].call<&EmptyWorker::serve_tcp>(sizes.at(0), result_bytes).get(limit));
+    TROUPE_TRY(const auto address, workers[i].call<&EmptyWorker::address>().get(limit));
+    TROUPE_CHECK(executor.call<&EmptyExecutor::connect_tcp>(address, port).get(limit));
+  }
+  return {};
+}
+
+Result<void> bench_hosts(const std::vector<std::string>& hosts) {
+  TROUPE_TRY(auto options, options_of(hosts));
+  TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
+  const ExecutorPlace place{.name = executor_name, .node = hosts.front(), .pid = 0};
+  TROUPE_TRY(const auto executor,
+             cluster->spawn<EmptyExecutor>({.name = executor_name, .node = place.node}).get(limit));
+  const std::vector<std::string> nodes(hosts.begin() + 1, hosts.end());
+  std::vector<ActorHandle<EmptyWorker>> workers;
+  for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
+    // A stage each: the last one answers.
+    const WorkerSpec spec{.model_path = "",
+                          .rank = rank,
+                          .pipeline_parallel_size = static_cast<int>(nodes.size()),
+                          .nodes = nodes,
+                          .max_model_len = 2048,
+                          .epoch = epoch};
+    TROUPE_TRY(auto worker,
+               cluster
+                   ->spawn<EmptyWorker>(
+                       {.name = worker_name(rank), .node = nodes[static_cast<std::size_t>(rank)]},
+                       spec, place)
+                   .get(limit));
+    TROUPE_TRY(const auto addresses, worker.call<&EmptyWorker::start>().get(limit));
+    const auto scope = step_channel_scope(epoch, executor_name, rank, StepDirection::plans);
+    TROUPE_CHECK(
+        executor.call<&EmptyExecutor::connect>(rank, scope.purpose, addresses.plans).get(limit));
+    workers.push_back(std::move(worker));
+  }
+  std::vector<Figures> plane, tcp;
+  for (int i = 0; i < repeats; ++i) {
+    TROUPE_TRY(const Figures steps_took, executor.call<&EmptyExecutor::run>().get(limit));
+    plane.push_back(steps_took);
+    if (i == 0) TROUPE_CHECK(connect_tcp(executor, workers));
+    TROUPE_TRY(const Figures tcp_took, executor.call<&EmptyExecutor::run_tcp>().get(limit));
+    tcp.push_back(tcp_took);
+  }
+  TROUPE_CHECK(executor.call<&EmptyExecutor::close_tcp>().get(limit));
+  const auto what = fmt::format("step plane, {} sequences, {} hosts", sequences, nodes.size());
+  print(what.c_str(), plane, "   (target 500 us)");
+  print("the same bytes over plain TCP", tcp, "");
+  return {};
+}
+
+int run(const std::vector<std::string>& hosts) {
+  if (!hosts.empty()) {
+    const Result<void> done = bench_hosts(hosts);
+    if (!done) std::fprintf(stderr, "%s\n", done.error().message.c_str());
+    return done ? 0 : 1;
+  }
   Result<void> done = bench_ceilings();
   if (done.ok()) done = bench_step(1, "   (target 150 us)");
   if (done.ok()) done = bench_step(4, "   (target 400 us)");
@@ -303,5 +215,5 @@ int main(int argc, char** argv) {
   types.add<troupe::EmptyExecutor>();
   types.add<troupe::EmptyWorker>();
   troupe::init(argc, argv, types);
-  return troupe::run();
+  return troupe::run({argv + 1, argv + argc});
 }

@@ -2,11 +2,16 @@
 // workers with one thread each in every arrangement, as a ratio of the first. Each figure is the
 // best of several engines; the time is from the first request's submission to the last answer,
 // excluding start-up. `bench_topologies [model folder]`, in the root of the repository by default.
+// With two hosts after the folder (as ssh knows them) only the prompts, on one worker of the first
+// host and on a stage of each, in turn: medians
+// (`tests/support/hosts/with-hosts 2 build/release/bin/bench_topologies MODEL h1 h2`).
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,6 +21,8 @@
 #include "actors/engine/engine.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/link/local_address.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
 
 namespace troupe {
 namespace {
@@ -115,9 +122,30 @@ class Answers {
   std::string failure_;
 };
 
+/// `workers` devices of this machine, or one of each of the first hosts.
+Result<ClusterOptions> options_of(const std::vector<std::string>& hosts, int workers) {
+  ClusterOptions options;
+  options.log_level = log::Level::warning;
+  if (hosts.empty()) {
+    NodeSpec node{.name = "node0", .cpus = workers, .devices = {}};
+    for (int device = 0; device < workers; ++device) node.devices.push_back(device);
+    options.nodes = {node};
+    return options;
+  }
+  SshNodeStarter::Options ssh;
+  for (int i = 0; i < workers; ++i) {
+    const std::string& host = hosts[static_cast<std::size_t>(i)];
+    options.nodes.push_back({host, 1, {0}});
+    ssh.host_of_node[host] = {host};
+  }
+  options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  TROUPE_TRY(options.address, local_address_towards(hosts.front()));
+  return options;
+}
+
 /// Seconds from submission to the last answer.
 Result<double> run_once(const std::string& model, const Topology& topology,
-                        const Workload& workload) {
+                        const Workload& workload, const std::vector<std::string>& hosts = {}) {
   EngineSpec spec;
   spec.model_path = model;
   spec.data_parallel_size = topology.data;
@@ -128,12 +156,8 @@ Result<double> run_once(const std::string& model, const Topology& topology,
   spec.max_model_len = 1024;
   spec.max_num_batched_tokens = 1024;
   const int world = topology.data * topology.pipeline * topology.tensor;
-  NodeSpec node{.name = "node0", .cpus = world, .devices = {}};
-  for (int device = 0; device < world; ++device) node.devices.push_back(device);
-  ClusterOptions options;
-  options.nodes = {node};
-  options.log_level = log::Level::warning;
-  TROUPE_TRY(const auto cluster, Cluster::start(options));
+  TROUPE_TRY(auto options, options_of(hosts, world));
+  TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
   Answers answers;
   TROUPE_TRY(const auto engine, Engine::create(*cluster, spec, answers.events()));
   const auto started = engine->started(60s);
@@ -155,6 +179,25 @@ Result<double> best_of(const std::string& model, const Topology& topology,
     best = i == 0 ? seconds : std::min(best, seconds);
   }
   return best;
+}
+
+Result<void> run_over_hosts(const std::string& model, const std::vector<std::string>& hosts) {
+  const Workload& workload = workloads[0];
+  std::vector<double> one, two;
+  for (int i = 0; i < 2 * repeats - 1; ++i) {
+    TROUPE_TRY(one.emplace_back(), run_once(model, {.name = "one"}, workload, hosts));
+    TROUPE_TRY(two.emplace_back(),
+               run_once(model, {.name = "pp2", .pipeline = 2}, workload, hosts));
+    std::printf("one host %6.2f s   a stage on each of two %6.2f s   %.2f x\n", one.back(),
+                two.back(), one.back() / two.back());
+    std::fflush(stdout);
+  }
+  std::ranges::sort(one);
+  std::ranges::sort(two);
+  std::printf("%d requests of %d + %d tokens: medians %.2f and %.2f s: %.2f x   (target 1.6)\n",
+              workload.requests, workload.prompt_tokens, workload.max_tokens, one[one.size() / 2],
+              two[two.size() / 2], one[one.size() / 2] / two[two.size() / 2]);
+  return {};
 }
 
 Result<void> run(const std::string& model) {
@@ -183,7 +226,10 @@ int main(int argc, char** argv) {
   troupe::add_engine_actors(types);
   troupe::init(argc, argv, types);
   (void)troupe::log::open("bench", "", troupe::log::Level::warning);
-  const auto done = troupe::run(argc > 1 ? argv[1] : "configs/demo/fable-moe");
+  const std::string model =
+      std::filesystem::absolute(argc > 1 ? argv[1] : "configs/demo/fable-moe");
+  const auto done =
+      argc > 3 ? troupe::run_over_hosts(model, {argv[2], argv[3]}) : troupe::run(model);
   if (done.ok()) return 0;
   std::fprintf(stderr, "%s\n", done.error().message.c_str());
   return 1;
