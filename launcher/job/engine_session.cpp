@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/worker/phase_times.hpp"
 #include "launcher/job/cluster_nodes.hpp"
 #include "launcher/job/node_preflight.hpp"
 
@@ -48,14 +49,18 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   cluster.log_folder = log_folder;
   cluster.log_level = log_level;
   cluster.while_waiting = events.while_waiting;
+  PhaseTimes times;
   TROUPE_CHECK(read_token(plan.config, cluster));
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
+  times.note("agents");
   if (has_preflight(plan)) {
     TROUPE_TRY(const auto report,
                run_preflight(*session->cluster_, preflight_needs(plan), events.keep_going));
     if (events.on_preflight) events.on_preflight(report);
     TROUPE_CHECK(check_preflight(report));
+    times.note("preflight");
   }
+  log::info("the nodes were ready after {}", times.text());
   Mailbox& mailbox = session->mailbox_;
   TROUPE_TRY(session->engine_,
              Engine::create(*session->cluster_, plan.engine,

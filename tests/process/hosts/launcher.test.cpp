@@ -145,6 +145,21 @@ TEST_F(HostJobs, listen_only_in_the_range_of_ports_that_a_firewall_leaves_open) 
   EXPECT_THAT(refused.err, HasSubstr("every port of 7100-7101 is taken"));
 }
 
+TEST_F(HostJobs, tell_how_long_each_phase_of_the_start_took) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  auto settings = on_hosts(2, 1);
+  settings.push_back("parallel.pipeline_parallel_size=2");
+  const Ended ended = job.run(as_arguments(settings));
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  std::ifstream file(job.folder() / "out.jsonl.job" / "launcher.log");
+  const std::string log(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(log, ::testing::ContainsRegex("the nodes were ready after [0-9]+ ms: agents [0-9]+, "
+                                            "preflight [0-9]+"));
+  EXPECT_THAT(log, ::testing::ContainsRegex("the engine was ready after [0-9]+ ms: processes "));
+  EXPECT_THAT(log, ::testing::ContainsRegex("first token [0-9]+ ms after the start"));
+}
+
 TEST_F(HostJobs, gather_what_all_processes_of_a_host_log) {
   const LauncherJob job;
   job.write_input(golden_input());
