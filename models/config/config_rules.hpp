@@ -13,11 +13,11 @@ class Fields;
 
 /// Which biases attention's projections have.
 enum class AttentionBias {
-  none,        ///< none; attention_bias is not looked at
-  as_stated,   ///< all four projections, if attention_bias is true
-  stated_qkv,  ///< those of queries, keys and values, if attention_bias or qkv_bias is true
+  none,        ///< none; bias_key is not looked at
+  as_stated,   ///< all four projections, if bias_key is true
+  stated_qkv,  ///< those of queries, keys and values, if bias_key is true
   always_qkv,  ///< those of queries, keys and values, whatever the file says
-  refused,     ///< none; a file that wants them is refused
+  refused,     ///< none; a file in which bias_key is true is refused
 };
 
 /// How windows are read: their size from sliding_window, their layers from layer_types.
@@ -43,7 +43,7 @@ struct ConfigRules {
   std::string_view architecture;      ///< in `architectures`, e.g. "Qwen3ForCausalLM"
   std::string_view model_type;        ///< in `model_type`, where `architectures` is absent
   std::int64_t default_heads = 0;     ///< where the key is absent; 0: it must be there
-  std::int64_t default_kv_heads = 0;  ///< where the key is absent; 0: as many as heads
+  std::int64_t default_kv_heads = 0;  ///< where the key is absent, not null; 0: as many as heads
   std::int64_t default_vocab = 0;     ///< where the key is absent; 0: it must be there
   std::int64_t default_head_dim = 0;  ///< where the key is absent; 0: hidden_size / heads
   AttentionBias attention_bias = AttentionBias::none;
@@ -60,6 +60,13 @@ struct ConfigRules {
   /// factors are refused.
   std::optional<double> rotary_part = {};
   double rope_theta = 10000.0;  ///< where the key is absent
+  /// The JSON object of rope_scaling where it is absent, not null; empty: none.
+  std::string_view default_rope_scaling = {};
+  /// LongRoPE's original length where original_max_position_embeddings is absent; 0: that of
+  /// max_position_embeddings.
+  std::int64_t original_positions = 0;
+  /// max_position_embeddings is the longest sequence, whatever the rope's factor.
+  bool positions_are_stretched = false;
   bool interleaved_rope = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   std::int64_t positions = 0;  ///< where max_position_embeddings is absent; 0: it must be there

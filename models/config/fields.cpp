@@ -47,6 +47,13 @@ const nlohmann::json* Fields::find(Spellings keys) const {
   return nullptr;
 }
 
+std::string_view Fields::spelling(Spellings keys) const {
+  for (const std::string_view key : keys) {
+    if (find({key}) != nullptr) return key;
+  }
+  return *keys.begin();
+}
+
 Error Fields::unsupported(std::string_view key, std::string_view found,
                           std::string_view supported) const {
   return fail(ErrorCode::unsupported, "{}: {} {} is not supported by this version ({})", where_,
@@ -54,12 +61,8 @@ Error Fields::unsupported(std::string_view key, std::string_view found,
 }
 
 Error Fields::wrong(Spellings keys, std::string_view expected, const nlohmann::json& found) const {
-  std::string_view present = *keys.begin();
-  for (const std::string_view key : keys) {
-    if (object_.contains(key) && &object_.at(std::string(key)) == &found) present = key;
-  }
-  return fail(ErrorCode::corrupt_data, "{}: {}: expected {}, found {}", where_, present, expected,
-              excerpt(found));
+  return fail(ErrorCode::corrupt_data, "{}: {}: expected {}, found {}", where_, spelling(keys),
+              expected, excerpt(found));
 }
 
 Result<std::optional<std::int64_t>> Fields::optional_integer(Spellings keys, std::int64_t least,

@@ -42,6 +42,8 @@ class Fields {
   Result<Fields> nested(std::string_view key) const;
   /// Returns the value under the first present spelling, or null.
   const nlohmann::json* find(Spellings keys) const;
+  /// Returns the first present spelling, or the first of all if none is present.
+  std::string_view spelling(Spellings keys) const;
   /// True if the key is present, even with null.
   bool mentions(std::string_view key) const { return object_.contains(key); }
   /// Makes an error of code unsupported that says what this version supports.

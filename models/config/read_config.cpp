@@ -31,23 +31,17 @@ Result<void> refuse_unsupported_quantization(const Fields& fields) {
   return fields.unsupported("quantization_config", method, supported);
 }
 
-/// Refuses features that the layers do not compute, so that no model runs and answers wrongly.
-Result<void> refuse_unsupported(const Fields& fields) {
-  return refuse_unsupported_quantization(fields);
-}
-
 Result<Activation> read_activation(const Fields& fields, const ConfigRules& rules) {
-  TROUPE_TRY(const std::string name,
-             fields.string_or({"hidden_activation", "hidden_act", "activation"},
-                              rules.default_activation));
+  const Fields::Spellings keys = {"hidden_activation", "hidden_act", "activation"};
+  TROUPE_TRY(const std::string name, fields.string_or(keys, rules.default_activation));
   if (rules.gated_mlp) {
     if (name == "silu") return Activation::silu_gated;
     if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh_gated;
-    return fields.unsupported("hidden_act", name, "silu, gelu_pytorch_tanh");
+    return fields.unsupported(fields.spelling(keys), name, "silu, gelu_pytorch_tanh");
   }
   if (name == "gelu") return Activation::gelu;
   if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  return fields.unsupported("hidden_act", name, "gelu, gelu_pytorch_tanh");
+  return fields.unsupported(fields.spelling(keys), name, "gelu, gelu_pytorch_tanh");
 }
 
 Result<void> read_biases(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
@@ -83,9 +77,10 @@ Result<std::int64_t> integer(const Fields& fields, std::string_view key, std::in
 Result<void> read_heads(const Fields& fields, const ConfigRules& rules, ModelConfig& config) {
   TROUPE_TRY(config.heads, integer(fields, "num_attention_heads", max_heads, rules.default_heads));
   if (rules.read_heads != nullptr) return rules.read_heads(fields, config);
+  const bool by_default = rules.default_kv_heads > 0 && !fields.mentions("num_key_value_heads");
   TROUPE_TRY(config.kv_heads,
              fields.integer_or({"num_key_value_heads"}, 1, config.heads,
-                               rules.default_kv_heads > 0 ? rules.default_kv_heads : config.heads));
+                               by_default ? rules.default_kv_heads : config.heads));
   if (config.heads % config.kv_heads != 0) {
     return fail(ErrorCode::corrupt_data,
                 "{}: num_key_value_heads {} does not divide num_attention_heads {}", fields.where(),
@@ -122,7 +117,8 @@ Result<void> read_sizes(const Fields& fields, const ConfigRules& rules, ModelCon
   TROUPE_TRY(const std::int64_t positions,
              integer(fields, "max_position_embeddings", max_positions, rules.positions));
   TROUPE_CHECK(read_ropes(fields, rules, positions, config));
-  config.max_position_embeddings = longest_sequence(config.rope, positions);
+  config.max_position_embeddings =
+      rules.positions_are_stretched ? positions : longest_sequence(config.rope, positions);
   return {};
 }
 
@@ -146,7 +142,8 @@ Result<ModelConfig> read_config(const Fields& file, const ConfigRules& rules) {
   config.architecture = rules.architecture;
   config.form = rules.form;
   config.query_key_norm = rules.query_key_norm;
-  TROUPE_CHECK(refuse_unsupported(fields));
+  TROUPE_CHECK(refuse_unsupported_quantization(fields));
+  TROUPE_CHECK(refuse_unsupported_quantization(file));
   TROUPE_TRY(config.activation, read_activation(fields, rules));
   TROUPE_CHECK(read_sizes(fields, rules, config));
   TROUPE_CHECK(read_biases(fields, rules, config));

@@ -70,18 +70,23 @@ Result<std::vector<double>> read_factors(const Fields& fields, std::string_view 
               fields.where(), key, count);
 }
 
-/// `outer`: the file, which has the original length beside rope_scaling.
-Result<LongRopeScaling> read_long_rope(const Fields& fields, const Fields& outer,
-                                       std::int64_t stated_positions, std::int64_t rotated_dim) {
+/// The model that a rope belongs to.
+struct RopeOwner {
+  const Fields& file;               ///< has rope_scaling and, for LongRoPE, the original length
+  std::int64_t stated_positions;    ///< max_position_embeddings
+  std::int64_t original_positions;  ///< LongRoPE's where the file has none
+  std::int64_t rotated_dim;
+};
+
+Result<LongRopeScaling> read_long_rope(const Fields& fields, const RopeOwner& model) {
   LongRopeScaling scaling;
-  TROUPE_TRY(scaling.short_factors, read_factors(fields, "short_factor", rotated_dim / 2));
-  TROUPE_TRY(scaling.long_factors, read_factors(fields, "long_factor", rotated_dim / 2));
-  const auto stated = static_cast<double>(stated_positions);
-  TROUPE_TRY(const auto inside,
-             fields.optional_number({"original_max_position_embeddings"}, 2.0, most));
-  TROUPE_TRY(scaling.original_positions, outer.number_or({"original_max_position_embeddings"}, 2.0,
-                                                         most, inside.value_or(stated)));
-  const double factor = stated / scaling.original_positions;
+  TROUPE_TRY(scaling.short_factors, read_factors(fields, "short_factor", model.rotated_dim / 2));
+  TROUPE_TRY(scaling.long_factors, read_factors(fields, "long_factor", model.rotated_dim / 2));
+  TROUPE_TRY(const double inside, fields.number_or({"original_max_position_embeddings"}, 2.0, most,
+                                                   static_cast<double>(model.original_positions)));
+  TROUPE_TRY(scaling.original_positions,
+             model.file.number_or({"original_max_position_embeddings"}, 2.0, most, inside));
+  const double factor = static_cast<double>(model.stated_positions) / scaling.original_positions;
   const double growth =
       factor <= 1.0 ? 1.0
                     : std::sqrt(1.0 + std::log(factor) / std::log(scaling.original_positions));
@@ -89,9 +94,8 @@ Result<LongRopeScaling> read_long_rope(const Fields& fields, const Fields& outer
   return scaling;
 }
 
-/// Reads one rope from rope_parameters or rope_scaling. `outer`: the file around it.
-Result<RopeConfig> read_rope(const Fields& inner, const Fields& outer, double theta,
-                             std::int64_t stated_positions, std::int64_t rotated_dim) {
+/// Reads one rope from rope_parameters or rope_scaling; `theta`: where it has none.
+Result<RopeConfig> read_rope(const Fields& inner, double theta, const RopeOwner& model) {
   RopeConfig rope;
   TROUPE_TRY(const std::string type, inner.string_or({"rope_type", "type"}, "default"));
   if (type == "linear") {
@@ -99,13 +103,13 @@ Result<RopeConfig> read_rope(const Fields& inner, const Fields& outer, double th
     rope.scaling = LinearRopeScaling{factor};
   } else if (type == "dynamic") {
     TROUPE_TRY(const double factor, read_factor(inner));
-    rope.scaling = DynamicRopeScaling{factor, static_cast<double>(stated_positions)};
+    rope.scaling = DynamicRopeScaling{factor, static_cast<double>(model.stated_positions)};
   } else if (type == "yarn") {
-    TROUPE_TRY(rope.scaling, read_yarn(inner, stated_positions));
+    TROUPE_TRY(rope.scaling, read_yarn(inner, model.stated_positions));
   } else if (type == "llama3") {
     TROUPE_TRY(rope.scaling, read_llama3(inner));
   } else if (type == "longrope" || type == "su") {
-    TROUPE_TRY(rope.scaling, read_long_rope(inner, outer, stated_positions, rotated_dim));
+    TROUPE_TRY(rope.scaling, read_long_rope(inner, model));
   } else if (type != "default") {
     return inner.unsupported("rope_type", type, "default, linear, dynamic, yarn, llama3, longrope");
   }
@@ -137,9 +141,12 @@ Result<void> read_ropes(const Fields& fields, const ConfigRules& rules,
                         std::int64_t stated_positions, ModelConfig& config) {
   // transformers 4 has rope_theta beside rope_scaling, 5 has both inside rope_parameters, which may
   // have one object for each type of layer.
-  static const nlohmann::json none = nlohmann::json::object();
+  const bool mentioned = fields.mentions("rope_parameters") || fields.mentions("rope_scaling");
+  const nlohmann::json absent = mentioned || rules.default_rope_scaling.empty()
+                                    ? nlohmann::json::object()
+                                    : nlohmann::json::parse(rules.default_rope_scaling);
   const nlohmann::json* parameters = fields.find({"rope_parameters", "rope_scaling"});
-  if (parameters == nullptr) parameters = &none;
+  if (parameters == nullptr) parameters = &absent;
   if (!parameters->is_object()) {
     return fail(ErrorCode::corrupt_data, "{}: rope parameters: expected an object, found {}",
                 fields.where(), parameters->type_name());
@@ -150,15 +157,17 @@ Result<void> read_ropes(const Fields& fields, const ConfigRules& rules,
   TROUPE_CHECK(read_rotary_part(fields, own, rules, config));
   config.interleaved_rope = rules.interleaved_rope;
   TROUPE_TRY(const double theta, fields.number_or({"rope_theta"}, 1.0, 1e12, rules.rope_theta));
-  TROUPE_TRY(config.rope, read_rope(own, fields, theta, stated_positions, config.rotated_dim()));
+  const RopeOwner model{fields, stated_positions,
+                        rules.original_positions > 0 ? rules.original_positions : stated_positions,
+                        config.rotated_dim()};
+  TROUPE_TRY(config.rope, read_rope(own, theta, model));
   if (!rules.windows || rules.windows->rope_theta == 0.0) return {};
   TROUPE_TRY(const double window_theta,
              fields.number_or({"rope_local_base_freq"}, 1.0, 1e12, rules.windows->rope_theta));
   config.window_rope = RopeConfig{.theta = window_theta};
   if (!by_layer_type) return {};
   TROUPE_TRY(const Fields of_windows, all.nested("sliding_attention"));
-  TROUPE_TRY(config.window_rope,
-             read_rope(of_windows, fields, window_theta, stated_positions, config.rotated_dim()));
+  TROUPE_TRY(config.window_rope, read_rope(of_windows, window_theta, model));
   return {};
 }
 

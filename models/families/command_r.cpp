@@ -1,6 +1,7 @@
 // Command-R (Cohere 2024): attention and MLP side by side after one LayerNorm without bias, rope
 // whose pairs lie side by side, logits times a factor.
 
+#include "models/config/config_limits.hpp"
 #include "models/config/fields.hpp"
 #include "models/families/registry.hpp"
 #include "models/families/weight_tables.hpp"
@@ -22,6 +23,10 @@ Result<void> read_own(const Fields& fields, ModelConfig& config) {
   if (norms_heads) return fields.unsupported("use_qk_norm", "true", "false");
   TROUPE_TRY(const double scale, fields.number_or({"logit_scale"}, 1e-6, 1e6, 0.0625));
   config.logit_scale = static_cast<float>(scale);
+  // The published files have their longest sequence here, and max_position_embeddings is less.
+  TROUPE_TRY(
+      config.max_position_embeddings,
+      fields.integer_or({"model_max_length"}, 1, max_positions, config.max_position_embeddings));
   return {};
 }
 

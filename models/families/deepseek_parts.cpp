@@ -54,7 +54,8 @@ Result<MoeConfig> read_routed_experts(const Fields& fields, const ExpertDefaults
   TROUPE_TRY(moe.intermediate_size, fields.integer({"moe_intermediate_size"}, 1, max_width));
   TROUPE_TRY(moe.weight_scale,
              fields.number_or({"routed_scaling_factor"}, 0.0, 1e6, absent.weight_scale));
-  TROUPE_TRY(const std::int64_t shared, fields.integer_or({"n_shared_experts"}, 0, 1024, 1));
+  TROUPE_TRY(const std::int64_t shared,
+             fields.integer_or({"n_shared_experts"}, 0, 1024, absent.shared));
   moe.shared_intermediate_size = shared * moe.intermediate_size;
   TROUPE_TRY(const std::int64_t dense,
              fields.integer_or({"first_k_dense_replace"}, 0, config.layers, absent.dense_layers));

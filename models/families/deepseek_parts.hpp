@@ -17,6 +17,7 @@ Result<void> read_latent_heads(const Fields& fields, ModelConfig& config);
 struct ExpertDefaults {
   double weight_scale = 1.0;      ///< routed_scaling_factor
   std::int64_t dense_layers = 0;  ///< first_k_dense_replace
+  std::int64_t shared = 1;        ///< n_shared_experts
 };
 
 /// Reads the keys of routed and shared experts that do not depend on how they are chosen.

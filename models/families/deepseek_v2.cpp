@@ -17,7 +17,7 @@ Result<void> read_experts(const Fields& fields, ModelConfig& config) {
   if (scoring != "softmax") return fields.unsupported("scoring_func", scoring, "softmax");
   TROUPE_TRY(const bool normalizes, fields.boolean_or({"norm_topk_prob"}, false));
   if (normalizes) return fields.unsupported("norm_topk_prob", "true", "false");
-  TROUPE_TRY(MoeConfig moe, read_routed_experts(fields, {}, config));
+  TROUPE_TRY(MoeConfig moe, read_routed_experts(fields, {.shared = 2}, config));
   TROUPE_TRY(const std::string method, fields.string_or({"topk_method"}, "greedy"));
   if (method == "group_limited_greedy") {
     moe.best_score_groups = true;

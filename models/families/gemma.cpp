@@ -81,6 +81,7 @@ constexpr ConfigRules gemma3_rules() {
   rules.rope_theta = 1e6;
   rules.query_key_norm = QueryKeyNorm::heads;
   rules.positions = 131072;
+  rules.positions_are_stretched = true;
   rules.windows = WindowRules{.absent = 4096, .pattern = 6, .rope_theta = 10000.0};
   rules.read_own = read_gemma3;
   return rules;

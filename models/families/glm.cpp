@@ -33,6 +33,7 @@ Result<void> read_glm4_moe(const Fields& fields, ModelConfig& config) {
 
 constexpr ConfigRules glm_rules{.architecture = "GlmForCausalLM",
                                 .model_type = "glm",
+                                .default_kv_heads = 2,
                                 .default_head_dim = 128,
                                 .attention_bias = AttentionBias::stated_qkv,
                                 .biased_by_default = true,
@@ -57,6 +58,7 @@ constinit const Family glm4_family{.config = glm4_rules(), .weights = glm4_weigh
 constinit const Family glm4_moe_family{
     .config = {.architecture = "Glm4MoeForCausalLM",
                .model_type = "glm4_moe",
+               .default_kv_heads = 8,
                .attention_bias = AttentionBias::stated_qkv,
                .norm = {.eps = 1e-5F},
                .rotary_part = 0.5,

@@ -36,6 +36,10 @@ constexpr std::array own_weights = {
 
 constexpr auto weight_rules = join_tables(decoder_weights, grouped_query_weights, own_weights);
 
+constexpr std::string_view rope_scaling = R"({
+  "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+  "original_max_position_embeddings": 4096})";
+
 Result<void> read_own(const Fields& fields, ModelConfig& config) {
   TROUPE_TRY(const double limit, fields.number_or({"swiglu_limit"}, 0.0, 1e6, 7.0));
   if (limit != 7.0) return fields.unsupported("swiglu_limit", fmt::to_string(limit), "7");
@@ -57,11 +61,13 @@ Result<void> read_own(const Fields& fields, ModelConfig& config) {
 constinit const Family gpt_oss_family{
     .config = {.architecture = "GptOssForCausalLM",
                .model_type = "gpt_oss",
+               .default_kv_heads = 8,
                .default_head_dim = 64,
                .attention_bias = AttentionBias::as_stated,
                .biased_by_default = true,
                .norm = {.eps = 1e-5F},
                .rope_theta = 150000.0,
+               .default_rope_scaling = rope_scaling,
                .windows = WindowRules{.absent = 128, .pattern = 2},
                .read_own = read_own},
     .weights = weight_rules,

@@ -26,6 +26,7 @@ constinit const Family llama_family{
 constinit const Family mistral_family{
     .config = {.architecture = "MistralForCausalLM",
                .model_type = "mistral",
+               .default_kv_heads = 8,
                .windows = WindowRules{.absent = 4096, .max_window_layers = {}}},
     .weights = weight_rules,
 };
@@ -33,6 +34,7 @@ constinit const Family mistral_family{
 constinit const Family qwen2_family{
     .config = {.architecture = "Qwen2ForCausalLM",
                .model_type = "qwen2",
+               .default_kv_heads = 32,
                .attention_bias = AttentionBias::always_qkv,
                .windows =
                    WindowRules{

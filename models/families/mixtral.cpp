@@ -40,6 +40,9 @@ Result<void> read_experts(const Fields& fields, ModelConfig& config) {
 constinit const Family mixtral_family{
     .config = {.architecture = "MixtralForCausalLM",
                .model_type = "mixtral",
+               .default_kv_heads = 8,
+               .norm = {.eps = 1e-5F},
+               .rope_theta = 1e6,
                .windows = WindowRules{},
                .read_own = read_experts},
     .weights = weight_rules,

@@ -18,6 +18,7 @@ constinit const Family phi3_family{
                .model_type = "phi3",
                .norm = {.eps = 1e-5F},
                .rotary_part = 1.0,
+               .original_positions = 4096,
                .windows = WindowRules{}},
     .weights = weight_rules,
 };

@@ -39,6 +39,7 @@ Result<void> read_experts(const Fields& fields, ModelConfig& config) {
 constinit const Family qwen2_moe_family{
     .config = {.architecture = "Qwen2MoeForCausalLM",
                .model_type = "qwen2_moe",
+               .default_kv_heads = 16,
                .attention_bias = AttentionBias::stated_qkv,
                .bias_key = "qkv_bias",
                .biased_by_default = true,

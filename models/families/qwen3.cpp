@@ -23,6 +23,7 @@ Result<void> read_experts(const Fields& fields, ModelConfig& config) {
 constinit const Family qwen3_family{
     .config = {.architecture = "Qwen3ForCausalLM",
                .model_type = "qwen3",
+               .default_kv_heads = 32,
                .default_head_dim = 128,
                .attention_bias = AttentionBias::as_stated,
                .query_key_norm = QueryKeyNorm::heads,
@@ -35,7 +36,7 @@ constinit const Family qwen3_family{
 constinit const Family qwen3_moe_family{
     .config = {.architecture = "Qwen3MoeForCausalLM",
                .model_type = "qwen3_moe",
-               .default_head_dim = 128,
+               .default_kv_heads = 4,
                .attention_bias = AttentionBias::as_stated,
                .query_key_norm = QueryKeyNorm::heads,
                .windows =

@@ -32,6 +32,7 @@ Result<void> read_own(const Fields& /*fields*/, ModelConfig& config) {
 constinit const Family starcoder2_family{
     .config = {.architecture = "Starcoder2ForCausalLM",
                .model_type = "starcoder2",
+               .default_kv_heads = 2,
                .attention_bias = AttentionBias::as_stated,
                .bias_key = "use_bias",
                .biased_by_default = true,

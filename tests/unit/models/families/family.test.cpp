@@ -40,7 +40,7 @@ TEST(Families, have_the_weights_that_every_decoder_has) {
 TEST(Families, do_not_stand_in_for_an_architecture_that_none_has) {
   ModelConfig config;
   config.architecture = "FooBarForCausalLM";
-  EXPECT_DEATH(family_of(config), "");
+  EXPECT_DEATH(family_of(config), "the architecture of a model is a family's");
 }
 
 TEST(Families, are_all_in_the_documentation) {

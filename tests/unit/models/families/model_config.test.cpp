@@ -1,16 +1,11 @@
 #include "models/config/model_config.hpp"
 
-#include <functional>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "models/families/family.hpp"
-#include "tests/golden/support/golden_model.hpp"
-#include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/require.hpp"
+#include "tests/unit/models/families/changed_config.hpp"
 
 namespace troupe {
 namespace {
@@ -22,25 +17,9 @@ using testing::HasSubstr;
 
 std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
 
-nlohmann::json tiny_config() {
-  return nlohmann::json::parse(golden::file_bytes(tiny_folder() / "config.json"));
-}
-
-nlohmann::json config_of(const std::string& name) {
-  return nlohmann::json::parse(golden::file_bytes(golden::data_folder() / name / "config.json"));
-}
-
-Result<ModelConfig> load_text(std::string_view text) {
-  const TemporaryFolder folder;
-  folder.write("config.json", text);
-  return load_model_config(folder.path());
-}
-
 /// The config of a small model after `change`.
-Result<ModelConfig> load_changed(const std::function<void(nlohmann::json&)>& change) {
-  nlohmann::json object = tiny_config();
-  change(object);
-  return load_text(object.dump());
+Result<ModelConfig> load_tiny(const std::function<void(nlohmann::json&)>& change) {
+  return load_changed("qwen3moe-a", change);
 }
 
 void expect_tiny(const ModelConfig& config) {
@@ -80,7 +59,7 @@ TEST(ModelConfig, reads_the_spelling_of_transformers_4_to_the_same_values) {
 }
 
 TEST(ModelConfig, knows_sparse_layers_by_step_and_exceptions) {
-  REQUIRE_OK(const auto config, load_changed([](nlohmann::json& object) {
+  REQUIRE_OK(const auto config, load_tiny([](nlohmann::json& object) {
                object["num_hidden_layers"] = 6;
                object["decoder_sparse_step"] = 2;
                object["mlp_only_layers"] = {3};
@@ -93,18 +72,21 @@ TEST(ModelConfig, knows_sparse_layers_by_step_and_exceptions) {
 }
 
 TEST(ModelConfig, gives_qwen3_a_head_dim_of_128_where_the_key_is_absent) {
-  REQUIRE_OK(const auto config,
-             load_changed([](nlohmann::json& object) { object.erase("head_dim"); }));
+  REQUIRE_OK(const auto config, load_tiny([](nlohmann::json& object) {
+               object["architectures"] = {"Qwen3ForCausalLM"};
+               object.erase("head_dim");
+             }));
   EXPECT_EQ(config.head_dim, 128);
 }
 
-TEST(ModelConfig, gives_llama_the_hidden_size_over_heads_as_head_dim_where_the_key_is_absent) {
-  REQUIRE_OK(const auto config, load_changed([](nlohmann::json& object) {
-               object["architectures"] = {"LlamaForCausalLM"};
-               object.erase("head_dim");
-             }));
-  EXPECT_EQ(config.head_dim, 64 / 4);
-  EXPECT_FALSE(config.moe.has_value());
+TEST(ModelConfig, gives_others_the_hidden_size_over_heads_as_head_dim_where_the_key_is_absent) {
+  for (const char* architecture : {"LlamaForCausalLM", "Qwen3MoeForCausalLM"}) {
+    REQUIRE_OK(const auto config, load_tiny([&](nlohmann::json& object) {
+                 object["architectures"] = {architecture};
+                 object.erase("head_dim");
+               }));
+    EXPECT_EQ(config.head_dim, 64 / 4) << architecture;
+  }
 }
 
 TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
@@ -118,14 +100,6 @@ TEST(ModelConfig, reads_llama3_rope_scaling_in_both_spellings) {
     EXPECT_EQ(scaling->factor, 8.0);
     EXPECT_EQ(scaling->original_positions, 64.0);
   }
-}
-
-/// The config of a golden model after `change`.
-Result<ModelConfig> load_changed(const std::string& name,
-                                 const std::function<void(nlohmann::json&)>& change) {
-  nlohmann::json object = config_of(name);
-  change(object);
-  return load_text(object.dump());
 }
 
 TEST(ModelConfig, gives_every_layer_of_mistral_its_window) {
@@ -212,6 +186,7 @@ TEST(ModelConfig, gives_gemma_3_the_defaults_that_its_published_files_leave_out)
   EXPECT_EQ(config.window_of(5), 0);
   EXPECT_EQ(config.rope_of(4).theta, 10000.0);
   EXPECT_EQ(config.rope_of(5).theta, 1e6);
+  EXPECT_EQ(config.max_position_embeddings, 131072) << "the factor of 8 is in it already";
 }
 
 TEST(ModelConfig, reads_mlp_bias_where_transformers_does) {
@@ -335,7 +310,7 @@ TEST(ModelConfig, wants_a_factor_where_the_rope_type_does) {
 
 TEST(ModelConfig, refuses_an_unknown_architecture_with_the_list_of_known_ones) {
   const auto config =
-      load_changed([](nlohmann::json& object) { object["architectures"] = {"FooBarForCausalLM"}; });
+      load_tiny([](nlohmann::json& object) { object["architectures"] = {"FooBarForCausalLM"}; });
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::unsupported);
   EXPECT_THAT(config.error().message,
@@ -363,7 +338,7 @@ TEST(ModelConfig, names_every_required_key_that_is_missing) {
        {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
         "vocab_size", "max_position_embeddings", "num_local_experts", "num_experts_per_tok",
         "moe_intermediate_size"}) {
-    const auto config = load_changed([&](nlohmann::json& object) { object.erase(key); });
+    const auto config = load_tiny([&](nlohmann::json& object) { object.erase(key); });
     ASSERT_FALSE(config.ok()) << key;
     EXPECT_THAT(config.error().message, AllOf(HasSubstr("missing key"), HasSubstr(key)));
   }
@@ -380,7 +355,7 @@ TEST(ModelConfig, refuses_absurd_values_naming_key_and_value) {
       {"eos_token_id", "</s>"},   {"tie_word_embeddings", 1},
   };
   for (const auto& [key, value] : wrong) {
-    const auto config = load_changed([&](nlohmann::json& object) { object[key] = value; });
+    const auto config = load_tiny([&](nlohmann::json& object) { object[key] = value; });
     ASSERT_FALSE(config.ok()) << key << " = " << value;
     EXPECT_EQ(config.error().code, ErrorCode::corrupt_data) << config.error().message;
     EXPECT_THAT(config.error().message, HasSubstr(key));
@@ -398,7 +373,7 @@ TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
       {"torch_dtype", "float8"},
   };
   for (const auto& [key, value] : features) {
-    const auto config = load_changed([&](nlohmann::json& object) {
+    const auto config = load_tiny([&](nlohmann::json& object) {
       if (key == "torch_dtype") object.erase("dtype");
       object[key] = value;
     });
@@ -407,8 +382,18 @@ TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
   }
 }
 
+TEST(ModelConfig, refuses_quantised_weights_that_stand_beside_the_part_that_it_reads) {
+  const auto config = load_text(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "quantization_config": {"quant_method": "bitsandbytes"},
+    "text_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6}})");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(config.error().message, HasSubstr("quantization_config bitsandbytes"));
+}
+
 TEST(ModelConfig, accepts_fp8_weights_in_blocks) {
-  const auto config = load_changed([](nlohmann::json& object) {
+  const auto config = load_tiny([](nlohmann::json& object) {
     object["quantization_config"] = {{"quant_method", "fp8"},
                                      {"fmt", "e4m3"},
                                      {"activation_scheme", "dynamic"},
@@ -418,7 +403,7 @@ TEST(ModelConfig, accepts_fp8_weights_in_blocks) {
 }
 
 TEST(ModelConfig, accepts_a_sliding_window_that_is_not_used) {
-  const auto config = load_changed([](nlohmann::json& object) {
+  const auto config = load_tiny([](nlohmann::json& object) {
     object["sliding_window"] = 4096;
     object["use_sliding_window"] = false;
   });
