@@ -1,0 +1,166 @@
+// The two GEMMs of attention with their sums in registers, for one instruction set (vec.hpp): scores
+// of a few rows with the keys of a chunk of 64 positions, and sums of its values by those scores.
+// attention_kernels.hpp says in which order numbers are added.
+#pragma once
+
+#include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/vec.hpp"
+
+namespace troupe::TROUPE_ISA {
+
+#ifdef __AVX512F__
+inline constexpr int score_rows = 6, score_vectors = 4;  // of 16 positions
+inline constexpr int value_rows = 6, value_vectors = 4;  // of 16 elements of a head
+#else
+inline constexpr int score_rows = 4, score_vectors = 1;
+inline constexpr int value_rows = 2, value_vectors = 2;
+#endif
+inline constexpr int groups_per_chunk = attention_chunk / 16;
+
+/// Prefetches the line at `address` into the second-level cache.
+TROUPE_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }
+
+/// Computes the scores of `rows` rows. With `prefetches`, the data read next of each group is
+/// prefetched while the keys are read: `upcoming`, [16, head_dim]. A block is a page of a few KiB
+/// at any address, where the hardware prefetcher starts anew.
+template <class Stored, int rows, int vectors, bool prefetches>
+void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys,
+                const Stored* const* upcoming, std::int64_t block_size, float* scores) {
+  F16 sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) sum[r][v] = zero();
+  for (std::int64_t d = 0; d < head_dim; ++d) {
+    F16 key[vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      key[v] = load(keys[v] + d * block_size);
+      if constexpr (prefetches) prefetch(upcoming[v] + d * 16);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+      const F16 a = broadcast(q[r * head_dim + d]);
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(a, key[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) store(scores + r * attention_chunk + 16 * v, sum[r][v]);
+}
+
+/// sum = sum * alpha + scores . values over positions [begin, end) of the chunk. `upcoming` as in
+/// score_tile: keys, [head_dim, block_size]. With `partial` there is one vector, and only its first
+/// `lanes` belong to the head.
+template <class Stored, int rows, int vectors, bool prefetches, bool partial = false>
+void value_tile(const float* scores, const float* alpha, const Stored* const* values,
+                const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
+                std::int64_t begin, std::int64_t end, float* out, std::int64_t lanes = 16) {
+  const auto load_part = [lanes](const auto* from) {
+    if constexpr (partial) return load(from, lanes);
+    return load(from);
+  };
+  F16 sum[rows][vectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      sum[r][v] = load_part(out + r * value_dim + 16 * v) * broadcast(alpha[r]);
+    }
+  for (std::int64_t j = begin; j < end;) {
+    const std::int64_t stop = (j / 16 + 1) * 16 < end ? (j / 16 + 1) * 16 : end;
+    const Stored* value = values[j / 16] + (j % 16) * value_dim;
+    // Keys of 16 positions: one element of them for every 16 elements of a value.
+    const Stored* next = nullptr;
+    if constexpr (prefetches) next = upcoming[j / 16] + (j % 16) * (value_dim / 16) * block_size;
+    for (; j < stop; ++j, value += value_dim) {
+      F16 b[vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        b[v] = load_part(value + 16 * v);
+        if constexpr (prefetches) prefetch(next + v * block_size);
+      }
+      if constexpr (prefetches) next += value_dim / 16 * block_size;
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+        const F16 a = broadcast(scores[r * attention_chunk + j]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) sum[r][v] = fma(a, b[v], sum[r][v]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      if constexpr (partial) {
+        store(out + r * value_dim, sum[r][v], lanes);
+      } else {
+        store(out + r * value_dim + 16 * v, sum[r][v]);
+      }
+    }
+}
+
+/// Scores of `count` rows, at most score_rows, against `groups` groups of positions.
+template <class Stored, bool prefetches, int rows = score_rows>
+void score_rows_of(int count, const float* q, std::int64_t head_dim, const Stored* const* keys,
+                   const Stored* const* upcoming, std::int64_t block_size, int groups,
+                   float* scores) {
+  if constexpr (rows > 1) {
+    if (count < rows) {
+      score_rows_of<Stored, prefetches, rows - 1>(count, q, head_dim, keys, upcoming, block_size,
+                                                  groups, scores);
+      return;
+    }
+  }
+  int g = 0;
+  for (; g + score_vectors <= groups; g += score_vectors) {
+    score_tile<Stored, rows, score_vectors, prefetches>(q, head_dim, keys + g, upcoming + g,
+                                                        block_size, scores + 16 * g);
+  }
+  for (; g < groups; ++g) {
+    score_tile<Stored, rows, 1, prefetches>(q, head_dim, keys + g, upcoming + g, block_size,
+                                            scores + 16 * g);
+  }
+}
+
+/// value_tile for `count` rows, at most value_rows, and all elements of a head.
+template <class Stored, bool prefetches, int rows = value_rows>
+void value_rows_of(int count, const float* scores, const float* alpha, const Stored* const* values,
+                   const Stored* const* upcoming, std::int64_t value_dim, std::int64_t block_size,
+                   std::int64_t begin, std::int64_t end, float* out) {
+  if constexpr (rows > 1) {
+    if (count < rows) {
+      value_rows_of<Stored, prefetches, rows - 1>(count, scores, alpha, values, upcoming, value_dim,
+                                                  block_size, begin, end, out);
+      return;
+    }
+  }
+  const Stored* part[groups_per_chunk] = {};
+  const Stored* next[groups_per_chunk] = {};
+  const auto go_to = [&](std::int64_t d) {
+    for (std::int64_t g = begin / 16; 16 * g < end; ++g) {
+      part[g] = values[g] + d;
+      if constexpr (prefetches) next[g] = upcoming[g] + d / 16 * block_size;
+    }
+  };
+  std::int64_t d = 0;
+  for (; d + 16 * value_vectors <= value_dim; d += 16 * value_vectors) {
+    go_to(d);
+    value_tile<Stored, rows, value_vectors, prefetches>(scores, alpha, part, next, value_dim,
+                                                        block_size, begin, end, out + d);
+  }
+  for (; d + 16 <= value_dim; d += 16) {
+    go_to(d);
+    value_tile<Stored, rows, 1, prefetches>(scores, alpha, part, next, value_dim, block_size, begin,
+                                            end, out + d);
+  }
+  if (d == value_dim) return;
+  go_to(d);
+  value_tile<Stored, rows, 1, false, true>(scores, alpha, part, next, value_dim, block_size, begin,
+                                           end, out + d, value_dim - d);
+}
+
+}  // namespace troupe::TROUPE_ISA
