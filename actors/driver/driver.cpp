@@ -116,7 +116,10 @@ std::int32_t Driver::ask_telemetry(bool all) {
   own.role = ProcessRole::driver;
   own.since_ns = since_ns_;
   own.totals = recorder_.totals();
-  if (all) own.kept = recorder_.spans();
+  if (all) {
+    own.kept = recorder_.spans();
+    own.traffic = tcp_traffic();
+  }
   own.now_ns = monotonic_ns();
   events_.on_telemetry(all, std::move(own));
   return asked;

@@ -202,6 +202,7 @@ ProcessTelemetry StepLoop::telemetry(bool all) const {
   seen.totals = recorder_.totals();
   if (all) {
     seen.kept = recorder_.spans();
+    seen.traffic = tcp_traffic();
     const std::lock_guard lock(answers_mutex_);
     seen.inter_token_us = answers_.inter_token_us();
   }

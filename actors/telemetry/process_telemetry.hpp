@@ -7,6 +7,7 @@
 #include "actors/telemetry/distribution_sketch.hpp"
 #include "actors/telemetry/span.hpp"
 #include "actors/telemetry/span_recorder.hpp"
+#include "actors/telemetry/tcp_traffic.hpp"
 
 namespace troupe {
 
@@ -47,11 +48,12 @@ struct ProcessTelemetry {
   std::uint64_t rows = 0;             ///< of a worker: tokens that passed its layers
   ExpertRows expert_rows;             ///< of a worker
   DistributionSketch inter_token_us;  ///< of an executor: between a sequence's tokens
+  std::vector<TcpTraffic> traffic;    ///< with other hosts
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, role, index, replica, stage, place, now_ns, since_ns, totals,
-            exchanges_on_device, kept.spans, kept.all, rows, expert_rows, inter_token_us);
+            exchanges_on_device, kept.spans, kept.all, rows, expert_rows, inter_token_us, traffic);
   }
 };
 

@@ -246,6 +246,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
   if (all) {
     const std::unique_lock between_steps(step_mutex_, counts_wait);
     seen.kept = recorder_.spans();
+    seen.traffic = tcp_traffic();
     if (between_steps.owns_lock()) {
       seen.rows = runner_->rows() - uncounted_rows_;
       seen.expert_rows = expert_rows();

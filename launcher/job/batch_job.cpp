@@ -18,6 +18,7 @@
 #include "launcher/job/job_output.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/mesh_table.hpp"
+#include "launcher/job/node_preflight.hpp"
 #include "launcher/job/node_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/request_feed.hpp"
@@ -289,6 +290,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
 }
 
 void BatchJob::tell_preflight(const PreflightReport& report) {
+  reporter_.recorder().set_hosts(job_hosts(plan_, report));
   log::info("preflight:\n{}", report.table);
   progress_.print(describe(report));
   if (!check_preflight(report).ok()) progress_.tell(report.table);

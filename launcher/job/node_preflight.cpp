@@ -13,6 +13,13 @@ constexpr std::uint64_t own_descriptors = 128;
 /// Links and listeners between two processes, over all planes.
 constexpr std::uint64_t descriptors_a_peer = 4;
 
+/// The place of a rank's node in the cluster's list, where one that joins gets another name later.
+std::size_t node_of(const JobPlan& plan, std::size_t rank) {
+  const auto& nodes = plan.cluster.nodes;
+  const auto node = std::ranges::find(nodes, plan.rank_nodes[rank], &NodeSpec::name);
+  return static_cast<std::size_t>(node - nodes.begin());
+}
+
 /// The error without the places of logs, which are removed with their folder.
 Error without_logs(Error error, const std::string& folder) {
   const std::string hint = "; its log is " + folder;
@@ -41,13 +48,26 @@ PreflightNeeds preflight_needs(const JobPlan& plan) {
   needs.nodes.resize(nodes.size());
   const bool on_gpu = plan.engine.device == DeviceKind::cuda;
   for (std::size_t rank = 0; rank < plan.rank_nodes.size(); ++rank) {
-    const auto node = std::ranges::find(nodes, plan.rank_nodes[rank], &NodeSpec::name);
-    NodeNeeds& need = needs.nodes[static_cast<std::size_t>(node - nodes.begin())];
+    NodeNeeds& need = needs.nodes[node_of(plan, rank)];
     if (on_gpu) ++need.gpus;
     if (!on_gpu) need.weight_bytes += plan.ranks[rank].weight_bytes;
   }
   needs.open_files = own_descriptors + descriptors_a_peer * (plan.rank_nodes.size() + nodes.size());
   return needs;
+}
+
+JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report) {
+  JobHosts hosts;
+  for (const ProbedNode& node : report.nodes) {
+    hosts.hosts.push_back({node.name, node.address, {}});
+    for (const auto& link : node.links) {
+      hosts.links.push_back({node.name, link.to, link.facts.seconds, link.facts.bytes_per_second});
+    }
+  }
+  for (std::size_t rank = 0; rank < plan.rank_nodes.size(); ++rank) {
+    hosts.hosts[node_of(plan, rank)].ranks.push_back(static_cast<int>(rank));
+  }
+  return hosts;
 }
 
 Result<PreflightReport> look_at_nodes(const JobPlan& plan) {

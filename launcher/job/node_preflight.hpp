@@ -2,6 +2,7 @@
 
 #include "launcher/job/job_plan.hpp"
 #include "launcher/preflight/preflight.hpp"
+#include "launcher/report/job_hosts.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
@@ -13,6 +14,9 @@ bool has_preflight(const JobPlan& plan);
 
 /// What the plan's processes will need of its nodes.
 PreflightNeeds preflight_needs(const JobPlan& plan);
+
+/// The nodes as the report names them, of a plan that has been looked at.
+JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report);
 
 /// For `launcher check`: starts the agents of the plan's nodes alone, looks at the nodes, and ends
 /// the agents. Errors: those of Cluster::start and run_preflight.

@@ -31,6 +31,7 @@ struct ProbedNode {
     LinkFacts facts;
   };
   std::string name;
+  std::string address;  ///< numeric
   NodeFacts facts;
   std::vector<Link> links;
   /// By how many seconds its clock is ahead of the launcher's, and the most that this may be off.

@@ -78,7 +78,8 @@ void Preflight::start_probes() {
   for (const Cluster::NodeInfo& node : cluster_.nodes()) {
     const std::string& name = node.spec.name;
     SpawnOptions options{.node = name, .process = "preflight-" + name};
-    nodes_.push_back({.name = name, .facts = {}, .links = {}, .problem = {}});
+    nodes_.push_back(
+        {.name = name, .address = node.address, .facts = {}, .links = {}, .problem = {}});
     probes_.push_back(
         {cluster_.spawn<ProbeTarget>(options), cluster_.spawn<NodeProbe>(options), {}, {}});
   }
@@ -177,10 +178,12 @@ Result<PreflightReport> Preflight::run() {
   TROUPE_CHECK(gather());
   TROUPE_CHECK(measure_links());
   leave();
-  return PreflightReport{.table = preflight_table(needs_, nodes_),
-                         .findings = judge_nodes(needs_, nodes_),
-                         .nodes = nodes_.size(),
-                         .seconds = std::chrono::duration<double>(Clock::now() - begin).count()};
+  PreflightReport report;
+  report.table = preflight_table(needs_, nodes_);
+  report.findings = judge_nodes(needs_, nodes_);
+  report.nodes = std::move(nodes_);
+  report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return report;
 }
 
 }  // namespace
@@ -191,8 +194,8 @@ Result<PreflightReport> run_preflight(Cluster& cluster, PreflightNeeds needs,
 }
 
 std::string describe(const PreflightReport& report) {
-  return fmt::format("{} node{} looked at in {:.2f} s", report.nodes, report.nodes == 1 ? "" : "s",
-                     report.seconds);
+  return fmt::format("{} node{} looked at in {:.2f} s", report.nodes.size(),
+                     report.nodes.size() == 1 ? "" : "s", report.seconds);
 }
 
 Result<void> check_preflight(const PreflightReport& report) {

@@ -15,7 +15,7 @@ namespace troupe {
 struct PreflightReport {
   std::string table;
   std::vector<Finding> findings;
-  std::size_t nodes = 0;
+  std::vector<ProbedNode> nodes;
   double seconds = 0;
 };
 

@@ -85,6 +85,7 @@ void JobRecorder::take(ProcessTelemetry telemetry) {
     telemetry.rows = process.latest.rows;
     telemetry.expert_rows = std::move(process.latest.expert_rows);
     telemetry.inter_token_us = std::move(process.latest.inter_token_us);
+    telemetry.traffic = std::move(process.latest.traffic);
   }
   process.latest = std::move(telemetry);
 }

@@ -12,6 +12,7 @@
 #include "actors/telemetry/span_recorder.hpp"
 #include "launcher/batch/output/error_tally.hpp"
 #include "launcher/report/job_figures.hpp"
+#include "launcher/report/job_hosts.hpp"
 
 namespace troupe {
 
@@ -54,6 +55,8 @@ class JobRecorder {
   /// Sets the lines that earlier runs of the job have answered already, errors included, and those
   /// runs' measurements. Call it first.
   void go_on(std::uint64_t lines, std::uint64_t errors, JobFigures figures);
+  /// Sets the other machines that the job runs on.
+  void set_hosts(JobHosts hosts) { hosts_ = std::move(hosts); }
   /// Sets the error lines of the output, those of earlier runs included.
   void set_errors(ErrorTally errors) { errors_ = std::move(errors); }
   void take(const EngineReport& report);
@@ -72,6 +75,7 @@ class JobRecorder {
 
   // The collected data.
   const JobFacts& facts() const { return facts_; }
+  const JobHosts& hosts() const { return hosts_; }
   JobOutcome outcome() const { return outcome_; }
   const std::string& reason() const { return reason_; }
   /// The measurements of all runs, this one's up to `now_us` or until it finished.
@@ -96,6 +100,7 @@ class JobRecorder {
   };
 
   JobFacts facts_;
+  JobHosts hosts_;
   std::int64_t began_us_;
   std::optional<std::int64_t> ready_us_;
   std::optional<std::int64_t> waits_since_us_;  ///< for input

@@ -206,7 +206,7 @@ ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelem
 /// What the processes of the last run told, where others were before it.
 ordered_json last_run_only_json(const JobFigures& figures) {
   if (figures.runs.size() < 2) return ordered_json::array();
-  return {"ranks", "experts", "processes", "trace.json"};
+  return {"ranks", "hosts", "links", "experts", "processes", "trace.json"};
 }
 
 ordered_json process_times_json(const std::vector<ProcessTelemetry>& processes) {
@@ -257,6 +257,8 @@ ordered_json report_json(const JobRecorder& job) {
           {"over_time", over_time_json(figures.steps)},
           {"last_run_only", last_run_only_json(figures)},
           {"ranks", ranks_json(processes)},
+          {"hosts", hosts_json(job.hosts(), processes)},
+          {"links", links_json(job.hosts(), processes)},
           {"experts", experts_json(job, processes)},
           {"processes", process_times_json(processes)}};
 }

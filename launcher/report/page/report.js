@@ -68,15 +68,16 @@
 
   // Their processes are gone, and with them what they counted of themselves.
   const lastRun = report.last_run_only.length > 0 ? ", in the last run" : "";
-  stackedBars("ranks", "Each rank's time" + lastRun,
-    [["computing", "blue"], ["exchange in its stage", "amber"], ["other stages", "violet"],
-      ["waiting for a plan", "stone"], ["other", "line"]],
+  const doing = [["computing", "blue"], ["exchange in its stage", "amber"], ["other stages", "violet"],
+    ["waiting for a plan", "stone"], ["other", "line"]];
+  // Exchanges of GPUs are not known apart from computing.
+  const times = (of) => [of.computing_seconds, of.exchange_seconds ?? 0, of.stage_seconds ?? 0,
+    of.waiting_seconds, of.other_seconds];
+  stackedBars("ranks", "Each rank's time" + lastRun, doing,
     report.ranks.map((rank) => ({
       label: "rank " + rank.rank,
       note: rank.place,
-      // Exchanges of GPUs are not known apart from computing.
-      parts: [rank.computing_seconds, rank.exchange_seconds ?? 0, rank.stage_seconds ?? 0,
-        rank.waiting_seconds, rank.other_seconds],
+      parts: times(rank),
     })));
   const experts = document.querySelector('[data-plot="experts"]');
   if (report.experts) {
@@ -85,6 +86,17 @@
     experts.remove();
   }
 
+  const bytes = (value) => value < 1000 ? value.toFixed(0) + " B" : value < 1e6 ? trim(value / 1e3) + " kB" :
+    value < 1e9 ? trim(value / 1e6) + " MB" : trim(value / 1e9) + " GB";
+  // "0–3, 8": ranks in ascending order.
+  function ranks(numbers) {
+    const runs = [];
+    for (const n of numbers) {
+      const last = runs[runs.length - 1];
+      if (last && last[1] === n - 1) last[1] = n; else runs.push([n, n]);
+    }
+    return runs.map(([a, b]) => a === b ? String(a) : a + "–" + b).join(", ") || "none";
+  }
   function fill(id, head, rows) {
     const table = document.getElementById(id);
     const line = (cells, tag) => {
@@ -94,6 +106,18 @@
     };
     if (head) line(head, "th");
     for (const row of rows) line(row, "td");
+  }
+  if (report.hosts.length > 0) {
+    document.getElementById("hosts").hidden = false;
+    stackedBars("hosts", "Each host's time, the mean of its ranks" + lastRun, doing,
+      report.hosts.map((host) => ({label: host.host, note: ranks(host.ranks), parts: times(host)})));
+    fill("hosts-table", ["Host", "Address", "Ranks", "Sent", "Received"], report.hosts.map((host) =>
+      [host.host, host.address, ranks(host.ranks), bytes(host.sent_bytes), bytes(host.received_bytes)]));
+    const shown = report.links.slice(0, 32);
+    fill("links-table", ["From", "To", "Bytes", "A second", "Before the job", "Time at that rate", "Latency"],
+      shown.map((link) => [link.from, link.to, bytes(link.bytes), bytes(link.bytes_per_second) + "/s",
+        ...(link.measured_bytes_per_second === null ? ["–", "–", "–"] :
+          [bytes(link.measured_bytes_per_second) + "/s", milliseconds(1000 * link.seconds_at_that_rate), milliseconds(link.latency_ms)])]));
   }
   if (goodput) {
     document.getElementById("goodput").hidden = false;

@@ -160,6 +160,29 @@ TEST_F(HostJobs, tell_how_long_each_phase_of_the_start_took) {
   EXPECT_THAT(log, ::testing::ContainsRegex("first token [0-9]+ ms after the start"));
 }
 
+TEST_F(HostJobs, report_on_each_host_and_on_what_its_links_have_carried) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  auto settings = on_hosts(2, 1);
+  settings.push_back("parallel.pipeline_parallel_size=2");
+  const Ended ended = job.run(as_arguments(settings));
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  std::ifstream file(job.folder() / "out.jsonl.job" / "report.json");
+  const auto report = nlohmann::json::parse(file);
+  const auto& hosts = report.at("hosts");
+  ASSERT_EQ(hosts.size(), 2U);
+  EXPECT_EQ(hosts[1].at("host"), "h2");
+  EXPECT_EQ(hosts[1].at("address"), test::host_address(2));
+  EXPECT_EQ(hosts[1].at("ranks"), nlohmann::json::array({1}));
+  EXPECT_GT(hosts[1].at("computing_seconds"), 0);
+  const auto& busiest = report.at("links").at(0);  // the first stage's rows go to the second
+  EXPECT_EQ(busiest.at("from"), "h1");
+  EXPECT_EQ(busiest.at("to"), "h2");
+  EXPECT_GT(busiest.at("bytes"), 1'000'000);
+  EXPECT_GT(busiest.at("measured_bytes_per_second"), 0);
+  EXPECT_GE(hosts[1].at("received_bytes"), busiest.at("bytes"));
+}
+
 TEST_F(HostJobs, gather_what_all_processes_of_a_host_log) {
   const LauncherJob job;
   job.write_input(golden_input());

@@ -143,7 +143,11 @@ TEST(Findings, warn_of_a_gpu_driver_that_differs_from_most) {
 
 TEST(Findings, say_only_that_a_silent_node_could_not_be_looked_at) {
   auto nodes = good_nodes(2);
-  nodes[1] = {.name = "h2", .facts = {}, .links = {}, .problem = "it could not be looked at (x)"};
+  nodes[1] = {.name = "h2",
+              .address = {},
+              .facts = {},
+              .links = {},
+              .problem = "it could not be looked at (x)"};
   EXPECT_THAT(lines_of(judge_nodes(needs_of(2), nodes)),
               ElementsAre(HasSubstr("h2: it could not be looked at (x)")));
 }
@@ -153,7 +157,7 @@ TEST(PreflightTable, has_a_line_of_80_columns_at_most_for_each_node) {
   nodes[0].clock_ahead = -12345;
   nodes[0].links[0].facts = {"", 12.3, 123e9};
   nodes[1].facts.checkpoints[0].files.clear();
-  nodes[2] = {.name = "h3", .facts = {}, .links = {}, .problem = "x"};
+  nodes[2] = {.name = "h3", .address = {}, .facts = {}, .links = {}, .problem = "x"};
   const std::string table = preflight_table(needs_of(3), nodes);
   std::istringstream lines(table);
   int count = 0;
