@@ -35,6 +35,13 @@ fi
 exit $code
 )sh";
 
+/// A path in a name in which sbatch replaces %j and the like.
+std::string without_patterns(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) escaped += c == '%' ? std::string("%%") : std::string(1, c);
+  return escaped;
+}
+
 std::string words(const std::vector<std::string>& list) {
   std::string text;
   for (const std::string& word : list) text += (text.empty() ? "" : " ") + shell_word(word);
@@ -71,7 +78,9 @@ std::string sbatch_script(const SbatchJob& job) {
     return fmt::format("--{}={}", name, shell_word(value));
   };
   option(word("job-name", job.name));
-  option(word("output", log_of(job, job.array > 0 ? "%A_%a" : "%j")));
+  SbatchJob named = job;
+  named.output = without_patterns(job.output);
+  option(word("output", log_of(named, job.array > 0 ? "%A_%a" : "%j")));
   option("--open-mode=append");
   option("--requeue");
   option(fmt::format("--signal=B:USR1@{}",

@@ -53,6 +53,11 @@ Result<SbatchJob> sbatch_job(const SubmitOptions& options) {
     return fail(ErrorCode::invalid_argument, "job.{}: a job in the queue needs a file, found \"-\"",
                 config.job.input == "-" ? "input" : "output");
   }
+  if (config.job.output.find('\\') != std::string::npos) {
+    return fail(ErrorCode::invalid_argument,
+                "job.output: sbatch takes no name with a backslash for the log beside it, found {}",
+                config.job.output);
+  }
   TROUPE_CHECK(check_readable("model.path", config.model.path + "/config.json"));
   TROUPE_CHECK(check_readable("job.input", config.job.input));
   TROUPE_TRY(std::string launcher, own_program());

@@ -102,6 +102,19 @@ TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) 
   expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
 }
 
+TEST(Submit, logs_beside_an_output_whose_name_looks_like_a_pattern) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const auto printed =
+      run_beside_slurm(job, 1, submit_and_wait(job, "--output 50%j.jsonl -- --nodes=1"));
+  EXPECT_TRUE(std::filesystem::exists(job.folder() / "50%j.jsonl")) << printed;
+  const auto begin = printed.find("log:     ") + 9;
+  const std::string log = printed.substr(begin, printed.find('\n', begin) - begin);
+  EXPECT_NE(log.find("50%j.jsonl.slurm-"), std::string::npos) << log;
+  EXPECT_TRUE(std::filesystem::exists(log)) << log;
+}
+
 TEST(Submit, refuses_what_no_queue_can_run) {
   const LauncherJob job;
   job.write_input(golden_input());
@@ -113,6 +126,10 @@ TEST(Submit, refuses_what_no_queue_can_run) {
       {"submit", "--config", (job.folder() / "cluster.yaml").string(), "--input", "-"});
   EXPECT_EQ(pipe.code, 2);
   EXPECT_NE(pipe.describe().find("needs a file"), std::string::npos) << pipe.describe();
+  const Ended backslash = job.run_plain(
+      {"submit", "--config", (job.folder() / "cluster.yaml").string(), "--output", "a\\b.jsonl"});
+  EXPECT_EQ(backslash.code, 2);
+  EXPECT_NE(backslash.describe().find("backslash"), std::string::npos) << backslash.describe();
 }
 
 TEST(Slurm, a_job_outside_of_an_allocation_is_refused_with_the_remedy) {

@@ -51,6 +51,14 @@ TEST(SbatchScript, puts_the_users_options_behind_its_own_so_that_they_go_first) 
   EXPECT_LT(given, script.find("\ncd ")) << "sbatch reads options up to the first command";
 }
 
+TEST(SbatchScript, keeps_the_percent_signs_of_a_path_from_sbatch) {
+  SbatchJob job = stories();
+  job.output = "/data/50%j/%A.jsonl";
+  const std::string script = sbatch_script(job);
+  EXPECT_THAT(script, HasSubstr("#SBATCH --output=/data/50%%j/%%A.jsonl.slurm-%j.log\n"));
+  EXPECT_THAT(script, HasSubstr("\noutput=/data/50%j/%A.jsonl\n"));
+}
+
 TEST(SbatchScript, is_a_script_without_mistakes_of_syntax) {
   for (const int array : {0, 3}) {
     SbatchJob job = stories();
