@@ -12,6 +12,7 @@
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -35,7 +36,8 @@ class SlowLinks : public testing::TestWithParam<Topology> {
   }
 
   static void expect_same_bytes(test::SlowLink::Options options) {
-    const std::string input = requests_of(batch_folder() / "batch-64.jsonl", 64,
+    const int requests = test::time_scale == 1 ? 64 : 6;  // sanitizers slow the kernels down
+    const std::string input = requests_of(batch_folder() / "batch-64.jsonl", requests,
                                           {{"return_token_ids", true}, {"max_tokens", 12}});
     const LauncherJob job;
     job.write_input(input);
@@ -47,7 +49,7 @@ class SlowLinks : public testing::TestWithParam<Topology> {
     ASSERT_EQ(ended.code, 0) << ended.describe();
     EXPECT_THAT(ended.err, ::testing::Not(::testing::HasSubstr("lost")));
     expect_same_payloads(answers_to(input), job.answers(), GetParam().name);
-    EXPECT_GT(link.carried_bytes(), 1'000'000u);
+    EXPECT_GT(link.carried_bytes(), 100'000u);
   }
 };
 

@@ -45,8 +45,8 @@ struct Pair {
     other.wait();
   }
 
-  std::unique_ptr<Collectives> first;
-  std::unique_ptr<Collectives> second;
+  std::unique_ptr<NetworkCollectives> first;
+  std::unique_ptr<NetworkCollectives> second;
 };
 
 TEST(NetworkRendezvous, interface_without_address_is_not_found) {
@@ -117,6 +117,26 @@ TEST(NetworkRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_pla
   NetworkRendezvous one = announce(1, 2);
   const std::vector<std::string> all{stranger.addresses(), one.addresses()};
   EXPECT_EQ(code_of(std::move(one).connect(all)), ErrorCode::permission_denied);
+}
+
+TEST(NetworkCollectives, what_is_sent_ahead_arrives_while_its_sender_is_elsewhere) {
+  const Pair pair;
+  const CollectiveCall call{CollectiveCall::Kind::all_to_all, 0, 4};
+  const std::vector<std::byte> sent(4, std::byte{7});
+  Transfers from_first(2);
+  from_first.send(1, sent);
+  ASSERT_TRUE(pair.first->send_ahead(call, from_first).ok());
+
+  std::vector<std::byte> received(4);
+  Transfers to_second(2);
+  to_second.receive(0, received);
+  pair.second->set_timeout(std::chrono::seconds(5));
+  const auto came = pair.second->exchange(call, std::move(to_second));
+  ASSERT_TRUE(came.ok()) << came.error().message;
+  EXPECT_EQ(received, sent);
+
+  EXPECT_TRUE(from_first.empty());
+  EXPECT_TRUE(pair.first->exchange(call, std::move(from_first)).ok());
 }
 
 TEST(NetworkCollectives, rank_whose_arguments_are_wrong_ends_the_wait_of_the_others) {
