@@ -20,7 +20,9 @@ using namespace std::chrono_literals;
 class SlowLinks : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+    if (const auto missing = test::missing_slow_links(); !missing.empty()) {
+      GTEST_SKIP() << missing;
+    }
   }
 
   // Runs a few requests on two hosts, one of which is behind a slow link: 20 ms each way, 10 MB/s.

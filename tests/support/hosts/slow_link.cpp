@@ -29,6 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t max_waiting_bytes = 1u << 20;
+constexpr const char* tun = "/dev/net/tun";
 
 void must_run(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
@@ -36,7 +37,7 @@ void must_run(const std::string& command) {
 
 // A TAP device in the network namespace of the calling thread; it is gone once closed.
 UniqueFd open_tap(const std::string& name) {
-  UniqueFd fd(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  UniqueFd fd(::open(tun, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   ifreq request{};
   request.ifr_flags = IFF_TAP | IFF_NO_PI;
   name.copy(request.ifr_name, IFNAMSIZ - 1);
@@ -123,6 +124,12 @@ std::optional<Clock::time_point> stalled_until(const SlowLink::Options& options,
 }
 
 }  // namespace
+
+std::string missing_slow_links() {
+  if (auto missing = missing_hosts(); !missing.empty()) return missing;
+  if (UniqueFd(::open(tun, O_RDWR | O_CLOEXEC))) return "";
+  return fmt::format("slow links want {}: {}", tun, std::strerror(errno));
+}
 
 SlowLink::SlowLink(int host, Options options)
     : host_(host_name(host)), options_(options), stop_(::eventfd(0, EFD_CLOEXEC)) {

@@ -43,4 +43,7 @@ class SlowLink {
   std::thread thread_;
 };
 
+/// Why there are no slow links; empty if there are. A test that needs them skips with it.
+std::string missing_slow_links();
+
 }  // namespace troupe::test
