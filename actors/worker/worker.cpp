@@ -83,6 +83,7 @@ Result<WorkerReport> Worker::load(const GroupPeers& peers) {
                            .max_head_rows = spec_.max_head_rows,
                            .max_positions = spec_.max_model_len,
                            .block_size = spec_.block_size,
+                           .threads = spec_.threads,
                            .compute = dtype,
                            .kv_dtype = dtype,
                            .exact_sums = spec_.deterministic};

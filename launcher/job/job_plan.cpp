@@ -227,6 +227,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .kv_dtype = dtype,
+                                 .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,

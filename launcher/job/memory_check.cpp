@@ -15,7 +15,8 @@ namespace {
 constexpr double gpu_overhead_bytes = 1.5 * (1 << 30);
 
 /// Approximate size of a pass's buffers: rows of the residual stream, of queries, keys and values
-/// and of the MLP's inner size, and a row of logits in fp32 for each sequence.
+/// and of the MLP's inner size, a row of logits in fp32 for each sequence, and the tables of rotary
+/// embeddings.
 double pass_bytes(const JobPlan& plan) {
   const ModelConfig& model = plan.model;
   const EngineSpec& engine = plan.engine;
@@ -25,7 +26,8 @@ double pass_bytes(const JobPlan& plan) {
       static_cast<double>(model.moe ? model.moe->intermediate_size : model.intermediate_size);
   const double row = 4.0 * static_cast<double>(model.hidden_size) + 2.0 * inner / tensor;
   const double logits = 4.0 * static_cast<double>(model.vocab_size) / tensor;
-  return engine.max_num_batched_tokens * row * element + engine.max_num_seqs * logits;
+  const auto rope = static_cast<double>(plan.ranks.front().rope_bytes);  // all ranks have the same
+  return engine.max_num_batched_tokens * row * element + engine.max_num_seqs * logits + rope;
 }
 
 /// A usual tensor size that divides `weights` into parts that fit, if there is one.
@@ -50,13 +52,15 @@ std::int64_t blocks_within(double bytes, double bytes_per_block) {
 
 void judge_host_memory(JobPlan& plan, std::optional<std::uint64_t> free_bytes) {
   std::uint64_t weights = 0;
+  std::uint64_t held = 0;  // weights, and tables of rotary embeddings
   std::uint64_t bytes_per_block = 0;
   for (const RankFootprint& rank : plan.ranks) {
     weights += rank.weight_bytes;
+    held += rank.weight_bytes + rank.rope_bytes;
     bytes_per_block += rank.kv_bytes_per_block;
   }
   std::optional<std::uint64_t> left;
-  if (free_bytes) left = *free_bytes > weights ? *free_bytes - weights : 0;
+  if (free_bytes) left = *free_bytes > held ? *free_bytes - held : 0;
   plan.kv_blocks = choose_kv_cache_blocks(plan.engine, bytes_per_block, left);
   if (!left) return;
   if (*left == 0) {

@@ -16,6 +16,7 @@ struct ModelLimits {
   std::int64_t max_head_rows = 256;      ///< rows of one pass that need logits
   std::int64_t max_positions = 0;        ///< tokens of one sequence; 0: the model's own limit
   std::int32_t block_size = 16;          ///< tokens of a KV block
+  int threads = 1;                       ///< that compute tables while the model is loaded
   DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
   /// With deterministic Ops, gives a sum the same bits at every tensor size even for bf16

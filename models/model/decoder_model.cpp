@@ -92,8 +92,8 @@ bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
 }
 
 Result<void> DecoderModel::build_rope(const RopeConfig& rope, DeviceTensor& device) {
-  const HostTensor table =
-      rope_table(rope, limits_.max_positions, config_.rope_width(), config_.rotated_dim());
+  const HostTensor table = rope_table(rope, limits_.max_positions, config_.rope_width(),
+                                      config_.rotated_dim(), limits_.threads);
   TROUPE_TRY(device, ops_.memory().allocate(DType::f32, table->shape()));
   ops_.memory().upload(table, device);
   return ops_.stream().synchronize();

@@ -173,6 +173,12 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   }
   footprint.weight_bytes = weights.total();
 
+  const std::int64_t positions =
+      options.max_positions > 0 ? options.max_positions : config.max_position_embeddings;
+  const std::int64_t tables = config.window_rope ? 2 : 1;
+  footprint.rope_bytes =
+      static_cast<std::size_t>(tables * positions * config.rope_width()) * size_of(DType::f32);
+
   TROUPE_TRY(const AttentionShape attention, attention_shape(config, 0, shard));
   const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
   footprint.kv_bytes_per_block =

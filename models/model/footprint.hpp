@@ -15,13 +15,14 @@ namespace troupe {
 /// The parameters of a rank's footprint besides the model and its place. The defaults are those of
 /// ModelLimits.
 struct FootprintOptions {
-  DType compute = DType::f32;    ///< see ModelLimits
-  DType kv_dtype = DType::f32;   ///< see ModelLimits
-  std::int32_t block_size = 16;  ///< tokens of a KV block
-  std::int64_t panel_rows = 1;   ///< a matrix's rows are padded to a multiple of it
-                                 ///< (cpu_panel_rows)
-  bool on_gpu = false;           ///< stages are balanced for GPUs
-  bool shares_tables = false;    ///< a tied head has no copy of its own (WeightOps::share_table)
+  DType compute = DType::f32;      ///< see ModelLimits
+  DType kv_dtype = DType::f32;     ///< see ModelLimits
+  std::int64_t max_positions = 0;  ///< see ModelLimits
+  std::int32_t block_size = 16;    ///< tokens of a KV block
+  std::int64_t panel_rows = 1;     ///< a matrix's rows are padded to a multiple of it
+                                   ///< (cpu_panel_rows)
+  bool on_gpu = false;             ///< stages are balanced for GPUs
+  bool shares_tables = false;      ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 
 /// A rank's share of a model, and its bytes.
@@ -31,6 +32,7 @@ struct RankFootprint {
   int expert_part = 0;
   int expert_parts = 1;                ///< above 1, it holds part expert_part of each
   std::size_t weight_bytes = 0;        ///< see Model::weight_bytes
+  std::size_t rope_bytes = 0;          ///< of the tables of its rotary embeddings (rope_table)
   std::size_t kv_bytes_per_block = 0;  ///< see Model::kv_bytes_per_block
 };
 

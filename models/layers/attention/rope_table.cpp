@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <thread>
 #include <vector>
 
 namespace troupe {
 
 namespace {
+
+constexpr std::int64_t rows_of_a_thread = 1024;
 
 /// theta^(2i / dim) for each of the dim / 2 angles: the number of positions per radian.
 std::vector<float> plain_periods(double theta, std::int64_t dim) {
@@ -112,31 +115,47 @@ std::vector<float> frequencies_of(const RopeConfig& rope, std::int64_t dim,
   return frequencies;
 }
 
+/// Computes rows [begin, end) of `table`, which are zeros. `frequencies`: those of frequencies_of.
+void fill_rows(const RopeConfig& rope, std::vector<float> frequencies, std::int64_t begin,
+               std::int64_t end, const Tensor& table) {
+  const std::int64_t head_dim = table.shape()[1], half = head_dim / 2;
+  const auto turning = static_cast<std::int64_t>(frequencies.size());
+  const auto* dynamic = std::get_if<DynamicRopeScaling>(&rope.scaling);
+  const double factor = table_factor(rope);
+  for (std::int64_t position = begin; position < end; ++position) {
+    const auto tokens = static_cast<double>(position + 1);
+    if (dynamic != nullptr && tokens > dynamic->original_positions) {
+      const double theta = dynamic_theta(rope.theta, tokens, 2 * turning, *dynamic);
+      frequencies = plain_frequencies(theta, 2 * turning);
+    }
+    float* row = table.as<float>() + position * head_dim;
+    for (std::int64_t i = 0; i < turning; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[static_cast<std::size_t>(i)];
+      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * factor);
+      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * factor);
+    }
+    std::fill(row + turning, row + half, 1.0F);
+  }
+}
+
 }  // namespace
 
 HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim,
-                      std::int64_t rotated) {
+                      std::int64_t rotated, int threads) {
   HostTensor table(DType::f32, {positions, head_dim});
-  if (rotated == 0) rotated = head_dim;
-  const std::int64_t half = head_dim / 2;
-  const auto* dynamic = std::get_if<DynamicRopeScaling>(&rope.scaling);
-  const double factor = table_factor(rope);
-  std::vector<float> frequencies = frequencies_of(rope, rotated, positions);
-  for (std::int64_t position = 0; position < positions; ++position) {
-    const auto tokens = static_cast<double>(position + 1);
-    if (dynamic != nullptr && tokens > dynamic->original_positions) {
-      frequencies =
-          plain_frequencies(dynamic_theta(rope.theta, tokens, rotated, *dynamic), rotated);
-    }
-    float* row = table->as<float>() + position * head_dim;
-    for (std::int64_t i = 0; i < half; ++i) {
-      const bool turns = i < rotated / 2;
-      const float angle =
-          static_cast<float>(position) * (turns ? frequencies[static_cast<std::size_t>(i)] : 0.0F);
-      row[i] = static_cast<float>(std::cos(static_cast<double>(angle)) * (turns ? factor : 1.0));
-      row[half + i] = static_cast<float>(std::sin(static_cast<double>(angle)) * factor);
-    }
+  const std::vector<float> frequencies =
+      frequencies_of(rope, rotated == 0 ? head_dim : rotated, positions);
+  // A thread's rows take longer than its start.
+  const std::int64_t parts =
+      std::clamp(positions / rows_of_a_thread, std::int64_t{1}, std::int64_t{threads});
+  std::vector<std::jthread> others;
+  for (std::int64_t part = 1; part < parts; ++part) {
+    others.emplace_back([&, part] {
+      fill_rows(rope, frequencies, positions * part / parts, positions * (part + 1) / parts, table);
+    });
   }
+  fill_rows(rope, frequencies, 0, positions / parts, table);
+  others.clear();  // waits for them
   return table;
 }
 

@@ -13,7 +13,8 @@ namespace troupe {
 /// as in transformers (its inverse frequencies and their multiples are f32), because at long
 /// contexts that rounding is visible; cosine and sine are then taken in double. A row depends on
 /// its position alone, never on the length of a sequence; with LongRopeScaling on `positions`, too.
+/// At most `threads` threads (at least 1) compute it.
 HostTensor rope_table(const RopeConfig& rope, std::int64_t positions, std::int64_t head_dim,
-                      std::int64_t rotated = 0);
+                      std::int64_t rotated = 0, int threads = 1);
 
 }  // namespace troupe

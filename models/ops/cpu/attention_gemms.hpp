@@ -1,6 +1,6 @@
-// The two GEMMs of attention with their sums in registers, for one instruction set (vec.hpp): scores
-// of a few rows with the keys of a chunk of 64 positions, and sums of its values by those scores.
-// attention_kernels.hpp says in which order numbers are added.
+// The two GEMMs of attention with their sums in registers, for one instruction set (vec.hpp):
+// scores of a few rows with the keys of a chunk of 64 positions, and sums of its values by those
+// scores. attention_kernels.hpp says in which order numbers are added.
 #pragma once
 
 #include "models/ops/cpu/kernels.hpp"

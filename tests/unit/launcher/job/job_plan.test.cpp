@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/job/memory_check.hpp"
+
 namespace troupe {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// The plan of fable-moe with `sections` below the model.
@@ -78,6 +81,26 @@ TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {
   ASSERT_TRUE(blocks.ok()) << blocks.error().message;
   ASSERT_EQ(blocks->problems.size(), 1U);
   EXPECT_THAT(blocks->problems.front(), HasSubstr("engine.kv_cache_blocks: 100000000 blocks"));
+}
+
+TEST(JobPlan, leaves_room_for_the_tables_of_rotary_embeddings) {
+  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  auto plan = plan_on(one, "engine: {max_model_len: 128}\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->ranks[0].rope_bytes, std::size_t{128} * 64 * 4);
+  EXPECT_THAT(plan->problems, testing::IsEmpty());
+  plan->ranks[0].rope_bytes = std::size_t{80} << 30;
+  judge_gpu_memory(*plan, one.memory_bytes);
+  EXPECT_EQ(plan->problems.size(), 1U);
+
+  auto on_cpu = plan_of("");
+  ASSERT_TRUE(on_cpu.ok()) << on_cpu.error().message;
+  on_cpu->warnings.clear();
+  judge_host_memory(*on_cpu, std::uint64_t{1} << 30);
+  EXPECT_THAT(on_cpu->warnings, testing::IsEmpty());
+  on_cpu->ranks[0].rope_bytes = std::size_t{1} << 30;
+  judge_host_memory(*on_cpu, std::uint64_t{1} << 30);
+  EXPECT_THAT(on_cpu->warnings, ElementsAre(HasSubstr("of memory are free")));
 }
 
 TEST(JobPlan, gives_the_engine_every_parallel_size) {

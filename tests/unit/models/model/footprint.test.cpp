@@ -108,6 +108,23 @@ TEST(Footprint, of_gemma_3_has_the_kv_of_its_layers_and_no_more) {
   EXPECT_EQ(bytes, std::size_t{48} * 2 * 8 * 256 * 2);  // 393,216; two groups would take 655,360
 }
 
+TEST(Footprint, has_a_table_of_each_rope_that_the_layers_read) {
+  const auto rope_bytes = [](const char* name, std::int64_t max_positions) {
+    const std::filesystem::path folder = golden::data_folder() / name;
+    const auto config = load_model_config(folder);
+    const auto checkpoint = Checkpoint::open(folder);
+    const auto mesh = Mesh::create({});
+    const auto found =
+        rank_footprint(*config, *checkpoint, *mesh, 0, {.max_positions = max_positions});
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    return found->rope_bytes;
+  };
+  EXPECT_EQ(rope_bytes("qwen3moe-a", 0), std::size_t{2048} * 32 * 4) << "the model's own length";
+  EXPECT_EQ(rope_bytes("qwen3moe-a", 100), std::size_t{100} * 32 * 4);
+  EXPECT_EQ(rope_bytes("gemma3-a", 100), std::size_t{2} * 100 * 16 * 4) << "windows have their own";
+  EXPECT_EQ(rope_bytes("deepseek3-a", 100), std::size_t{100} * 16 * 4) << "of the rotated key";
+}
+
 TEST(Footprint, is_what_each_stage_says) {
   expect_footprints(tiny_folder(), {.pipeline = 2, .context = 1, .tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.pipeline = 3, .context = 1, .tensor = 1}, 1, DType::bf16);

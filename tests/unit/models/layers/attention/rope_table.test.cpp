@@ -1,6 +1,7 @@
 #include "models/layers/attention/rope_table.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -26,6 +27,29 @@ TEST(RopeTable, does_not_depend_on_how_many_positions_it_has) {
   const HostTensor more = rope_table({.theta = 1e6}, 3000, 64);
   for (std::int64_t i = 0; i < some->elements(); ++i) {
     ASSERT_EQ(some->as<float>()[i], more->as<float>()[i]) << "element " << i;
+  }
+}
+
+TEST(RopeTable, has_the_same_bits_whatever_number_of_threads_computes_it) {
+  const RopeConfig ropes[] = {{.theta = 1e6},
+                              {.theta = 1e4, .scaling = DynamicRopeScaling{2.0, 1000.0}}};
+  for (const RopeConfig& rope : ropes) {
+    const HostTensor one = rope_table(rope, 4001, 64, 48, 1);
+    for (const int threads : {2, 7, 5000}) {
+      const HostTensor found = rope_table(rope, 4001, 64, 48, threads);
+      ASSERT_EQ(std::memcmp(found->as<float>(), one->as<float>(), one->bytes()), 0)
+          << threads << " threads";
+    }
+  }
+}
+
+TEST(RopeTable, leaves_the_elements_as_they_are_that_no_rope_rotates) {
+  const HostTensor table = rope_table(
+      {.scaling = YarnRopeScaling{.original_positions = 64.0, .table_factor = 1.5}}, 9, 16, 4);
+  for (std::int64_t i = 2; i < 8; ++i) {
+    const float* row = table->as<float>() + 8 * 16;
+    EXPECT_EQ(row[i], 1.0F) << "angle " << i;
+    EXPECT_EQ(row[8 + i], 0.0F) << "angle " << i;
   }
 }
 
