@@ -108,8 +108,9 @@ TEST(NetworkRendezvous, stranger_with_another_key_is_refused_while_the_ranks_sti
   ASSERT_TRUE(first.ok()) << first.error().message;
   auto second = other.get();
   ASSERT_TRUE(second.ok()) << second.error().message;
-  auto leaving = std::async(std::launch::async, [&] { second->reset(); });
+  const auto leaving = std::async(std::launch::async, [&] { second->reset(); });
   first->reset();
+  leaving.wait();
 }
 
 TEST(NetworkRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_place) {
