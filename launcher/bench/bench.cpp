@@ -105,7 +105,7 @@ class Bench {
     TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level,
                                                   {.while_waiting = [&](const ClusterWait& wait) {
                                                     (void)nodes.update(wait);
-                                                    return true;
+                                                    return signals_.count() == 0;
                                                   }}));
     TROUPE_TRY([[maybe_unused]] const EngineInfo info,
                session->wait_until_ready([this] { return signals_.count() == 0; }));

@@ -28,6 +28,7 @@ Result<void> check_output_files(const Config& config, const RunOptions& run) {
   TROUPE_CHECK(check_journal(journal_options(config, run)));
   std::error_code ignored;
   std::filesystem::path place = job_folder_of(config.job.output);
+  if (place.empty()) return {};  // a pipe or a device, whose logs are in a temporary folder
   if (std::filesystem::exists(place, ignored) && !std::filesystem::is_directory(place, ignored)) {
     return fail(ErrorCode::io, "{} must be the folder of the job's logs, but is a file",
                 place.string());

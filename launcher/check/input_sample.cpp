@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/batch/input/batch_reader.hpp"
+#include "launcher/job/job_files.hpp"
 
 namespace troupe {
 namespace {
@@ -24,7 +25,8 @@ Result<InputSample> sample_input(const JobPlan& plan, std::size_t max_lines) {
   const Config& config = plan.config;
   TROUPE_TRY(BatchReader reader,
              BatchReader::open(config.job.input,
-                               {plan.model_names, static_cast<std::uint64_t>(config.job.seed)}));
+                               {plan.model_names, static_cast<std::uint64_t>(config.job.seed)}, {},
+                               shard_of(config.job)));
   InputSample sample;
   while (sample.lines < max_lines) {
     TROUPE_TRY(BatchReader::Item item, reader.next());

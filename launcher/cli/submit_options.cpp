@@ -18,8 +18,8 @@ std::string SubmitArguments::details() const {
   launcher submit --config c.yaml --dry-run -- -N 2 > job.sh
   launcher submit --config c.yaml --array 8 -- --nodes=1 --gpus-per-node=8
 
-What stands after "--" are sbatch's own options; they go before those that the
-script has. The script is OUTPUT.sbatch, its log OUTPUT.slurm-JOB.log. Before
+What stands after "--" are sbatch's own options; they override those of the
+script. The script is OUTPUT.sbatch, its log OUTPUT.slurm-JOB.log. Before
 the time limit the job drains and, if it got any further, goes back into the
 queue, as it does after the loss of a node; the next run goes on with the
 answers that are there. Exit codes: 0 submitted; 2 refused.)";

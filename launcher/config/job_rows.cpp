@@ -85,7 +85,8 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "what workers compute on; auto: GPUs where there are any, else the CPU",
            .reference =
                "What workers compute on. `auto`: GPUs where the part for them is installed "
-               "(`scripts/build cuda`) and finds any, else the CPU.",
+               "(`scripts/build cuda`) and finds any, else the CPU. On other hosts than this "
+               "machine it is the CPU.",
            .choices = {"auto", "cpu", "cuda"}}),
       row<&C::cluster, &C::Cluster::devices_per_node>(
           {.key = "cluster.devices_per_node",

@@ -23,7 +23,11 @@ struct HostEntry {
 Result<HostEntry> parse_host(const std::string& text) {
   HostEntry entry{{text, 0}, ""};
   std::string& destination = entry.ssh.destination;
-  if (const auto colon = text.rfind(':'); colon != std::string::npos) {
+  const auto colon = text.rfind(':');
+  // Several colons without brackets are those of an IPv6 address.
+  const bool has_port =
+      colon != std::string::npos && (text.find(':') == colon || text[colon - 1] == ']');
+  if (has_port) {
     const std::string_view port = std::string_view(text).substr(colon + 1);
     const auto [end, error] =
         std::from_chars(port.data(), port.data() + port.size(), entry.ssh.port);
@@ -35,6 +39,10 @@ Result<HostEntry> parse_host(const std::string& text) {
   }
   const auto at = destination.rfind('@');
   entry.name = destination.substr(at == std::string::npos ? 0 : at + 1);
+  if (entry.name.starts_with('[') && entry.name.ends_with(']')) {
+    entry.name = entry.name.substr(1, entry.name.size() - 2);
+    destination = destination.substr(0, at == std::string::npos ? 0 : at + 1) + entry.name;
+  }
   if (entry.name.empty() || destination.starts_with('-')) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.hosts: '{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
@@ -121,17 +129,21 @@ Result<void> read_token(const Config& config, ClusterOptions& options) {
   return {};
 }
 
-Result<std::vector<std::string>> hosts_of(const Config& config) {
-  const std::string& launch = config.cluster.launch;
-  if (launch != "ssh" && !config.cluster.hosts.empty()) {
+Result<void> check_cluster_keys(const Config::Cluster& cluster) {
+  if (cluster.launch != "ssh" && !cluster.hosts.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.hosts: these are reached by ssh: set cluster.launch: ssh");
   }
-  if (launch == "ssh" && config.cluster.hosts.empty()) {
+  if (cluster.launch == "ssh" && cluster.hosts.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.launch: ssh starts nodes on cluster.hosts, which are none");
   }
-  TROUPE_CHECK(check_join_keys(config.cluster));
+  return check_join_keys(cluster);
+}
+
+Result<std::vector<std::string>> hosts_of(const Config& config) {
+  const std::string& launch = config.cluster.launch;
+  TROUPE_CHECK(check_cluster_keys(config.cluster));
   if (launch == "join") {
     std::vector<std::string> nodes;
     for (std::int64_t i = 1; i <= *config.cluster.nodes; ++i) {
@@ -143,6 +155,13 @@ Result<std::vector<std::string>> hosts_of(const Config& config) {
   auto nodes = slurm_nodes();
   if (nodes.ok()) return nodes;
   return fail(nodes.error().code, "cluster.launch: {}", nodes.error().message);
+}
+
+bool computes_here(const Config& config) {
+  if (config.cluster.launch == "local") return true;
+  const char* own_node = std::getenv("SLURMD_NODENAME");  // set in a batch script and in a step
+  return config.cluster.launch == "slurm" && own_node != nullptr &&
+         config.cluster.hosts == std::vector<std::string>{own_node};
 }
 
 int node_count(const Config& config) {

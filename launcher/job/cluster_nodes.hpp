@@ -10,6 +10,13 @@ namespace troupe {
 /// placeholders ("node1") for the nodes' names; none for this machine. Errors begin with the key.
 Result<std::vector<std::string>> hosts_of(const Config& config);
 
+/// Refuses keys of one way to start nodes beside another; asks for those that this one needs.
+/// Errors begin with the key.
+Result<void> check_cluster_keys(const Config::Cluster& cluster);
+
+/// True if the job's only node is this machine, for a config whose cluster.hosts are hosts_of it.
+bool computes_here(const Config& config);
+
 /// Nodes that a job has, for a config whose cluster.hosts are hosts_of it.
 int node_count(const Config& config);
 

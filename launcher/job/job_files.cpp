@@ -55,11 +55,14 @@ JournalOptions journal_options(const Config& config, const RunOptions& options) 
           .must_be_resumable = options.resume_asked || options.retry_errors.has_value()};
 }
 
+Shard shard_of(const Config::Job& job) {
+  return {static_cast<std::size_t>(job.shard_index), static_cast<std::size_t>(job.num_shards)};
+}
+
 Result<JobFiles> JobFiles::open(const JobPlan& plan, const RunOptions& options,
                                 KeepGoing keep_waiting) {
   const Config::Job& config = plan.config.job;
-  const Shard shard{static_cast<std::size_t>(config.shard_index),
-                    static_cast<std::size_t>(config.num_shards)};
+  const Shard shard = shard_of(config);
   TROUPE_TRY(const std::uint64_t total, count_lines(config.input, shard, keep_waiting));
   TROUPE_TRY(std::string folder, make_job_folder(config.output));
   TROUPE_TRY(Fingerprint fingerprint, job_fingerprint(plan, keep_waiting));

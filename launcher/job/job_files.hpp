@@ -17,6 +17,9 @@ namespace troupe {
 /// Options from the YAML and the command line for an output with content.
 JournalOptions journal_options(const Config& config, const RunOptions& options);
 
+/// The lines of the input that the job answers.
+Shard shard_of(const Config::Job& job);
+
 /// The files of a job that is about to run.
 struct JobFiles {
   std::string folder;       ///< of logs, lock and fingerprint; exists

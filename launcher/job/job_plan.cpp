@@ -73,8 +73,16 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
 }
 
 /// The device that the workers use. Errors: GPUs are requested but missing.
-Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed) {
+/// `computes_here`: the only node is this machine, whose devices count.
+Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed,
+                               bool computes_here) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;
+  if (!computes_here && config.cluster.device == "auto") return DeviceKind::cpu;
+  if (!computes_here) {
+    return fail(ErrorCode::unsupported,
+                "cluster.device: GPUs of other hosts are not in this version: set it to cpu, or "
+                "run on the host that has them");
+  }
   if (assumed && assumed->count > 0) return DeviceKind::cuda;
   if (assumed && config.cluster.device == "auto") return DeviceKind::cpu;
   if (assumed) {
@@ -151,7 +159,7 @@ Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
 
 /// Builds the engine's spec; decides every `auto` except for the KV blocks.
 Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, const Mesh& mesh,
-                               int cores, const std::optional<Gpus>& assumed) {
+                               int cores, const std::optional<Gpus>& assumed, bool computes_here) {
   EngineSpec engine;
   engine.model_path = config.model.path;
   engine.load_format = load_format(config);
@@ -164,18 +172,13 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.collectives = by_tcp ? "network" : "shm";
   engine.threads_per_worker = static_cast<std::int32_t>(config.engine.threads_per_worker.value_or(
       std::max(1, cores / devices_per_node(config, mesh.world_size()))));
-  TROUPE_TRY(engine.device, device_kind(config, assumed));
+  TROUPE_TRY(engine.device, device_kind(config, assumed, computes_here));
   const bool on_gpu = engine.device == DeviceKind::cuda;
   if (!on_gpu && config.parallel.collectives == "nccl") {
     return fail(
         ErrorCode::invalid_argument,
         "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
         "auto, or set cluster.device: cuda");
-  }
-  if (on_gpu && node_count(config) > 1) {
-    return fail(ErrorCode::unsupported,
-                "cluster.hosts: GPUs of several hosts are not in this version: set cluster.device: "
-                "cpu, or run on one host");
   }
   if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh, assumed));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
@@ -251,7 +254,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
 /// Decides plan.kv_blocks and adds the problems of what does not fit.
 void judge_memory(JobPlan& plan, const PlanOptions& options) {
   if (plan.engine.device == DeviceKind::cpu) {
-    const bool is_here = !options.assumed_gpus && plan.cluster.nodes.size() == 1;
+    const bool is_here = !options.assumed_gpus && plan.computes_here;
     judge_host_memory(plan, is_here ? available_memory_bytes() : std::nullopt);
     return;
   }
@@ -324,30 +327,53 @@ Result<void> tell_of_attention(JobPlan& plan) {
   return {};
 }
 
+/// A checkpoint's headers and the mesh of its ranks, which fit each other.
+struct ModelAndMesh {
+  ModelConfig model;
+  Checkpoint checkpoint;
+  Mesh mesh;
+};
+
+Result<ModelAndMesh> arrange(const Config& config) {
+  auto model = load_model_config(config.model.path);
+  if (!model.ok()) return about_key("model.path", std::move(model).error());
+  auto checkpoint = Checkpoint::open(config.model.path, load_format(config), model->dtype);
+  if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
+  TROUPE_TRY(Mesh mesh, plan_mesh(config, *model));
+  auto checked = check_model(*model, *checkpoint, mesh);
+  if (!checked.ok()) {
+    return about_key(fmt::format("parallel sizes and {}", config.model.path),
+                     std::move(checked).error());
+  }
+  return ModelAndMesh{*std::move(model), *std::move(checkpoint), std::move(mesh)};
+}
+
 }  // namespace
+
+Result<void> check_arrangement(Config config) {
+  config.cluster.hosts.clear();
+  config.cluster.devices_per_node.reset();
+  auto arranged = arrange(config);
+  if (!arranged.ok()) return std::move(arranged).error();
+  return {};
+}
 
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
   plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   TROUPE_TRY(config.cluster.hosts, hosts_of(config));
-  auto model = load_model_config(config.model.path);
-  if (!model.ok()) return about_key("model.path", std::move(model).error());
-  plan.model = *std::move(model);
-  auto checkpoint = Checkpoint::open(config.model.path, load_format(config), plan.model.dtype);
-  if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
-  TROUPE_TRY(plan.mesh, plan_mesh(config, plan.model));
-  auto checked = check_model(plan.model, *checkpoint, plan.mesh);
-  if (!checked.ok())
-    return about_key(fmt::format("parallel sizes and {}", config.model.path),
-                     std::move(checked).error());
+  TROUPE_TRY(auto arranged, arrange(config));
+  plan.model = std::move(arranged.model);
+  plan.mesh = std::move(arranged.mesh);
 
   const int world = plan.mesh.world_size();
+  plan.computes_here = computes_here(config);
   TROUPE_TRY(plan.cluster, cluster_of(config, world, plan.cores));
   auto placed = nodes_of_ranks(plan.mesh, plan.cluster.nodes);
   if (!placed.ok()) return about_key("cluster.devices_per_node", std::move(placed).error());
   plan.rank_nodes = *std::move(placed);
-  TROUPE_TRY(plan.engine,
-             engine_spec(config, plan.model, plan.mesh, plan.cores, options.assumed_gpus));
+  TROUPE_TRY(plan.engine, engine_spec(config, plan.model, plan.mesh, plan.cores,
+                                      options.assumed_gpus, plan.computes_here));
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
   warn_of_gpus(config, plan, options);
@@ -359,7 +385,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
         fmt::format("{} workers of {} threads on {} cores will wait for each other", workers_here,
                     plan.engine.threads_per_worker, plan.cores));
   }
-  TROUPE_TRY(plan.ranks, footprints(plan.model, *checkpoint, plan.mesh, plan.engine));
+  TROUPE_TRY(plan.ranks, footprints(plan.model, arranged.checkpoint, plan.mesh, plan.engine));
   judge_memory(plan, options);
   // Find broken tokenizers and templates now, not when the executor starts.
   TROUPE_TRY(

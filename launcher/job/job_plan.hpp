@@ -29,6 +29,7 @@ struct JobPlan {
                                      ///< starts
   int cores = 1;                     ///< logical cores of this machine
   ClusterOptions cluster = {};       ///< the nodes; without folders
+  bool computes_here = true;         ///< the only node is this machine
   std::vector<std::string> rank_nodes = {};  ///< the node of each rank
   Gpus gpus = {};                            ///< of a job on GPUs, as far as known
   /// The model names that requests may use: those of the configuration, and the one in its files.
@@ -57,6 +58,9 @@ struct PlanOptions {
 /// refused here: the checkpoint, its tokenizer and template, and what plan_mesh refuses. Errors
 /// name file, tensor or key.
 Result<JobPlan> plan_job(Config config, const PlanOptions& options = {});
+
+/// What plan_job refuses of the model and the parallel sizes, for whatever nodes there will be.
+Result<void> check_arrangement(Config config);
 
 /// Returns the error of a plan with problems: resource_exhausted, with all of them.
 Result<void> check_startable(const JobPlan& plan);

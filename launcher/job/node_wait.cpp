@@ -1,10 +1,13 @@
 #include "launcher/job/node_wait.hpp"
 
+#include <filesystem>
 #include <utility>
 
 #include <fmt/ranges.h>
 
 #include "launcher/config/host_port.hpp"
+#include "runtime/link/local_address.hpp"
+#include "runtime/process/shell_word.hpp"
 
 namespace troupe {
 
@@ -15,12 +18,15 @@ std::string NodeWait::update(const ClusterWait& state) {
   if (config_.launch != "join") return "";
   auto listen = HostPort::parse(config_.listen);
   if (!std::exchange(has_told_how_, true) && listen.ok()) {
+    // The name of an interface means nothing to other machines.
+    if (auto address = interface_address(listen->host); address.ok()) listen->host = *address;
     listen->port = state.port;
     tell_(
         fmt::format("waiting for {} node{}, which {} to run:\n  launcher agent --join {} "
                     "--token-file {}",
                     state.expected, state.expected == 1 ? "" : "s",
-                    state.expected == 1 ? "is" : "are each", listen->text(), config_.token_file));
+                    state.expected == 1 ? "is" : "are each", shell_word(listen->text()),
+                    shell_word(std::filesystem::absolute(config_.token_file).string())));
   }
   const std::string text =
       fmt::format("{} of {} nodes have joined", state.came.size(), state.expected);

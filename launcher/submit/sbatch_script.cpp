@@ -1,15 +1,19 @@
 #include "launcher/submit/sbatch_script.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include <fmt/format.h>
+
+#include "runtime/process/shell_word.hpp"
 
 namespace troupe {
 namespace {
 
 /// After the drained requests the launcher still gathers logs and writes its report.
 constexpr double seconds_after_grace = 60;
+constexpr double longest_notice = 65535;  ///< that sbatch's --signal takes
 
 constexpr std::string_view before_start = R"sh(
 # Answers so far, in bytes.
@@ -50,15 +54,6 @@ std::string words(const std::vector<std::string>& list) {
 
 }  // namespace
 
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view plain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
-  if (!word.empty() && word.find_first_not_of(plain) == word.npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 ShardName name_of_shards(const std::string& output, int count) {
   const std::filesystem::path path(output);
   const std::string name = path.filename().string();
@@ -84,7 +79,8 @@ std::string sbatch_script(const SbatchJob& job) {
   option("--open-mode=append");
   option("--requeue");
   option(fmt::format("--signal=B:USR1@{}",
-                     static_cast<int>(std::ceil(job.grace_seconds + seconds_after_grace))));
+                     static_cast<int>(std::min(
+                         longest_notice, std::ceil(job.grace_seconds + seconds_after_grace)))));
   option(word("comment", fmt::format("troupe: {} -> {}", job.input, job.output)));
   if (job.array > 0) option(fmt::format("--array=0-{}", job.array - 1));
   if (!job.sbatch.empty()) option(words(job.sbatch));

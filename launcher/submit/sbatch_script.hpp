@@ -15,7 +15,7 @@ struct SbatchJob {
   std::string output;
   double grace_seconds = 0;         ///< job.grace_seconds
   int array = 0;                    ///< the number of shards of the input; 0: no job array
-  std::vector<std::string> sbatch;  ///< the user's options of sbatch; they go before our own
+  std::vector<std::string> sbatch;  ///< the user's options of sbatch; they override the script's
 };
 
 /// Returns a bash script for sbatch. It starts the launcher, and hands it the signal that Slurm
@@ -34,8 +34,5 @@ ShardName name_of_shards(const std::string& output, int count);
 
 /// The log of a job, or of a task of an array. `id`: as squeue has it, or Slurm's pattern for it.
 std::string log_of(const SbatchJob& job, const std::string& id);
-
-/// The word in single quotes for a shell, if it needs them.
-std::string shell_word(const std::string& word);
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "launcher/submit/submit.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "launcher/job/cluster_nodes.hpp"
+#include "launcher/job/job_files.hpp"
+#include "launcher/job/job_plan.hpp"
 #include "launcher/submit/sbatch_script.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/process/run_program.hpp"
@@ -31,8 +35,31 @@ Result<void> write_script(const std::string& path, const std::string& script) {
   return fail(ErrorCode::io, "cannot write {}; give an --output where you may write", path);
 }
 
+/// Refuses what would end or change the lines of the script that it stands in.
+Result<void> check_one_line(std::string_view key, const std::string& text) {
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+  if (std::ranges::none_of(text, is_control)) return {};
+  return fail(ErrorCode::invalid_argument, "{}: a batch script takes no line breaks in it", key);
+}
+
+/// Refuses outputs that the queued job could not write.
+Result<void> check_outputs(const Config& config, int array) {
+  std::vector<std::string> outputs;
+  if (array == 0) outputs = {config.job.output};
+  const ShardName name = name_of_shards(config.job.output, array);
+  for (int i = 0; i < array; ++i) {
+    outputs.push_back(fmt::format("{}{:05}{}", name.before, i, name.after));
+  }
+  for (const std::string& output : outputs) {
+    Config of_task = config;
+    of_task.job.output = output;
+    TROUPE_CHECK(check_journal(journal_options(of_task, {})));
+  }
+  return {};
+}
+
 /// The arguments of `launcher run` that give the same configuration, but for the output.
-std::vector<std::string> run_arguments(const ConfigSource& source) {
+std::vector<std::string> run_arguments(const ConfigSource& source, bool resumes_never) {
   std::vector<std::string> arguments;
   if (!source.path.empty()) arguments = {"--config", source.path};
   for (const Override& given : source.overrides) {
@@ -40,11 +67,14 @@ std::vector<std::string> run_arguments(const ConfigSource& source) {
     arguments.insert(arguments.end(), {"--set", given.key + "=" + given.value});
   }
   arguments.insert(arguments.end(), {"--set", "cluster.launch=slurm"});
+  // An output with content was refused when the job was submitted; a requeued job has answers.
+  if (resumes_never) arguments.insert(arguments.end(), {"--set", "job.resume=auto"});
   return arguments;
 }
 
 Result<SbatchJob> sbatch_job(const SubmitOptions& options) {
-  TROUPE_TRY(const Config config, options.config.load(Purpose::run));
+  TROUPE_TRY(Config config, options.config.load(Purpose::run));
+  config.cluster.launch = "slurm";
   if (!config.cluster.hosts.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.hosts: Slurm gives the nodes; leave the key out");
@@ -58,13 +88,21 @@ Result<SbatchJob> sbatch_job(const SubmitOptions& options) {
                 "job.output: sbatch takes no name with a backslash for the log beside it, found {}",
                 config.job.output);
   }
-  TROUPE_CHECK(check_readable("model.path", config.model.path + "/config.json"));
+  TROUPE_CHECK(check_cluster_keys(config.cluster));
   TROUPE_CHECK(check_readable("job.input", config.job.input));
+  TROUPE_CHECK(check_outputs(config, options.array));
+  TROUPE_CHECK(check_arrangement(config));
+  for (const auto& [key, text] :
+       {std::pair<std::string_view, const std::string&>{"name", config.name},
+        {"job.input", config.job.input},
+        {"job.output", config.job.output}}) {
+    TROUPE_CHECK(check_one_line(key, text));
+  }
   TROUPE_TRY(std::string launcher, own_program());
   return SbatchJob{.name = config.name,
                    .folder = fs::current_path().string(),
                    .launcher = std::move(launcher),
-                   .arguments = run_arguments(options.config),
+                   .arguments = run_arguments(options.config, config.job.resume == "never"),
                    .input = config.job.input,
                    .output = fs::absolute(config.job.output).lexically_normal().string(),
                    .grace_seconds = config.job.grace_seconds,
@@ -81,7 +119,13 @@ Result<void> submit(const SubmitOptions& options) {
   }
   const std::string path = job.output + ".sbatch";
   TROUPE_CHECK(write_script(path, script));
-  TROUPE_TRY(std::string id, run_program({"sbatch", "--parsable", path}, "", sbatch_timeout));
+  auto submitted = run_program({"sbatch", "--parsable", path}, "", sbatch_timeout);
+  if (!submitted.ok()) {
+    std::error_code ignored;
+    fs::remove(path, ignored);  // nothing runs it
+    return std::move(submitted).error();
+  }
+  std::string id = *std::move(submitted);
   id = id.substr(0, id.find_first_of(";\n"));  // JOB, or JOB;CLUSTER
   std::string log = log_of(job, id);
   std::string answers = job.output;

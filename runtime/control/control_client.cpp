@@ -7,6 +7,7 @@
 #include "runtime/control/caf_supervisor.hpp"
 #include "runtime/control/control_limits.hpp"
 #include "runtime/control/control_plane.hpp"
+#include "runtime/link/local_address.hpp"
 
 namespace troupe {
 namespace {
@@ -43,11 +44,12 @@ class Client final : public ControlClient {
         return fail(ErrorCode::cancelled, "stopped before the driver at {}:{} was there", host,
                     port);
       }
-      if (deadline.is_over()) {
-        return fail(ErrorCode::io, "cannot reach the driver at {}:{}: {}", host, port,
-                    opened.error().message);
+      // Too little is left for another attempt: this one's error says more than its own would.
+      if (deadline.left() <= pause) {
+        return fail(ErrorCode::io, "cannot reach the driver at {}:{} within {} s: {}", host, port,
+                    static_cast<double>(timeout.count()) / 1000, opened.error().message);
       }
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
+      std::this_thread::sleep_for(pause);
     }
   }
 
@@ -67,23 +69,27 @@ class Client final : public ControlClient {
       std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
       std::shared_ptr<Supervisor> for_caller;  ///< the caller's, once `opened` is complete
     };
+    AgentReady introduction = hello;
+    if (hello.address.empty()) {
+      TROUPE_TRY(introduction.address, local_address_towards(host));
+    }
     auto attempt = std::make_shared<Attempt>();
-    LinkEvents events{[this, attempt, hello](const std::shared_ptr<TlsLink>& link) {
-                        auto sent =
-                            link->send(LinkFrame(encode_message(hello)));  // before any heartbeat
-                        attempt->supervisor = supervise(link);
-                        attempt->for_caller = attempt->supervisor;
-                        attempt->opened.complete(std::move(sent));
-                      },
-                      [attempt](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
-                        attempt->supervisor->on_frame(std::move(frame));
-                      },
-                      [attempt](const std::shared_ptr<TlsLink>&, const Error& why) {
-                        attempt->opened.complete(why);
-                        // The supervisor holds the link, whose events hold the attempt.
-                        const auto supervisor = std::exchange(attempt->supervisor, nullptr);
-                        if (supervisor) supervisor->on_closed(why);
-                      }};
+    LinkEvents events{
+        [this, attempt, introduction](const std::shared_ptr<TlsLink>& link) {
+          auto sent = link->send(LinkFrame(encode_message(introduction)));  // before any heartbeat
+          attempt->supervisor = supervise(link);
+          attempt->for_caller = attempt->supervisor;
+          attempt->opened.complete(std::move(sent));
+        },
+        [attempt](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
+          attempt->supervisor->on_frame(std::move(frame));
+        },
+        [attempt](const std::shared_ptr<TlsLink>&, const Error& why) {
+          attempt->opened.complete(why);
+          // The supervisor holds the link, whose events hold the attempt.
+          const auto supervisor = std::exchange(attempt->supervisor, nullptr);
+          if (supervisor) supervisor->on_closed(why);
+        }};
     TROUPE_TRY(auto link, loop_->connect(host, port, {agent_role, hello.node}, driver_peer(), key,
                                          std::move(events)));
     if (auto opened = attempt->opened.future().get(deadline.left()); !opened.ok()) {

@@ -113,7 +113,6 @@ Result<void> Agent::join(const NodeTicket& ticket, milliseconds patience) {
   hello.node = ticket.node;
   hello.pid = ::getpid();
   hello.host = host_name();
-  TROUPE_TRY(hello.address, local_address_towards(ticket.host));
   hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
   hello.memory_bytes = available_memory_bytes().value_or(0);
   TROUPE_TRY(driver_, ControlClient::connect(

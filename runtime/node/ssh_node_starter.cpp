@@ -1,20 +1,9 @@
 #include "runtime/node/ssh_node_starter.hpp"
 
 #include "runtime/node/started_node.hpp"
+#include "runtime/process/shell_word.hpp"
 
 namespace troupe {
-
-std::string quote_for_shell(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
 
 std::string SshNodeStarter::remedy(const std::string& node, const std::string& said) const {
   const auto host = options_.host_of_node.find(node);
@@ -66,12 +55,12 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   arguments.push_back(host->second.destination);
   std::string command = "exec env";
   if (!options_.folder.empty()) {
-    command = fmt::format("cd {} 2>/dev/null; {}", quote_for_shell(options_.folder), command);
+    command = fmt::format("cd {} 2>/dev/null; {}", shell_word(options_.folder), command);
   }
   for (const auto& variable : options_.environment) {
-    command += fmt::format(" {}", quote_for_shell(variable));
+    command += fmt::format(" {}", shell_word(variable));
   }
-  arguments.push_back(fmt::format("{} {} {}", command, quote_for_shell(program), agent_flag));
+  arguments.push_back(fmt::format("{} {} {}", command, shell_word(program), agent_flag));
   return StartedNode::start(
       ticket.text(),
       {.arguments = std::move(arguments), .output_path = log_path, .program = "ssh"});

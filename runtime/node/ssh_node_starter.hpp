@@ -45,7 +45,4 @@ class SshNodeStarter final : public NodeStarter {
   const Options options_;
 };
 
-/// `text` as one word for a POSIX shell.
-std::string quote_for_shell(std::string_view text);
-
 }  // namespace troupe

@@ -40,8 +40,8 @@ TEST_F(Join, of_two_nodes_gives_the_bytes_of_one_worker) {
   JoiningAgent second(job(), 2, "job.token");
   const Ended ended = running->wait(run_limit);
   ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
-  EXPECT_THAT(ended.err,
-              HasSubstr("launcher agent --join 10.77.0.254:7070 --token-file job.token"));
+  EXPECT_THAT(ended.err, HasSubstr("launcher agent --join 10.77.0.254:7070 --token-file " +
+                                   (job().folder() / "job.token").string()));
   EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h1, h2"));
   expect_same_payloads(answers_to(golden_input()), job().answers(), "pp2 on two nodes that joined");
   for (JoiningAgent* agent : {&first, &second}) {
@@ -60,6 +60,29 @@ TEST_F(Join, of_two_agents_on_one_host_makes_two_nodes_with_names_of_their_own) 
   ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
   EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h1, h1-2"));
   expect_same_payloads(answers_to(golden_input()), job().answers(), "tp2 over two nodes");
+}
+
+TEST_F(Join, is_asked_for_by_a_command_that_runs_in_any_folder) {
+  std::vector<std::string> arguments = joined_by(1, 60);
+  arguments[1] = "cluster.listen=hosts:0";  // the interface of own_address
+  arguments[3] = "cluster.token_file=the token";
+  const auto running = job().start(as_arguments(arguments));
+  ASSERT_TRUE(running->wait_for_stderr("--token-file '" + job().folder().string() + "/the token'",
+                                       run_limit));
+  running->signal(SIGINT);
+  const Ended ended = running->wait(run_limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("--join 10.77.0.254:"));
+}
+
+TEST_F(Join, is_not_waited_for_by_a_bench_that_is_stopped) {
+  std::vector<std::string> arguments = {"bench", "latency", "--config", "cluster.yaml"};
+  for (auto& word : as_arguments(joined_by(1, 60))) arguments.push_back(word);
+  LauncherProcess bench(arguments, job().folder(), job().folder() / "..");
+  ASSERT_TRUE(bench.wait_for_stderr("waiting for 1 node", run_limit));
+  bench.signal(SIGINT);
+  const Ended ended = bench.wait(std::chrono::seconds(10));
+  EXPECT_EQ(ended.code, 4) << ended.describe();
 }
 
 TEST_F(Join, with_another_token_is_refused_on_both_sides) {

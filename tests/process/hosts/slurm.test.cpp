@@ -130,6 +130,30 @@ TEST(Submit, refuses_what_no_queue_can_run) {
       {"submit", "--config", (job.folder() / "cluster.yaml").string(), "--output", "a\\b.jsonl"});
   EXPECT_EQ(backslash.code, 2);
   EXPECT_NE(backslash.describe().find("backslash"), std::string::npos) << backslash.describe();
+  const std::pair<std::string, const char*> others[] = {
+      {"job.output=in.jsonl", "in.jsonl"},
+      {"job.output=nowhere/out.jsonl", "mkdir -p nowhere"},
+      {"parallel.tensor_parallel_size=3", "parallel.tensor_parallel_size"},
+      {"cluster.listen=h1:7000", "set cluster.launch: join"},
+      {"name=a\nb", "name: a batch script takes no line breaks"}};
+  for (const auto& [setting, why] : others) {
+    const Ended ended =
+        job.run_plain({"submit", "--dry-run", "--config", "cluster.yaml", "--set", setting});
+    EXPECT_EQ(ended.code, 2) << setting;
+    EXPECT_NE(ended.describe().find(why), std::string::npos) << ended.describe();
+  }
+}
+
+TEST(Submit, lets_a_requeued_job_go_on_although_it_was_to_resume_nothing) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const std::vector<std::string> arguments = {"submit",       "--dry-run", "--config",
+                                              "cluster.yaml", "--set",     "job.resume=never"};
+  const Ended ended = job.run_plain(arguments);
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_NE(ended.out.find("--set job.resume=auto"), std::string::npos) << ended.out;
+  std::ofstream(job.output()) << "{}\n";
+  EXPECT_EQ(job.run_plain(arguments).code, 2);
 }
 
 TEST(Slurm, a_job_outside_of_an_allocation_is_refused_with_the_remedy) {

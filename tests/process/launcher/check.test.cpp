@@ -58,6 +58,14 @@ TEST(Check, counts_the_bad_lines_and_tells_the_first) {
   expect_refused(job, {"--set", "job.max_failures=3"}, {"9 bad lines", "job.max_failures (3)"});
 }
 
+TEST(Check, looks_only_at_the_lines_of_the_jobs_shard) {
+  const LauncherJob job;
+  job.write_input("{\"custom_id\": \"b\"\n" + good(1) + good(2) + good(3));
+  const Ended ended = job.run({"check", "--set", "job.num_shards=2", "--set", "job.shard_index=1"});
+  EXPECT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_THAT(ended.out, HasSubstr("input in.jsonl: all 2 lines can run"));
+}
+
 TEST(Check, refuses_an_input_of_which_no_line_can_run) {
   const LauncherJob job;
   std::string input;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "runtime/process/run_program.hpp"
+#include "runtime/process/shell_word.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe {
@@ -23,6 +24,12 @@ SbatchJob stories() {
           .sbatch = {}};
 }
 
+TEST(SbatchScript, asks_for_no_more_notice_than_slurm_gives) {
+  SbatchJob job = stories();
+  job.grace_seconds = 86400;
+  EXPECT_THAT(sbatch_script(job), HasSubstr("--signal=B:USR1@65535\n"));
+}
+
 TEST(ShellWord, is_one_word_again_for_a_shell) {
   for (const std::string word : {"plain", "", "two words", "it's", "$HOME `id` \\ \"x\"", "*"}) {
     REQUIRE_OK(const std::string echoed,
@@ -39,7 +46,7 @@ TEST(NameOfShards, stands_before_all_endings_of_the_file) {
   EXPECT_EQ(name_of_shards("/data/out", 2).after, "-of-00002");
 }
 
-TEST(SbatchScript, puts_the_users_options_behind_its_own_so_that_they_go_first) {
+TEST(SbatchScript, lets_the_users_options_override_its_own_which_stand_before_them) {
   SbatchJob job = stories();
   job.sbatch = {"--nodes=4", "--signal=B:TERM@5", "--comment=two words"};
   const std::string script = sbatch_script(job);

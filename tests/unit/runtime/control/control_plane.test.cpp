@@ -132,6 +132,19 @@ TEST(ControlPlane, an_agent_stops_waiting_for_a_driver_when_it_is_to) {
   EXPECT_EQ(asked, 3);
 }
 
+TEST(ControlPlane, an_agent_that_gives_up_says_what_was_wrong_and_how_long_it_waited) {
+  const auto connect = [](const std::string& host) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto refused = ControlClient::connect(key_of(1), host, 1, hello_of("a"),
+                                                {[](auto) {}, [](auto&) {}}, 400ms);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms) << "it may come later";
+    return refused.error().message;
+  };
+  EXPECT_THAT(connect("127.0.0.1"), HasSubstr("127.0.0.1:1 within 0.4 s: "));
+  EXPECT_THAT(connect("127.0.0.1"), HasSubstr("refused"));
+  EXPECT_THAT(connect("nohost.invalid"), HasSubstr("no address of 'nohost.invalid'"));
+}
+
 TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   Driver driver;
   driver.server->admit("node", key_of(1));

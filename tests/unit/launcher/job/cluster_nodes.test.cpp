@@ -1,0 +1,44 @@
+#include "launcher/job/cluster_nodes.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+Config config_of(const std::string& host) {
+  Config config;
+  config.cluster.launch = "ssh";
+  config.cluster.network = "lo";
+  config.cluster.ports = "auto";
+  config.cluster.hosts = {host};
+  return config;
+}
+
+TEST(ClusterNodes, are_named_after_hosts_of_every_spelling) {
+  const std::pair<const char*, const char*> names[] = {
+      {"host1", "host1"}, {"alice@host1:2222", "host1"},     {"2001:db8::5", "2001:db8::5"},
+      {"::1", "::1"},     {"[fd00::aa:1]:22", "fd00::aa:1"}, {"alice@[fd00::1]", "fd00::1"},
+  };
+  for (const auto& [host, name] : names) {
+    const auto cluster = cluster_of(config_of(host), 1, 1);
+    ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+    ASSERT_EQ(cluster->nodes.size(), 1U);
+    EXPECT_EQ(cluster->nodes[0].name, name);
+  }
+  for (const char* host : {"host1:", "host1:x", "alice@", "-host", "[::1]:x"}) {
+    EXPECT_FALSE(cluster_of(config_of(host), 1, 1).ok()) << host;
+  }
+}
+
+TEST(ClusterNodes, are_this_machine_only_if_nothing_else_starts_them) {
+  Config config = config_of("host1");
+  EXPECT_FALSE(computes_here(config));
+  config.cluster.launch = "slurm";
+  EXPECT_FALSE(computes_here(config));
+  config.cluster.hosts.clear();
+  config.cluster.launch = "local";
+  EXPECT_TRUE(computes_here(config));
+}
+
+}  // namespace
+}  // namespace troupe
