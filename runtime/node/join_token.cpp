@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,17 +30,23 @@ Result<void> check_private(int fd, const std::string& path) {
       path, file.st_mode & 0777);
 }
 
+/// Makes the file with a new key, unless there is one at `path` by then. It is written under
+/// another name, so that nobody ever finds a part of it at `path`.
 Result<void> make(const std::string& path) {
   SecretKey key;
   TROUPE_CHECK(random_bytes(key.bytes));
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  std::string unfinished = path + ".XXXXXX";
+  const UniqueFd file(::mkostemp(unfinished.data(), O_CLOEXEC));  // mode 0600
   if (!file) return fail_errno(errno, "cannot make the token file " + path);
   std::string text = std::string(magic) + to_hex(key.bytes) + "\n";
   const ssize_t written = ::write(file.get(), text.data(), text.size());
   const bool is_whole = written == static_cast<ssize_t>(text.size());
   wipe(std::as_writable_bytes(std::span(text)));
-  if (is_whole) return {};
-  ::unlink(path.c_str());
+  const bool is_made = is_whole && ::link(unfinished.c_str(), path.c_str()) == 0;
+  const int code = errno;
+  ::unlink(unfinished.c_str());
+  if (is_made || (is_whole && code == EEXIST)) return {};
+  if (is_whole) return fail_errno(code, "cannot make the token file " + path);
   return fail(ErrorCode::io, "cannot write the token file {}", path);
 }
 
@@ -67,9 +74,7 @@ Result<SecretKey> read_join_token(const std::string& path) {
 
 Result<SecretKey> read_or_make_join_token(const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
-    if (auto made = make(path); !made.ok() && ::access(path.c_str(), F_OK) != 0) {
-      return made.error();  // not merely that somebody else has just made it
-    }
+    TROUPE_CHECK(make(path));
   }
   return read_join_token(path);
 }

@@ -14,7 +14,8 @@ namespace troupe {
 /// is no token.
 Result<SecretKey> read_join_token(const std::string& path);
 
-/// The same; makes the file (mode 0600, with a new key) if there is none.
+/// The same; makes the file (mode 0600, with a new key) if there is none. Several processes may
+/// call it at once: all get the key of the first.
 Result<SecretKey> read_or_make_join_token(const std::string& path);
 
 }  // namespace troupe
