@@ -1,6 +1,5 @@
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -179,6 +178,12 @@ void Loop::step(Clock::time_point until) {
 void Loop::end_turn() {
   run_tasks();
   turns_.end(!eager_.empty() || !writing_.empty());
+  bool is_late;  // posted since run_tasks(), and so woke nobody
+  {
+    std::lock_guard lock(mutex_);
+    is_late = !tasks_.empty();
+  }
+  if (is_late) turns_.wake();
 }
 
 int Loop::milliseconds_to_wait(Clock::time_point until) {

@@ -22,7 +22,7 @@ void Turns::end(bool unfinished) {
   std::lock_guard lock(mutex_);
   holder_ = std::thread::id();
   if (--wanted_ > 0) free_.notify_one();
-  rests_until_ = std::chrono::steady_clock::now() + rest;
+  rests_until_ = std::chrono::steady_clock::now() + rest_;
   unfinished_ = unfinished;
   if (unfinished_) resume_.notify_one();
 }
@@ -33,7 +33,7 @@ bool Turns::begin_own() {
     const bool is_free = wanted_ == 0 && holder_ == std::thread::id();
     const auto now = std::chrono::steady_clock::now();
     if (is_free && (unfinished_ || now >= rests_until_)) break;
-    resume_.wait_until(lock, is_free ? rests_until_ : now + rest);
+    resume_.wait_until(lock, is_free ? rests_until_ : now + rest_);
   }
   if (stopped_) return false;
   unfinished_ = false;

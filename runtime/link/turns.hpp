@@ -10,12 +10,13 @@ namespace troupe {
 
 /// Decides which thread runs a loop: the loop's own thread, or another one that takes a turn. One
 /// thread runs it at a time. After a turn the own thread rests for `rest`, since a thread that has
-/// taken one mostly takes the next one soon, and a hand-over costs two wake-ups.
+/// taken one mostly takes the next one soon, and a hand-over costs two wake-ups. What is to be done
+/// ends the rest.
 ///
 /// Functions are callable from any thread.
 class Turns {
  public:
-  static constexpr std::chrono::milliseconds rest{10};
+  explicit Turns(std::chrono::milliseconds rest = std::chrono::milliseconds(10)) : rest_(rest) {}
 
   /// `wake_fd`: an eventfd that interrupts the loop's wait.
   void set_wake_fd(int wake_fd) { wake_fd_ = wake_fd; }
@@ -38,6 +39,7 @@ class Turns {
   void stop();
 
  private:
+  const std::chrono::milliseconds rest_;
   int wake_fd_ = -1;
   std::atomic<std::thread::id> holder_{};  ///< written under the mutex
   int depth_ = 0;                          ///< of the holder's turns; the holder's

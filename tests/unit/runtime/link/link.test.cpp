@@ -253,6 +253,58 @@ TEST_F(Links, a_full_queue_says_so_and_waits_only_as_long_as_asked) {
   EXPECT_EQ(why->code, ErrorCode::timeout) << "it is given up after the handshake's time";
 }
 
+TEST_F(Links, a_thread_that_takes_a_turn_gets_the_events_itself) {
+  start();
+  std::thread::id ran_on;
+  int frames = 0;
+  LinkEvents events;
+  events.on_frame = [&](const std::shared_ptr<TlsLink>&, Bytes&) {
+    ran_on = std::this_thread::get_id();
+    ++frames;
+  };
+  auto link = client_->connect("127.0.0.1", port_, agent, driver, key_of(agent), events);
+  ASSERT_TRUE(link.ok()) << link.error().message;
+  const auto at_server = served_.link();
+  LinkTurn turn(*client_);
+  ASSERT_TRUE(at_server->send(LinkFrame(bytes_of("to you"))).ok());
+  ASSERT_TRUE((*link)->send(LinkFrame(bytes_of("to the server"))).ok());
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (frames == 0 && std::chrono::steady_clock::now() < until) turn.step(until);
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_EQ(text_of(served_.wait_for(1)[0]), "to the server");
+}
+
+TEST_F(Links, what_is_asked_for_as_a_turn_ends_does_not_wait_until_the_loop_has_rested) {
+  start();
+  auto fastest = std::chrono::nanoseconds(limit);
+  for (int round = 0; round < 20; ++round) {
+    Promise<void> open, closed;
+    LinkEvents of_second;
+    of_second.on_open = [&](auto&) { open.complete({}); };
+    of_second.on_closed = [&](auto&, const Error&) { closed.complete({}); };
+    const LinkPeer first{"agent", fmt::format("first{}", round)};
+    const LinkPeer second{"agent", fmt::format("second{}", round)};
+    const auto held =
+        client_->connect("127.0.0.1", port_, second, driver, key_of(second), of_second);
+    ASSERT_TRUE(held.ok()) << held.error().message;
+    ASSERT_TRUE(open.future().get(limit).ok());
+    LinkEvents of_first;
+    of_first.on_closed = [&](auto&, const Error&) { (*held)->close(); };
+    std::chrono::steady_clock::time_point began;
+    {
+      LinkTurn turn(*client_);
+      const auto link =
+          client_->connect("127.0.0.1", port_, first, driver, key_of(first), of_first);
+      ASSERT_TRUE(link.ok()) << link.error().message;
+      (*link)->close();
+      began = std::chrono::steady_clock::now();
+    }
+    ASSERT_TRUE(closed.future().get(limit).ok());
+    fastest = std::min(fastest, std::chrono::steady_clock::now() - began);
+  }
+  EXPECT_LT(fastest, 5ms) << "every time the loop rested first";
+}
+
 TEST_F(Links, a_crowd_of_strangers_keeps_nobody_out) {
   start();
   test::Knocker knocker(test::Knocker::to_port(port_), {.idle = 300, .knocks_per_second = 500});
