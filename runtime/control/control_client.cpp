@@ -67,7 +67,9 @@ class Client final : public ControlClient {
     struct Attempt {
       Promise<void> opened;
       std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
-      std::shared_ptr<Supervisor> for_caller;  ///< the caller's, once `opened` is complete
+      /// The caller's, once `opened` is complete. A caller that gave up does not take it, and the
+      /// supervisor holds the link, whose events hold the attempt.
+      std::weak_ptr<Supervisor> for_caller;
     };
     AgentReady introduction = hello;
     if (hello.address.empty()) {
@@ -97,7 +99,7 @@ class Client final : public ControlClient {
       return opened;
     }
     link_ = std::move(link);
-    supervisor_ = std::move(attempt->for_caller);
+    supervisor_ = attempt->for_caller.lock();  // empty if the link has ended since
     return {};
   }
 
