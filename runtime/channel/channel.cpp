@@ -61,16 +61,13 @@ Result<std::string> abstract_address() {
 
 /// Listens at `address` ("tcp://eth0") on the first free of the ports.
 Result<void> bind_in(PortRange ports, void* socket, const std::string& address) {
-  for (int port = ports.first; port <= ports.last; ++port) {
-    const std::string wanted =
-        fmt::format("{}:{}", address, ports.is_any() ? "*" : std::to_string(port));
-    if (zmq_bind(socket, wanted.c_str()) == 0) return {};
-    if (zmq_errno() != EADDRINUSE) return zmq_error(fmt::format("cannot listen on {}", wanted));
-  }
-  return fail(ErrorCode::resource_exhausted,
-              "channel: cannot listen on {}: every port of {}-{} is taken (allow more, or end what "
-              "has them)",
-              address, ports.first, ports.last);
+  return take_first(
+      ports, "channel: cannot listen on " + address, [&](std::uint16_t port) -> Result<bool> {
+        const auto wanted = fmt::format("{}:{}", address, port == 0 ? "*" : std::to_string(port));
+        if (zmq_bind(socket, wanted.c_str()) == 0) return true;
+        if (zmq_errno() == EADDRINUSE) return false;
+        return zmq_error(fmt::format("cannot listen on {}", wanted));
+      });
 }
 
 }  // namespace

@@ -49,24 +49,21 @@ void tune(int socket) {
 
 Result<UniqueFd> listen_in(PortRange ports, const std::string& name, const std::string& address) {
   TROUPE_TRY(TcpAddress where, look_up(address, 0, true));
-  for (int port = ports.first; port <= ports.last; ++port) {
-    UniqueFd socket(::socket(where.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const std::string what = fmt::format("{} cannot listen at {}", name, address);
+  UniqueFd socket;
+  TROUPE_CHECK(take_first(ports, what, [&](std::uint16_t port) -> Result<bool> {
+    socket.reset(::socket(where.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     // Connections of an earlier listener that are just over do not keep its port.
-    if (socket && !ports.is_any()) set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    port_in(where) = htons(static_cast<std::uint16_t>(port));
+    if (socket && port != 0) set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    port_in(where) = htons(port);
     if (socket && ::bind(socket.get(), where.get(), where.length) == 0 &&
         ::listen(socket.get(), SOMAXCONN) == 0) {
-      return socket;
+      return true;
     }
-    if (errno != EADDRINUSE || ports.is_any()) {
-      return fail_errno(errno, fmt::format("{} cannot listen at {}", name, address));
-    }
-  }
-  return fail(
-      ErrorCode::resource_exhausted,
-      "{} cannot listen at {}: {} is taken (allow more, or end what has them)", name, address,
-      ports.first == ports.last ? fmt::format("port {}", ports.first)
-                                : fmt::format("every port of {}-{}", ports.first, ports.last));
+    if (errno == EADDRINUSE) return false;
+    return fail_errno(errno, what);
+  }));
+  return socket;
 }
 
 Result<std::uint16_t> port_of(int socket) {
