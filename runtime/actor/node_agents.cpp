@@ -29,14 +29,10 @@ std::string last_line(const std::string& path) {
   return last.substr(0, longest);
 }
 
-/// A host's name as that of a node, which may stand in paths and lists.
+/// Returns the name of a host as that of a node.
 std::string node_name_of(std::string host) {
   host.resize(std::min(host.size(), longest_name));
-  for (char& c : host) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-' && c != '_') {
-      c = '_';
-    }
-  }
+  std::ranges::replace_if(host, [](char c) { return !may_be_in_node_name(c); }, '_');
   return host.empty() ? "node" : host;
 }
 

@@ -11,6 +11,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/node/key_text.hpp"
+#include "runtime/node/node_name.hpp"
 #include "runtime/process/run_program.hpp"
 
 namespace troupe {
@@ -32,10 +33,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
 }
 
 bool is_node_name(std::string_view name) {
-  return !name.empty() && name.size() <= max_name_bytes && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '-' || c == '_';
-  });
+  return !name.empty() && name.size() <= max_name_bytes &&
+         std::ranges::all_of(name, may_be_in_node_name);
 }
 
 bool read_port(std::string_view text, std::uint16_t& port) {
