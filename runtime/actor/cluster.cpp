@@ -92,7 +92,7 @@ class ClusterImpl final : public Cluster {
   std::shared_ptr<ActorCell> directory_;
   std::atomic<bool> shutting_down_ = false;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
   NodeAgents agents_;    ///< last: its events use the members above

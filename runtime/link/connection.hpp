@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include "runtime/link/link.hpp"
 #include "runtime/link/tls_session.hpp"
@@ -51,7 +50,6 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
 
   int fd() const { return socket_.get(); }
   bool is_open() const { return open_; }
-  bool is_accepted() const { return is_accepted_; }
   bool wants_to_write();
 
  private:
