@@ -20,6 +20,9 @@ On standard output:
   launcher init --model ~/models/Qwen3-0.6B -o -
 For a machine with eight GPUs of 80 GB:
   launcher init --model /models/Llama-3.3-70B --assume-gpu H100:8
+For three hosts that ssh reaches, and for the nodes of a Slurm allocation:
+  launcher init --model /models/Qwen3-8B --hosts h1,h2,h3
+  salloc --nodes=4 launcher init --model /models/Qwen3-8B
 
 How the model is laid out follows from its size and the machine's GPUs, their
 memory and the cores; the file says why. Exit codes: 0 written; 2 refused.)";
@@ -36,6 +39,11 @@ void InitArguments::declare(CLI::App& app) {
       ->type_name("FILE")
       ->expected(1)
       ->capture_default_str();
+  app.add_option("--hosts", options_.hosts,
+                 "the machines that ssh reaches, a node each; without it the nodes of the Slurm "
+                 "allocation that this runs in, or this machine")
+      ->type_name("HOST,...")
+      ->delimiter(',');
   declare_assumed_gpus(app, assumed_gpus_);
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/machine/machine.hpp"
 #include "runtime/base/result.hpp"
@@ -19,6 +20,7 @@ struct InitOptions {
   std::string output = "cluster.yaml";  ///< the file; "-": standard output
   /// The GPUs of the machine that the file is meant for; none: those of this one.
   std::optional<Gpus> assumed_gpus = {};
+  std::vector<std::string> hosts = {};  ///< that ssh reaches; empty: none
 };
 
 /// The arguments of `launcher init`.

@@ -9,12 +9,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/config/config_schema.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/terminal/format_bytes.hpp"
+#include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -95,11 +97,54 @@ Result<void> write_new_file(const std::string& path, const std::string& text) {
   return fail_errno(why, fmt::format("cannot write {}", path));
 }
 
+/// A model with more weights than this share of a host's memory is split over the hosts.
+constexpr double host_share = 0.6;
+
+std::string parallel_sizes(const Arrangement& arrangement, std::uint64_t weight_bytes,
+                           const Machine& machine, const InitNodes& nodes) {
+  const auto sizes = [](std::size_t data, int tensor, std::size_t stages) {
+    return entry("parallel.data_parallel_size", fmt::format("{}", data)) +
+           entry("parallel.tensor_parallel_size", fmt::format("{}", tensor)) +
+           entry("parallel.pipeline_parallel_size", fmt::format("{}", stages));
+  };
+  if (nodes.launch.empty()) {
+    return comment("  ", arrangement.reason) +
+           sizes(static_cast<std::size_t>(arrangement.data), arrangement.tensor, 1);
+  }
+  const std::size_t count = nodes.hosts.size();
+  const bool fits = machine.free_memory_bytes == 0 ||
+                    static_cast<double>(weight_bytes) <=
+                        host_share * static_cast<double>(machine.free_memory_bytes);
+  if (fits) {
+    return comment("  ", fmt::format("A replica on each of {} hosts.", count)) + sizes(count, 1, 1);
+  }
+  return comment("  ",
+                 fmt::format("A stage on each of {} hosts, as {} of weights leave one of them "
+                             "with the memory of this one too little.",
+                             count, format_bytes(weight_bytes))) +
+         sizes(1, 1, count);
+}
+
+std::string cluster_section(const Machine& machine, const InitNodes& nodes) {
+  if (nodes.launch.empty()) {
+    if (!machine.gpus.assumed || machine.gpus.count > 0) return "";
+    return "\ncluster:\n" + entry("cluster.device", "cpu");
+  }
+  std::string text = "\ncluster:\n" + entry("cluster.launch", nodes.launch);
+  if (nodes.launch == "ssh") {
+    text += entry("cluster.hosts", fmt::format("[{}]", fmt::join(nodes.hosts, ", ")));
+  }
+  text += comment("  ", "GPUs of several hosts are not in this version.");
+  return text + entry("cluster.device", "cpu");
+}
+
 /// Returns the YAML for the model, tried out on the machine that it is meant for.
 Result<std::string> make_config(const std::string& path, std::string_view file_name,
-                                const std::optional<Gpus>& assumed_gpus) {
-  const Machine machine = this_machine(assumed_gpus);
-  const PlanOptions options{.assumed_gpus = machine.gpus};
+                                const std::optional<Gpus>& assumed_gpus, const InitNodes& nodes) {
+  Machine machine = this_machine(assumed_gpus);
+  if (!nodes.launch.empty()) machine.gpus = {};
+  PlanOptions options;
+  if (nodes.launch.empty()) options.assumed_gpus = machine.gpus;
   // A first plan, of one worker, shows the model's sizes or what is wrong with it.
   Config first;
   TROUPE_TRY(first, parse_config(fmt::format("model: {{path: {}}}", quoted(path)), file_name, {},
@@ -107,7 +152,7 @@ Result<std::string> make_config(const std::string& path, std::string_view file_n
   TROUPE_TRY(const JobPlan sizes, plan_job(std::move(first), options));
   const std::uint64_t weight_bytes = sizes.ranks.front().weight_bytes;
   const auto text_for = [&](const Arrangement& arrangement) {
-    return starting_config(path, sizes.model, weight_bytes, machine, arrangement);
+    return starting_config(path, sizes.model, weight_bytes, machine, arrangement, nodes);
   };
   const auto plan_for = [&](const Arrangement& arrangement) -> Result<JobPlan> {
     TROUPE_TRY(Config config, parse_config(text_for(arrangement), file_name, {}, Purpose::check));
@@ -131,8 +176,8 @@ Result<void> init(const InitOptions& options) {
     model = demo_model;
   }
   const bool to_stdout = options.output == "-";
-  TROUPE_TRY(const std::string text,
-             make_config(model, to_stdout ? "cluster.yaml" : options.output, options.assumed_gpus));
+  TROUPE_TRY(const std::string text, make_config(model, to_stdout ? "cluster.yaml" : options.output,
+                                                 options.assumed_gpus, nodes_for(options)));
   if (to_stdout) {
     std::fputs(text.c_str(), stdout);
     return {};
@@ -145,9 +190,16 @@ Result<void> init(const InitOptions& options) {
 
 }  // namespace
 
+InitNodes nodes_for(const InitOptions& options) {
+  if (!options.hosts.empty()) return {"ssh", options.hosts};
+  auto allocated = slurm_nodes();
+  if (!allocated.ok()) return {};
+  return {"slurm", *std::move(allocated)};
+}
+
 std::string starting_config(const std::string& path, const ModelConfig& model,
                             std::uint64_t weight_bytes, const Machine& machine,
-                            const Arrangement& arrangement) {
+                            const Arrangement& arrangement, const InitNodes& nodes) {
   const std::string name = quoted(model_folder_name(path));
   std::string text = comment("", introduction(path, model, weight_bytes, machine));
   text +=
@@ -161,13 +213,8 @@ std::string starting_config(const std::string& path, const ModelConfig& model,
   text += entry("name", name);
   text += "\nmodel:\n" + entry("model.path", quoted(path)) +
           entry("model.served_model_name", "[" + name + "]") + entry("model.dtype", "auto");
-  if (machine.gpus.assumed && machine.gpus.count == 0) {
-    text += "\ncluster:\n" + entry("cluster.device", "cpu");
-  }
-  text += "\nparallel:\n" + comment("  ", arrangement.reason) +
-          entry("parallel.data_parallel_size", fmt::format("{}", arrangement.data)) +
-          entry("parallel.tensor_parallel_size", fmt::format("{}", arrangement.tensor)) +
-          entry("parallel.pipeline_parallel_size", "1");
+  text += cluster_section(machine, nodes);
+  text += "\nparallel:\n" + parallel_sizes(arrangement, weight_bytes, machine, nodes);
   if (model.moe) text += entry("parallel.expert_parallel_size", "auto");
   text += "\nengine:\n" +
           entry("engine.max_model_len", fmt::format("{}", model.max_position_embeddings)) +

@@ -127,5 +127,26 @@ TEST(StartingConfig, names_a_model_of_the_current_folder_as_the_parser_does) {
   }
 }
 
+TEST(StartingConfig, gives_each_of_the_hosts_a_replica_and_splits_a_model_that_one_does_not_hold) {
+  const Machine machine{.cores = 8, .free_memory_bytes = 16 * gib, .gpus = {}};
+  const Arrangement arrangement{.tensor = 1, .data = 1, .reason = "One worker."};
+  const InitNodes hosts{"ssh", {"h1", "alice@h2:2222", "h3"}};
+  const std::string small = starting_config(demo, demo_model(), gib, machine, arrangement, hosts);
+  EXPECT_THAT(small, HasSubstr("\n  launch: ssh\n"));
+  EXPECT_THAT(small, HasSubstr("\n  hosts: [h1, alice@h2:2222, h3]"));
+  EXPECT_THAT(small, HasSubstr("\n  data_parallel_size: 3"));
+  const std::string large =
+      starting_config(demo, demo_model(), 12 * gib, machine, arrangement, hosts);
+  EXPECT_THAT(large, HasSubstr("\n  data_parallel_size: 1"));
+  EXPECT_THAT(large, HasSubstr("\n  pipeline_parallel_size: 3"));
+  const auto config = parse_config(large, "cluster.yaml", {}, Purpose::check);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->cluster.hosts.size(), 3U);
+  const std::string slurm =
+      starting_config(demo, demo_model(), gib, machine, arrangement, {"slurm", {"n1", "n2"}});
+  EXPECT_THAT(slurm, HasSubstr("\n  launch: slurm\n"));
+  EXPECT_THAT(slurm, testing::Not(HasSubstr("hosts:")));
+}
+
 }  // namespace
 }  // namespace troupe
