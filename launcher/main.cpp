@@ -7,6 +7,7 @@
 
 #include "actors/engine/engine.hpp"
 #include "actors/preflight/node_probe.hpp"
+#include "actors/staging/checkpoint_actors.hpp"
 #include "launcher/bench/bench.hpp"
 #include "launcher/bench/collectives/collectives_bench.hpp"
 #include "launcher/bench/ops/ops_bench.hpp"
@@ -114,6 +115,7 @@ int main(int argc, char** argv) {
   troupe::ActorTypes types;
   troupe::add_engine_actors(types);
   troupe::add_preflight_actors(types);
+  troupe::add_staging_actors(types);
   troupe::init(argc, argv, types);  // agents and actor processes never return from here
   return static_cast<int>(troupe::launch({argv + 1, argv + argc}));
 }

@@ -5,7 +5,9 @@
 #include <fstream>
 #include <thread>
 
+#include <pwd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
@@ -35,6 +37,33 @@ std::string nvidia_driver() {
     if (is_version) return word;
   }
   return "";
+}
+
+/// The path with "~/" replaced by the user's home, which the user database tells.
+fs::path without_tilde(const std::string& path) {
+  if (!path.starts_with("~/")) return fs::absolute(path);
+  std::vector<char> buffer(16 << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  ::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found);
+  return fs::path(found == nullptr ? "/" : found->pw_dir) / path.substr(2);
+}
+
+/// Bytes that are free where the folder is or would be made.
+std::uint64_t free_bytes_at(fs::path folder) {
+  std::error_code error;
+  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  const auto space = fs::space(folder, error);
+  return error ? 0 : space.available;
+}
+
+void look_at_stage(const FactsRequest& request, NodeFacts& facts) {
+  if (request.stage_names.empty()) return;
+  const fs::path folder = without_tilde(request.stage_folder).lexically_normal();
+  facts.stage_disk_bytes = free_bytes_at(folder);
+  for (const std::string& name : request.stage_names) {
+    facts.staged.push_back(look_at_checkpoint((folder / name).string()));
+  }
 }
 
 }  // namespace
@@ -71,7 +100,7 @@ NodeFacts gather_facts(const FactsRequest& request) {
   facts.memory_bytes = available_memory_bytes().value_or(0);
   std::error_code error;
   facts.folder = fs::current_path(error).string();
-  if (const auto space = fs::space(".", error); !error) facts.disk_bytes = space.available;
+  facts.disk_bytes = free_bytes_at(facts.folder);
   facts.open_files = open_file_limit();
   if (request.with_gpus) {
     const auto gpus = count_gpus();
@@ -82,6 +111,7 @@ NodeFacts gather_facts(const FactsRequest& request) {
   for (const std::string& folder : request.checkpoints) {
     facts.checkpoints.push_back(look_at_checkpoint(folder));
   }
+  look_at_stage(request, facts);
   return facts;
 }
 

@@ -38,9 +38,11 @@ CheckpointFacts look_at_checkpoint(const std::string& folder);
 struct FactsRequest {
   std::vector<std::string> checkpoints;  ///< folders
   bool with_gpus = false;                ///< takes part of a second
+  std::string stage_folder;              ///< for copies of checkpoints; "~/" is the user's home
+  std::vector<std::string> stage_names;  ///< of the copies in it; empty: none are made
   template <class Archive>
   void fields(Archive& archive) {
-    archive(checkpoints, with_gpus);
+    archive(checkpoints, with_gpus, stage_folder, stage_names);
   }
 };
 
@@ -56,10 +58,12 @@ struct NodeFacts {
   std::string gpu_driver;          ///< "550.54.15"; empty: none
   std::string gpu_problem;         ///< why GPUs cannot be counted
   std::vector<CheckpointFacts> checkpoints;
+  std::vector<CheckpointFacts> staged;  ///< the copies, as far as they are there
+  std::uint64_t stage_disk_bytes = 0;   ///< free where they are to be
   template <class Archive>
   void fields(Archive& archive) {
     archive(cores, cpu, memory_bytes, folder, disk_bytes, open_files, gpus, gpu_driver, gpu_problem,
-            checkpoints);
+            checkpoints, staged, stage_disk_bytes);
   }
 };
 

@@ -21,6 +21,8 @@ struct Config {
     std::vector<std::string> served_model_name;
     std::string dtype;
     std::string load_format;
+    std::string stage;
+    std::string stage_folder;
   };
   struct Cluster {
     std::string launch;

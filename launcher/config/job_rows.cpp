@@ -58,6 +58,25 @@ std::vector<KeySpec> model_and_cluster_rows() {
                "pseudo-random values, the same in every arrangement. For measuring a model whose "
                "weights are not there; without a `tokenizer.json` prompts are given as token ids.",
            .choices = {"auto", "safetensors", "dummy"}}),
+      row<&C::model, &C::Model::stage>(
+          {.key = "model.stage",
+           .type = text,
+           .default_value = "none",
+           .doc = "whether nodes without the checkpoint get a copy of it",
+           .reference =
+               "Whether nodes on other machines that lack the checkpoint get a copy "
+               "([hosts](clusters.md#copies-of-the-checkpoint)). `none`: each must have it at "
+               "`model.path`. `copy`: from the launcher's machine to `model.stage_folder`, to all "
+               "nodes at once, where it stays for later jobs.",
+           .choices = {"none", "copy"}}),
+      row<&C::model, &C::Model::stage_folder>(
+          {.key = "model.stage_folder",
+           .type = text,
+           .default_value = "auto",
+           .doc = "the nodes' folder for copies, best on a disk of their own",
+           .reference = "The folder of the nodes for copies, best on a disk of their own. `auto`: "
+                        "`~/.cache/troupe/checkpoints`; `~/` is "
+                        "the user's home there. Its path must be the same on all nodes."}),
       row<&C::cluster, &C::Cluster::launch>(
           {.key = "cluster.launch",
            .type = text,

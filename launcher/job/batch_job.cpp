@@ -263,6 +263,13 @@ std::optional<ExitCode> BatchJob::start_engine() {
              return goes_on();
            },
        .keep_going = goes_on,
+       .on_staging =
+           [&](std::uint64_t copied, std::uint64_t total, std::size_t nodes) {
+             state_.phase =
+                 fmt::format("copying the checkpoint to {} node{}: {} of {}", nodes,
+                             nodes == 1 ? "" : "s", format_bytes(copied), format_bytes(total));
+             return goes_on();
+           },
        .on_preflight = [this](const PreflightReport& report) { tell_preflight(report); }});
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);

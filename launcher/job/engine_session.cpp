@@ -49,6 +49,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   cluster.log_folder = log_folder;
   cluster.log_level = log_level;
   cluster.while_waiting = events.while_waiting;
+  EngineSpec spec = plan.engine;
   PhaseTimes times;
   TROUPE_CHECK(read_token(plan.config, cluster));
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
@@ -59,11 +60,18 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
     if (events.on_preflight) events.on_preflight(report);
     TROUPE_CHECK(check_preflight(report));
     times.note("preflight");
+    if (!report.needs.stage_folder.empty()) {
+      TROUPE_TRY(const auto folders,
+                 stage_checkpoints(*session->cluster_, report, events.on_staging));
+      if (!folders.empty()) spec.model_path = folders[0];
+      if (folders.size() > 1) spec.draft_model_path = folders[1];
+      times.note("copies");
+    }
   }
   log::info("the nodes were ready after {}", times.text());
   Mailbox& mailbox = session->mailbox_;
   TROUPE_TRY(session->engine_,
-             Engine::create(*session->cluster_, plan.engine,
+             Engine::create(*session->cluster_, std::move(spec),
                             {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
                              .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
                              .on_telemetry =

@@ -11,6 +11,7 @@
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mailbox.hpp"
 #include "launcher/preflight/preflight.hpp"
+#include "launcher/staging/staging.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/log.hpp"
@@ -21,7 +22,8 @@ namespace troupe {
 /// Callbacks while a session starts, each on the caller's thread; any may be null.
 struct SessionEvents {
   std::function<bool(const ClusterWait&)> while_waiting = {};  ///< see ClusterOptions
-  KeepGoing keep_going = {};  ///< while nodes are looked at; false gives up (cancelled)
+  KeepGoing keep_going = {};        ///< while nodes are looked at; false gives up (cancelled)
+  StagingProgress on_staging = {};  ///< while checkpoints are copied
   std::function<void(const PreflightReport&)> on_preflight = {};  ///< for has_preflight() plans
 };
 

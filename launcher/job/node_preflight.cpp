@@ -13,6 +13,8 @@ constexpr std::uint64_t own_descriptors = 128;
 /// Links and listeners between two processes, over all planes.
 constexpr std::uint64_t descriptors_a_peer = 4;
 
+constexpr const char* default_stage_folder = "~/.cache/troupe/checkpoints";
+
 /// The place of a rank's node in the cluster's list, where one that joins gets another name later.
 std::size_t node_of(const JobPlan& plan, std::size_t rank) {
   const auto& nodes = plan.cluster.nodes;
@@ -43,6 +45,10 @@ PreflightNeeds preflight_needs(const JobPlan& plan) {
       needs.checkpoints.push_back(
           {.folder = plan.engine.draft_model_path, .files = {}, .problem = {}});
     }
+  }
+  const Config::Model& model = plan.config.model;
+  if (model.stage == "copy") {
+    needs.stage_folder = model.stage_folder == "auto" ? default_stage_folder : model.stage_folder;
   }
   const auto& nodes = plan.cluster.nodes;
   needs.nodes.resize(nodes.size());

@@ -44,6 +44,13 @@ double median_of(std::span<const ProbedNode> nodes, Value value) {
   return *middle;
 }
 
+bool is_slow(const LinkFacts& link, const LinkFacts& median) {
+  if (link.bytes_per_second == 0) return false;
+  return link.seconds > std::max(good_latency_seconds, slow_factor * median.seconds) ||
+         link.bytes_per_second <
+             std::min(good_bytes_per_second, median.bytes_per_second / slow_factor);
+}
+
 const CheckpointFile* find_file(const CheckpointFacts& facts, const std::string& name) {
   const auto found = std::ranges::find(facts.files, name, &CheckpointFile::name);
   return found == facts.files.end() ? nullptr : &*found;
@@ -79,6 +86,24 @@ std::string checkpoint_difference(const PreflightNeeds& needs, const ProbedNode&
   return "";
 }
 
+bool is_staged(const PreflightNeeds& needs) { return !needs.stage_folder.empty(); }
+
+std::uint64_t missing_bytes(const PreflightNeeds& needs, const NodeFacts& facts) {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < needs.checkpoints.size(); ++i) {
+    if (place_of(needs.checkpoints[i], facts, i) != CheckpointPlace::none) continue;
+    for (const CheckpointFile& file : needs.checkpoints[i].files) bytes += file.bytes;
+  }
+  return bytes;
+}
+
+/// What is told of a node's checkpoints in the table.
+std::string checkpoint_cell(const PreflightNeeds& needs, const ProbedNode& node) {
+  if (needs.checkpoints.empty()) return "-";
+  if (is_staged(needs)) return missing_bytes(needs, node.facts) > 0 ? "copy" : "same";
+  return checkpoint_difference(needs, node).empty() ? "same" : "no";
+}
+
 /// Collects the findings about one node.
 class Judge {
  public:
@@ -92,9 +117,31 @@ class Judge {
     findings_.push_back({node_.name, false, std::move(what), std::move(remedy)});
   }
 
+  /// `first` is the first node.
+  void judge_stage(const ProbedNode& first) {
+    const auto& staged = node_.facts.staged;
+    for (std::size_t i = 0; i < std::min(staged.size(), needs_.checkpoints.size()); ++i) {
+      if (i < first.facts.staged.size() && staged[i].folder != first.facts.staged[i].folder) {
+        return refuse(fmt::format("its cache is {}, that of {} is {}", staged[i].folder, first.name,
+                                  first.facts.staged[i].folder),
+                      "set model.stage_folder to a path that is the same everywhere");
+      }
+      if (!staged[i].files.empty() && !difference(needs_.checkpoints[i], staged[i]).empty()) {
+        return refuse(fmt::format("the copy in {} is damaged", staged[i].folder), "remove it");
+      }
+    }
+    const std::uint64_t bytes = missing_bytes(needs_, node_.facts);
+    if (bytes <= node_.facts.stage_disk_bytes) return;
+    refuse(fmt::format("{} are free in {}, but the copy of the checkpoint takes {}",
+                       format_bytes(node_.facts.stage_disk_bytes), needs_.stage_folder,
+                       format_bytes(bytes)),
+           "free space there, or set model.stage_folder to a folder on another disk");
+  }
+
   void judge_checkpoint() {
     if (auto found = checkpoint_difference(needs_, node_); !found.empty()) {
-      refuse(std::move(found), "copy the launcher's there, or use a shared file system");
+      refuse(std::move(found),
+             "copy the launcher's there, set model.stage: copy, or use a shared file system");
     }
   }
 
@@ -144,17 +191,18 @@ class Judge {
            "that connects them");
   }
 
-  void judge_speed(double median_seconds, double median_rate) {
+  /// Of a pair whose links are slow both ways the first node tells: one slow way may be a process
+  /// that had to wait for a core.
+  void judge_speed(std::span<const ProbedNode> nodes, const LinkFacts& median) {
     const ProbedNode::Link* slowest = nullptr;
     for (const auto& link : node_.links) {
-      const LinkFacts& facts = link.facts;
-      if (facts.bytes_per_second == 0) continue;
-      const bool is_late =
-          facts.seconds > std::max(good_latency_seconds, slow_factor * median_seconds);
-      const bool is_narrow =
-          facts.bytes_per_second < std::min(good_bytes_per_second, median_rate / slow_factor);
-      if (!is_late && !is_narrow) continue;
-      if (slowest == nullptr || facts.bytes_per_second < slowest->facts.bytes_per_second) {
+      if (!is_slow(link.facts, median)) continue;
+      const auto peer = std::ranges::find(nodes, link.to, &ProbedNode::name);
+      if (peer == nodes.end()) continue;
+      const auto back = std::ranges::find(peer->links, node_.name, &ProbedNode::Link::to);
+      const bool goes_back = back != peer->links.end();
+      if (goes_back && (&*peer < &node_ || !is_slow(back->facts, median))) continue;
+      if (slowest == nullptr || link.facts.bytes_per_second < slowest->facts.bytes_per_second) {
         slowest = &link;
       }
     }
@@ -162,7 +210,7 @@ class Judge {
     warn(fmt::format("its link to {} takes {} and carries {}, the median one {} and {}",
                      slowest->to, short_time(slowest->facts.seconds),
                      megabytes_a_second(slowest->facts.bytes_per_second),
-                     short_time(median_seconds), megabytes_a_second(median_rate)),
+                     short_time(median.seconds), megabytes_a_second(median.bytes_per_second)),
          "look for a cable, a duplex setting or other traffic");
   }
 
@@ -216,9 +264,18 @@ std::string clock_text(const ProbedNode& node) {
 
 }  // namespace
 
+CheckpointPlace place_of(const CheckpointFacts& own, const NodeFacts& facts, std::size_t index) {
+  const auto is_equal = [&](const std::vector<CheckpointFacts>& copies) {
+    return index < copies.size() && difference(own, copies[index]).empty();
+  };
+  if (is_equal(facts.staged)) return CheckpointPlace::staged;
+  return is_equal(facts.checkpoints) ? CheckpointPlace::own : CheckpointPlace::none;
+}
+
 std::vector<Finding> judge_nodes(const PreflightNeeds& needs, std::span<const ProbedNode> nodes) {
-  const double seconds = median_of(nodes, [](const LinkFacts& link) { return link.seconds; });
-  const double rate = median_of(nodes, [](const LinkFacts& link) { return link.bytes_per_second; });
+  const LinkFacts median{
+      "", median_of(nodes, [](const LinkFacts& link) { return link.seconds; }),
+      median_of(nodes, [](const LinkFacts& link) { return link.bytes_per_second; })};
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     Judge judge(needs, nodes[i], findings);
@@ -226,11 +283,12 @@ std::vector<Finding> judge_nodes(const PreflightNeeds& needs, std::span<const Pr
       judge.refuse(nodes[i].problem, "see its log, and try again or take it out of the hosts");
       continue;
     }
-    judge.judge_checkpoint();
+    if (is_staged(needs)) judge.judge_stage(nodes.front());
+    if (!is_staged(needs)) judge.judge_checkpoint();
     judge.judge_machine(i < needs.nodes.size() ? needs.nodes[i] : NodeNeeds{});
     judge.judge_reach();
     judge.judge_clock();
-    judge.judge_speed(seconds, rate);
+    judge.judge_speed(nodes, median);
   }
   judge_drivers(nodes, findings);
   return findings;
@@ -258,9 +316,7 @@ std::string preflight_table(const PreflightNeeds& needs, std::span<const ProbedN
                         format_bytes(facts.memory_bytes), format_bytes(facts.disk_bytes),
                         clock_text(node), is_measured ? short_time(slowest.seconds) : "-",
                         is_measured ? fmt::format("{:.0f}", slowest.bytes_per_second / 1e6) : "-",
-                        needs.checkpoints.empty()                    ? "-"
-                        : checkpoint_difference(needs, node).empty() ? "same"
-                                                                     : "no");
+                        checkpoint_cell(needs, node));
   }
   return text;
 }

@@ -22,6 +22,7 @@ struct PreflightNeeds {
   std::vector<CheckpointFacts> checkpoints;  ///< as the launcher sees them
   std::vector<NodeNeeds> nodes;              ///< in the order of the cluster's
   std::uint64_t open_files = 0;              ///< of a process
+  std::string stage_folder;  ///< where nodes without a checkpoint get a copy; empty: they do not
 };
 
 /// A node as preflight has found it.
@@ -47,6 +48,15 @@ struct Finding {
   std::string what;
   std::string remedy;
 };
+
+/// Where a node has an equal copy of a checkpoint.
+enum class CheckpointPlace {
+  staged,  ///< in the stage folder
+  own,     ///< where the launcher has it
+  none
+};
+/// The place of checkpoint number `index`, which the launcher sees as `own`.
+CheckpointPlace place_of(const CheckpointFacts& own, const NodeFacts& facts, std::size_t index);
 
 /// Compares nodes with what the job needs of them and with each other: at most one finding of each
 /// kind a node, in the order of the nodes.

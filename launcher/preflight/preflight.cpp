@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "actors/preflight/node_probe.hpp"
+#include "runtime/base/hash.hpp"
 
 namespace troupe {
 namespace {
@@ -31,6 +33,15 @@ struct Probe {
   ActorHandle<NodeProbe> probe;
 };
 
+/// The name of a copy: the folder's, and a hash of what is in it.
+std::string stage_name(const CheckpointFacts& own) {
+  std::string marks;
+  for (const CheckpointFile& file : own.files) marks += file.name + ": " + file.mark + "\n";
+  const auto folder = std::filesystem::absolute(own.folder).lexically_normal();
+  const auto name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  return fmt::format("{}-{:016x}", name.string(), hash_128(marks).first);
+}
+
 class Preflight {
  public:
   Preflight(Cluster& cluster, PreflightNeeds needs, const KeepGoing& keep_going)
@@ -45,6 +56,9 @@ class Preflight {
   void read_clock(std::size_t node);
   Result<void> measure_links();
   void leave();
+  void look_at_own_checkpoints() {
+    for (auto& own : needs_.checkpoints) own = look_at_checkpoint(own.folder);
+  }
   template <class T>
   Result<Result<T>> wait_for(Future<T>& future, Clock::time_point until);
   void give_up(std::size_t node, const Error& why) {
@@ -105,9 +119,15 @@ Result<void> Preflight::gather() {
   }
   request.with_gpus =
       std::ranges::any_of(needs_.nodes, [](const NodeNeeds& node) { return node.gpus > 0; });
+  if (!needs_.stage_folder.empty()) {
+    // A copy's name depends on the content.
+    look_at_own_checkpoints();
+    request.stage_folder = needs_.stage_folder;
+    for (const auto& own : needs_.checkpoints) request.stage_names.push_back(stage_name(own));
+  }
   std::vector<Future<NodeFacts>> asked;
   for (const Probe& probe : probes_) asked.push_back(probe.probe.call<&NodeProbe::facts>(request));
-  for (auto& checkpoint : needs_.checkpoints) checkpoint = look_at_checkpoint(checkpoint.folder);
+  if (needs_.stage_folder.empty()) look_at_own_checkpoints();
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     if (nodes_[i].problem.empty()) read_clock(i);
   }
@@ -181,6 +201,7 @@ Result<PreflightReport> Preflight::run() {
   PreflightReport report;
   report.table = preflight_table(needs_, nodes_);
   report.findings = judge_nodes(needs_, nodes_);
+  report.needs = std::move(needs_);
   report.nodes = std::move(nodes_);
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return report;

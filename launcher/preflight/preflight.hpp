@@ -15,6 +15,7 @@ namespace troupe {
 struct PreflightReport {
   std::string table;
   std::vector<Finding> findings;
+  PreflightNeeds needs;  ///< with the files of the checkpoints
   std::vector<ProbedNode> nodes;
   double seconds = 0;
 };

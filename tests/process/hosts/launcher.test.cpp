@@ -59,11 +59,13 @@ TEST_F(HostJobs, run_as_the_example_says) {
   const LauncherJob job;
   std::filesystem::create_directory_symlink(TROUPE_SOURCE_DIR "/configs", job.folder() / "configs");
   job.write_input(golden_input());
-  const Ended checked = job.run_plain({"check", "--config", "configs/two-hosts.yaml"});
+  const std::string copies = "model.stage_folder=" + (job.folder() / "copies").string();
+  const Ended checked =
+      job.run_plain({"check", "--config", "configs/two-hosts.yaml", "--set", copies});
   EXPECT_EQ(checked.code, 0) << checked.describe();
   EXPECT_THAT(checked.out, HasSubstr("\n1     h2     0 "));
-  const Ended ended = job.run_plain(
-      {"--config", "configs/two-hosts.yaml", "--input", "in.jsonl", "--output", "out.jsonl"});
+  const Ended ended = job.run_plain({"--config", "configs/two-hosts.yaml", "--input", "in.jsonl",
+                                     "--output", "out.jsonl", "--set", copies});
   ASSERT_EQ(ended.code, 0) << ended.describe();
   expect_same_payloads(answers_to(golden_input()), job.answers(), "configs/two-hosts.yaml");
 }

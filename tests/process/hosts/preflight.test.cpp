@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/process/hosts/support/host_change.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -15,22 +16,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-/// What a shell command does on a host, undone at the end.
-class OnHost {
- public:
-  OnHost(int index, const std::string& command, std::string undo)
-      : index_(index), undo_(std::move(undo)) {
-    test::on_host(index, command);
-  }
-  ~OnHost() { test::on_host(index_, undo_); }
-  OnHost(const OnHost&) = delete;
-  OnHost& operator=(const OnHost&) = delete;
-
- private:
-  const int index_;
-  const std::string undo_;
-};
 
 class HostPreflight : public testing::Test {
  protected:
@@ -93,40 +78,43 @@ TEST_F(HostPreflight, refuses_a_host_that_is_down) {
 }
 
 TEST_F(HostPreflight, refuses_a_host_that_refuses_the_key) {
-  const OnHost key(3, "mount --bind /dev/null /run/ssh/user_key.pub",
-                   "umount /run/ssh/user_key.pub");
+  const test::HostChange key(3, "mount --bind /dev/null /run/ssh/user_key.pub",
+                             "umount /run/ssh/user_key.pub");
   expect_refused("the key", {"h3", "Permission denied", "ssh-copy-id h3"});
 }
 
 TEST_F(HostPreflight, refuses_a_host_with_another_build) {
   const std::string here = std::filesystem::read_symlink("/proc/self/exe");
-  const OnHost build(2, "mount --bind " + here + " " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER);
+  const test::HostChange build(2, "mount --bind " + here + " " TROUPE_LAUNCHER,
+                               "umount " TROUPE_LAUNCHER);
   expect_refused("another build", {"h2", "is of another build", "from one installation"});
 }
 
 TEST_F(HostPreflight, refuses_a_host_without_the_program) {
-  const OnHost build(2, "mount --bind /dev/null " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER);
+  const test::HostChange build(2, "mount --bind /dev/null " TROUPE_LAUNCHER,
+                               "umount " TROUPE_LAUNCHER);
   expect_refused("no program", {"h2", "Permission denied", "install the same Troupe"});
 }
 
 TEST_F(HostPreflight, refuses_a_host_without_the_checkpoint_and_one_with_another) {
   const std::string model = demo_model();
-  const OnHost gone(2, "mount -t tmpfs none " + model, "umount " + model);
-  const OnHost other(3, "mount --bind /etc/hostname " + model + "/model.safetensors",
-                     "umount " + model + "/model.safetensors");
+  const test::HostChange gone(2, "mount -t tmpfs none " + model, "umount " + model);
+  const test::HostChange other(3, "mount --bind /etc/hostname " + model + "/model.safetensors",
+                               "umount " + model + "/model.safetensors");
   expect_refused("no checkpoint", {"h2: there is no checkpoint in ", "copy the launcher's there"});
   expect_refused("another checkpoint",
                  {"h3: ", "model.safetensors has ", " bytes, but the launcher's"});
 }
 
 TEST_F(HostPreflight, refuses_hosts_that_do_not_reach_each_other) {
-  const OnHost wall(1, "ip route add blackhole 10.77.0.2", "ip route del blackhole 10.77.0.2");
+  const test::HostChange wall(1, "ip route add blackhole 10.77.0.2",
+                              "ip route del blackhole 10.77.0.2");
   expect_refused("a wall", {"h1: it does not reach h2", "cluster.ports"});
 }
 
 TEST_F(HostPreflight, refuses_a_low_limit_of_open_files) {
-  const OnHost limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:",
-                     "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:");
+  const test::HostChange limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:",
+                               "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:");
   expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -n"});
 }
 

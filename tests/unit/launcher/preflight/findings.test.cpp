@@ -122,6 +122,8 @@ TEST(Findings, name_the_nodes_that_one_does_not_reach) {
 TEST(Findings, warn_of_a_slow_link_and_a_wrong_clock) {
   auto nodes = good_nodes(4);
   nodes[1].links[2].facts = {"", 0.0002, 1e7};
+  nodes[3].links[1].facts = {"", 0.0002, 2e7};
+  nodes[3].links[0].facts = {"", 0.0002, 1e7};  // but not from h1 to h4
   nodes[2].clock_ahead = -12.3;
   nodes[3].clock_ahead = 1.5;  // but may be off by as much
   nodes[3].clock_error = 1.0;
@@ -139,6 +141,42 @@ TEST(Findings, warn_of_a_gpu_driver_that_differs_from_most) {
   EXPECT_THAT(lines_of(judge_nodes(needs_of(3), nodes)),
               ElementsAre(HasSubstr("warning: h2: its GPU driver is 535.104, that of most nodes "
                                     "550.54.15")));
+}
+
+TEST(Findings, want_room_for_a_copy_only_where_there_is_no_equal_one) {
+  auto needs = needs_of(4);
+  needs.stage_folder = "~/copies";
+  auto nodes = good_nodes(4);
+  CheckpointFacts copy = checkpoint;
+  copy.folder = "/root/copies/m-1";
+  const CheckpointFacts none{copy.folder, {}, "No such file or directory"};
+  for (auto& node : nodes) node.facts.staged = {none};  // an equal one of their own
+  nodes[1].facts.checkpoints = {none};
+  nodes[1].facts.staged = {copy};
+  nodes[2].facts.checkpoints = {none};
+  nodes[2].facts.stage_disk_bytes = 9699;
+  nodes[3].facts.checkpoints = {none};
+  nodes[3].facts.stage_disk_bytes = 9700;
+  EXPECT_THAT(lines_of(judge_nodes(needs, nodes)),
+              ElementsAre(AllOf(HasSubstr("h3: 9.47 KiB are free in ~/copies, but the copy of the "
+                                          "checkpoint takes 9.47 KiB"),
+                                HasSubstr("model.stage_folder"))));
+  EXPECT_EQ(place_of(checkpoint, nodes[0].facts, 0), CheckpointPlace::own);
+  EXPECT_EQ(place_of(checkpoint, nodes[1].facts, 0), CheckpointPlace::staged);
+  EXPECT_EQ(place_of(checkpoint, nodes[3].facts, 0), CheckpointPlace::none);
+}
+
+TEST(Findings, refuse_a_copy_that_is_damaged_and_caches_at_different_paths) {
+  auto needs = needs_of(3);
+  needs.stage_folder = "~/copies";
+  auto nodes = good_nodes(3);
+  for (auto& node : nodes) node.facts.staged = {checkpoint};
+  nodes[1].facts.staged[0].files[0].bytes = 3;
+  nodes[2].facts.staged[0].folder = "/home/bob/copies/m-1";
+  EXPECT_THAT(lines_of(judge_nodes(needs, nodes)),
+              ElementsAre(HasSubstr("h2: the copy in /models/m is damaged: remove it"),
+                          AllOf(HasSubstr("h3: its cache is /home/bob/copies/m-1, that of h1"),
+                                HasSubstr("model.stage_folder"))));
 }
 
 TEST(Findings, say_only_that_a_silent_node_could_not_be_looked_at) {
