@@ -260,6 +260,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
       {.while_waiting =
            [&](const ClusterWait& wait) {
              state_.phase = nodes.update(wait);
+             signals_.on_pause(wait.suspend, wait.resume);
              return goes_on();
            },
        .keep_going = goes_on,
@@ -271,6 +272,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
              return goes_on();
            },
        .on_preflight = [this](const PreflightReport& report) { tell_preflight(report); }});
+  signals_.on_pause({}, {});
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });

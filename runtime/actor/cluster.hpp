@@ -34,6 +34,8 @@ struct ClusterWait {
   std::vector<std::string> came;  ///< names of their nodes
   std::size_t expected = 0;
   std::uint16_t port = 0;  ///< where they come to
+  /// Cluster::suspend and resume, for the agents that have come and those that come meanwhile.
+  std::function<void()> suspend{}, resume{};
 };
 
 struct ClusterOptions {

@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 constexpr const char* loopback = "127.0.0.1";
 /// How often ClusterOptions::while_waiting is called.
 constexpr milliseconds wait_turn{100};
+/// How long agents that are to be suspended may take.
+constexpr milliseconds suspend_limit{1000};
 constexpr std::size_t longest_name = 64;
 
 /// The last line of a log, which may say why its process ended; empty if there is none.
@@ -137,8 +139,12 @@ Result<void> NodeAgents::wait() {
   return {};
 }
 
-ClusterWait NodeAgents::waiting() const {
-  ClusterWait state{{}, nodes_.size(), control_->port()};
+ClusterWait NodeAgents::waiting() {
+  ClusterWait state{{},
+                    nodes_.size(),
+                    control_->port(),
+                    [this] { suspend(suspend_limit); },
+                    [this] { resume(); }};
   for (const Node& node : nodes_) {
     if (node.ready) state.came.push_back(node.name);
   }
@@ -146,12 +152,11 @@ ClusterWait NodeAgents::waiting() const {
 }
 
 Error NodeAgents::not_all_joined() const {
-  const ClusterWait state = waiting();
+  const auto came = std::ranges::count_if(nodes_, [](const Node& node) { return node.ready; });
   return fail(ErrorCode::timeout,
               "{} of {} nodes have joined within {} s; agents with another token are refused, and "
               "counted in the log{}",
-              state.came.size(), state.expected,
-              std::chrono::duration<double>(options_.start_timeout).count(),
+              came, nodes_.size(), std::chrono::duration<double>(options_.start_timeout).count(),
               last_refusal_.empty() ? "" : "; refused: " + last_refusal_);
 }
 
@@ -226,6 +231,7 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   node->host = hello.host;
   node->address = hello.address;
   node->ready = true;
+  if (is_suspended_) (void)control_->send(agent, Suspend{});
   changed_.notify_all();
   log::debug("the agent of node '{}' has come from {} ({}), pid {}", node->name, hello.host,
              hello.address, hello.pid);
@@ -290,6 +296,10 @@ void NodeAgents::send_to_all(const ControlMessage& message) {
 }
 
 void NodeAgents::suspend(milliseconds timeout) {
+  {
+    std::lock_guard lock(mutex_);
+    is_suspended_ = true;
+  }
   send_to_all(Suspend{});
   std::unique_lock lock(mutex_);
   (void)wait_for(changed_, lock, timeout, [this] {
@@ -301,6 +311,7 @@ void NodeAgents::suspend(milliseconds timeout) {
 void NodeAgents::resume() {
   {
     std::lock_guard lock(mutex_);
+    is_suspended_ = false;
     for (Node& node : nodes_) node.suspended = false;
   }
   send_to_all(Resume{});

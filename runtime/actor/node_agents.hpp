@@ -84,7 +84,8 @@ class NodeAgents {
   void on_agent_lost(AgentKey agent, const Error& why);
   void on_agent_refused(const std::string& node, const Error& why);
   void on_process_ended(std::size_t node, const std::string& how);
-  ClusterWait waiting() const;
+  /// The state for ClusterOptions::while_waiting; mutex_ is held.
+  ClusterWait waiting();
 
   const ClusterOptions& options_;
   const LogPlaces logs_;
@@ -97,6 +98,7 @@ class NodeAgents {
   std::vector<Node> nodes_;
   std::string last_refusal_;  ///< of an agent that wanted to join
   bool all_came_ = false;
+  bool is_suspended_ = false;
 };
 
 }  // namespace troupe

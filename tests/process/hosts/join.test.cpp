@@ -1,9 +1,11 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/hosts/support/joining_agent.hpp"
@@ -83,6 +85,28 @@ TEST_F(Join, is_not_waited_for_by_a_bench_that_is_stopped) {
   bench.signal(SIGINT);
   const Ended ended = bench.wait(std::chrono::seconds(10));
   EXPECT_EQ(ended.code, 4) << ended.describe();
+}
+
+TEST_F(Join, goes_on_after_ctrl_z_and_fg_as_if_no_time_had_passed) {
+  constexpr auto timeout = std::chrono::seconds(8) * test::time_scale;
+  write_token(job().folder() / "job.token", 'a');
+  JoiningAgent first(job(), 1, "job.token");
+  std::vector<std::string> settings = joined_by(2, std::chrono::duration<double>(timeout).count());
+  settings.emplace_back("parallel.pipeline_parallel_size=2");
+  const auto running = job().start(as_arguments(settings));
+  ASSERT_TRUE(running->wait_for_stderr("1 of 2 nodes have joined: h1", run_limit))
+      << running->wait(run_limit).describe();
+  running->signal_group(SIGTSTP);
+  siginfo_t stopped{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(running->pid()), &stopped, WSTOPPED | WEXITED), 0);
+  ASSERT_EQ(stopped.si_code, CLD_STOPPED);
+  std::this_thread::sleep_for(timeout);  // the time that does not count
+  running->signal_group(SIGCONT);
+  JoiningAgent second(job(), 2, "job.token");
+  const Ended ended = running->wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe() << first.log() << second.log();
+  EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h1, h2"));
+  expect_same_payloads(answers_to(golden_input()), job().answers(), "a join that was stopped");
 }
 
 TEST_F(Join, with_another_token_is_refused_on_both_sides) {
