@@ -1,8 +1,10 @@
 #include "launcher/job/job_files.hpp"
 
+#include <cerrno>
 #include <filesystem>
 #include <utility>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/job/job_fingerprint.hpp"
@@ -18,8 +20,8 @@ ResumeMode resume_mode(const Config& config, const RunOptions& options) {
   return config.job.resume == "force" ? ResumeMode::force : ResumeMode::automatic;
 }
 
-/// Makes the folder of the job with this output; for a pipe or device a temporary one, which is
-/// kept.
+/// Makes the folder of the job with this output, whose logs and reports are its owner's alone; for
+/// a pipe or device a temporary one, which is kept.
 Result<std::string> make_job_folder(const std::string& output) {
   std::string folder = job_folder_of(output);
   if (folder.empty()) {
@@ -28,8 +30,13 @@ Result<std::string> make_job_folder(const std::string& output) {
     return temporary.keep().string();
   }
   std::error_code problem;
-  std::filesystem::create_directories(folder, problem);
-  if (!problem) return folder;
+  const auto parent = std::filesystem::path(folder).parent_path();
+  if (!parent.empty()) std::filesystem::create_directories(parent, problem);
+  if (!problem && ::mkdir(folder.c_str(), 0700) != 0) {
+    problem.assign(errno, std::generic_category());
+  }
+  std::error_code ignored;
+  if (!problem || std::filesystem::is_directory(folder, ignored)) return folder;
   return fail(ErrorCode::io,
               "cannot make the job's folder {}: {}; give an --output where you may write", folder,
               problem.message());

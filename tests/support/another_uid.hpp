@@ -13,12 +13,9 @@ inline bool can_change_uid() { return ::geteuid() == 0; }
 /// Runs `task` in a child process of another user (nobody) and returns its result; false if it did
 /// not exit normally. The task may only make system calls: it runs between fork and exit of a
 /// process with threads.
-inline bool as_another_uid(const std::function<bool()>& task) {
+inline bool as_another_uid(const std::function<bool()>& task, uid_t uid = 65534) {
   const pid_t child = ::fork();
-  if (child == 0) {
-    constexpr uid_t nobody = 65534;
-    ::_exit(::setuid(nobody) == 0 && task() ? 0 : 1);
-  }
+  if (child == 0) ::_exit(::setuid(uid) == 0 && task() ? 0 : 1);
   int status = 0;
   return child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status) &&
          WEXITSTATUS(status) == 0;

@@ -22,6 +22,13 @@ std::string host_name(int index);
 std::string host_address(int index);
 inline constexpr const char* own_address = "10.77.0.254";
 
+/// A user besides root, who can reach all hosts by ssh.
+struct HostUser {
+  const char* name;
+  unsigned int uid;  ///< and gid
+};
+inline constexpr HostUser ann{"ann", 20001}, ben{"ben", 20002};
+
 /// Runs a shell command on the host, which has files in common with this machine and mounts of its
 /// own. Throws if it fails.
 void on_host(int index, const std::string& command);
