@@ -1,6 +1,6 @@
 // Actor calls beside the kernel's limit (a raw socketpair ping-pong) in the same run.
 // With HOST as argument (as ssh knows it) the actors are there, calls cross the network by TLS, and
-// the limit is a ping-pong over plain TCP: `tests/support/hosts/with-hosts 1 .../runtime_calls h1`.
+// the limits are echoes over plain TCP: `tests/support/hosts/with-hosts 1 .../runtime_calls h1`.
 // Ray's figures on a two-core machine: Ray 2.60's own `ray microbenchmark`, 1:1 actor calls sync
 // 1,205/s (p50 0.81 ms, p99 4.0 ms) and async 3,923/s; first actor 0.15 s, init 2.7 s.
 #include <algorithm>
@@ -39,9 +39,9 @@ class Echo {
 };
 
 void echo_until_closed(int socket) {
-  char buffer[64];
-  for (ssize_t got = 0; (got = ::read(socket, buffer, sizeof buffer)) > 0;) {
-    if (::write(socket, buffer, static_cast<std::size_t>(got)) != got) return;
+  std::vector<char> buffer(64 << 10);
+  for (ssize_t got = 0; (got = ::read(socket, buffer.data(), buffer.size())) > 0;) {
+    if (::write(socket, buffer.data(), static_cast<std::size_t>(got)) != got) return;
   }
 }
 
@@ -90,6 +90,26 @@ void ping(const char* what, int socket) {
   print_percentiles(what, std::move(samples));
 }
 
+/// Messages of 32 bytes, a write for each, whose echoes are read by another thread.
+void stream(const char* what, int socket) {
+  constexpr std::size_t count = 100000, bytes = 32;
+  const auto begin = Clock::now();
+  std::thread reader([socket] {
+    std::vector<char> buffer(64 << 10);
+    for (std::size_t got = 0; got < count * bytes;) {
+      const ssize_t more = ::read(socket, buffer.data(), buffer.size());
+      if (more <= 0) return;
+      got += static_cast<std::size_t>(more);
+    }
+  });
+  const char message[bytes] = {};
+  for (std::size_t i = 0; i < count; ++i) {
+    if (::write(socket, message, bytes) != static_cast<ssize_t>(bytes)) break;
+  }
+  reader.join();
+  std::printf("%-44s %8.0f /s\n", what, count / microseconds_since(begin) * 1e6);
+}
+
 void bench_socketpair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return;
@@ -114,6 +134,7 @@ int bench_tcp(const ActorHandle<Echo>& actor) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
     ping("raw TCP ping-pong (ceiling)", socket);
+    stream("raw TCP echoes without waiting (ceiling)", socket);
   }
   ::close(socket);
   return 0;
