@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "runtime/base/available_memory.hpp"
-#include "runtime/base/lease.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/link/local_address.hpp"
+#include "runtime/node/agent_child.hpp"
 #include "runtime/node/agent_inbox.hpp"
 #include "runtime/node/join_token.hpp"
 #include "runtime/node/node_ticket.hpp"
@@ -30,27 +30,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Limit until the first message of a new process: the program may come from a slow disk.
-constexpr milliseconds start_limit{10000};
 constexpr milliseconds stop_grace{1000};
 /// For the ticket to come, and again for the driver to answer.
 constexpr milliseconds join_limit{10000};
-constexpr std::size_t max_queued_to_child = std::size_t{512} << 20;
-
-struct Child {
-  ChildProcess process;
-  std::unique_ptr<ChildChannel> channel;
-  std::string name;
-  std::string call_name;
-  Lease start{start_limit};      ///< until its first message
-  Lease silence{silence_limit};  ///< after its first message; before that, if it is stopped
-  std::optional<Deadline> kill_at{};
-  bool heard = false;
-  bool unresponsive = false;
-  bool channel_over = false;
-  /// Names of the actors to be made in it; it may speak for no others.
-  std::map<ActorId, std::string> actors{};
-};
 
 /// Returns the actor that a process's message is about.
 std::optional<ActorId> actor_of(const ControlMessage& message) {
@@ -79,18 +61,16 @@ class Agent {
   void poll_once();
   void on_driver_message(ControlMessage message);
   /// Forwards the child's messages; false if there were none.
-  bool on_child_messages(Child& child);
-  void on_child_message(Child& child, ChildChannel::Message message);
-  void on_child_end(std::map<ProcessId, Child>::iterator found);
+  bool on_child_messages(AgentChild& child);
+  void on_child_message(AgentChild& child, ChildChannel::Message message);
+  void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
   void start_actor(StartActor message);
-  Result<Child*> start_process(const StartActor& message);
-  void stop_process(Child& child, milliseconds grace);
+  Result<AgentChild*> start_process(const StartActor& message);
   void suspend();
   void resume();
   void kill_all();
-  void answer_region(Child& child, const RegionRequest& request);
-  void answer_key(Child& child, std::uint64_t request, Result<Key> key);
-  void send_to(Child& child, const ControlMessage& message, UniqueFd attached = {});
+  void answer_region(AgentChild& child, const RegionRequest& request);
+  void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
 
   const int stop_;
@@ -99,7 +79,7 @@ class Agent {
   std::optional<JobKeys> keys_;
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
-  std::map<ProcessId, Child> children_;
+  std::map<ProcessId, AgentChild> children_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
   bool is_stopped_ = false;
@@ -175,9 +155,8 @@ void Agent::poll_once() {
   std::vector<ProcessId> ids;
   for (auto& [id, child] : children_) {
     ids.push_back(id);
-    polled.push_back({child.process.pidfd(), POLLIN, 0});
-    const short events = child.channel->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
-    polled.push_back({child.channel_over ? -1 : child.channel->fd(), events, 0});
+    polled.push_back({child.process().pidfd(), POLLIN, 0});
+    polled.push_back({child.channel_fd(), child.channel_events(), 0});
   }
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
   ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(0, left)));
@@ -190,59 +169,30 @@ void Agent::poll_once() {
   if (Clock::now() >= next_tick_) tick();
 }
 
-/// Pings every child, and kills those that were silent for too long or did not end in time.
 void Agent::tick() {
   next_tick_ = Clock::now() + heartbeat_interval;
   if (is_suspended_) return;
-  for (auto& [id, child] : children_) {
-    const bool is_silent = child.silence.has_expired();
-    const bool does_not_start = !child.heard && child.start.has_expired();
-    if (!child.unresponsive &&
-        ((is_silent && (child.heard || child.process.is_stopped())) || does_not_start)) {
-      log::error("process {} (pid {}) does not answer; killing it", child.name,
-                 child.process.pid());
-      child.unresponsive = true;
-      child.process.signal(SIGKILL);
-    } else if (child.kill_at && child.kill_at->is_over()) {
-      child.process.signal(SIGKILL);
-    } else if (child.channel->queued_bytes() > max_queued_to_child) {
-      log::error("process {} (pid {}) does not read what it is sent; killing it", child.name,
-                 child.process.pid());
-      child.unresponsive = true;
-      child.process.signal(SIGKILL);
-    } else {
-      send_to(child, Heartbeat{});
-    }
-  }
-}
-
-void Agent::send_to(Child& child, const ControlMessage& message, UniqueFd attached) {
-  // An error means that the child is ending; its pidfd reports that.
-  Bytes bytes = encode_message(message);
-  (void)child.channel->send(bytes, std::move(attached));
-  wipe(bytes);  // it may hold a key
+  for (auto& [id, child] : children_) child.tend();
 }
 
 void Agent::on_driver_message(ControlMessage message) {
-  const auto child_of = [this](ProcessId id) -> Child* {
+  const auto child_of = [this](ProcessId id) -> AgentChild* {
     const auto found = children_.find(id);
     return found == children_.end() ? nullptr : &found->second;
   };
   if (auto* start = std::get_if<StartActor>(&message)) {
     start_actor(std::move(*start));
   } else if (const auto* stop = std::get_if<StopActor>(&message)) {
-    if (Child* child = child_of(stop->process)) send_to(*child, *stop);
+    if (AgentChild* child = child_of(stop->process)) child->send(*stop);
   } else if (const auto* end = std::get_if<StopProcess>(&message)) {
-    Child* child = child_of(end->process);
-    if (child != nullptr && end->kill) child->process.signal(SIGKILL);
-    if (child != nullptr && !end->kill) stop_process(*child, stop_grace);
+    AgentChild* child = child_of(end->process);
+    if (child != nullptr && end->kill) child->process().signal(SIGKILL);
+    if (child != nullptr && !end->kill) child->stop(stop_grace);
   } else if (std::holds_alternative<ActorGone>(message)) {
-    for (auto& [id, child] : children_) send_to(child, message);
+    for (auto& [id, child] : children_) child.send(message);
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
     is_shutting_down_ = true;
-    for (auto& [id, child] : children_) {
-      stop_process(child, milliseconds(shutdown->timeout_ms));
-    }
+    for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
   } else if (std::holds_alternative<Suspend>(message)) {
     suspend();
   } else if (std::holds_alternative<Resume>(message)) {
@@ -250,14 +200,9 @@ void Agent::on_driver_message(ControlMessage message) {
   }
 }
 
-void Agent::stop_process(Child& child, milliseconds grace) {
-  child.kill_at = deadline_in(grace);
-  send_to(child, StopProcess{});
-}
-
 void Agent::kill_all() {
   std::vector<ChildProcess*> processes;
-  for (auto& [id, child] : children_) processes.push_back(&child.process);
+  for (auto& [id, child] : children_) processes.push_back(&child.process());
   kill_and_reap(processes, milliseconds(5000));
 }
 
@@ -265,19 +210,16 @@ void Agent::kill_all() {
 /// driver do not run out.
 void Agent::suspend() {
   is_suspended_ = true;
-  for (auto& [id, child] : children_) child.process.signal(SIGSTOP);
+  for (auto& [id, child] : children_) child.suspend();
   driver_->send(Suspended{});
 }
 
 void Agent::resume() {
   is_suspended_ = false;
-  for (auto& [id, child] : children_) {
-    child.silence.renew();
-    child.process.signal(SIGCONT);
-  }
+  for (auto& [id, child] : children_) child.resume();
 }
 
-Result<Child*> Agent::start_process(const StartActor& message) {
+Result<AgentChild*> Agent::start_process(const StartActor& message) {
   TROUPE_TRY(auto ends, ChildChannel::make_pair());
   ProcessBootstrap bootstrap = bootstrap_.processes;
   TROUPE_TRY(bootstrap.call_name, draw_call_name(bootstrap_.job_id));
@@ -294,19 +236,18 @@ Result<Child*> Agent::start_process(const StartActor& message) {
                            bootstrap_.log_folder.empty() ? "" : bootstrap.log_path,
                            ends.second.get()}));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  Child child{.process = std::move(process),
-              .channel = std::move(channel),
-              .name = message.process_name,
-              .call_name = bootstrap.call_name};
-  auto& started = children_.emplace(message.process, std::move(child)).first->second;
-  send_to(started, bootstrap);
-  log::info("started process {} (pid {})", started.name, started.process.pid());
+  auto& started = children_
+                      .try_emplace(message.process, std::move(process), std::move(channel),
+                                   message.process_name, bootstrap.call_name)
+                      .first->second;
+  started.send(bootstrap);
+  log::info("started process {} (pid {})", started.name(), started.pid());
   return &started;
 }
 
 void Agent::start_actor(StartActor message) {
   const auto found = children_.find(message.process);
-  Child* child = found == children_.end() ? nullptr : &found->second;
+  AgentChild* child = found == children_.end() ? nullptr : &found->second;
   if (child == nullptr && !message.starts_process) {
     driver_->send(ActorFailed{message.actor.id, ErrorCode::peer_died,
                               "its process had ended before it could be started there"});
@@ -321,59 +262,52 @@ void Agent::start_actor(StartActor message) {
     }
     child = *started;
   }
-  child->actors.emplace(message.actor.id, message.actor.name);
-  send_to(*child, std::move(message));
+  child->add_actor(message.actor.id, message.actor.name);
+  child->send(std::move(message));
 }
 
-bool Agent::on_child_messages(Child& child) {
-  if (!child.channel->flush().ok()) child.channel_over = true;
-  auto messages = child.channel->receive();
-  if (!messages.ok()) {
-    child.channel_over = true;  // it is ending; its pidfd reports how
-    return false;
-  }
-  child.silence.renew();
-  child.heard = true;
-  for (auto& message : *messages) on_child_message(child, std::move(message));
-  return !messages->empty();
+bool Agent::on_child_messages(AgentChild& child) {
+  auto messages = child.exchange();
+  for (auto& message : messages) on_child_message(child, std::move(message));
+  return !messages.empty();
 }
 
-void Agent::on_child_message(Child& child, ChildChannel::Message message) {
+void Agent::on_child_message(AgentChild& child, ChildChannel::Message message) {
   auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
-  if (!decoded.ok()) return log::error("process {}: {}", child.name, decoded.error().message);
-  if (const auto actor = actor_of(*decoded); actor && !child.actors.contains(*actor)) {
-    return log::error("process {} speaks for actor {}, which is not one of its own", child.name,
+  if (!decoded.ok()) return log::error("process {}: {}", child.name(), decoded.error().message);
+  if (const auto actor = actor_of(*decoded); actor && child.find_actor(*actor) == nullptr) {
+    return log::error("process {} speaks for actor {}, which is not one of its own", child.name(),
                       *actor);
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);
   if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
-    const std::string& asker = child.actors.at(request->actor);
+    const std::string& asker = *child.find_actor(request->actor);
     return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
   }
   if (const auto* request = std::get_if<CallKeyRequest>(&*decoded)) {
     const Key listener = call_listener_key(*keys_, request->listener);
-    return answer_key(child, request->request, call_pair_key(listener, child.call_name));
+    return answer_key(child, request->request, call_pair_key(listener, child.call_name()));
   }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
   driver_->send(*decoded);
 }
 
-void Agent::answer_region(Child& child, const RegionRequest& request) {
+void Agent::answer_region(AgentChild& child, const RegionRequest& request) {
   RegionReply reply{request.request, true, ErrorCode::internal, ""};
   if (request.release) {
     regions_.release(request.name);
-    return send_to(child, reply);
+    return child.send(reply);
   }
   auto region = regions_.open(request.name, request.bytes);
   if (!region.ok()) {
     reply = {request.request, false, region.error().code, region.error().message};
-    return send_to(child, reply);
+    return child.send(reply);
   }
-  send_to(child, reply, *std::move(region));
+  child.send(reply, *std::move(region));
 }
 
-void Agent::answer_key(Child& child, std::uint64_t request, Result<Key> key) {
+void Agent::answer_key(AgentChild& child, std::uint64_t request, Result<Key> key) {
   KeyReply reply;
   reply.request = request;
   reply.ok = key.ok();
@@ -384,18 +318,18 @@ void Agent::answer_key(Child& child, std::uint64_t request, Result<Key> key) {
     reply.code = key.error().code;
     reply.message = key.error().message;
   }
-  send_to(child, reply);
+  child.send(reply);
 }
 
-void Agent::on_child_end(std::map<ProcessId, Child>::iterator found) {
+void Agent::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   auto& child = found->second;
-  while (!child.channel_over && on_child_messages(child)) {  // its last messages
+  while (on_child_messages(child)) {  // its last messages
   }
-  const auto status = child.process.wait(milliseconds(0));
+  const auto status = child.process().wait(milliseconds(0));
   if (!status) return;
-  log::info("process {} (pid {}) {}", child.name, child.process.pid(), status->describe());
-  driver_->send(ProcessEnded{found->first, child.process.pid(), status->signalled,
-                             child.unresponsive, status->code});
+  log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
+  driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
+                             status->code});
   children_.erase(found);
 }
 

@@ -1,0 +1,86 @@
+#include "runtime/node/agent_child.hpp"
+
+#include <poll.h>
+
+#include "runtime/base/log.hpp"
+#include "runtime/control/control_plane.hpp"
+#include "runtime/security/job_secret.hpp"
+
+namespace troupe {
+namespace {
+
+/// Limit until the first message of a new process: the program may come from a slow disk.
+constexpr std::chrono::milliseconds start_limit{10000};
+constexpr std::size_t max_queued_bytes = std::size_t{512} << 20;
+
+}  // namespace
+
+AgentChild::AgentChild(ChildProcess process, std::unique_ptr<ChildChannel> channel,
+                       std::string name, std::string call_name)
+    : process_(std::move(process)),
+      channel_(std::move(channel)),
+      name_(std::move(name)),
+      call_name_(std::move(call_name)),
+      start_(start_limit),
+      silence_(silence_limit) {}
+
+short AgentChild::channel_events() const {
+  return channel_->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
+}
+
+void AgentChild::send(const ControlMessage& message, UniqueFd attached) {
+  // An error means that the process is ending; its pidfd reports that.
+  Bytes bytes = encode_message(message);
+  (void)channel_->send(bytes, std::move(attached));
+  wipe(bytes);  // it may hold a key
+}
+
+std::vector<ChildChannel::Message> AgentChild::exchange() {
+  if (is_channel_over_) return {};
+  if (!channel_->flush().ok()) is_channel_over_ = true;
+  auto messages = channel_->receive();
+  if (!messages.ok()) {
+    is_channel_over_ = true;  // it is ending; its pidfd reports how
+    return {};
+  }
+  silence_.renew();
+  was_heard_ = true;
+  return *std::move(messages);
+}
+
+void AgentChild::tend() {
+  const bool is_silent = silence_.has_expired() && (was_heard_ || process_.is_stopped());
+  const bool does_not_start = start_.has_expired() && !was_heard_;
+  if (!is_unresponsive_ && (is_silent || does_not_start)) {
+    kill_since("does not answer");
+  } else if (kill_at_ && kill_at_->is_over()) {
+    process_.signal(SIGKILL);
+  } else if (channel_->queued_bytes() > max_queued_bytes) {
+    kill_since("does not read what it is sent");
+  } else {
+    send(Heartbeat{});
+  }
+}
+
+void AgentChild::kill_since(std::string_view why) {
+  log::error("process {} (pid {}) {}; killing it", name_, pid(), why);
+  is_unresponsive_ = true;
+  process_.signal(SIGKILL);
+}
+
+void AgentChild::stop(std::chrono::milliseconds grace) {
+  kill_at_ = deadline_in(grace);
+  send(StopProcess{});
+}
+
+void AgentChild::resume() {
+  silence_.renew();
+  process_.signal(SIGCONT);
+}
+
+const std::string* AgentChild::find_actor(ActorId id) const {
+  const auto found = actors_.find(id);
+  return found == actors_.end() ? nullptr : &found->second;
+}
+
+}  // namespace troupe

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/lease.hpp"
+#include "runtime/control/messages.hpp"
+#include "runtime/process/child_channel.hpp"
+#include "runtime/process/child_process.hpp"
+
+namespace troupe {
+
+/// An actor process of an agent: what it is told and says, and whether it still answers. Not
+/// synchronised.
+class AgentChild {
+ public:
+  AgentChild(ChildProcess process, std::unique_ptr<ChildChannel> channel, std::string name,
+             std::string call_name);
+
+  const std::string& name() const { return name_; }
+  const std::string& call_name() const { return call_name_; }
+  ChildProcess& process() { return process_; }
+  int pid() const { return process_.pid(); }
+  /// True if it was killed since it did not answer or read.
+  bool is_unresponsive() const { return is_unresponsive_; }
+
+  /// Descriptor and events to poll for its channel; -1 once that is over.
+  int channel_fd() const { return is_channel_over_ ? -1 : channel_->fd(); }
+  short channel_events() const;
+  void send(const ControlMessage& message, UniqueFd attached = {});
+  /// Sends what is queued and returns what it has said since; empty also if it is ending.
+  std::vector<ChildChannel::Message> exchange();
+
+  /// Pings it, or kills it if it was silent for too long, does not read or did not end in time.
+  void tend();
+  /// Asks it to end; it is killed after `grace`.
+  void stop(std::chrono::milliseconds grace);
+  void suspend() const { process_.signal(SIGSTOP); }
+  void resume();
+
+  /// An actor is to be made in it. It may speak for no others.
+  void add_actor(ActorId id, const std::string& name) { actors_.emplace(id, name); }
+  /// Returns the actor's name, or null if it is not one of its own.
+  const std::string* find_actor(ActorId id) const;
+
+ private:
+  void kill_since(std::string_view why);
+
+  ChildProcess process_;
+  std::unique_ptr<ChildChannel> channel_;
+  const std::string name_, call_name_;
+  Lease start_;    ///< until its first message
+  Lease silence_;  ///< after its first message; before that, if it is stopped
+  std::optional<Deadline> kill_at_;
+  bool was_heard_ = false;
+  bool is_unresponsive_ = false;
+  bool is_channel_over_ = false;
+  std::map<ActorId, std::string> actors_;
+};
+
+}  // namespace troupe
