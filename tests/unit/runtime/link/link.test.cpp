@@ -165,7 +165,7 @@ TEST_F(Links, a_listener_without_the_key_is_refused_by_who_connects) {
   auto link =
       client_->connect("127.0.0.1", port, agent, driver, key_of(agent), connected_.events());
   ASSERT_TRUE(link.ok()) << link.error().message;
-  ASSERT_TRUE((*link)->send(LinkFrame(bytes_of("a secret"))).ok());
+  (void)(*link)->send(LinkFrame(bytes_of("a secret")));  // the link may be over by now
   const auto why = connected_.closed.future().get(limit);
   ASSERT_TRUE(why.ok());
   EXPECT_FALSE(told.open.future().ready());
