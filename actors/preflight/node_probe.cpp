@@ -29,7 +29,8 @@ Result<double> time_call(const ActorHandle<ProbeTarget>& target, std::size_t byt
                          Clock::time_point until) {
   const Bytes argument(bytes);
   const auto begin = Clock::now();
-  TROUPE_CHECK(target.call<&ProbeTarget::take>(argument).get(left(until)));
+  const auto taken = target.call<&ProbeTarget::take>(argument).get(left(until));
+  if (!taken.ok()) return taken.error();
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -87,11 +88,14 @@ class [[nodiscard]] Result<void> {
   std::optional<Error> error_;
 };
 
-/// Returns the error from the enclosing function if `expression` (a Result<void>) failed.
-#define TROUPE_CHECK(expression)                                  \
-  do {                                                            \
-    if (auto troupe_result_ = (expression); !troupe_result_.ok()) \
-      return std::move(troupe_result_).error();                   \
+/// Returns the error from the enclosing function if `expression` (a Result<void>) failed. Does not
+/// compile for a Result with a value, which it would drop: TROUPE_TRY takes that.
+#define TROUPE_CHECK(expression)                                                        \
+  do {                                                                                  \
+    auto troupe_result_ = (expression);                                                 \
+    static_assert(std::is_same_v<decltype(troupe_result_), ::troupe::Result<void>>,     \
+                  "TROUPE_CHECK takes a Result<void>; take the value with TROUPE_TRY"); \
+    if (!troupe_result_.ok()) return std::move(troupe_result_).error();                 \
   } while (false)
 
 /// `TROUPE_TRY(auto file, open(path));` declares `file` with the value, or returns the error.

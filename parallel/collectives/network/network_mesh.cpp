@@ -74,10 +74,11 @@ Result<void> NetworkMesh::connect(std::span<const std::string> addresses,
   arm(timeout);
   for (int peer = 0; peer < rank(); ++peer) {
     const NetworkAddresses& theirs = all[static_cast<std::size_t>(peer)];
-    TROUPE_CHECK(state_->loop->connect(
+    const auto asked = state_->loop->connect(
         theirs.host, theirs.port, State::link_peer(rank()), State::link_peer(peer),
         link_key(*state_->keys, State::link_peer(peer), State::link_peer(rank())),
-        state_->events_of(peer)));
+        state_->events_of(peer));
+    if (!asked.ok()) return asked.error();
   }
   LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);

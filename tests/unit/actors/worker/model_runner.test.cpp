@@ -482,7 +482,7 @@ Result<std::vector<StepResult>> answer_with_guesses(const Plans& plans) {
     }
     threads.clear();
   }
-  TROUPE_CHECK(found[1]);
+  if (!found[1].ok()) return std::move(found[1]).error();
   return std::move(found[0]);
 }
 
