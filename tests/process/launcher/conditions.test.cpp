@@ -138,7 +138,7 @@ TEST(AWindow, is_swapped_out_and_in_with_its_sequence) {
   for (int i = 0; i < 20; ++i) {
     const std::vector<int> prompt(static_cast<std::size_t>(20 + 5 * i), 10 + i);
     input += completion(
-        "r" + std::to_string(i), prompt,
+        fmt::format("r{}", i), prompt,
         {{"seed", i}, {"max_tokens", 90}, {"ignore_eos", true}, {"return_token_ids", true}});
   }
   const Answers plenty = answers_to(input, {}, 0, model);
