@@ -17,7 +17,7 @@ constexpr std::string_view introduction =
     R"(# Configuration
 
 `launcher --config FILE` reads one YAML file. `launcher check --config FILE` prints it with every
-default filled in, the table of ranks, and what is wrong, and starts nothing. `launcher init` writes
+default filled in, the table of ranks, and what is wrong, and starts no job. `launcher init` writes
 a file to begin with.
 
 Rules:
