@@ -121,7 +121,8 @@ std::optional<std::string> recorded_name(const std::string& folder) {
   const auto json = read_json_object(std::filesystem::path(folder) / "config.json");
   if (!json.ok()) return std::nullopt;  // load_model_config has reported it
   const auto name = json->find("_name_or_path");
-  if (name == json->end() || !name->is_string() || *name == "") return std::nullopt;
+  if (name == json->end() || !name->is_string() || name->get_ref<const std::string&>().empty())
+    return std::nullopt;
   return name->get<std::string>();
 }
 
@@ -339,13 +340,13 @@ Result<ModelAndMesh> arrange(const Config& config) {
   if (!model.ok()) return about_key("model.path", std::move(model).error());
   auto checkpoint = Checkpoint::open(config.model.path, load_format(config), model->dtype);
   if (!checkpoint.ok()) return about_key("model.path", std::move(checkpoint).error());
-  TROUPE_TRY(Mesh mesh, plan_mesh(config, *model));
+  TROUPE_TRY(const Mesh mesh, plan_mesh(config, *model));
   auto checked = check_model(*model, *checkpoint, mesh);
   if (!checked.ok()) {
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
   }
-  return ModelAndMesh{*std::move(model), *std::move(checkpoint), std::move(mesh)};
+  return ModelAndMesh{*std::move(model), *std::move(checkpoint), mesh};
 }
 
 }  // namespace
@@ -364,7 +365,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   TROUPE_TRY(config.cluster.hosts, hosts_of(config));
   TROUPE_TRY(auto arranged, arrange(config));
   plan.model = std::move(arranged.model);
-  plan.mesh = std::move(arranged.mesh);
+  plan.mesh = arranged.mesh;
 
   const int world = plan.mesh.world_size();
   plan.computes_here = computes_here(config);

@@ -134,8 +134,11 @@ Result<void> Preflight::gather() {
   const auto until = Clock::now() + answer_limit;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
     TROUPE_TRY(auto facts, wait_for(asked[i], until));
-    if (facts.ok()) nodes_[i].facts = *std::move(facts);
-    if (!facts.ok()) give_up(i, facts.error());
+    if (!facts.ok()) {
+      give_up(i, facts.error());
+    } else {
+      nodes_[i].facts = *std::move(facts);
+    }
   }
   return {};
 }
