@@ -52,7 +52,8 @@ Result<HostEntry> parse_host(const std::string& text) {
 
 /// A node's name: the host's, with a number behind it for a host that is named again.
 std::string name_of(const std::string& host, std::set<std::string>& taken) {
-  return free_node_name(host, [&](const std::string& name) { return !taken.insert(name).second; });
+  return free_node_name(node_name_of(host),
+                        [&](const std::string& name) { return !taken.insert(name).second; });
 }
 
 Result<std::string> address_for(const Config& config, const std::string& host) {

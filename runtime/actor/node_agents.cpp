@@ -17,7 +17,6 @@ constexpr const char* loopback = "127.0.0.1";
 constexpr milliseconds wait_turn{100};
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
-constexpr std::size_t longest_name = 64;
 
 /// The last line of a log, which may say why its process ended; empty if there is none.
 std::string last_line(const std::string& path) {
@@ -29,13 +28,6 @@ std::string last_line(const std::string& path) {
     if (!line.empty()) last = std::move(line);
   }
   return last.substr(0, longest);
-}
-
-/// Returns the name of a host as that of a node.
-std::string node_name_of(std::string host) {
-  host.resize(std::min(host.size(), longest_name));
-  std::ranges::replace_if(host, [](char c) { return !may_be_in_node_name(c); }, '_');
-  return host.empty() ? "node" : host;
 }
 
 }  // namespace

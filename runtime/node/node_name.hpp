@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +11,14 @@ namespace troupe {
 constexpr bool may_be_in_node_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
          c == '-' || c == '_';
+}
+
+/// Returns the name of a host or an address ("fd00::1") as a node may have it ("fd00__1").
+inline std::string node_name_of(std::string host) {
+  constexpr std::size_t longest = 64;  // leaves room for free_node_name's number
+  host.resize(std::min(host.size(), longest));
+  std::ranges::replace_if(host, [](char c) { return !may_be_in_node_name(c); }, '_');
+  return host.empty() ? "node" : host;
 }
 
 /// Returns the first of `base`, "base-2", "base-3" and so on that is not taken. `is_taken(name)`.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/node/node_ticket.hpp"
+
 namespace troupe {
 namespace {
 
@@ -16,14 +18,16 @@ Config config_of(const std::string& host) {
 
 TEST(ClusterNodes, are_named_after_hosts_of_every_spelling) {
   const std::pair<const char*, const char*> names[] = {
-      {"host1", "host1"}, {"alice@host1:2222", "host1"},     {"2001:db8::5", "2001:db8::5"},
-      {"::1", "::1"},     {"[fd00::aa:1]:22", "fd00::aa:1"}, {"alice@[fd00::1]", "fd00::1"},
+      {"host1", "host1"}, {"alice@host1:2222", "host1"},     {"2001:db8::5", "2001_db8__5"},
+      {"::1", "__1"},     {"[fd00::aa:1]:22", "fd00__aa_1"}, {"alice@[fd00::1]", "fd00__1"},
   };
   for (const auto& [host, name] : names) {
     const auto cluster = cluster_of(config_of(host), 1, 1);
     ASSERT_TRUE(cluster.ok()) << cluster.error().message;
     ASSERT_EQ(cluster->nodes.size(), 1U);
     EXPECT_EQ(cluster->nodes[0].name, name);
+    const NodeTicket ticket{.node = name, .host = "10.0.0.1", .port = 1, .key = {}};
+    EXPECT_TRUE(NodeTicket::parse(ticket.text()).ok()) << "agents take no other names";
   }
   for (const char* host : {"host1:", "host1:x", "alice@", "-host", "[::1]:x"}) {
     EXPECT_FALSE(cluster_of(config_of(host), 1, 1).ok()) << host;
