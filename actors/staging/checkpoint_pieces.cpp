@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/hash.hpp"
+#include "runtime/base/write_all.hpp"
 
 namespace troupe {
 namespace {
@@ -102,15 +103,8 @@ Result<void> CheckpointCopy::append(const CheckpointPiece& piece) {
     return fail(ErrorCode::corrupt_data, "a piece for {} came with other bytes than were sent",
                 file_name_);
   }
-  std::size_t written = 0;
-  while (written < piece.bytes.size()) {
-    const ssize_t count =
-        ::write(file_.get(), piece.bytes.data() + written, piece.bytes.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(errno, fmt::format("cannot write {}", file_name_));
-    written += static_cast<std::size_t>(count);
-  }
-  return {};
+  return write_all(file_.get(), std::as_bytes(std::span(piece.bytes)),
+                   fmt::format("cannot write {}", file_name_));
 }
 
 Result<void> CheckpointCopy::finish(const std::vector<CheckpointFile>& files) {

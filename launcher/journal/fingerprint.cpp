@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/batch/output/batch_writer.hpp"
+#include "runtime/base/write_all.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -48,14 +49,11 @@ Result<void> check_format(const std::string& path, const nlohmann::ordered_json&
               path, format == 1 ? "version 0.1.0" : "a later version");
 }
 
-Result<void> write_all(const std::string& path, std::string_view text) {
+Result<void> write_file(const std::string& path, std::string_view text) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd.get(), text.data(), text.size());
-    if (count < 0 && errno != EINTR) return fail_errno(errno, fmt::format("cannot write {}", path));
-    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-  }
+  TROUPE_CHECK(
+      write_all(fd.get(), std::as_bytes(std::span(text)), fmt::format("cannot write {}", path)));
   if (::fsync(fd.get()) != 0) return fail_errno(errno, fmt::format("cannot write {}", path));
   return {};
 }
@@ -117,7 +115,7 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
   const std::string fresh = path + ".new";
   // Paths may hold invalid UTF-8; a fingerprint is compared, its paths are not parsed.
   TROUPE_CHECK(
-      write_all(fresh, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
+      write_file(fresh, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
   if (std::rename(fresh.c_str(), path.c_str()) != 0) {
     return fail_errno(errno, fmt::format("cannot write {}", path));
   }

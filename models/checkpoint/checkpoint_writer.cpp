@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "runtime/base/write_all.hpp"
+
 namespace troupe {
 namespace {
 
@@ -43,25 +45,16 @@ std::string header_of(std::span<const NamedTensor> tensors) {
   return bytes + text;
 }
 
-Result<void> write_all(int file, const void* data, std::size_t bytes) {
-  const auto* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t count = ::write(file, from, bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return fail_errno(errno, "cannot write");
-    from += count;
-    bytes -= static_cast<std::size_t>(count);
-  }
-  return {};
-}
-
 Result<void> write_file(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return fail_errno(errno, fmt::format("cannot make {}", path.string()));
   const std::string header = header_of(tensors);
-  Result<void> written = write_all(file, header.data(), header.size());
+  const auto write = [file](const void* data, std::size_t bytes) {
+    return write_all(file, {static_cast<const std::byte*>(data), bytes}, "cannot write");
+  };
+  Result<void> written = write(header.data(), header.size());
   for (const auto& [name, tensor] : tensors) {
-    if (written.ok()) written = write_all(file, tensor.data(), tensor.bytes());
+    if (written.ok()) written = write(tensor.data(), tensor.bytes());
   }
   if (::close(file) != 0 && written.ok()) written = fail_errno(errno, "cannot write");
   if (written.ok()) return {};
