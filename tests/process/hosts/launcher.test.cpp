@@ -16,6 +16,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// Settings of a job with a pipeline stage on each of two hosts, and `more`.
+std::vector<std::string> a_stage_on_each(std::vector<std::string> more = {}) {
+  more.emplace_back("parallel.pipeline_parallel_size=2");
+  for (const std::string& setting : on_hosts(2, 1)) more.push_back(setting);
+  return more;
+}
+
 class HostJobs : public testing::Test {
  protected:
   void SetUp() override {
@@ -73,9 +80,7 @@ TEST_F(HostJobs, run_as_the_example_says) {
 TEST_F(HostJobs, end_with_the_host_that_was_cut_off_and_go_on_when_it_is_back) {
   const LauncherJob job;
   job.write_input(golden_input());
-  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2", "--set",
-                                     "engine.max_num_seqs=2"};
-  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
+  std::vector<std::string> arguments = as_arguments(a_stage_on_each({"engine.max_num_seqs=2"}));
   const auto running = job.start(arguments);
   const auto has_answers = [&] {
     std::error_code error;
@@ -102,9 +107,7 @@ TEST_F(HostJobs, name_the_host_that_refuses_and_its_log) {
   EXPECT_NE(ended.code, 0);
   EXPECT_THAT(ended.describe(), HasSubstr("h2"));
   EXPECT_THAT(ended.describe(), HasSubstr("agent-h2.log"));
-  std::ifstream log(job.folder() / "out.jsonl.job" / "agent-h2.log");
-  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(log), {}),
-              HasSubstr("Connection refused"));
+  EXPECT_THAT(job.log("agent-h2"), HasSubstr("Connection refused"));
 }
 
 /// The ports of the host at which something listens, but for sshd's.
@@ -121,9 +124,7 @@ std::vector<int> listening_ports(const std::string& prefix) {
 TEST_F(HostJobs, listen_only_in_the_range_of_ports_that_a_firewall_leaves_open) {
   const LauncherJob job;
   job.write_input(golden_input());
-  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2", "--set",
-                                     "engine.max_num_seqs=2"};
-  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
+  std::vector<std::string> arguments = as_arguments(a_stage_on_each({"engine.max_num_seqs=2"}));
   std::vector<std::string> few = arguments;
   arguments.insert(arguments.end(), {"--set", "cluster.ports=7100-7107"});
   const auto running = job.start(arguments);
@@ -150,12 +151,9 @@ TEST_F(HostJobs, listen_only_in_the_range_of_ports_that_a_firewall_leaves_open) 
 TEST_F(HostJobs, tell_how_long_each_phase_of_the_start_took) {
   const LauncherJob job;
   job.write_input(golden_input());
-  auto settings = on_hosts(2, 1);
-  settings.push_back("parallel.pipeline_parallel_size=2");
-  const Ended ended = job.run(as_arguments(settings));
+  const Ended ended = job.run(as_arguments(a_stage_on_each()));
   ASSERT_EQ(ended.code, 0) << ended.describe();
-  std::ifstream file(job.folder() / "out.jsonl.job" / "launcher.log");
-  const std::string log(std::istreambuf_iterator<char>(file), {});
+  const std::string log = job.log();
   EXPECT_THAT(log, ::testing::ContainsRegex("the nodes were ready after [0-9]+ ms: agents [0-9]+, "
                                             "preflight [0-9]+"));
   EXPECT_THAT(log, ::testing::ContainsRegex("the engine was ready after [0-9]+ ms: processes "));
@@ -165,9 +163,7 @@ TEST_F(HostJobs, tell_how_long_each_phase_of_the_start_took) {
 TEST_F(HostJobs, report_on_each_host_and_on_what_its_links_have_carried) {
   const LauncherJob job;
   job.write_input(golden_input());
-  auto settings = on_hosts(2, 1);
-  settings.push_back("parallel.pipeline_parallel_size=2");
-  const Ended ended = job.run(as_arguments(settings));
+  const Ended ended = job.run(as_arguments(a_stage_on_each()));
   ASSERT_EQ(ended.code, 0) << ended.describe();
   std::ifstream file(job.folder() / "out.jsonl.job" / "report.json");
   const auto report = nlohmann::json::parse(file);
@@ -188,13 +184,10 @@ TEST_F(HostJobs, report_on_each_host_and_on_what_its_links_have_carried) {
 TEST_F(HostJobs, gather_what_all_processes_of_a_host_log) {
   const LauncherJob job;
   job.write_input(golden_input());
-  std::vector<std::string> arguments{"--set", "parallel.pipeline_parallel_size=2"};
-  for (const auto& setting : on_hosts(2, 1)) arguments.insert(arguments.end(), {"--set", setting});
-  const Ended ended = job.run(arguments);
+  const Ended ended = job.run(as_arguments(a_stage_on_each()));
   ASSERT_EQ(ended.code, 0) << ended.describe();
   for (const int host : {1, 2}) {
-    std::ifstream file(job.folder() / "out.jsonl.job" / fmt::format("agent-h{}.log", host));
-    const std::string log(std::istreambuf_iterator<char>(file), {});
+    const std::string log = job.log(fmt::format("agent-h{}", host));
     EXPECT_THAT(log, HasSubstr(fmt::format("worker-{}: ", host - 1)));
     EXPECT_THAT(log, HasSubstr(fmt::format("agent-h{}: ", host)));
   }

@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,18 +28,9 @@ class HostStaging : public testing::Test {
   }
 
   static std::vector<std::string> settings() {
-    std::vector<std::string> arguments;
-    for (const char* setting :
-         {"cluster.launch=ssh", "cluster.hosts=[h1, h2]", "parallel.pipeline_parallel_size=2",
-          "model.stage=copy", "model.stage_folder=/mnt/copies"}) {
-      arguments.insert(arguments.end(), {"--set", setting});
-    }
-    return arguments;
-  }
-
-  static std::string log_of(const LauncherJob& job) {
-    std::ifstream log(job.folder() / "out.jsonl.job" / "launcher.log");
-    return {std::istreambuf_iterator<char>(log), {}};
+    return as_arguments({"cluster.launch=ssh", "cluster.hosts=[h1, h2]",
+                         "parallel.pipeline_parallel_size=2", "model.stage=copy",
+                         "model.stage_folder=/mnt/copies"});
   }
 };
 

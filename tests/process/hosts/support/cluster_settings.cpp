@@ -21,12 +21,4 @@ std::vector<std::string> joined_by(int nodes, double timeout_seconds) {
           fmt::format("cluster.join_timeout={}", timeout_seconds)};
 }
 
-std::vector<std::string> as_arguments(const std::vector<std::string>& settings) {
-  std::vector<std::string> arguments;
-  for (const std::string& setting : settings) {
-    arguments.insert(arguments.end(), {"--set", setting});
-  }
-  return arguments;
-}
-
 }  // namespace troupe::launcher_test

@@ -15,7 +15,4 @@ std::vector<std::string> on_hosts(int hosts, int workers_each);
 /// Values of --set that let `nodes` nodes join the job at listen_at with job.token.
 std::vector<std::string> joined_by(int nodes, double timeout_seconds = 60);
 
-/// Puts --set before each of the settings.
-std::vector<std::string> as_arguments(const std::vector<std::string>& settings);
-
 }  // namespace troupe::launcher_test

@@ -32,9 +32,6 @@ int JoiningAgent::wait() {
   return status && !status->signalled ? status->code : -1;
 }
 
-std::string JoiningAgent::log() const {
-  std::ifstream file(log_);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string JoiningAgent::log() const { return golden::file_bytes(log_); }
 
 }  // namespace troupe::launcher_test

@@ -89,22 +89,30 @@ Answers LauncherJob::answers() const {
   return answers;
 }
 
+std::string LauncherJob::log(const std::string& name) const {
+  return golden::file_bytes(work_ / "out.jsonl.job" / (name + ".log"));
+}
+
 int LauncherJob::first_token_ms() const {
-  const std::string text = golden::file_bytes(work_ / "out.jsonl.job/launcher.log");
+  const std::string text = log();
   const std::string words = "first token ";
   const auto place = text.find(words);
   return place == text.npos ? -1 : std::atoi(text.c_str() + place + words.size());
+}
+
+std::vector<std::string> as_arguments(const std::vector<std::string>& settings) {
+  std::vector<std::string> arguments;
+  for (const std::string& setting : settings) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  return arguments;
 }
 
 Answers answers_to(std::string_view input, const std::vector<std::string>& settings, int code,
                    const std::filesystem::path& model) {
   const LauncherJob job(model);
   job.write_input(input);
-  std::vector<std::string> arguments;
-  for (const std::string& setting : settings) {
-    arguments.insert(arguments.end(), {"--set", setting});
-  }
-  const Ended ended = job.run(arguments);
+  const Ended ended = job.run(as_arguments(settings));
   EXPECT_EQ(ended.code, code) << ended.describe();
   // Freeing a sanitizer's many gigabytes of shadow memory takes time after the process's own end.
   constexpr std::chrono::milliseconds patience(200 * (test::time_scale - 1));

@@ -55,6 +55,9 @@ class LauncherJob {
   /// test.
   Answers answers() const;
 
+  /// The text of the job's NAME.log.
+  std::string log(const std::string& name = "launcher") const;
+
   /// The milliseconds from the start to the first token, from launcher.log; -1 if it has none.
   int first_token_ms() const;
 
@@ -63,6 +66,9 @@ class LauncherJob {
   std::filesystem::path work_;
   std::filesystem::path prints_;
 };
+
+/// Puts --set before each of the settings.
+std::vector<std::string> as_arguments(const std::vector<std::string>& settings);
 
 /// Returns the answers to `input`; another exit status than `code` fails the test. `settings` are
 /// values of --set.

@@ -56,14 +56,10 @@ void expect_the_bytes_of_one_rank(const Topology& topology, const std::string& c
   ASSERT_FALSE(one.empty());
   const LauncherJob job(model);
   job.write_input(input);
-  std::vector<std::string> arguments = {"--set", "parallel.collectives=" + collectives};
-  for (const std::string& setting : settings_of(topology)) {
-    arguments.insert(arguments.end(), {"--set", setting});
-  }
-  for (const std::string& setting : engine) {
-    arguments.insert(arguments.end(), {"--set", "engine." + setting});
-  }
-  const Ended ended = job.run(arguments);
+  std::vector<std::string> settings = settings_of(topology);
+  settings.push_back("parallel.collectives=" + collectives);
+  for (const std::string& setting : engine) settings.push_back("engine." + setting);
+  const Ended ended = job.run(as_arguments(settings));
   ASSERT_EQ(ended.code, 0) << ended.describe();
   int workers = 0;
   for (const auto& file : std::filesystem::directory_iterator(job.folder() / "out.jsonl.job")) {
