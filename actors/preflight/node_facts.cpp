@@ -68,6 +68,12 @@ void look_at_stage(const FactsRequest& request, NodeFacts& facts) {
 
 }  // namespace
 
+std::uint64_t total_bytes(const CheckpointFacts& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const CheckpointFile& file : checkpoint.files) bytes += file.bytes;
+  return bytes;
+}
+
 CheckpointFacts look_at_checkpoint(const std::string& folder) {
   CheckpointFacts facts{.folder = folder, .files = {}, .problem = {}};
   std::error_code error;

@@ -30,11 +30,13 @@ struct CheckpointFacts {
   }
 };
 
+std::uint64_t total_bytes(const CheckpointFacts& checkpoint);
+
 /// Lists the files that a model is loaded from. Reads at most 128 KiB of each large one, so that a
 /// hundred shards on a network file system take less than a second.
 CheckpointFacts look_at_checkpoint(const std::string& folder);
 
-/// What a node is asked about besides itself.
+/// The checkpoints and devices that a node is asked about.
 struct FactsRequest {
   std::vector<std::string> checkpoints;  ///< folders
   bool with_gpus = false;                ///< takes part of a second
@@ -46,7 +48,7 @@ struct FactsRequest {
   }
 };
 
-/// What a node is and has, for the processes of this job.
+/// The machine of a node, as a process of this job finds it.
 struct NodeFacts {
   std::int32_t cores = 0;
   std::string cpu;                 ///< the widest instruction set that kernels use: "avx512"

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// What this process has exchanged with another address over TCP connections that are open, as the
-/// kernel counts it: bytes of all planes, encrypted, without headers.
+/// The traffic of this process's open TCP connections with one other address, as the kernel counts
+/// it: bytes of all planes, encrypted, without headers.
 struct TcpTraffic {
   std::string local;  ///< numeric addresses, which differ
   std::string peer;

@@ -59,7 +59,7 @@ struct PlanOptions {
 /// name file, tensor or key.
 Result<JobPlan> plan_job(Config config, const PlanOptions& options = {});
 
-/// What plan_job refuses of the model and the parallel sizes, for whatever nodes there will be.
+/// Refuses a model and parallel sizes that plan_job would refuse whatever the nodes are.
 Result<void> check_arrangement(Config config);
 
 /// Returns the error of a plan with problems: resource_exhausted, with all of them.

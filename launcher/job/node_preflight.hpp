@@ -12,7 +12,7 @@ namespace troupe {
 /// True if the plan's nodes are other machines, which are looked at before anything is loaded.
 bool has_preflight(const JobPlan& plan);
 
-/// What the plan's processes will need of its nodes.
+/// Returns the needs of the plan's processes, node by node.
 PreflightNeeds preflight_needs(const JobPlan& plan);
 
 /// The nodes as the report names them, of a plan that has been looked at.

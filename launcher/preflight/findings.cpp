@@ -56,7 +56,8 @@ const CheckpointFile* find_file(const CheckpointFacts& facts, const std::string&
   return found == facts.files.end() ? nullptr : &*found;
 }
 
-/// What differs between a node's copy of a checkpoint and the launcher's; empty: nothing.
+/// Tells the first difference between a node's copy of a checkpoint and the launcher's; empty:
+/// none.
 std::string difference(const CheckpointFacts& own, const CheckpointFacts& there) {
   if (!there.problem.empty()) {
     return fmt::format("there is no checkpoint in {} ({})", there.folder, there.problem);
@@ -91,8 +92,8 @@ bool is_staged(const PreflightNeeds& needs) { return !needs.stage_folder.empty()
 std::uint64_t missing_bytes(const PreflightNeeds& needs, const NodeFacts& facts) {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < needs.checkpoints.size(); ++i) {
-    if (place_of(needs.checkpoints[i], facts, i) != CheckpointPlace::none) continue;
-    for (const CheckpointFile& file : needs.checkpoints[i].files) bytes += file.bytes;
+    const CheckpointFacts& checkpoint = needs.checkpoints[i];
+    if (place_of(checkpoint, facts, i) == CheckpointPlace::none) bytes += total_bytes(checkpoint);
   }
   return bytes;
 }

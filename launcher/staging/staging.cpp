@@ -22,12 +22,6 @@ struct Delivery {
   Future<void> done;
 };
 
-std::uint64_t size_of(const CheckpointFacts& checkpoint) {
-  std::uint64_t bytes = 0;
-  for (const CheckpointFile& file : checkpoint.files) bytes += file.bytes;
-  return bytes;
-}
-
 class Staging {
  public:
   Staging(Cluster& cluster, const PreflightReport& report, const StagingProgress& progress)
@@ -80,7 +74,7 @@ Result<void> Staging::serve(const ProbedNode& node) {
           {node.name, copier.call<&CheckpointCopier::link>(checkpoints[i].folder, target)});
       continue;
     }
-    total_bytes_ += size_of(checkpoints[i]);
+    total_bytes_ += total_bytes(checkpoints[i]);
     deliveries_.push_back(
         {node.name, copier.call<&CheckpointCopier::copy>(source_, std::uint64_t{i},
                                                          checkpoints[i].files, target)});

@@ -50,10 +50,10 @@ Result<void> check_outputs(const Config& config, int array) {
   for (int i = 0; i < array; ++i) {
     outputs.push_back(fmt::format("{}{:05}{}", name.before, i, name.after));
   }
-  for (const std::string& output : outputs) {
-    Config of_task = config;
-    of_task.job.output = output;
-    TROUPE_CHECK(check_journal(journal_options(of_task, {})));
+  JournalOptions journal = journal_options(config, {});
+  for (std::string& output : outputs) {
+    journal.output = std::move(output);
+    TROUPE_CHECK(check_journal(journal));
   }
   return {};
 }
