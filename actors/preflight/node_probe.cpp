@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <thread>
 
 namespace troupe {
 namespace {
@@ -11,6 +13,10 @@ using std::chrono::milliseconds;
 
 /// For all first calls together, which connect.
 constexpr milliseconds reach_limit{4000};
+/// After so long an address that refuses or has no route is not tried again. The route to a host
+/// whose link has just come back is found with the second or third packet.
+constexpr milliseconds again_limit{1500};
+constexpr milliseconds again_pause{200};
 /// For all measurements of a node together.
 constexpr milliseconds measure_limit{4000};
 constexpr int pings = 5;
@@ -51,6 +57,23 @@ Result<void> measure_link(const ActorHandle<ProbeTarget>& target, Clock::time_po
   return {};
 }
 
+/// Calls those of the targets that are `wanted`, all at once; returns those that it did not reach.
+std::vector<std::size_t> try_to_reach(const std::vector<ActorHandle<ProbeTarget>>& targets,
+                                      const std::vector<std::size_t>& wanted,
+                                      Clock::time_point until, std::vector<LinkFacts>& links) {
+  std::vector<Future<std::uint64_t>> answers;
+  for (const std::size_t i : wanted) {
+    answers.push_back(targets[i].call<&ProbeTarget::take>(Bytes{}));
+  }
+  std::vector<std::size_t> missed;
+  for (std::size_t j = 0; j < wanted.size(); ++j) {
+    const auto answer = answers[j].get(left(until));
+    links[wanted[j]].problem = answer.ok() ? "" : answer.error().message;
+    if (!answer.ok()) missed.push_back(wanted[j]);
+  }
+  return missed;
+}
+
 }  // namespace
 
 std::int64_t ProbeTarget::clock_ns() {
@@ -61,12 +84,14 @@ std::int64_t ProbeTarget::clock_ns() {
 
 std::vector<LinkFacts> NodeProbe::measure(const std::vector<ActorHandle<ProbeTarget>>& targets) {
   std::vector<LinkFacts> links(targets.size());
-  std::vector<Future<std::uint64_t>> reached;
-  for (const auto& target : targets) reached.push_back(target.call<&ProbeTarget::take>(Bytes{}));
+  const auto again_until = Clock::now() + again_limit;
   const auto reach_until = Clock::now() + reach_limit;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const auto answer = reached[i].get(left(reach_until));
-    if (!answer.ok()) links[i].problem = answer.error().message;
+  std::vector<std::size_t> missed(targets.size());
+  std::iota(missed.begin(), missed.end(), std::size_t{0});
+  missed = try_to_reach(targets, missed, reach_until, links);
+  while (!missed.empty() && Clock::now() < again_until) {
+    std::this_thread::sleep_for(again_pause);
+    missed = try_to_reach(targets, missed, reach_until, links);
   }
   const auto measure_until = Clock::now() + measure_limit;
   for (std::size_t i = 0; i < targets.size(); ++i) {
