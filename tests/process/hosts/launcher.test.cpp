@@ -30,7 +30,7 @@ class HostJobs : public testing::Test {
   }
 
   static void expect_same_bytes(std::vector<std::string> settings,
-                                std::vector<std::string> parallel, const std::string& what) {
+                                const std::vector<std::string>& parallel, const std::string& what) {
     for (const auto& size : parallel) settings.push_back("parallel." + size);
     const Answers one = answers_to(golden_input());
     ASSERT_FALSE(one.empty());
