@@ -20,7 +20,7 @@ struct SkinnyGemm {
   std::int64_t rows = 0, n = 0, k = 0;
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
   /// If it has rows, `weight` is [matrices, n, k], one for each head; not gated then.
-  HeadRows heads;
+  HeadRows heads{};
   std::int64_t matrices = 1;
 };
 

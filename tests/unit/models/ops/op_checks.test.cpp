@@ -50,8 +50,10 @@ TEST(OpChecks, find_a_batch_of_experts_that_does_not_fit_their_ids) {
 
 TEST(OpChecks, find_a_pass_whose_queries_are_not_its_tokens) {
   const AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 8};
-  const AttentionBatch batch{
-      .positions = integers({3}), .kv_slots = integers({3}), .block_tables = integers({1})};
+  AttentionBatch batch;
+  batch.positions = integers({3});
+  batch.kv_slots = integers({3});
+  batch.block_tables = integers({1});
   const KvLayer cache{floats({1, 2, 8, 16}), floats({1, 2, 16, 8})};
   op_checks::attend(floats({3, 32}), shape, batch, cache, floats({3, 32}));
   EXPECT_DEATH(op_checks::attend(floats({2, 32}), shape, batch, cache, floats({3, 32})),

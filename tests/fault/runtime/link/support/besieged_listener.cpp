@@ -134,7 +134,9 @@ void besiege_a_listener(std::chrono::seconds duration) {
     EXPECT_GT(asked, 10U);
     EXPECT_EQ(failed, 0U);
     EXPECT_EQ(late, 0U);
-    if (time_scale == 1) EXPECT_LT(share, 0.10);
+    if (time_scale == 1) {
+      EXPECT_LT(share, 0.10);
+    }
     client->stop();
     (*server)->stop();
   }

@@ -65,7 +65,8 @@ TEST(WarmUp, of_a_stage_takes_passes_of_many_prompts_alone_first) {
     TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
     TROUPE_TRY(auto group, ShmCollectives::attach(std::move(mapped), rank, 2));
     TROUPE_TRY(auto ops, make_cpu_ops({}));
-    ParallelContext parallel{.mesh = mesh, .rank = rank, .pipeline = group.get()};
+    ParallelContext parallel{.mesh = mesh, .rank = rank};
+    parallel.pipeline = group.get();
     TROUPE_TRY(const RunnerRank stage, RunnerRank::make(std::move(ops), 20, parallel, 8));
     TROUPE_CHECK(warm_up(*stage.runner, *stage.model, RunnerRank::blocks));
     return stage.runner->rows();

@@ -64,7 +64,7 @@ class Cache {
     }
     const HostTensor position = integers(positions), slot = integers(slots),
                      table = integers(table_);
-    const AttentionBatch batch{position, slot, table, spans, block_size_};
+    const AttentionBatch batch{position, slot, table, spans, block_size_, {}};
     const KvLayer layer{owners_.first, owners_.second};
     HostTensor q = floats({tokens, shape_.heads * shape_.head_dim});
     HostTensor out = floats(q->shape());

@@ -59,7 +59,7 @@ class Cache {
     const std::vector<SequenceSpan> spans{{0, count, begin, 0}};
     const HostTensor position = integers(positions), slot = integers(slots),
                      table = integers(table_);
-    const AttentionBatch batch{position, slot, table, spans, block_size};
+    const AttentionBatch batch{position, slot, table, spans, block_size, {}};
     const KvLayer layer{keys_, {}};
     HostTensor q = floats({count, shape_.heads * shape_.head_dim});
     for (std::int64_t row = 0; row < count * shape_.heads; ++row) {
