@@ -14,6 +14,7 @@
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
 namespace {
@@ -162,7 +163,12 @@ Error Worker::not_started(Error error, std::int64_t kv_blocks) const {
 Result<int> Worker::find_device() const {
   if (spec_.device == DeviceKind::cpu) return 0;
   TROUPE_TRY(const int usable, count_gpus());
-  return own_device(context_.device_ids(), usable, place());
+  TROUPE_TRY(const int device, own_device(context_.device_ids(), usable, place()));
+  const auto folder = gpu_folder(device);
+  if (const auto cpus = folder.ok() ? bind_to_cpus_near(*folder) : std::nullopt) {
+    log::info("{}: runs on the {} CPUs that GPU {} is attached to", place(), *cpus, device);
+  }
+  return device;
 }
 
 Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,

@@ -1,5 +1,7 @@
 #include "models/ops/device/cuda_library.hpp"
 
+#include <array>
+
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/cuda_collectives.hpp"
@@ -21,6 +23,12 @@ std::uint64_t device_memory(int device) {
                                                                      : 0;
 }
 
+std::string pci_address(int device) {
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), address.size(), device) != cudaSuccess) return {};
+  return address.data();
+}
+
 }  // namespace
 }  // namespace troupe
 
@@ -28,6 +36,7 @@ extern "C" __attribute__((visibility("default"))) const troupe::CudaLibrary* tro
   static const troupe::CudaLibrary library{.interface = troupe::cuda_interface,
                                            .count_devices = troupe::count_devices,
                                            .device_memory = troupe::device_memory,
+                                           .pci_address = troupe::pci_address,
                                            .make_ops = troupe::make_cuda_ops,
                                            .join_ranks = troupe::join_cuda_ranks};
   return &library;

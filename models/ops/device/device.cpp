@@ -1,6 +1,7 @@
 #include "models/ops/device/device.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -78,6 +79,15 @@ Result<std::uint64_t> gpu_memory_bytes() {
   }
   if (smallest == 0) return fail(ErrorCode::not_found, "there is no GPU that this build runs on");
   return smallest;
+}
+
+Result<std::filesystem::path> gpu_folder(int device) {
+  TROUPE_TRY(const CudaLibrary* library, cuda_library());
+  std::string address = library->pci_address(device);
+  if (address.empty())
+    return fail(ErrorCode::not_found, "CUDA does not tell the PCI address of GPU {}", device);
+  std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::filesystem::path("/sys/bus/pci/devices") / address;
 }
 
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {

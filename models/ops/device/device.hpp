@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,10 @@ Result<int> count_gpus();
 /// Returns the total memory of the smallest of these GPUs, including memory in use. Errors: those
 /// of count_gpus; not_found if there is no GPU or CUDA does not report it.
 Result<std::uint64_t> gpu_memory_bytes();
+
+/// Returns the folder in which the kernel describes a GPU, e.g. /sys/bus/pci/devices/0000:19:00.0.
+/// Errors: those of count_gpus; not_found if CUDA does not tell the GPU's address.
+Result<std::filesystem::path> gpu_folder(int device);
 
 /// Returns the GPUs that the driver lists, without loading anything: an instant first check, where
 /// count_gpus takes part of a second. None if it lists none, or if CUDA_VISIBLE_DEVICES may hide
