@@ -32,6 +32,27 @@ TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes)
   }
 }
 
+TEST(Slurm, init_in_an_allocation_writes_a_configuration_that_runs_over_its_nodes) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  std::ofstream(job.folder() / "hosts") << "127.0.0.1 localhost n1 n2\n";
+  std::ofstream(job.folder() / "script.sh")
+      << fmt::format(TROUPE_LAUNCHER " init --model {} --output mine.yaml && " TROUPE_LAUNCHER
+                                     " --config mine.yaml --input in.jsonl --output out.jsonl",
+                     demo_model().string());
+  // Names of nodes resolve, as they do on a cluster.
+  const auto command = fmt::format(
+      "cd {} && timeout 100 unshare --mount sh -c 'mount --bind hosts /etc/hosts && "
+      "exec " TROUPE_SOURCE_DIR "/tests/support/hosts/with-slurm 2 bash script.sh' >slurm.log 2>&1",
+      job.folder().string());
+  ASSERT_EQ(std::system(command.c_str()), 0) << golden::file_bytes(job.folder() / "slurm.log");
+  EXPECT_NE(golden::file_bytes(job.folder() / "mine.yaml").find("launch: slurm"),
+            std::string::npos);
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "what init wrote in Slurm");
+  EXPECT_TRUE(std::filesystem::exists(job.folder() / "out.jsonl.job" / "agent-n2.log"));
+}
+
 /// The body of a script that runs in with-slurm --no-allocation: submits the job of the folder with
 /// `options`, runs `after`, and waits until each job in the queue has succeeded. An answer that
 /// squeue could not give says nothing of the jobs.
