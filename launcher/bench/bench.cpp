@@ -39,6 +39,28 @@ constexpr double ceiling_seconds = 0.5;
 /// Differs from the seeds of measured requests, so that none of their prefixes is cached.
 constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 
+/// A session that Ctrl-Z suspends for as long as this lives.
+class SuspendableSession {
+ public:
+  SuspendableSession(std::unique_ptr<EngineSession> session, StopSignals& signals)
+      : session_(std::move(session)), signals_(&signals) {
+    EngineSession& own = *session_;
+    signals.on_pause([&own] { own.suspend(); }, [&own] { own.resume(); });
+  }
+  SuspendableSession(SuspendableSession&&) = default;
+  SuspendableSession& operator=(SuspendableSession&&) = delete;
+  ~SuspendableSession() {
+    if (session_) signals_->on_pause({}, {});
+  }
+
+  EngineSession& operator*() const { return *session_; }
+  EngineSession* operator->() const { return session_.get(); }
+
+ private:
+  std::unique_ptr<EngineSession> session_;
+  StopSignals* signals_;
+};
+
 /// One benchmark: its settings and results.
 class Bench {
  public:
@@ -100,13 +122,19 @@ class Bench {
   }
 
  private:
-  Result<std::unique_ptr<EngineSession>> start(const JobPlan& plan) {
+  Result<SuspendableSession> start(const JobPlan& plan) {
     NodeWait nodes(plan.config, say);
-    TROUPE_TRY(auto session, EngineSession::start(plan, logs_.path().string(), options_.log_level,
-                                                  {.while_waiting = [&](const ClusterWait& wait) {
-                                                    (void)nodes.update(wait);
-                                                    return signals_.count() == 0;
-                                                  }}));
+    auto started = EngineSession::start(plan, logs_.path().string(), options_.log_level,
+                                        {.while_waiting =
+                                             [&](const ClusterWait& wait) {
+                                               (void)nodes.update(wait);
+                                               signals_.on_pause(wait.suspend, wait.resume);
+                                               return signals_.count() == 0;
+                                             },
+                                         .keep_going = [this] { return signals_.count() == 0; }});
+    signals_.on_pause({}, {});
+    TROUPE_TRY(auto running, std::move(started));
+    SuspendableSession session(std::move(running), signals_);
     TROUPE_TRY([[maybe_unused]] const EngineInfo info,
                session->wait_until_ready([this] { return signals_.count() == 0; }));
     return session;

@@ -1,9 +1,11 @@
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/support/checkpoint_folder.hpp"
@@ -203,6 +205,25 @@ TEST_F(LauncherBench, tells_the_loads_that_a_sweep_was_through_when_a_signal_sto
                                                points.size())));
   EXPECT_THAT(ended.out, HasSubstr("first token (TTFT)"));
   EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(LauncherBench, goes_on_after_ctrl_z_and_fg) {
+  LauncherProcess process(
+      {"bench", "sweep", "--config", "cluster.yaml", "--set", "parallel.tensor_parallel_size=2",
+       "--at-once", "1,2,3", "--num-prompts", "12", "--input-len", "20", "--output-len", "40",
+       "--repeat", "1", "--json", "f.json"},
+      job_.folder(), temporary_.parent_path());
+  ASSERT_TRUE(process.wait_for_stderr("1: ", run_limit)) << process.wait({}).describe();
+  process.signal_group(SIGTSTP);
+  siginfo_t stopped{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(process.pid()), &stopped, WSTOPPED | WEXITED), 0);
+  ASSERT_EQ(stopped.si_code, CLD_STOPPED);
+  // Longer than agents wait for a launcher that went silent.
+  std::this_thread::sleep_for(std::chrono::seconds(4) * test::time_scale);
+  process.signal_group(SIGCONT);
+  const Ended ended = process.wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_EQ(figures()["points"].size(), 3U) << ended.describe();
 }
 
 }  // namespace
