@@ -18,8 +18,6 @@ using namespace cuda;
 
 constexpr int warp = 32;
 constexpr int threads = 256, warps = threads / warp;
-/// Multiprocessors that a call leaves alone, so that all of its blocks run at once.
-constexpr int spare_multiprocessors = 4;
 constexpr int max_dispatch_blocks = 1024;
 constexpr int max_top_k = warp;
 /// Polls of a word between two polls of the host's word, which is across the bus.
@@ -345,8 +343,7 @@ cudaError_t launch_combine(const PeerRows& exchange, const Tensor& results, cons
   with_type(out.dtype(), [&](auto* type) {
     using Out = element<decltype(type)>;
     error = launch_early(
-        return_rows<Out>,
-        {dim3(static_cast<unsigned>(multiprocessors() - spare_multiprocessors)), threads}, stream,
+        return_rows<Out>, {dim3(static_cast<unsigned>(multiprocessors_to_take())), threads}, stream,
         exchange, peer_rows_region(exchange.layout, exchange.call.size),
         static_cast<const uint4*>(results.data()), out[0], static_cast<Out*>(out.data()));
   });

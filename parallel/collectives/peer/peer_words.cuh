@@ -19,8 +19,6 @@ namespace troupe::peers {
 
 /// Threads per multiprocessor that these kernels' registers allow.
 constexpr int resident_threads = 1024;
-/// Multiprocessors that a call leaves alone, so that all of its blocks run at once.
-constexpr int spare_multiprocessors = 4;
 /// Polls of a word between two polls of the host's word, which is across the bus.
 constexpr int looks_at_once = 2048;
 
@@ -124,8 +122,8 @@ __device__ __forceinline__ void take(Call& call, uint4* const (&from)[ranks],
 /// Threads and blocks for `words`, `per_block` of them per block at a time.
 inline cuda::Grid grid_of(std::int64_t words, std::int64_t per_block) {
   const auto block_threads = static_cast<unsigned>((per_block + 31) / 32 * 32);
-  const std::int64_t most = (cuda::multiprocessors() - spare_multiprocessors) *
-                            std::max<std::int64_t>(resident_threads / block_threads, 1);
+  const std::int64_t most =
+      cuda::multiprocessors_to_take() * std::max<std::int64_t>(resident_threads / block_threads, 1);
   // All blocks make the same number of rounds.
   const std::int64_t items = std::max<std::int64_t>((words + per_block - 1) / per_block, 1);
   const std::int64_t rounds = (items + most - 1) / most;

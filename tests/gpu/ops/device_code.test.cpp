@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/device/cuda/multiprocessors.hpp"
+
 namespace troupe {
 namespace {
 
@@ -29,6 +31,13 @@ TEST(DeviceCode, has_hopper_kernels_where_a_code_names_its_own_instructions) {
   EXPECT_FALSE(has_hopper_kernels("arch=compute_90,code=sm_90"));
   EXPECT_FALSE(has_hopper_kernels("arch=compute_90a,code=sm_100a"));
   EXPECT_FALSE(has_hopper_kernels("arch=compute_100,code=[sm_100,compute_100]"));
+}
+
+TEST(Multiprocessors, to_take_are_all_but_four_but_at_least_one) {
+  EXPECT_EQ(cuda::multiprocessors_to_take(132), 128);
+  EXPECT_EQ(cuda::multiprocessors_to_take(5), 1);
+  EXPECT_EQ(cuda::multiprocessors_to_take(4), 1);
+  EXPECT_EQ(cuda::multiprocessors_to_take(1), 1);  // no device
 }
 
 }  // namespace
