@@ -111,7 +111,7 @@ TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) 
   const LauncherJob job;
   job.write_input(golden_input());
   // One sequence at a time, so that there is time for the signal after the first answer.
-  const auto printed = run_beside_slurm(
+  run_beside_slurm(
       job, 1,
       submit_and_wait(job, "--set engine.max_num_seqs=1 -- --nodes=1",
                       "id=$(squeue --noheader --format=%i); "
