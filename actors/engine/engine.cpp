@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "actors/worker/startup/nccl_environment.hpp"
+
 namespace troupe {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr auto local_timeout = std::chrono::seconds(10);
 void add_engine_actors(ActorTypes& types) {
   types.add<Executor>();
   types.add<Worker>();
+  types.prepare_processes(set_nccl_environment);
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(Cluster& cluster, EngineSpec spec,

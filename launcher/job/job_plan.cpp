@@ -73,16 +73,12 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
 }
 
 /// The device that the workers use. Errors: GPUs are requested but missing.
-/// `computes_here`: the only node is this machine, whose devices count.
+/// `computes_here`: the only node is this machine, whose devices count; those of others are looked
+/// at by the preflight.
 Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed,
                                bool computes_here) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;
-  if (!computes_here && config.cluster.device == "auto") return DeviceKind::cpu;
-  if (!computes_here) {
-    return fail(ErrorCode::unsupported,
-                "cluster.device: GPUs of other hosts are not in this version: set it to cpu, or "
-                "run on the host that has them");
-  }
+  if (!computes_here) return config.cluster.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   if (assumed && assumed->count > 0) return DeviceKind::cuda;
   if (assumed && config.cluster.device == "auto") return DeviceKind::cpu;
   if (assumed) {
@@ -181,7 +177,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
         "parallel.collectives is nccl, which is for GPUs, but the CPU computes: leave it at "
         "auto, or set cluster.device: cuda");
   }
-  if (on_gpu) TROUPE_CHECK(check_gpu_job(config, mesh, assumed));
+  if (on_gpu && computes_here) TROUPE_CHECK(check_gpu_job(config, mesh, assumed));
   engine.device_memory_utilization = config.engine.gpu_memory_utilization;
   const bool is_narrow = config.model.dtype == "bfloat16" ||
                          (config.model.dtype == "auto" && on_gpu && model.dtype != DType::f32);
@@ -261,7 +257,8 @@ void judge_memory(JobPlan& plan, const PlanOptions& options) {
   }
   if (options.assumed_gpus) {
     plan.gpus = *options.assumed_gpus;
-  } else if (options.compares_gpu_memory || plan.engine.kv_cache_blocks > 0) {
+  } else if (plan.computes_here &&
+             (options.compares_gpu_memory || plan.engine.kv_cache_blocks > 0)) {
     plan.gpus = find_gpus();
   }
   judge_gpu_memory(plan, plan.gpus.memory_bytes);

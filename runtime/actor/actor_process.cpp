@@ -76,6 +76,7 @@ Result<void> ActorProcess::boot() {
     return fail(ErrorCode::corrupt_data, "the agent did not send a bootstrap");
   TROUPE_CHECK(log::open(bootstrap->process_name, bootstrap->log_path,
                          static_cast<log::Level>(bootstrap->log_level)));
+  types_.prepare_process({bootstrap->node, bootstrap->address});
   CallHub::Options calls;
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);

@@ -113,6 +113,12 @@ Result<std::unique_ptr<ActorObject>> make_from_bytes(ActorContext& context,
 
 }  // namespace actor_detail
 
+/// The node of a process.
+struct NodePlace {
+  std::string name;
+  std::string address;  ///< numeric, at which other hosts reach it; empty: none take part
+};
+
 /// The actor classes that this program's processes can host, by actor_type. Filled in main before
 /// troupe::init.
 class ActorTypes {
@@ -124,7 +130,17 @@ class ActorTypes {
   /// Errors: not_found names the type and the remedy.
   Result<ActorFactory> find(const std::string& type) const;
 
+  /// `prepare` is called once in each process that hosts actors, before it starts a thread: the
+  /// place for what libraries read from the environment.
+  void prepare_processes(std::function<void(const NodePlace&)> prepare) {
+    prepare_ = std::move(prepare);
+  }
+  void prepare_process(const NodePlace& place) const {
+    if (prepare_) prepare_(place);
+  }
+
  private:
+  std::function<void(const NodePlace&)> prepare_;
   std::map<std::string, ActorFactory> factories_;
 };
 

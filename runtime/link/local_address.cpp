@@ -25,6 +25,15 @@ Result<std::string> numeric(const sockaddr* address, socklen_t bytes) {
               ::gai_strerror(failed));
 }
 
+/// Errors: not_found if an interface's address is none of IPv4 or IPv6; io.
+Result<std::string> numeric_of(const ifaddrs& entry) {
+  const int family = entry.ifa_addr == nullptr ? AF_UNSPEC : entry.ifa_addr->sa_family;
+  if (family != AF_INET && family != AF_INET6) {
+    return fail(ErrorCode::not_found, "{} has no address of IP", entry.ifa_name);
+  }
+  return numeric(entry.ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+}
+
 }  // namespace
 
 Result<std::string> local_address_towards(const std::string& host) {
@@ -55,12 +64,10 @@ Result<std::string> interface_address(const std::string& interface) {
   std::set<std::string> others;
   std::string v6;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
+    auto found = numeric_of(*entry);
+    if (!found.ok()) continue;
+    std::string text = *std::move(found);
     const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    TROUPE_TRY(
-        std::string text,
-        numeric(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
     if (text == interface) return text;
     if (entry->ifa_name != interface) {
       others.insert(entry->ifa_name);
@@ -74,6 +81,17 @@ Result<std::string> interface_address(const std::string& interface) {
   return fail(ErrorCode::not_found,
               "network interface '{}' has no address on this machine; there are: {}", interface,
               fmt::join(others, ", "));
+}
+
+Result<std::string> interface_of(const std::string& address) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return fail_errno(errno, "cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const auto text = numeric_of(*entry);
+    if (text.ok() && *text == address) return std::string(entry->ifa_name);
+  }
+  return fail(ErrorCode::not_found, "no network interface has the address {}", address);
 }
 
 Result<std::string> own_address(const std::string& host) {

@@ -15,6 +15,9 @@ Result<std::string> local_address_towards(const std::string& host);
 /// not_found, which lists the interfaces that have an address; io.
 Result<std::string> interface_address(const std::string& interface);
 
+/// The name of the network interface that has this numeric address ("eth0"). Errors: not_found; io.
+Result<std::string> interface_of(const std::string& address);
+
 /// The numeric address of this machine that `host` means: an interface or address of its own, or a
 /// name that is looked up. Errors: not_found.
 Result<std::string> own_address(const std::string& host);

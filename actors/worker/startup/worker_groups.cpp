@@ -146,7 +146,8 @@ Result<void> WorkerGroups::join_devices(Ops& ops) {
       {&tensor_, "tensor"}, {&pipeline_, "pipeline"}, {&experts_, "experts"}};
   for (const auto& [group, name] : groups) {
     if (!group->collectives) continue;
-    TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, name));
+    const bool on_one_node = ranks_here(spec_, group->ranks).size() == group->ranks.size();
+    TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, {name, on_one_node}));
   }
   // They connect concurrently and are awaited one after another.
   for (const auto& [group, name] : groups) {

@@ -190,7 +190,7 @@ class Meeting {
 Result<GroupFigures> run_rank(const GroupTimes& times, Rank& own, int rank) {
   TROUPE_TRY(own.ops, make_ops({.kind = times.device, .dtype = times.dtype, .device = rank}));
   if (times.device == DeviceKind::cuda) {
-    TROUPE_TRY(own.on_device, join_ranks(*own.ops, *own.host, times.group));
+    TROUPE_TRY(own.on_device, join_ranks(*own.ops, *own.host, {times.group}));
     TROUPE_CHECK(own.on_device->barrier());
   }
   return measure(own, times);

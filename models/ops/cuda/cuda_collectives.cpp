@@ -6,10 +6,10 @@
 namespace troupe {
 
 Result<std::unique_ptr<Collectives>> join_cuda_ranks(Ops& ops, Collectives& host,
-                                                     const std::string& name) {
+                                                     const DeviceGroup& group) {
   CudaContext& cuda = static_cast<CudaOps&>(ops).context();
   NcclSeat seat{
-      .device = cuda.device(), .stream = cuda.stream(), .watch = cuda.watch(), .name = name};
+      .device = cuda.device(), .stream = cuda.stream(), .watch = cuda.watch(), .group = group};
   TROUPE_TRY(auto joined, NcclCollectives::join(std::move(seat), host));
   return std::unique_ptr<Collectives>(std::move(joined));
 }

@@ -6,11 +6,12 @@
 
 #include "models/ops/cuda/cuda_ops.hpp"
 #include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/device_group.hpp"
 
 namespace troupe {
 
 /// Raised with every change of CudaLibrary, Ops or the types they use.
-inline constexpr int cuda_interface = 11;
+inline constexpr int cuda_interface = 12;
 
 /// The functions that libtroupe_cuda.so offers to a program with the same `interface`.
 struct CudaLibrary {
@@ -21,7 +22,7 @@ struct CudaLibrary {
   Result<std::unique_ptr<Ops>> (*make_ops)(const CudaOpsOptions& options) = nullptr;
   /// `ops` is from make_ops.
   Result<std::unique_ptr<Collectives>> (*join_ranks)(Ops& ops, Collectives& host,
-                                                     const std::string& name) = nullptr;
+                                                     const DeviceGroup& group) = nullptr;
 };
 
 /// The library's one symbol, a function of this type.

@@ -102,9 +102,9 @@ Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
 }
 
 Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
-                                                const std::string& name) {
+                                                const DeviceGroup& group) {
   TROUPE_TRY(const CudaLibrary* library, cuda_library());
-  return library->join_ranks(ops, host, name);
+  return library->join_ranks(ops, host, group);
 }
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/device_group.hpp"
 
 namespace troupe {
 
@@ -28,11 +29,11 @@ Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options);
 
 /// The collectives of a rank for tensors in its device's memory, enqueued among its operations.
 /// `host` are those for tensors in host memory, by which the ranks come together: they outlive what
-/// is made, as `ops` does; all ranks call this, then barrier(). `name` is the group's, for
-/// messages. Only of Ops whose device has memory of its own (MemoryOps::available). Errors: those
-/// of Collectives; unsupported, resource_exhausted.
+/// is made, as `ops` does; all ranks call this, then barrier(). Only of Ops whose device has memory
+/// of its own (MemoryOps::available). Errors: those of Collectives; unsupported,
+/// resource_exhausted.
 Result<std::unique_ptr<Collectives>> join_ranks(Ops& ops, Collectives& host,
-                                                const std::string& name);
+                                                const DeviceGroup& group);
 
 /// Returns the number of GPUs that this process can use. CUDA code is in a shared library beside
 /// the program, libtroupe_cuda.so, which the first call loads, so that machines without GPUs need

@@ -1,7 +1,6 @@
 #include "parallel/collectives/nccl/nccl_collectives.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -29,6 +28,10 @@ std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 }  // namespace
 
 Result<std::unique_ptr<NcclCollectives>> NcclCollectives::join(NcclSeat seat, Collectives& host) {
+  if (host.size() > max_summed_ranks) {
+    return fail(ErrorCode::invalid_argument, "{} GPUs in group {}; at most {}", host.size(),
+                seat.group.name, max_summed_ranks);
+  }
   std::unique_ptr<NcclCollectives> made(new NcclCollectives(std::move(seat), host));
   made->set_timeout(host.timeout());
   TROUPE_CHECK(made->check(cudaSetDevice(made->seat_.device), "cudaSetDevice"));
@@ -42,7 +45,9 @@ Result<std::unique_ptr<NcclCollectives>> NcclCollectives::join(NcclSeat seat, Co
   made->nccl_ =
       std::make_unique<NcclCommunicator>(*api, id, host.rank(), host.size(), made->seat_.device);
   TROUPE_CHECK(made->allocate());
-  TROUPE_TRY(made->peers_, PeerMemory::open(made->seat_.device, host));
+  if (made->seat_.group.on_one_node && host.size() <= max_peer_ranks) {
+    TROUPE_TRY(made->peers_, PeerMemory::open(made->seat_.device, host));
+  }
   made->seat_.watch->add(*made);
   return made;
 }
@@ -83,7 +88,7 @@ void NcclCollectives::stop() {
 }
 
 std::string NcclCollectives::describe() const {
-  return fmt::format("rank {} of {} ({}) on device {}, last a {}", rank(), size(), seat_.name,
+  return fmt::format("rank {} of {} ({}) on device {}, last a {}", rank(), size(), seat_.group.name,
                      seat_.device, troupe::describe(last_));
 }
 
@@ -196,7 +201,12 @@ Result<void> NcclCollectives::sum_shares(const Tensor& partial, const Tensor& su
                                          std::span<const std::int64_t> counts) {
   const std::size_t width = size_of(partial.dtype());
   const std::int64_t most = std::ranges::max(counts);
-  const auto piece = static_cast<std::int64_t>(scratch_bytes / width / index(size())) / 128 * 128;
+  const std::size_t summed_first = size() > max_peer_ranks ? peer_groups(index(size())) : 0;
+  const auto piece = static_cast<std::int64_t>(
+                         scratch_bytes / (width * index(size()) + sizeof(float) * summed_first)) /
+                     128 * 128;
+  auto* const room = reinterpret_cast<float*>(
+      static_cast<std::byte*>(scratch_) + index(size()) * static_cast<std::size_t>(piece) * width);
   std::vector<std::int64_t> begins(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), std::int64_t{0});
   // Returns rank r's elements of the piece at `done`.
@@ -226,15 +236,14 @@ Result<void> NcclCollectives::sum_shares(const Tensor& partial, const Tensor& su
       return status == ncclSuccess ? ended : status;
     }));
     if (own == 0) continue;
-    std::array<const void*, max_peer_ranks> parts{};
-    for (int r = 0; r < size(); ++r) parts[index(r)] = from_rank(r);
-    parts[index(rank())] =
+    std::vector<const void*> terms(index(size()));
+    for (int r = 0; r < size(); ++r) terms[index(r)] = from_rank(r);
+    terms[index(rank())] =
         at(partial, static_cast<std::size_t>(begins[index(rank())] + done) * width);
     const Tensor to(at(sum, static_cast<std::size_t>(done) * size_of(sum.dtype())), sum.dtype(),
                     {own});
-    TROUPE_CHECK(check(
-        launch_tree_sum(std::span(parts).first(index(size())), partial.dtype(), to, seat_.stream),
-        "the sum's launch"));
+    TROUPE_CHECK(check(launch_sum_of_terms(terms, partial.dtype(), to, room, seat_.stream),
+                       "the sum's launch"));
   }
   return {};
 }
@@ -340,6 +349,7 @@ Result<void> NcclCollectives::all_to_all(const Tensor& send,
 
 Result<std::unique_ptr<DeviceExpertExchange>> NcclCollectives::open_expert_exchange(
     const DeviceExpertExchangeLayout& layout) {
+  if (peers_ == nullptr) return std::unique_ptr<DeviceExpertExchange>();
   TROUPE_TRY(auto opened,
              PeerExpertExchange::open(
                  seat_.device, seat_.stream, end_word_, host_, layout, [this](std::size_t bytes) {

@@ -10,6 +10,7 @@
 
 #include "parallel/collectives/collective_call.hpp"
 #include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/device_group.hpp"
 #include "parallel/collectives/nccl/nccl_communicator.hpp"
 #include "parallel/collectives/peer/peer_memory.hpp"
 #include "parallel/collectives/peer/peer_overlapped_all_reduce.hpp"
@@ -22,17 +23,18 @@ struct NcclSeat {
   int device = 0;  ///< of this process, as CUDA counts
   cudaStream_t stream = nullptr;
   std::shared_ptr<StreamWatch> watch;  ///< of the stream; every wait for the stream uses it
-  std::string name;                    ///< the group's, for messages: "tensor"
+  DeviceGroup group;
 };
 
 /// Collectives between GPUs, for tensors in their memory: every call but barrier() enqueues on the
 /// rank's stream. Tensors must be valid until the stream has finished with them; the watch's next
 /// wait reports errors.
 ///
-/// Our own kernels add sums, through memory that the GPUs share (PeerMemory), or, for GPUs that
-/// share none and in reduce_scatter_tree, from what NCCL has brought. Small gathers and
-/// columns_to_rows go through shared memory too. NCCL does the rest. Partial sums may be bf16; then
-/// the sum is f32, or bf16, rounded once.
+/// Our own kernels add sums, through memory that the GPUs share (PeerMemory), or, for groups that
+/// share none (over several nodes, of more than max_peer_ranks, or of GPUs that cannot) and in
+/// reduce_scatter_tree, from what NCCL has brought: the same order, so the same bytes. Small
+/// gathers and columns_to_rows go through shared memory too. NCCL does the rest. Partial sums may
+/// be bf16; then the sum is f32, or bf16, rounded once.
 ///
 /// The group has a second one in host memory, which outlives it, reports aborts to the ranks and
 /// brings them together at first. Ranks that disagree about a call are not detected: the watch
@@ -43,7 +45,7 @@ class NcclCollectives final : public Collectives, private AwaitedRanks {
  public:
   /// Called by all ranks of `host`. Does not wait for NCCL to connect them: barrier() does. Errors:
   /// those of Collectives; unsupported without NCCL; resource_exhausted; invalid_argument for more
-  /// than max_peer_ranks ranks.
+  /// than max_summed_ranks ranks.
   static Result<std::unique_ptr<NcclCollectives>> join(NcclSeat seat, Collectives& host);
   ~NcclCollectives() override;
 

@@ -89,4 +89,15 @@ cudaError_t launch_peer_rows(const PeerCall& call, const Tensor& part, const Ten
 cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, const Tensor& sum,
                             cudaStream_t stream);
 
+/// Number of groups of max_peer_ranks, the last perhaps smaller, that make up so many terms.
+constexpr std::size_t peer_groups(std::size_t terms) {
+  return (terms + max_peer_ranks - 1) / max_peer_ranks;
+}
+inline constexpr int max_summed_ranks = max_peer_ranks * max_peer_ranks;
+/// The same for 1..max_summed_ranks terms. `room` [peer_groups(terms), elements of `sum`] is for
+/// more than max_peer_ranks, whose groups of max_peer_ranks are summed first: in the order of
+/// tree_sum.hpp each of them is a subtree.
+cudaError_t launch_sum_of_terms(std::span<const void* const> terms, DType dtype, const Tensor& sum,
+                                float* room, cudaStream_t stream);
+
 }  // namespace troupe

@@ -52,4 +52,21 @@ cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, con
   return cudaPeekAtLastError();
 }
 
+cudaError_t launch_sum_of_terms(std::span<const void* const> terms, DType dtype, const Tensor& sum,
+                                float* room, cudaStream_t stream) {
+  if (terms.size() <= max_peer_ranks) return launch_tree_sum(terms, dtype, sum, stream);
+  const void* groups[max_peer_ranks];
+  const std::size_t count = peer_groups(terms.size());
+  for (std::size_t group = 0; group < count; ++group) {
+    float* const part = room + group * static_cast<std::size_t>(sum.elements());
+    const auto own = terms.subspan(group * max_peer_ranks);
+    const cudaError_t error =
+        launch_tree_sum(own.first(std::min<std::size_t>(own.size(), max_peer_ranks)), dtype,
+                        Tensor(part, DType::f32, {sum.elements()}), stream);
+    if (error != cudaSuccess) return error;
+    groups[group] = part;
+  }
+  return launch_tree_sum(std::span(groups).first(count), DType::f32, sum, stream);
+}
+
 }  // namespace troupe

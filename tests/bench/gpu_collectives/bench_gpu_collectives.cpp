@@ -150,7 +150,7 @@ Result<void> run(int own, int size, const SharedMemory& region) {
   TROUPE_TRY(SharedMemory mapped, SharedMemory::map(std::move(fd)));
   TROUPE_TRY(rank.host, ShmCollectives::attach(std::move(mapped), own, size));
   TROUPE_TRY(rank.ops, make_cuda_ops({.device = own, .dtype = DType::f32}));
-  TROUPE_TRY(rank.device, join_cuda_ranks(*rank.ops, *rank.host, "bench"));
+  TROUPE_TRY(rank.device, join_cuda_ranks(*rank.ops, *rank.host, {"bench"}));
   TROUPE_CHECK(rank.device->barrier());
   return measure(rank);
 }

@@ -42,7 +42,8 @@ struct GpuRank {
 };
 
 /// Runs `body` on each of `size` ranks; a rank that fails aborts the group.
-inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>& body) {
+inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>& body,
+                          const DeviceGroup& group = {"test"}) {
   auto region = SharedMemory::create(shm_collectives_bytes(size));
   ASSERT_TRUE(region.ok()) << region.error().message;
   std::latch all_done(size);
@@ -53,7 +54,7 @@ inline void run_gpu_ranks(int size, const std::function<Result<void>(GpuRank&)>&
     TROUPE_TRY(own.host, ShmCollectives::attach(std::move(mapped), rank, size));
     const auto go = [&]() -> Result<void> {
       TROUPE_TRY(own.ops, make_cuda_ops({.device = rank, .dtype = DType::f32}));
-      TROUPE_TRY(own.device, join_cuda_ranks(*own.ops, *own.host, "test"));
+      TROUPE_TRY(own.device, join_cuda_ranks(*own.ops, *own.host, group));
       TROUPE_CHECK(own.device->barrier());
       return body(own);
     };

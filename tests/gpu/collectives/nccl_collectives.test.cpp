@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "parallel/collectives/peer/peer_sums.hpp"
 #include "parallel/collectives/tree_sum.hpp"
 #include "parallel/device/convert.hpp"
 #include "tests/gpu/collectives/gpu_ranks.hpp"
@@ -13,10 +14,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-class GpuCollectives : public testing::TestWithParam<int> {
+struct GroupCase {
+  int ranks;
+  bool on_one_node;  ///< false: as over several nodes, by NCCL alone
+};
+
+class GpuCollectives : public testing::TestWithParam<GroupCase> {
  protected:
   void SetUp() override {
-    if (gpus() < GetParam()) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+    if (gpus() < GetParam().ranks) GTEST_SKIP() << "there are " << gpus() << " GPUs";
+  }
+  static void run(const std::function<Result<void>(GpuRank&)>& body) {
+    run_gpu_ranks(GetParam().ranks, body, {"test", GetParam().on_one_node});
   }
 };
 
@@ -74,9 +83,46 @@ struct SumCase {
 constexpr SumCase sum_cases[] = {
     {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}};
 
+/// One GPU adds the terms of groups that no machine here has.
+Result<void> expect_sum_of_terms(const GpuRank& gpu, int ranks, const SumCase& way, Shape shape) {
+  std::vector<DeviceTensor> parts;
+  std::vector<const void*> terms;
+  for (int rank = 0; rank < ranks; ++rank) {
+    TROUPE_TRY(DeviceTensor part, gpu.upload(values_of(rank, way.part, shape, 5)));
+    terms.push_back(part->data());
+    parts.push_back(std::move(part));
+  }
+  TROUPE_TRY(const DeviceTensor sum, gpu.ops->memory().allocate(way.sum, shape));
+  const Shape rooms{max_peer_ranks, shape.elements()};
+  TROUPE_TRY(const DeviceTensor room, gpu.ops->memory().allocate(DType::f32, rooms));
+  if (launch_sum_of_terms(terms, way.part, sum, room->as<float>(), nullptr) != cudaSuccess ||
+      cudaDeviceSynchronize() != cudaSuccess) {
+    return fail(ErrorCode::internal, "the sum of {} terms cannot run", ranks);
+  }
+  TROUPE_TRY(const HostTensor found, gpu.download(sum));
+  return expect_same(floats_of(found), expected_sum(ranks, way.part, way.sum, shape, 5),
+                     fmt::format("{} terms of {}", ranks, shape.elements()));
+}
+
+TEST(SumOfTerms, of_more_ranks_than_share_memory_has_the_bits_of_the_tree) {
+  if (gpus() < 1) GTEST_SKIP() << "there is no GPU";
+  GpuRank gpu;
+  auto made = make_cuda_ops({.device = 0, .dtype = DType::f32});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  gpu.ops = *std::move(made);
+  for (const int ranks : {1, 8, 9, 12, 16, 17, 33, 63, max_summed_ranks}) {
+    for (const std::int64_t count : {7, 4096}) {
+      for (const SumCase& way : sum_cases) {
+        const auto same = expect_sum_of_terms(gpu, ranks, way, Shape{count});
+        EXPECT_TRUE(same.ok()) << same.error().message;
+      }
+    }
+  }
+}
+
 // Sizes on both sides of every algorithm's limits, and uneven ones.
 TEST_P(GpuCollectives, sums_have_the_bits_of_the_tree_at_every_size) {
-  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+  run([](GpuRank& rank) -> Result<void> {
     unsigned seed = 0;
     for (const std::int64_t count :
          {8, 17, 4096, 32768, 65536, 65544, 1 << 20, 3000000, 20000003}) {
@@ -100,7 +146,7 @@ TEST_P(GpuCollectives, sums_have_the_bits_of_the_tree_at_every_size) {
 }
 
 TEST_P(GpuCollectives, sums_in_place_one_after_another_without_a_wait_between_them) {
-  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+  run([](GpuRank& rank) -> Result<void> {
     const Shape small{4096}, large{200000};
     TROUPE_TRY(const DeviceTensor a,
                rank.upload(values_of(rank.device->rank(), DType::bf16, small, 1)));
@@ -127,7 +173,7 @@ TEST_P(GpuCollectives, sums_in_place_one_after_another_without_a_wait_between_th
 }
 
 TEST_P(GpuCollectives, recorded_sums_and_gathers_are_replayed) {
-  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+  run([](GpuRank& rank) -> Result<void> {
     const int ranks = rank.device->size();
     const Shape shape{6000};
     const Shape all_shape{ranks, 6000};
@@ -163,7 +209,7 @@ TEST_P(GpuCollectives, recorded_sums_and_gathers_are_replayed) {
 }
 
 TEST_P(GpuCollectives, uneven_rows_are_gathered_scattered_and_exchanged) {
-  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+  run([](GpuRank& rank) -> Result<void> {
     const int ranks = rank.device->size();
     const int own = rank.device->rank();
     constexpr std::int64_t width = 40;
@@ -231,7 +277,7 @@ TEST_P(GpuCollectives, uneven_rows_are_gathered_scattered_and_exchanged) {
 }
 
 TEST_P(GpuCollectives, messages_and_broadcasts_arrive) {
-  run_gpu_ranks(GetParam(), [](GpuRank& rank) -> Result<void> {
+  run([](GpuRank& rank) -> Result<void> {
     const int own = rank.device->rank();
     const int last = rank.device->size() - 1;
     const Shape shape{300000};
@@ -297,8 +343,14 @@ TEST(GpuCollectivesEnd, by_the_timeout_where_a_rank_never_comes) {
   for (const bool by_nccl : {false, true}) expect_end(by_nccl, false, ErrorCode::timeout);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GpuCollectives, testing::Values(2, 3, 4),
-                         [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuCollectives,
+                         testing::Values(GroupCase{2, true}, GroupCase{2, false},
+                                         GroupCase{3, true}, GroupCase{3, false},
+                                         GroupCase{4, true}, GroupCase{4, false}),
+                         [](const auto& info) {
+                           return fmt::format("{}{}", info.param.ranks,
+                                              info.param.on_one_node ? "" : "_by_nccl_alone");
+                         });
 
 }  // namespace
 }  // namespace troupe

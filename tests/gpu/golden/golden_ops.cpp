@@ -16,7 +16,7 @@ int max_golden_ranks() {
 }
 
 Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& ops, Collectives& host) {
-  return join_cuda_ranks(ops, host, "golden");
+  return join_cuda_ranks(ops, host, {"golden"});
 }
 
 }  // namespace troupe::golden

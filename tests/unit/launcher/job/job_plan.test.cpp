@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/job/memory_check.hpp"
+#include "launcher/job/node_preflight.hpp"
 
 namespace troupe {
 namespace {
@@ -50,6 +51,17 @@ TEST(JobPlan, is_made_for_gpus_that_are_assumed) {
   const auto none = plan_on({.assumed = true}, "cluster: {device: cuda}\n");
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("cluster.device is cuda, but no GPU is assumed"));
+}
+
+TEST(JobPlan, leaves_the_gpus_of_other_hosts_to_the_preflight) {
+  const auto plan = plan_of(
+      "cluster: {device: cuda, launch: ssh, hosts: [h1, h2], network: lo}\n"
+      "parallel: {tensor_parallel_size: 2, pipeline_parallel_size: 2}\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->engine.device, DeviceKind::cuda);
+  const PreflightNeeds needs = preflight_needs(*plan);
+  ASSERT_EQ(needs.nodes.size(), 2U);
+  for (const NodeNeeds& node : needs.nodes) EXPECT_EQ(node.gpus, 2);
 }
 
 TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
