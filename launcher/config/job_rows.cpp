@@ -105,7 +105,8 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .reference =
                "What workers compute on. `auto`: GPUs where the part for them is installed "
                "(`scripts/build cuda`) and finds any, else the CPU. On other hosts than this "
-               "machine it is the CPU.",
+               "machine `auto` is the CPU; with `cuda` each worker has a GPU of its host "
+               "([GPUs over hosts](clusters.md#gpus)).",
            .choices = {"auto", "cpu", "cuda"}}),
       row<&C::cluster, &C::Cluster::devices_per_node>(
           {.key = "cluster.devices_per_node",
