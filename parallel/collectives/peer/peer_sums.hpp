@@ -84,8 +84,8 @@ bool takes_peer_rows(const Tensor& part, const Tensor& whole);
 cudaError_t launch_peer_rows(const PeerCall& call, const Tensor& part, const Tensor& whole,
                              cudaStream_t stream);
 
-/// sum = parts[0] + ... in the same order and dtypes; 1..max_peer_ranks parts of `dtype`, with as
-/// many elements as `sum`, which may be one of them.
+/// sum = parts[0] + ... in the same order and dtypes, or f32 parts to a bf16 sum; 1..max_peer_ranks
+/// parts of `dtype`, with as many elements as `sum`, which may be one of them.
 cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, const Tensor& sum,
                             cudaStream_t stream);
 

@@ -34,21 +34,26 @@ cudaError_t launch_tree_sum(std::span<const void* const> parts, DType dtype, con
   std::ranges::copy(parts, pointers.of);
   bool wide = sum.elements() % 8 == 0 && is_aligned(sum.data(), 32);
   for (const void* part : parts) wide = wide && is_aligned(part, 32);
-  with_types(
-      static_cast<int>(parts.size()), dtype, sum.dtype(), [&](auto ranks, auto in, auto out) {
-        using T = decltype(in);
-        using Out = decltype(out);
-        auto* to = static_cast<Out*>(sum.data());
-        constexpr std::int64_t most = 4096;
-        if (wide) {
-          const std::int64_t words = sum.elements() / 8;
-          sum_parts<ranks, T, Out, 8>
-              <<<blocks_of(words, most), threads, 0, stream>>>(pointers, words, to);
-        } else {
-          sum_parts<ranks, T, Out, 1><<<blocks_of(sum.elements(), most), threads, 0, stream>>>(
-              pointers, sum.elements(), to);
-        }
-      });
+  const auto launch = [&](auto ranks, auto in, auto out) {
+    using T = decltype(in);
+    using Out = decltype(out);
+    auto* to = static_cast<Out*>(sum.data());
+    constexpr std::int64_t most = 4096;
+    if (wide) {
+      const std::int64_t words = sum.elements() / 8;
+      sum_parts<ranks, T, Out, 8>
+          <<<blocks_of(words, most), threads, 0, stream>>>(pointers, words, to);
+    } else {
+      sum_parts<ranks, T, Out, 1>
+          <<<blocks_of(sum.elements(), most), threads, 0, stream>>>(pointers, sum.elements(), to);
+    }
+  };
+  const auto count = static_cast<int>(parts.size());
+  if (dtype == DType::f32 && sum.dtype() == DType::bf16) {
+    with_ranks(count, [&](auto ranks) { launch(ranks, float(), bf16()); });
+  } else {
+    with_types(count, dtype, sum.dtype(), launch);
+  }
   return cudaPeekAtLastError();
 }
 

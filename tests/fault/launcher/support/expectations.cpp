@@ -55,7 +55,8 @@ void expect_cause(const std::string& told, const Blow& blow, int pid) {
 void expect_last_word(const LauncherRun& run, const Aftermath& seen, std::size_t answers) {
   EXPECT_EQ(seen.exit_code, std::optional<int>(3));
   EXPECT_THAT(run.stderr_text(),
-              HasSubstr(fmt::format("{} of {} lines are answered", answers, LauncherRun::lines)));
+              HasSubstr(fmt::format("{} of {} lines {} answered", answers, LauncherRun::lines,
+                                    answers == 1 ? "is" : "are")));
 }
 
 }  // namespace
