@@ -35,7 +35,7 @@ void expect_reference(const Answer& answer, const json& expected) {
   if (safe < all_ids.size()) return;
   EXPECT_EQ(usage.at("completion_tokens"), expected.at("completion_tokens"));
   EXPECT_EQ(answer.choice().at("finish_reason"), expected.at("finish_reason"));
-  EXPECT_EQ(text_of(answer.choice()), expected.at("text"));
+  EXPECT_EQ(text_of(answer.choice()), expected.at("text").get<std::string>());
 }
 
 void expect_references(const Answers& answers, const std::filesystem::path& file) {

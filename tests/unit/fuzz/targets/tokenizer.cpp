@@ -242,7 +242,7 @@ void changed_tokenizer_configs(Effort effort) {
   std::size_t loaded = 0;
   for_seeds(effort, [&](std::uint64_t seed) {
     Mutator mutator(seed);
-    ordered_json files = rows[mutator.below(rows.size())];
+    const ordered_json& files = rows[mutator.below(rows.size())];
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "config.json"}) {
       std::filesystem::remove(folder.path() / name);
       if (!files.contains(name) && !mutator.one_in(4)) continue;
