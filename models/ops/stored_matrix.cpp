@@ -1,6 +1,8 @@
 #include "models/ops/stored_matrix.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace troupe {
 namespace {
@@ -51,6 +53,52 @@ void decode_rows(const StoredPart& part, std::int64_t first, std::int64_t count,
   }
 }
 
+/// copy_rows of a part that is stored by columns. Blocks of columns are as many cache lines.
+template <class From, class To>
+void transpose_rows(const StoredPart& part, std::int64_t first, std::int64_t count, To* out) {
+  constexpr std::int64_t block = 64;
+  const auto* data = static_cast<const std::byte*>(part.matrix.view.data());
+  const std::int64_t stored_columns = part.matrix.view[1], columns = part.cols.count;
+  for (std::int64_t begin = 0; begin < columns; begin += block) {
+    const std::int64_t end = std::min(begin + block, columns);
+    for (std::int64_t row = 0; row < count; ++row) {
+      const std::int64_t at = (part.rows.begin + first + row) * part.row_step;
+      To* const to = out + row * columns;
+      for (std::int64_t column = begin; column < end; ++column) {
+        const std::int64_t from = (part.cols.begin + column) * stored_columns + at;
+        if constexpr (std::is_same_v<From, To>) {
+          to[column] = load<From>(data, from);
+        } else {
+          put(as_float(load<From>(data, from)), to[column]);
+        }
+      }
+    }
+  }
+}
+
+template <class To>
+void transpose_rows_of(const StoredPart& part, std::int64_t first, std::int64_t count, To* out) {
+  const DType dtype = part.matrix.view.dtype();
+  if (dtype == DType::bf16) {
+    transpose_rows<BFloat16>(part, first, count, out);
+  } else if (dtype == DType::f16) {
+    transpose_rows<std::uint16_t>(part, first, count, out);
+  } else {
+    transpose_rows<float>(part, first, count, out);
+  }
+}
+
+void transpose_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
+                    void* out) {
+  if (dtype == DType::f16) {
+    transpose_rows<std::uint16_t>(part, first, count, static_cast<std::uint16_t*>(out));
+  } else if (dtype == DType::bf16) {
+    transpose_rows_of(part, first, count, static_cast<BFloat16*>(out));
+  } else {
+    transpose_rows_of(part, first, count, static_cast<float*>(out));
+  }
+}
+
 }  // namespace
 
 std::int64_t StoredMatrix::filled_rows() const {
@@ -62,6 +110,7 @@ std::int64_t StoredMatrix::filled_rows() const {
 void copy_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
                void* out) {
   if (part.matrix.format != nullptr) return decode_rows(part, first, count, dtype, out);
+  if (part.row_step > 0) return transpose_rows(part, first, count, dtype, out);
   const Tensor& matrix = part.matrix.view;
   const std::size_t size = size_of(matrix.dtype());
   const std::int64_t columns = part.cols.count;

@@ -28,6 +28,9 @@ struct StoredPart {
   StoredTensor matrix;
   Slice rows = {};
   Slice cols = {};
+  /// If not 0, the matrix is stored by columns, among others: its element [row, column] is the
+  /// stored one [column, row * row_step]. Without a format.
+  std::int64_t row_step = 0;
 };
 
 /// A matrix [rows, columns] composed of parts of stored ones, one below the other; its last rows,

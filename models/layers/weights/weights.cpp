@@ -67,16 +67,6 @@ StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
   return stacked;
 }
 
-/// A copy of a dense matrix of f32.
-HostTensor in_dtype(const HostTensor& matrix, DType dtype) {
-  const Tensor& view = matrix;
-  return in_host_memory(
-      {.parts = {{.matrix = {.view = view}, .rows = {0, view[0]}, .cols = {0, view[1]}}},
-       .rows = view[0],
-       .columns = view[1],
-       .dtype = dtype});
-}
-
 }  // namespace
 
 const WeightRule& Weights::rule(Parameter parameter) const {
@@ -89,12 +79,45 @@ Result<StoredMatrix> Weights::stacked(Stack stack, std::int64_t layer, std::int6
   std::vector<StoredPart> parts;
   for (const Parameter parameter : stack) {
     const WeightRule& found = rule(parameter);
+    if (found.stored_as == StoredAs::expert_columns) {
+      TROUPE_TRY(const StoredPart part, expert_part(parameter, layer, expert, shard_of(parameter)));
+      parts.push_back(part);
+      continue;
+    }
     const std::string name = checkpoint_name(found, layer, expert);
     TROUPE_TRY(const auto found_parts,
                find_parts(checkpoint_, found, name, config_, shard_of(parameter)));
     parts.insert(parts.end(), found_parts.begin(), found_parts.end());
   }
   return stack_parts(std::move(parts), compute_);
+}
+
+Result<StoredPart> Weights::expert_part(Parameter parameter, std::int64_t layer,
+                                        std::int64_t expert, ShardOf shard) const {
+  const WeightRule& found = rule(parameter);
+  const std::string name = checkpoint_name(found, layer, expert);
+  TROUPE_TRY(const StoredTensor stored,
+             checkpoint_.stored_weight(name, stored_shape(found, config_)));
+  if (stored.format != nullptr) {
+    return fail(ErrorCode::unsupported,
+                "{}: quantized; a tensor of all experts is read in bf16, f16 or f32 only", name);
+  }
+  TROUPE_TRY(const WeightShard slice, find_shard(found, name, config_, shard));
+  // [inputs, outputs] of this expert; a bias has one input.
+  const bool is_vector = stored.view.shape().rank() == 2;
+  const std::int64_t inputs = is_vector ? 1 : stored.view[1];
+  const std::int64_t outputs = stored.view[is_vector ? 1 : 2];
+  const auto place = std::ranges::find(found.stack, parameter) - found.stack.begin();
+  const auto before =
+      static_cast<std::size_t>(expert * inputs * outputs + place) * size_of(stored.view.dtype());
+  StoredPart part{.matrix = stored,
+                  .rows = slice.rows,
+                  .cols = slice.cols,
+                  .row_step = std::ssize(found.stack)};
+  part.matrix.view = {
+      static_cast<std::byte*>(stored.view.data()) + before, stored.view.dtype(), {inputs, outputs}};
+  part.matrix.offset += before;
+  return part;
 }
 
 Result<HostTensor> Weights::matrix(Stack stack, std::int64_t layer) const {
@@ -123,20 +146,6 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
                                                                std::int64_t layer) const {
   const Slice experts = experts_.experts;
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  const WeightRule& first = rule(*stack.begin());
-  if (first.stored_as == StoredAs::expert_columns) {
-    TROUPE_TRY(const Tensor stored,
-               checkpoint_.weight(checkpoint_name(first, layer, 0), stored_shape(first, config_)));
-    const DType dtype = stored.dtype() == DType::bf16 ? DType::bf16 : compute_;
-    std::vector<HostTensor> matrices;
-    std::vector<Tensor> views;
-    for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
-      TROUPE_TRY(const HostTensor matrix, from_columns(stack, layer, expert, experts_.part));
-      matrices.push_back(in_dtype(matrix, dtype));
-      views.push_back(matrices.back());
-    }
-    return ops_.weights().prepare_grouped(views, parts);
-  }
   std::vector<StoredMatrix> weights;
   for (std::int64_t expert = experts.begin; expert < experts.end(); ++expert) {
     TROUPE_TRY(StoredMatrix weight, stacked(stack, layer, expert));
@@ -145,42 +154,19 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
   return ops_.weights().load_grouped(weights, parts);
 }
 
-Result<HostTensor> Weights::from_columns(Stack stack, std::int64_t layer, std::int64_t expert,
-                                         ShardOf part) const {
-  const WeightRule& first = rule(*stack.begin());
-  const std::string name = checkpoint_name(first, layer, expert);
-  TROUPE_TRY(const StoredTensor stored,
-             checkpoint_.stored_weight(name, stored_shape(first, config_)));
-  TROUPE_TRY(const WeightShard slice, find_shard(first, name, config_, part));
-  // [inputs, outputs] of this expert; a bias has one input.
-  const bool is_vector = stored.view.shape().rank() == 2;
-  const std::int64_t inputs = is_vector ? 1 : stored.view[1];
-  const std::int64_t outputs = stored.view[is_vector ? 1 : 2];
-  const auto count = std::ssize(first.stack);
-  StoredPart all{.matrix = stored, .rows = {expert * inputs, inputs}, .cols = {0, outputs}};
-  all.matrix.view = stored.view.reshaped({stored.view[0] * inputs, outputs});
-  const HostTensor columns(DType::f32, {inputs, outputs});
-  copy_rows(all, 0, inputs, DType::f32, columns->data());
-  HostTensor matrix(DType::f32, {std::ssize(stack) * slice.rows.count, slice.cols.count});
-  float* to = matrix->as<float>();
-  for (const Parameter parameter : stack) {
-    const auto place = std::ranges::find(first.stack, parameter) - first.stack.begin();
-    for (std::int64_t row = slice.rows.begin; row < slice.rows.end(); ++row) {
-      const float* from = columns->as<float>() + row * count + place;
-      for (std::int64_t i = 0; i < slice.cols.count; ++i) {
-        *to++ = from[(slice.cols.begin + i) * outputs];
-      }
-    }
-  }
-  return matrix;
-}
-
 Result<DeviceTensor> Weights::expert_vectors(Stack stack, std::int64_t layer, bool of_all) const {
   const Slice experts = of_all ? Slice{0, config_.moe->experts} : experts_.experts;
   const ShardOf part = of_all ? ShardOf() : experts_.part;
   HostTensor all;
   for (std::int64_t i = 0; i < experts.count; ++i) {
-    TROUPE_TRY(const HostTensor one, from_columns(stack, layer, experts.begin + i, part));
+    std::vector<StoredPart> parts;
+    for (const Parameter parameter : stack) {
+      TROUPE_TRY(const StoredPart found, expert_part(parameter, layer, experts.begin + i, part));
+      parts.push_back(found);
+    }
+    StoredMatrix column = stack_parts(std::move(parts), compute_);
+    column.dtype = DType::f32;
+    const HostTensor one = in_host_memory(column);
     if (i == 0) all = HostTensor(DType::f32, {experts.count, one->elements()});
     std::ranges::copy(one->span<float>(), all->rows(i, 1).as<float>());
   }

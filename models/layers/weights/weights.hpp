@@ -74,11 +74,12 @@ class Weights {
   ShardOf shard_of(Parameter parameter) const {
     return is_expert(parameter) ? experts_.part : shard_;
   }
+  /// The stack's matrices of an expert, one below the other.
   Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
-  /// Part `part` of parameters that are stored as expert_columns, one below the other, in f32.
-  /// Vectors have one column.
-  Result<HostTensor> from_columns(Stack stack, std::int64_t layer, std::int64_t expert,
-                                  ShardOf part) const;
+  /// This rank's rows and columns of a parameter that is stored as expert_columns. A vector has one
+  /// column.
+  Result<StoredPart> expert_part(Parameter parameter, std::int64_t layer, std::int64_t expert,
+                                 ShardOf shard) const;
   Result<int> segments(Parameter parameter, std::int64_t layer) const;
 
   const ModelConfig& config_;

@@ -145,9 +145,9 @@ class WeightUpload::Reader {
     const std::int64_t first = part.rows.begin * view[1] + part.cols.begin;
     const auto* mapped = static_cast<const std::byte*>(view.data()) + first * size;
     const bool in_one = part.cols.count == view[1] || part.rows.count == 1;
-    const bool is_plain = part.matrix.format == nullptr;
+    const bool is_plain = part.matrix.format == nullptr && part.row_step == 0;
     if (part.matrix.file < 0 || !in_one || !is_plain || view.dtype() != upload_.options_.dtype) {
-      prefetch(piece, mapped);
+      if (part.row_step == 0) prefetch(piece, mapped);
       copy_rows(part, 0, part.rows.count, upload_.options_.dtype, memory);
       return memory;
     }

@@ -46,6 +46,21 @@ TEST(StoredMatrix, copies_slices_and_converts) {
   EXPECT_THAT(widened->span<float>(), ElementsAre(1.0F, -2.0F));
 }
 
+TEST(StoredMatrix, takes_every_other_column_as_rows) {
+  auto values = counted();
+  // [3 inputs, 4]: the columns of a gate and an up with two outputs each, in turn.
+  const auto columns_of = [&](float* first, Slice rows, Slice cols, DType dtype) {
+    StoredPart part = part_of(Tensor(first, DType::f32, {3, 4}), rows, cols);
+    part.row_step = 2;
+    return in_host_memory(matrix_of({part}, dtype));
+  };
+  EXPECT_THAT(columns_of(&values[0], {0, 2}, {0, 3}, DType::f32)->span<float>(),
+              ElementsAre(0.5F, 4.5F, 8.5F, 2.5F, 6.5F, 10.5F));
+  EXPECT_THAT(columns_of(&values[1], {1, 1}, {1, 2}, DType::f32)->span<float>(),
+              ElementsAre(7.5F, 11.5F));
+  EXPECT_EQ(to_float(columns_of(&values[1], {0, 2}, {0, 3}, DType::bf16)->as<BFloat16>()[2]), 9.5F);
+}
+
 TEST(StoredMatrix, puts_parts_of_several_types_below_each_other_and_zeros_where_there_is_none) {
   auto values = counted();
   std::array<BFloat16, 4> narrow{to_bfloat16(1), to_bfloat16(2), to_bfloat16(3), to_bfloat16(4)};
