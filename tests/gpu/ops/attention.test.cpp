@@ -49,6 +49,7 @@ TEST_P(Attention, store_and_attend) {
   };
   const Case cases[] = {
       {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F}, true},
+      {{.heads = 9, .kv_heads = 3, .head_dim = 64, .scale = 0.125F}, false},
       {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F}, true},
       {{.heads = 4, .kv_heads = 2, .head_dim = 64, .scale = 0.125F, .window = 33}, true},
       {{.heads = 8, .kv_heads = 2, .head_dim = 128, .scale = 0.09F, .window = 100}, false},
@@ -153,6 +154,7 @@ TEST_P(Attention, store_and_attend) {
     };
     pass({{0, 197, 0, 0}});
     pass({{0, 3, 197, 0}, {3, 40, 0, 13}});
+    pass({{0, 3, 197, 0}, {3, 20, 20, 13}});  // few rows
   }
 }
 

@@ -93,7 +93,7 @@ TEST_P(BothDevices, multiply_columns_of_heads_with_their_matrices) {
     auto cpu_heads = cpu_->weights().prepare_grouped(views, 1);
     auto gpu_heads = gpu_->weights().prepare_grouped(views, 1);
     ASSERT_TRUE(cpu_heads.ok() && gpu_heads.ok());
-    for (const std::int64_t rows : {1, 7, 20, 50, 130}) {
+    for (const std::int64_t rows : {1, 7, 20, 50, 100, 130}) {
       const std::int64_t before = 8, taken = c.heads * c.k;
       const HostTensor x = random({rows, before + taken + 16}),
                        out = random({rows, c.heads * c.width});

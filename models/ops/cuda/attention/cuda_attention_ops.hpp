@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
-/// cuda_rope_store.cu, make_swap in memory/kv_swap.cu.
+/// cuda_rope_store.cu and cuda_latent_store.cu, make_swap in memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);

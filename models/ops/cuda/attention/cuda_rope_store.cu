@@ -1,60 +1,11 @@
 // Keys and values into the paged cache, for any head size and both types.
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
-#include "parallel/device/cuda/device_math.cuh"
+#include "models/ops/cuda/attention/rope_store.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
-
-constexpr int warp = 32;
-constexpr int store_warps = 4;
-
-__device__ int lane() { return static_cast<int>(threadIdx.x) % warp; }
-
-/// 1 / rms of a head, computed by a warp.
-template <class T>
-__device__ float inverse_rms(const T* x, int dim, float eps) {
-  float squares = 0.0F;
-  for (int i = lane(); i < dim; i += warp) {
-    const float value = load(x + i);
-    squares += value * value;
-  }
-  return rsqrtf(warp_sum(squares) / static_cast<float>(dim) + eps);
-}
-
-/// Scales (weight may be null) and rotates a head, by a warp. `rope` is the position's row.
-template <class T, class Out>
-__device__ void scale_and_rotate(const T* x, float scale, const float* weight, const float* rope,
-                                 int dim, Out* out) {
-  const int half = dim / 2;
-  for (int i = lane(); i < half; i += warp) {
-    float a = load(x + i), b = load(x + half + i);
-    if (weight != nullptr) {
-      a = a * scale * weight[i];
-      b = b * scale * weight[half + i];
-    }
-    const float cosine = rope[i], sine = rope[half + i];
-    store(out + i, a * cosine - b * sine);
-    store(out + half + i, b * cosine + a * sine);
-  }
-}
-
-struct StoreShape {
-  int heads, kv_heads, head_dim, latent, block_size;
-  float eps;
-};
-
-/// The offset of a KV head's row of a slot, in keys or values.
-__device__ std::int64_t cache_row(const StoreShape& shape, std::int32_t slot, int kv_head) {
-  const std::int64_t block = slot / shape.block_size, offset = slot % shape.block_size;
-  return ((block * shape.kv_heads + kv_head) * shape.block_size + offset) * shape.head_dim;
-}
-
-/// The head of this warp: a block has one token and store_warps heads, a warp each.
-__device__ int head_of_warp() {
-  return static_cast<int>(blockIdx.y) * store_warps + static_cast<int>(threadIdx.x) / warp;
-}
 
 template <class T, class Stored>
 __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const float* k_norm,
@@ -84,8 +35,27 @@ __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const f
   }
 }
 
-/// Heads whose elements a warp loads concurrently.
+/// Heads, or pairs of them, whose elements a warp loads concurrently.
 constexpr int heads_at_once = 4;
+
+/// Where a head of a token goes: the queries' come first, then the keys' and the values'.
+__device__ __forceinline__ bf16* place_of(const StoreShape& shape, std::int64_t token, int head,
+                                          std::int32_t slot, bf16* keys, bf16* values,
+                                          bf16* q_out) {
+  const int key = head - shape.heads, value = key - shape.kv_heads;
+  if (key < 0) return q_out + (token * shape.heads + head) * shape.head_dim;
+  return value < 0 ? keys + cache_row(shape, slot, key) : values + cache_row(shape, slot, value);
+}
+
+/// Rotates two adjacent pairs of elements, of a head's lower and upper half.
+__device__ __forceinline__ void store_rotated(float2 low, float2 high, float2 cosine, float2 sine,
+                                              bf16* to_low, bf16* to_high) {
+  using Pair = __nv_bfloat162;
+  *reinterpret_cast<Pair*>(to_low) =
+      __floats2bfloat162_rn(low.x * cosine.x - high.x * sine.x, low.y * cosine.y - high.y * sine.y);
+  *reinterpret_cast<Pair*>(to_high) =
+      __floats2bfloat162_rn(high.x * cosine.x + low.x * sine.x, high.y * cosine.y + low.y * sine.y);
+}
 
 /// The first element of a lane's i-th adjacent pair in half of a head.
 __device__ __forceinline__ int own_pair(int i) { return (i * warp + lane()) * 2; }
@@ -139,10 +109,7 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
     const int head = first + h;
     if (head >= all) return;
     const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
-    bf16* const to = is_query ? q_out + (token * shape.heads + head) * dim
-                     : is_value
-                         ? values + cache_row(shape, slot, head - shape.heads - shape.kv_heads)
-                         : keys + cache_row(shape, slot, head - shape.heads);
+    bf16* const to = place_of(shape, token, head, slot, keys, values, q_out);
     float2 low[pairs], high[pairs];
     float squares = 0.0F;
 #pragma unroll
@@ -166,47 +133,44 @@ __global__ void norm_rope_store_pairs(const bf16* qkv, const float* q_norm, cons
     for (int i = 0; i < pairs; ++i) {
       const float2 c = is_value ? float2{1.0F, 1.0F} : cosine[i];
       const float2 s = is_value ? float2{0.0F, 0.0F} : sine[i];
-      *reinterpret_cast<Pair*>(to + own_pair(i)) =
-          __floats2bfloat162_rn(low[i].x * c.x - high[i].x * s.x, low[i].y * c.y - high[i].y * s.y);
-      *reinterpret_cast<Pair*>(to + half + own_pair(i)) =
-          __floats2bfloat162_rn(high[i].x * c.x + low[i].x * s.x, high[i].y * c.y + low[i].y * s.y);
+      store_rotated(low[i], high[i], c, s, to + own_pair(i), to + half + own_pair(i));
     }
   }
 }
 
-/// Like norm_rope_store_heads; the head after the last query is the key.
-template <class T, class Stored>
-__global__ void latent_rope_store_heads(const T* rotated_q, std::int64_t q_stride, const T* kv,
-                                        std::int64_t kv_stride, const float* norm,
-                                        const float* rope, const std::int32_t* positions,
-                                        const std::int32_t* slots, StoreShape shape, Stored* keys,
-                                        T* q_out) {
+/// norm_rope_store_heads for bf16 and heads of 64 elements without norms: half a warp has a head,
+/// and a lane an adjacent pair in each half of it. A warp has 2 * `pairs` consecutive heads.
+template <int pairs>
+__global__ void rope_store_half_warps(const bf16* qkv, const float* rope,
+                                      const std::int32_t* positions, const std::int32_t* slots,
+                                      StoreShape shape, bf16* keys, bf16* values, bf16* q_out) {
+  constexpr int dim = 64, half = dim / 2, lanes = warp / 2;
   begin_early_kernel();
-  const int head = head_of_warp();
-  if (head > shape.heads) return;
+  const int all = shape.heads + 2 * shape.kv_heads;
+  const int first = head_of_warp() * 2 * pairs + lane() / lanes, element = lane() % lanes * 2;
   const std::int64_t token = blockIdx.x;
-  const int latent = shape.latent, rotated = shape.head_dim - latent;
-  const float* angles = rope + std::int64_t{positions[token]} * rotated;
-  if (head == shape.heads) {
-    const T* x = kv + token * kv_stride;
-    Stored* key = keys + cache_row(shape, slots[token], 0);
-    const float scale = inverse_rms(x, latent, shape.eps);
-    for (int i = lane(); i < latent; i += warp) store(key + i, load(x + i) * scale * norm[i]);
-    scale_and_rotate(x + latent, 1.0F, nullptr, angles, rotated, key + latent);
-    return;
+  using Pair = __nv_bfloat162;
+  Pair low[pairs], high[pairs];
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) {
+    const bf16* const from = qkv + (token * all + min(first + 2 * i, all - 1)) * dim + element;
+    low[i] = *reinterpret_cast<const Pair*>(from);
+    high[i] = *reinterpret_cast<const Pair*>(from + half);
   }
-  T* q = q_out + (token * shape.heads + head) * shape.head_dim;
-  scale_and_rotate(rotated_q + token * q_stride + head * rotated, 1.0F, nullptr, angles, rotated,
-                   q + latent);
-}
-
-StoreShape store_shape(const AttentionShape& shape, const AttentionBatch& batch, float eps) {
-  return {static_cast<int>(shape.heads),
-          static_cast<int>(shape.kv_heads),
-          static_cast<int>(shape.head_dim),
-          static_cast<int>(shape.latent),
-          batch.block_size,
-          eps};
+  const float* const angles = rope + std::int64_t{positions[token]} * dim + element;
+  const auto cosine = *reinterpret_cast<const float2*>(angles);
+  const auto sine = *reinterpret_cast<const float2*>(angles + half);
+  const std::int32_t slot = slots[token];
+#pragma unroll
+  for (int i = 0; i < pairs; ++i) {
+    const int head = first + 2 * i;
+    if (head >= all) return;
+    const bool is_value = head >= shape.heads + shape.kv_heads;
+    bf16* const to = place_of(shape, token, head, slot, keys, values, q_out) + element;
+    store_rotated(__bfloat1622float2(low[i]), __bfloat1622float2(high[i]),
+                  is_value ? float2{1.0F, 1.0F} : cosine, is_value ? float2{0.0F, 0.0F} : sine, to,
+                  to + half);
+  }
 }
 
 const float* floats_of(const Tensor& tensor) {
@@ -238,6 +202,21 @@ cudaError_t store_pairs(const Tensor& qkv, const Tensor& q_norm, const Tensor& k
                       static_cast<bf16*>(cache.values.data()), static_cast<bf16*>(q_out.data()));
 }
 
+cudaError_t store_half_warps(const Tensor& qkv, const Tensor& rope, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache, const Tensor& q_out,
+                             cudaStream_t stream) {
+  const std::int64_t tokens = batch.positions[0];
+  const int pairs = tokens <= few_tokens ? 1 : heads_at_once;
+  const Grid grid{dim3(static_cast<unsigned>(tokens),
+                       blocks_of(shape.heads + 2 * shape.kv_heads, store_warps * 2 * pairs)),
+                  warp * store_warps};
+  return launch_early(pairs == 1 ? rope_store_half_warps<1> : rope_store_half_warps<heads_at_once>,
+                      grid, stream, static_cast<const bf16*>(qkv.data()), rope.as<float>(),
+                      batch.positions.as<std::int32_t>(), batch.kv_slots.as<std::int32_t>(),
+                      store_shape(shape, batch, 0.0F), static_cast<bf16*>(cache.keys.data()),
+                      static_cast<bf16*>(cache.values.data()), static_cast<bf16*>(q_out.data()));
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -249,8 +228,12 @@ void CudaAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_nor
                                           const KvLayer& cache, const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
-  const bool in_pairs = shape.head_dim == 128 || shape.head_dim == 256;
-  if (in_pairs && qkv.dtype() == DType::bf16 && cache.keys.dtype() == DType::bf16) {
+  const bool is_bf16 = qkv.dtype() == DType::bf16 && cache.keys.dtype() == DType::bf16;
+  if (is_bf16 && shape.head_dim == 64 && q_norm.empty() && k_norm.empty()) {
+    check(store_half_warps(qkv, rope, shape, batch, cache, q_out, stream()), "norm_rope_store");
+    return;
+  }
+  if (is_bf16 && (shape.head_dim == 128 || shape.head_dim == 256)) {
     check(store_pairs(qkv, q_norm, k_norm, eps, rope, shape, batch, cache, q_out, deterministic_,
                       stream()),
           "norm_rope_store");
@@ -270,30 +253,6 @@ void CudaAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_nor
                          store_shape(shape, batch, eps), static_cast<Stored*>(cache.keys.data()),
                          static_cast<Stored*>(cache.values.data()), static_cast<T*>(q_out.data())),
             "norm_rope_store");
-    });
-  });
-}
-
-void CudaAttentionOps::do_latent_rope_store(const Columns& rotated_q, const Columns& kv,
-                                            const Tensor& norm, float eps, const Tensor& rope,
-                                            const AttentionShape& shape,
-                                            const AttentionBatch& batch, const KvLayer& cache,
-                                            const Tensor& q_out) {
-  const std::int64_t tokens = batch.positions[0];
-  if (tokens == 0) return;
-  const Grid grid{dim3(static_cast<unsigned>(tokens), blocks_of(shape.heads + 1, store_warps)),
-                  warp * store_warps};
-  with_type(kv.dtype(), [&](auto* type) {
-    with_type(cache.keys.dtype(), [&](auto* stored) {
-      using T = element<decltype(type)>;
-      using Stored = element<decltype(stored)>;
-      const auto kernel = latent_rope_store_heads<T, Stored>;
-      check(launch_early(kernel, grid, stream(), static_cast<const T*>(rotated_q.data()),
-                         rotated_q.stride(), static_cast<const T*>(kv.data()), kv.stride(),
-                         norm.as<float>(), rope.as<float>(), batch.positions.as<std::int32_t>(),
-                         batch.kv_slots.as<std::int32_t>(), store_shape(shape, batch, eps),
-                         static_cast<Stored*>(cache.keys.data()), static_cast<T*>(q_out.data())),
-            "latent_rope_store");
     });
   });
 }

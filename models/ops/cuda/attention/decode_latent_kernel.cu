@@ -21,8 +21,7 @@ struct Work {
   int positions;            ///< in these pages
   int new_page;             ///< the first page of the row that earlier kernels may still write
 
-  __device__ Work(const DecodePass& pass, int entry, int block, int blocks) {
-    const DecodePart part = pass.items[entry];
+  __device__ Work(const DecodePass& pass, const DecodePart& part, int block, int blocks) {
     row = part.row;
     table = part.table;
     const int tiles = (part.positions + tile - 1) / tile, share = (tiles + blocks - 1) / blocks;
@@ -65,7 +64,7 @@ class TileQueue {
         memory_(memory),
         block_(block),
         blocks_(blocks),
-        work_(pass, entries[0], block, blocks) {
+        work_(pass, pass.items[entries[0]], block, blocks) {
     find_tile();
   }
 
@@ -102,7 +101,7 @@ class TileQueue {
       const int entry = entries_[++turn_];
       has_more_ = entry >= 0;
       if (!has_more_) return;
-      work_ = Work(pass_, entry, block_, blocks_);
+      work_ = Work(pass_, pass_.items[entry], block_, blocks_);
       tile_ = 0;
     }
   }
@@ -167,18 +166,19 @@ __device__ __forceinline__ void join_row(const DecodePass& pass, std::int64_t fi
   meet_in_cluster();  // no block goes on while others read its memory
 }
 
-/// Reads a row's queries to shared memory, zeros for heads that there are not.
-__device__ __forceinline__ void read_query(const DecodePass& pass, std::int64_t first_head,
-                                           Memory& memory) {
+/// Begins to copy a row's queries to shared memory, zeros for heads that there are not.
+__device__ __forceinline__ void request_query(const DecodePass& pass, std::int64_t first_head,
+                                              Memory& memory) {
   constexpr int units = max_heads * dim / 8;
 #pragma unroll
   for (int turn = 0; turn < (units + threads - 1) / threads; ++turn) {
     const int i = threadIdx.x + turn * threads, head = i / (dim / 8), unit = i % (dim / 8);
     if (i >= units) break;
-    const bf16* const from = pass.q + (first_head + head) * dim + unit * 8;
-    memory.query[head * row_units + unit] =
-        head < pass.group ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    const bool there = head < pass.group;
+    const bf16* const from = pass.q + (there ? (first_head + head) * dim + unit * 8 : 0);
+    copy_async(shared_address(&memory.query[head * row_units + unit]), from, there);
   }
+  close_copies();
 }
 
 /// Clusters of `blocks` blocks take rows in turn, with all heads; of several blocks, one row.
@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(threads, 1)
   const int block = blocks > 1 ? block_of_cluster() : 0, warp = threadIdx.x / 32;
   const Entries entries(pass, blocks);
   TileQueue queue(pass, keys, entries, memory, block, blocks);
+  DecodePart part = pass.items[entries[0]];
   if (threadIdx.x == 0) {
     for (std::uint64_t& barrier : memory.barriers) open_barrier(shared_address(&barrier));
     show_barriers();
@@ -206,11 +207,15 @@ __global__ void __launch_bounds__(threads, 1)
   if (warp == 0) {
     for (; requested < stages; ++requested) queue.request();
   }
+  const auto head_of = [&](int row) { return std::int64_t{row} * pass.group; };
+  request_query(pass, head_of(part.row), memory);
   int taken = 0;  // tiles
-  for (int turn = 0, entry = entries[0]; entry >= 0; entry = entries[++turn]) {
-    const Work work(pass, entry, block, blocks);
-    const std::int64_t first_head = std::int64_t{work.row} * pass.group;
-    read_query(pass, first_head, memory);
+  for (int turn = 0, entry = entries[0]; entry >= 0;) {
+    const Work work(pass, part, block, blocks);
+    const std::int64_t first_head = head_of(work.row);
+    entry = entries[++turn];
+    if (entry >= 0) part = pass.items[entry];  // not waited for yet
+    wait_for_copies<0>();
     __syncthreads();
     QueryShare query;
     query.load(memory, warp / 4);
@@ -228,6 +233,8 @@ __global__ void __launch_bounds__(threads, 1)
       __syncthreads();  // all have read the tile: another may replace it
       if (warp == 0) queue.request();
     }
+    // The last tile's barriers came after all had loaded this row's queries.
+    if (entry >= 0) request_query(pass, head_of(part.row), memory);
     softmax.store(memory);
     if (blocks > 1) {
       join_row(pass, first_head, memory, values, block, blocks);

@@ -320,9 +320,20 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
   // whole ones, and 8 of 6,144 x 2,048 and 2,048 x 3,072.
   const std::int64_t rows = gemm.assignments / std::max<std::int64_t>(gemm.experts, 1);
   if (rows <= 8) return GroupedGemmTiling::rows_16;
+  if (gemm.heads.rows > 0) {
+    // Heads' matrices are small: more blocks with more stages each finish sooner, while each has a
+    // multiprocessor of its own.
+    const auto have_room = [&](std::int64_t tile_rows) {
+      const std::int64_t tiles = blocks_of(gemm.heads.rows, tile_rows) * gemm.experts *
+                                 std::int64_t{blocks_of(gemm.n, Rows16::columns)};
+      return tiles <= multiprocessors();
+    };
+    if (have_room(Rows16::rows)) return GroupedGemmTiling::rows_16;
+    if (rows <= 24 || have_room(Rows32::rows)) return GroupedGemmTiling::rows_32;
+    return GroupedGemmTiling::rows_64;
+  }
   if (rows <= 24) return GroupedGemmTiling::rows_32;
-  const bool takes_256 = gemm.heads.rows == 0;
-  return rows <= 56 || !takes_256 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
+  return rows <= 56 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
 }
 
 bool grouped_gemm_fits(const GroupedGemm& gemm) {
