@@ -43,6 +43,12 @@ Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   return PendingSum();
 }
 
+SharedMlp DenseMlp::shared_mlp() const {
+  const bool has_bias = !gate_up_bias_->empty() || !down_bias_->empty();
+  if (has_bias || activation_ != Activation::silu_gated) return {};
+  return {gate_up_.get(), down_.get()};
+}
+
 void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {
   if (gate_up_bias_->empty() && activation_ == Activation::silu_gated) {
     ops_.dense().linear_gate_up(*gate_up_, x, gate_up, activated);

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "models/layers/parallel/pending_sum.hpp"
+#include "models/ops/moe_ops.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -24,6 +25,8 @@ class FeedForward {
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
   /// without experts.
   virtual Tensor rows_per_expert() const { return {}; }
+  /// Its matrices, if MoeOps::expert_mlp can take them as a shared MLP; else none.
+  virtual SharedMlp shared_mlp() const { return {}; }
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;
 };

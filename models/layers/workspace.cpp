@@ -153,6 +153,9 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.memory().allocate(summed, {tokens, hidden}));
+    const std::int64_t shared_inner = config.moe->shared_intermediate_size / shard.size;
+    TROUPE_TRY(space.shared_activated,
+               ops.memory().allocate(activation, {max_tokens_with_shared_mlp * shared_inner}));
   }
   if (const ExpertExchange* exchange = experts.host_exchange()) {
     TROUPE_CHECK(allocate_exchange(exchange->layout(), hidden, ops, space.exchange));

@@ -72,8 +72,9 @@ struct Workspace {
   /// Experts' output: [rows, hidden] activation, or f32 with exact sums; [X * k, hidden] f32 if
   /// rows of assignments are exchanged.
   DeviceTensor expert_rows;
-  DeviceTensor shared_rows;  // [T, hidden] as update: output of the shared MLP
-  ExchangeBuffers exchange;  // empty unless rows of assignments are exchanged
+  DeviceTensor shared_rows;       // [T, hidden] as update: output of the shared MLP
+  DeviceTensor shared_activated;  // ExpertScratch::shared of max_tokens_with_shared_mlp tokens
+  ExchangeBuffers exchange;       // empty unless rows of assignments are exchanged
 };
 
 /// The first rows of a flat buffer as [rows, width].

@@ -38,11 +38,20 @@ struct ExpertChoices {
   std::int64_t first_expert = 0;  ///< the first local expert; a batch or count gives their number
 };
 
+/// A gated MLP that all tokens take beside their experts: silu(gate) * up, then down. Null: none.
+struct SharedMlp {
+  const Linear* gate_up = nullptr;  ///< [2 shared inner, hidden]
+  const Linear* down = nullptr;     ///< [hidden, shared inner]
+};
+/// The most tokens of a pass for which MoeOps::adds_shared_mlp may be true.
+inline constexpr std::int64_t max_tokens_with_shared_mlp = 8;
+
 /// Scratch memory between a pass's tokens and their experts' outputs.
 struct ExpertScratch {
   Tensor gate_up;    ///< [tokens * top_k, 2 inner]
   Tensor activated;  ///< [tokens * top_k, inner]
   Tensor rows;       ///< [tokens * top_k, hidden]
+  Tensor shared;     ///< [tokens, shared inner], if there is a shared MLP
 };
 
 /// Experts: routing, sorting tokens by expert, grouped products, combining. Only enqueue, as
@@ -164,14 +173,21 @@ class MoeOps {
 
   /// grouped_gate_up, grouped_linear with `down` and combine_local: out [tokens, hidden] is the
   /// local experts' contribution to x [tokens, hidden]. `choices` and `batch` are from
-  /// route_and_permute.
+  /// route_and_permute. The output of `shared`, if there is one, is added; adds_shared_mlp must be
+  /// true.
   void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                   const ExpertChoices& choices, const ExpertBatch& batch,
-                  const ExpertScratch& scratch, const Tensor& out) {
+                  const ExpertScratch& scratch, const Tensor& out, const SharedMlp& shared = {}) {
     if constexpr (op_checks::enabled) {
-      op_checks::expert_mlp(gate_up, down, x, choices, batch, scratch, out);
+      op_checks::expert_mlp(gate_up, down, x, choices, batch, scratch, out, shared);
     }
-    do_expert_mlp(gate_up, down, x, choices, batch, scratch, out);
+    do_expert_mlp(gate_up, down, x, choices, batch, scratch, out, shared);
+  }
+  /// True if expert_mlp takes `shared` for a pass of this many tokens with top_k choices.
+  bool adds_shared_mlp(const SharedMlp& shared, const GroupedLinear& down, std::int64_t tokens,
+                       std::int64_t top_k) const {
+    return shared.down != nullptr && tokens <= max_tokens_with_shared_mlp &&
+           do_adds_shared_mlp(shared, down, tokens, top_k);
   }
 
  private:
@@ -208,7 +224,11 @@ class MoeOps {
   virtual void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down,
                              const Tensor& x, const ExpertChoices& choices,
                              const ExpertBatch& batch, const ExpertScratch& scratch,
-                             const Tensor& out) = 0;
+                             const Tensor& out, const SharedMlp& shared) = 0;
+  virtual bool do_adds_shared_mlp(const SharedMlp& /*shared*/, const GroupedLinear& /*down*/,
+                                  std::int64_t /*tokens*/, std::int64_t /*top_k*/) const {
+    return false;
+  }
 };
 
 }  // namespace troupe

@@ -276,7 +276,10 @@ void combine(const Tensor& x, const Tensor& weights, const Tensor& out) {
 
 void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                 const ExpertChoices& choices, const ExpertBatch& batch,
-                const ExpertScratch& scratch, const Tensor& out) {
+                const ExpertScratch& scratch, const Tensor& out, const SharedMlp& shared) {
+  if (shared.down != nullptr) {
+    expect_floats("expert_mlp: shared", scratch.shared, {x[0], shared.down->in_features()});
+  }
   grouped_gate_up(gate_up, x, batch, scratch.gate_up, scratch.activated);
   grouped_linear(down, scratch.activated, batch, false, scratch.rows);
   combine(scratch.rows, choices.weights, out);

@@ -18,6 +18,7 @@ struct ExpertScratch;
 struct KvLayer;
 struct ProjectionNorm;
 struct RouterOptions;
+struct SharedMlp;
 struct SampledRow;
 struct ScoredRow;
 
@@ -84,7 +85,7 @@ void grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const Expert
 void combine(const Tensor& x, const Tensor& weights, const Tensor& out);
 void expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                 const ExpertChoices& choices, const ExpertBatch& batch,
-                const ExpertScratch& scratch, const Tensor& out);
+                const ExpertScratch& scratch, const Tensor& out, const SharedMlp& shared);
 void resolve_sampled_ids(const Tensor& chosen, const Tensor& ids);
 void sample(const Tensor& logits, std::span<const SampledRow> rows, const Tensor& edited,
             const Tensor& ids);

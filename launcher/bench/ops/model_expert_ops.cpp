@@ -77,6 +77,17 @@ Result<void> ModelOps::measure_routing(OpsFigures& figures) {
   return {};
 }
 
+Result<ModelOps::SharedMatrices> ModelOps::shared_matrices() {
+  const std::int64_t hidden = model_.hidden_size;
+  const std::int64_t inner = model_.moe->shared_intermediate_size / options_.tensor_ranks;
+  SharedMatrices shared;
+  TROUPE_TRY(shared.gate_up, ops_.weights().prepare(random_weight({2 * inner, hidden}), 1));
+  TROUPE_TRY(shared.down, ops_.weights().prepare(random_weight({hidden, inner}), 1));
+  TROUPE_TRY(shared.activated,
+             ops_.memory().allocate(activation_, {max_tokens_with_shared_mlp, inner}));
+  return shared;
+}
+
 Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   const MoeConfig& moe = *model_.moe;
   const std::int64_t hidden = model_.hidden_size, top_k = moe.top_k, experts = moe.experts;
@@ -102,6 +113,10 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, top_k}));
   TROUPE_TRY(const DeviceTensor offsets, ops_.memory().allocate(DType::i32, {experts + 1}));
   TROUPE_TRY(const DeviceTensor source, ops_.memory().allocate(DType::i32, {max_assignments}));
+  SharedMatrices shared;
+  if (moe.shared_intermediate_size > 0 && !moe.gated_shared_expert) {
+    TROUPE_TRY(shared, shared_matrices());
+  }
   const HostTensor chosen = chosen_experts(most, top_k, experts);
   ops_.memory().upload(chosen, ids);
   TROUPE_CHECK(ops_.stream().synchronize());
@@ -126,12 +141,23 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
       OpFigure both = figure("experts", *gate_up);
       both.bytes += met * static_cast<double>(down->bytes());
       both.operations *= 1.5;
+      const bool adds_shared = ops_.moe().adds_shared_mlp(shared.mlp(), *down, rows, top_k);
+      if (adds_shared) {
+        both.op = "experts, shared";
+        std::erase_if(figures.ops, [&](const OpFigure& apart) {
+          return apart.rows == rows && apart.op.starts_with("shared ");
+        });
+        both.bytes += static_cast<double>(shared.gate_up->bytes() + shared.down->bytes());
+        both.operations += 2 * static_cast<double>(rows * hidden) *
+                           static_cast<double>(3 * shared.down->in_features());
+      }
       const ExpertChoices choices{ids->rows(0, rows), weights->rows(0, rows)};
       const ExpertScratch space{scratch->rows(0, assignments), gated->rows(0, assignments),
-                                expert_rows->rows(0, assignments)};
+                                expert_rows->rows(0, assignments),
+                                adds_shared ? shared.activated->rows(0, rows) : Tensor()};
       TROUPE_CHECK(add(figures, std::move(both), [&](std::size_t) {
         ops_.moe().expert_mlp(*gate_up, *down, x->rows(0, rows), choices, batch, space,
-                              out->rows(0, rows));
+                              out->rows(0, rows), adds_shared ? shared.mlp() : SharedMlp());
       }));
       continue;
     }

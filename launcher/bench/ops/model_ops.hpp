@@ -54,6 +54,15 @@ class ModelOps {
   Result<void> measure_routing(OpsFigures& figures);
   Result<void> measure_experts(OpsFigures& figures);
 
+  /// The MLP that all tokens take beside their experts.
+  struct SharedMatrices {
+    std::unique_ptr<Linear> gate_up, down;
+    DeviceTensor activated;
+
+    SharedMlp mlp() const { return {gate_up.get(), down.get()}; }
+  };
+  Result<SharedMatrices> shared_matrices();
+
   std::vector<Matrix> matrices() const;
   std::int64_t sparse_layers() const;
   /// Random numbers in [-1, 1) times `scale`.

@@ -13,15 +13,18 @@ Result<std::unique_ptr<FeedForward>> make_moe(const LayerContext& context, std::
   const ExpertGroup& experts = context.experts;
   TROUPE_TRY(ExpertWeights weights, ExpertWeights::create(context, layer));
   std::unique_ptr<FeedForward> routed;
+  const TensorParallelMoe* tensor_parallel = nullptr;
   if (experts.device_exchange() != nullptr) {
     routed = std::make_unique<DeviceDispatchMoe>(context, std::move(weights));
   } else if (experts.host_exchange() != nullptr) {
     routed = std::make_unique<HostDispatchMoe>(context, std::move(weights));
   } else {
-    routed = std::make_unique<TensorParallelMoe>(context, std::move(weights));
+    auto moe = std::make_unique<TensorParallelMoe>(context, std::move(weights));
+    tensor_parallel = moe.get();
+    routed = std::move(moe);
   }
   if (context.config.moe->shared_intermediate_size == 0) return routed;
-  return SharedExpertMoe::create(context, layer, std::move(routed));
+  return SharedExpertMoe::create(context, layer, std::move(routed), tensor_parallel);
 }
 
 }  // namespace troupe

@@ -31,9 +31,11 @@ void RoutedExperts::activate(const Tensor& x, const ExpertBatch& batch, std::int
 }
 
 void RoutedExperts::compute(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
-                            const ExpertScratch& scratch, const Tensor& out) const {
+                            const ExpertScratch& scratch, const Tensor& out,
+                            const SharedMlp& shared) const {
   if (are_plain()) {
-    ops_.moe().expert_mlp(*weights_.gate_up, *weights_.down, x, choices, batch, scratch, out);
+    ops_.moe().expert_mlp(*weights_.gate_up, *weights_.down, x, choices, batch, scratch, out,
+                          shared);
     return;
   }
   const std::int64_t top_k = choices.ids[1];

@@ -49,20 +49,20 @@ class RoutedExperts : public FeedForward {
                 const Tensor& gate_up, const Tensor& activated) const;
   /// MoeOps::expert_mlp, without the output bias.
   void compute(const Tensor& x, const ExpertChoices& choices, const ExpertBatch& batch,
-               const ExpertScratch& scratch, const Tensor& out) const;
+               const ExpertScratch& scratch, const Tensor& out, const SharedMlp& shared) const;
   bool has_output_bias() const { return !weights_.output_bias->empty(); }
   /// Adds the biases of `down` to the combined outputs of tokens, if there are any. ids and weights
   /// [tokens, top_k] are the tokens' choices among all experts.
   void add_output_bias(const Tensor& ids, const Tensor& weights, const Tensor& out) const;
+
+  /// True if the experts are what MoeOps::expert_mlp computes.
+  bool are_plain() const { return weights_.bias->empty() && activation_ == Activation::silu_gated; }
 
   Ops& ops_;
   TensorGroup& group_;
   Workspace& space_;
 
  private:
-  /// True if the experts are what MoeOps::expert_mlp computes.
-  bool are_plain() const { return weights_.bias->empty() && activation_ == Activation::silu_gated; }
-
   Activation activation_;
   ExpertWeights weights_;
 };

@@ -6,11 +6,12 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(const LayerContext& context,
-                                                             std::int64_t layer,
-                                                             std::unique_ptr<FeedForward> routed) {
+Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(
+    const LayerContext& context, std::int64_t layer, std::unique_ptr<FeedForward> routed,
+    const TensorParallelMoe* tensor_parallel) {
   using enum Parameter;
-  std::unique_ptr<SharedExpertMoe> moe(new SharedExpertMoe(context, std::move(routed)));
+  std::unique_ptr<SharedExpertMoe> moe(
+      new SharedExpertMoe(context, std::move(routed), tensor_parallel));
   TROUPE_TRY(moe->shared_,
              DenseMlp::create(context, layer,
                               {.gate = shared_gate, .up = shared_up, .down = shared_down}));
@@ -20,7 +21,16 @@ Result<std::unique_ptr<FeedForward>> SharedExpertMoe::create(const LayerContext&
   return std::unique_ptr<FeedForward>(std::move(moe));
 }
 
+SharedMlp SharedExpertMoe::taken_with_experts(std::int64_t tokens) const {
+  if (tensor_parallel_ == nullptr || tokens == 0 || !gate_->empty()) return {};
+  const SharedMlp shared = shared_->shared_mlp();
+  return tensor_parallel_->takes(shared, tokens) ? shared : SharedMlp();
+}
+
 Result<PendingSum> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) const {
+  if (const SharedMlp shared = taken_with_experts(x[0]); shared.down != nullptr) {
+    return tensor_parallel_->forward_with_shared(shared, x, out);
+  }
   TROUPE_TRY(PendingSum routed_sum, routed_->forward(x, out));
   if (x[0] == 0) return PendingSum();
   TROUPE_CHECK(group_.complete(std::move(routed_sum), out));

@@ -4,7 +4,13 @@
 
 namespace troupe {
 
-Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out) const {
+bool TensorParallelMoe::takes(const SharedMlp& shared, std::int64_t tokens) const {
+  return are_plain() && combines_first() &&
+         ops_.moe().adds_shared_mlp(shared, down_weight(), tokens, router().top_k());
+}
+
+Result<PendingSum> TensorParallelMoe::forward_with_shared(const SharedMlp& shared, const Tensor& x,
+                                                          const Tensor& out) const {
   const std::int64_t tokens = x[0];
   if (tokens == 0) return PendingSum();
   const std::int64_t top_k = router().top_k();
@@ -19,10 +25,13 @@ Result<PendingSum> TensorParallelMoe::forward(const Tensor& x, const Tensor& out
   const Tensor activated = first_rows(space_.activated, rows, inner);
 
   router().choose(x, choices, batch, rows_per_expert());
-  if (group_.size() == 1 || !group_.sums_exactly()) {
-    const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows)};
+  if (combines_first()) {
+    const Tensor of_shared = shared.down == nullptr ? Tensor()
+                                                    : first_rows(space_.shared_activated, tokens,
+                                                                 shared.down->in_features());
+    const ExpertScratch scratch{gate_up, activated, space_.expert_rows->rows(0, rows), of_shared};
     TROUPE_TRY(PendingSum sum, group_.defer_all_reduce(tokens, out, [&](const Tensor& sums) {
-      compute(x, choices, batch, scratch, sums);
+      compute(x, choices, batch, scratch, sums, shared);
     }));
     if (!has_output_bias()) return sum;
     TROUPE_CHECK(group_.complete(std::move(sum), out));

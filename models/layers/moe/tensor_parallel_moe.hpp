@@ -17,9 +17,18 @@ class TensorParallelMoe final : public RoutedExperts {
   TensorParallelMoe(const LayerContext& context, ExpertWeights weights)
       : RoutedExperts(context, std::move(weights)), experts_(context.experts.share().experts) {}
   bool reads_all_tokens() const override { return true; }
-  Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
+  /// True if forward_with_shared may be called for a pass of this many tokens.
+  bool takes(const SharedMlp& shared, std::int64_t tokens) const;
+  /// forward(), and adds the output of `shared`, this rank's part of an MLP.
+  Result<PendingSum> forward_with_shared(const SharedMlp& shared, const Tensor& x,
+                                         const Tensor& out) const;
+  Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override {
+    return forward_with_shared({}, x, out);
+  }
 
  private:
+  /// True if the ranks' rows are combined before they are summed.
+  bool combines_first() const { return group_.size() == 1 || !group_.sums_exactly(); }
   /// Adds the output biases to this rank's rows of the pass.
   void add_bias_of_own_rows(const ExpertChoices& choices, const Tensor& out) const;
 

@@ -176,7 +176,8 @@ class CpuMoeOps final : public MoeOps {
                         const Tensor& out) override;
   void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                      const ExpertChoices& choices, const ExpertBatch& batch,
-                     const ExpertScratch& scratch, const Tensor& out) override {
+                     const ExpertScratch& scratch, const Tensor& out,
+                     const SharedMlp& /*none*/) override {
     unfused_expert_mlp(*this, gate_up, down, x, choices, batch, scratch, out);
   }
 

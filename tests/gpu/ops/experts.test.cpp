@@ -305,6 +305,81 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
   }
 }
 
+TEST_P(Experts, add_the_mlp_that_few_tokens_share) {
+  struct Case {
+    std::int64_t tokens, top_k, experts, first, local, hidden, inner, parts;
+    bool fits = true;
+  };
+  for (const Case& c :
+       {Case{1, 6, 64, 0, 64, 2048, 176, 2}, Case{1, 2, 5, 0, 5, 48, 24, 1},
+        Case{8, 6, 64, 0, 64, 272, 200, 2}, Case{5, 3, 8, 2, 4, 256, 344, 3},
+        Case{3, 2, 4, 3, 1, 2064, 40, 5}, Case{7, 8, 16, 0, 16, 512, 1408, 1},
+        Case{8, 8, 16, 0, 16, 64, 32, 1, false}, Case{9, 2, 4, 0, 4, 64, 32, 1, false}}) {
+    const std::string what =
+        fmt::format("{} tokens x {} of {}, {} from {}, {} x {}, {} shared", c.tokens, c.top_k,
+                    c.experts, c.local, c.first, c.hidden, c.inner, c.parts);
+    const RouterOptions options{.top_k = c.top_k, .normalize = true};
+    const std::int64_t assignments = c.tokens * c.top_k, shared_inner = c.parts * c.inner;
+    const HostTensor logits = random({c.tokens, c.experts}), x = random({c.tokens, c.hidden});
+    const HostTensor ids(DType::i32, {c.tokens, c.top_k}), weights(DType::f32, ids->shape()),
+        offsets(DType::i32, {c.local + 1}), source(DType::i32, {assignments}),
+        counts(DType::i64, {c.local}), gate_up(DType::f32, {assignments, 2 * c.inner}),
+        activated(DType::f32, {assignments, c.inner}), rows(DType::f32, {assignments, c.hidden}),
+        shared_gate_up(DType::f32, {c.tokens, 2 * shared_inner}),
+        shared_activated(DType::f32, {c.tokens, shared_inner}),
+        shared_rows(DType::f32, {c.tokens, c.hidden}), expected(DType::f32, {c.tokens, c.hidden});
+    const std::vector<HostTensor> uppers = matrices(c.local, 2 * c.inner, c.hidden);
+    const std::vector<HostTensor> downs = matrices(c.local, c.hidden, c.inner);
+    const std::vector<Tensor> upper_views(uppers.begin(), uppers.end()),
+        down_views(downs.begin(), downs.end());
+    const HostTensor shared_upper = random({2 * shared_inner, c.hidden}, 0.1F),
+                     shared_down = random({c.hidden, shared_inner}, 0.1F);
+    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1);
+    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1);
+    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1);
+    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1);
+    auto cpu_shared_upper = cpu_->weights().prepare(shared_upper, 1);
+    auto gpu_shared_upper = gpu_->weights().prepare(shared_upper, 1);
+    auto cpu_shared_down = cpu_->weights().prepare(shared_down, 1);
+    auto gpu_shared_down = gpu_->weights().prepare(shared_down, 1);
+    ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
+    ASSERT_TRUE(cpu_shared_upper.ok() && gpu_shared_upper.ok());
+    ASSERT_TRUE(cpu_shared_down.ok() && gpu_shared_down.ok());
+    const SharedMlp shared{gpu_shared_upper->get(), gpu_shared_down->get()};
+    const bool takes = gpu_->moe().adds_shared_mlp(shared, **gpu_down, c.tokens, c.top_k);
+    ASSERT_EQ(takes, is_bf16() && c.fits) << what;
+    if (!takes) continue;
+
+    const ExpertChoices choices{ids, weights, c.first};
+    const ExpertBatch batch{offsets, source};
+    cpu_->moe().route_and_permute(logits, {}, options, choices, batch, counts);
+    cpu_->moe().expert_mlp(**cpu_upper, **cpu_down, x, choices, batch, {gate_up, activated, rows},
+                           expected);
+    cpu_->dense().linear_gate_up(**cpu_shared_upper, x, shared_gate_up, shared_activated);
+    cpu_->dense().linear(**cpu_shared_down, shared_activated, shared_rows);
+    cpu_->dense().add(expected, shared_rows);
+
+    const DeviceTensor gpu_ids = room(DType::i32, ids->shape()),
+                       gpu_weights = room(DType::f32, ids->shape()),
+                       gpu_offsets = room(DType::i32, {c.local + 1}), gpu_source = exact(source),
+                       gpu_counts = exact(counts), gpu_gate_up = room(GetParam(), gate_up->shape()),
+                       gpu_activated = room(GetParam(), activated->shape()),
+                       gpu_rows = room(GetParam(), rows->shape()),
+                       gpu_shared = room(GetParam(), shared_activated->shape()),
+                       gpu_out = room(DType::f32, expected->shape()),
+                       gpu_narrow = room(GetParam(), expected->shape());
+    const DeviceTensor gpu_logits = exact(logits), gpu_x = activation(x);
+    const ExpertChoices gpu_choices{gpu_ids, gpu_weights, c.first};
+    const ExpertBatch on_gpu{gpu_offsets, gpu_source};
+    gpu_->moe().route_and_permute(gpu_logits, {}, options, gpu_choices, on_gpu, gpu_counts);
+    for (const Tensor& out : {gpu_out.view(), gpu_narrow.view()}) {
+      gpu_->moe().expert_mlp(**gpu_upper, **gpu_down, gpu_x, gpu_choices, on_gpu,
+                             {gpu_gate_up, gpu_activated, gpu_rows, gpu_shared}, out, shared);
+      expect_near_rows(out, expected, what);
+    }
+  }
+}
+
 TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
   if (!is_bf16()) GTEST_SKIP() << "f32 has one way for all";
   constexpr std::int64_t most = 8, top_k = 8, experts = 16, hidden = 272, inner = 72;

@@ -1,5 +1,6 @@
 // Experts' GEMMs: on tensor cores where those support them (grouped_gemm.hpp).
 #include <algorithm>
+#include <cassert>
 
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
@@ -204,30 +205,50 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
 void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down,
                                const Tensor& x, const ExpertChoices& choices,
                                const ExpertBatch& batch, const ExpertScratch& scratch,
-                               const Tensor& out) {
+                               const Tensor& out, const SharedMlp& shared) {
   if (x.empty()) return;
-  const SmallBatchMoe few{
-      .gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
-      .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
-      .x = x.data(),
-      .activated = scratch.activated.data(),
-      .out = out.data(),
-      .out_dtype = out.dtype(),
-      .ids = choices.ids.as<std::int32_t>(),
-      .weights = choices.weights.as<float>(),
-      .offsets = batch.offsets.as<std::int32_t>(),
-      .source = batch.source.as<std::int32_t>(),
-      .first_expert = choices.first_expert,
-      .tokens = x[0],
-      .top_k = choices.ids[1],
-      .experts = down.experts(),
-      .hidden = down.out_features(),
-      .inner = down.in_features()};
+  SmallBatchMoe few{.gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
+                    .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
+                    .x = x.data(),
+                    .activated = scratch.activated.data(),
+                    .out = out.data(),
+                    .out_dtype = out.dtype(),
+                    .ids = choices.ids.as<std::int32_t>(),
+                    .weights = choices.weights.as<float>(),
+                    .offsets = batch.offsets.as<std::int32_t>(),
+                    .source = batch.source.as<std::int32_t>(),
+                    .first_expert = choices.first_expert,
+                    .tokens = x[0],
+                    .top_k = choices.ids[1],
+                    .experts = down.experts(),
+                    .hidden = down.out_features(),
+                    .inner = down.in_features()};
+  if (shared.down != nullptr) {
+    few.shared_inner = shared.down->in_features();
+    few.shared_gate_up = static_cast<const CudaLinear*>(shared.gate_up)->plain()->data();
+    few.shared_down = static_cast<const CudaLinear*>(shared.down)->plain()->data();
+    few.shared_activated = scratch.shared.data();
+  }
   if (!deterministic_ && x.dtype() == DType::bf16 && small_batch_moe_fits(few)) {
     check(launch_small_batch_moe(few, stream()), "expert_mlp");
     return;
   }
+  assert(shared.down == nullptr);  // adds_shared_mlp
   unfused_expert_mlp(*this, gate_up, down, x, choices, batch, scratch, out);
+}
+
+bool CudaMoeOps::do_adds_shared_mlp(const SharedMlp& shared, const GroupedLinear& down,
+                                    std::int64_t tokens, std::int64_t top_k) const {
+  const Tensor* const gate_up = static_cast<const CudaLinear*>(shared.gate_up)->plain();
+  const Tensor* const shared_down = static_cast<const CudaLinear*>(shared.down)->plain();
+  return !deterministic_ && gate_up != nullptr && shared_down != nullptr &&
+         gate_up->dtype() == DType::bf16 &&
+         small_batch_moe_fits({.tokens = tokens,
+                               .top_k = top_k,
+                               .experts = down.experts(),
+                               .hidden = down.out_features(),
+                               .inner = down.in_features(),
+                               .shared_inner = shared.down->in_features()});
 }
 
 }  // namespace troupe

@@ -43,7 +43,10 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                         const Tensor& out) override;
   void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                      const ExpertChoices& choices, const ExpertBatch& batch,
-                     const ExpertScratch& scratch, const Tensor& out) override;
+                     const ExpertScratch& scratch, const Tensor& out,
+                     const SharedMlp& shared) override;
+  bool do_adds_shared_mlp(const SharedMlp& shared, const GroupedLinear& down, std::int64_t tokens,
+                          std::int64_t top_k) const override;
 
   void run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows);
 

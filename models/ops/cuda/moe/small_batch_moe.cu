@@ -106,9 +106,11 @@ struct Plan {
 };
 #endif
 
-/// Blocks take every gridDim.x-th tile of 8 gates with their ups, over all chosen experts.
+/// Blocks take every gridDim.x-th tile of 8 gates with their ups: first those of the shared MLP,
+/// whose weights do not wait for the choice, then of all chosen experts.
 __global__ void __launch_bounds__(threads, gate_blocks)
     gate_skinny_rows(const __grid_constant__ CUtensorMap gate_up,
+                     const __grid_constant__ CUtensorMap shared_gate_up,
                      const __grid_constant__ SmallBatchMoe call) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
@@ -119,39 +121,54 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   GateSlabs queue(memory + warp * GateSlabs::bytes, barriers[warp]);
   auto* const parts = reinterpret_cast<float*>(memory + warps * GateSlabs::bytes);
   sums.open();
-  wait_for_kernels_before();
-  // Only now, so that the next kernel finds everything written before this one.
-  let_next_kernel_start();
-  plan.make(call);
   constexpr int columns = slab_rows / 2;
   const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
-  const int column_tiles = inner / columns, tiles = column_tiles * plan.active;
+  const int shared_inner = static_cast<int>(call.shared_inner);
+  const int column_tiles = inner / columns, shared_tiles = shared_inner / columns;
   const int slabs = (hidden + GateSlabs::columns - 1) / GateSlabs::columns;
-  if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
+  int tiles = shared_tiles;  // and, once the choice is known, those of experts
 
-  const auto first_row = [&](int tile) { return plan.firsts[tile / column_tiles]; };
-  const auto tile_of_all = [&](int tile) {
-    return plan.expert_at[first_row(tile)] * 2 * column_tiles + tile % column_tiles;
+  const auto first_row = [&](int tile) {
+    return plan.firsts[(tile - shared_tiles) / column_tiles];
   };
-  int next_tile = blockIdx.x, next_slab = warp, next_of_all = tile_of_all(blockIdx.x);
+  const auto tile_of_all = [&](int tile) {
+    return plan.expert_at[first_row(tile)] * 2 * column_tiles +
+           (tile - shared_tiles) % column_tiles;
+  };
+  int next_tile = blockIdx.x, next_slab = warp, next_of_all = 0, requested = 0;
   const auto request = [&] {
     if (next_tile >= tiles) return;
-    queue.request(gate_up, next_slab * GateSlabs::columns, next_of_all);
+    const int column = next_slab * GateSlabs::columns;
+    if (next_tile < shared_tiles) {
+      queue.request(shared_gate_up, column, next_tile);
+    } else {
+      queue.request(gate_up, column, next_of_all);
+    }
     next_slab += warps;
     if (next_slab < slabs) return;
     next_slab = warp;
     next_tile += gridDim.x;
-    if (next_tile < tiles) next_of_all = tile_of_all(next_tile);
+    if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
   };
-#pragma unroll
-  for (int i = 0; i < gate_stages; ++i) request();
+  if (warp < slabs) {
+    for (; requested < gate_stages && next_tile < shared_tiles; ++requested) request();
+  }
+  wait_for_kernels_before();
+  // Only now, so that the next kernel finds everything written before this one.
+  let_next_kernel_start();
+  plan.make(call);
+  tiles += column_tiles * plan.active;
+  if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
+  if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
+  for (; requested < gate_stages; ++requested) request();
 
   const auto row_of = [&](int tile) -> const bf16* {
     if (tile >= tiles) return nullptr;
-    const int first = first_row(tile);
-    if (own >= plan.rows_at[first]) return nullptr;
-    const int token = tokens == 1 ? 0 : call.source[first + own] / top_k;
+    const int first = tile < shared_tiles ? 0 : first_row(tile);
+    if (own >= (tile < shared_tiles ? tokens : plan.rows_at[first])) return nullptr;
+    const bool in_order = tokens == 1 || tile < shared_tiles;
+    const int token = in_order ? own : call.source[first + own] / top_k;
     return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
   };
   const bf16* row = row_of(blockIdx.x);
@@ -169,12 +186,15 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     }
     row = row_after;
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
-      const int first = first_row(tile), rows = plan.rows_at[first];
+      const bool is_shared = tile < shared_tiles;
+      const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
+      const int rows = is_shared ? tokens : plan.rows_at[first];
+      const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
+      auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
         const float gate = sum(in_tile, of);
-        bf16* const to = static_cast<bf16*>(call.activated) + std::int64_t{first + of} * inner;
-        store(to + tile % column_tiles * columns + in_tile,
+        store(to + std::int64_t{first + of} * width + column + in_tile,
               fast_silu(gate) * sum(in_tile + columns, of));
       }
     });
@@ -183,10 +203,11 @@ __global__ void __launch_bounds__(threads, gate_blocks)
 }
 
 #if __CUDA_ARCH__ >= 900
-/// One column of a token's weighted sum of its experts' outputs, in the order of choice. `parts`
-/// [assignments][16][tokens], indexed by an expert's first row.
+/// One column of a token's weighted sum of its experts' outputs, in the order of choice, and of the
+/// `shared` parts. `parts` [assignments][16][tokens], indexed by an expert's first row; those of
+/// the shared parts follow the choices'.
 __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* parts, int tokens,
-                                              int top_k, int token, int column) {
+                                              int top_k, int shared, int token, int column) {
   float sum = 0.0F;
   bool first = true;
   for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
@@ -197,16 +218,21 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
     sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
     first = false;
   }
+  for (int part = 0; part < shared; ++part) {
+    const int row = tokens * (top_k + part);
+    sum += parts[(row * slab_rows + column) * tokens + token];
+  }
   return sum;
 }
 #endif
 
-/// Grid: tiles of 16 columns of `out`. A warp has every eighth expert. Launched only after
-/// gate_skinny_rows: what that kernel waited for is ready when this one begins, so weights are
-/// loaded before the gates are done.
+/// Grid: tiles of 16 columns of `out`. A warp has every eighth of the shared parts and experts.
+/// Launched only after gate_skinny_rows: what that kernel waited for is ready when this one begins,
+/// so weights are loaded before the gates are done.
 template <class Out>
 __global__ void __launch_bounds__(threads, 1)
     add_few_rows(const __grid_constant__ CUtensorMap down,
+                 const __grid_constant__ CUtensorMap shared_down,
                  const __grid_constant__ SmallBatchMoe call, Out* out) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
@@ -220,13 +246,21 @@ __global__ void __launch_bounds__(threads, 1)
   const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
   const int slabs = (inner + DownSlabs::columns - 1) / DownSlabs::columns;
-  const auto tile_of_all = [&](int rank) {
-    return plan.expert_at[plan.firsts[rank]] * (hidden / slab_rows) + static_cast<int>(blockIdx.x);
+  const int shared_inner = static_cast<int>(call.shared_inner), shared = shared_inner / inner;
+  const int ranks = shared + plan.active;  // the shared parts, then the experts
+  const auto first_row = [&](int rank) {
+    return rank < shared ? tokens * (top_k + rank) : plan.firsts[rank - shared];
   };
   int next_rank = warp, next_slab = 0;
   const auto request = [&] {
-    if (next_rank >= plan.active) return;
-    queue.request(down, next_slab * DownSlabs::columns, tile_of_all(next_rank));
+    if (next_rank >= ranks) return;
+    const int column = next_slab * DownSlabs::columns, tile = static_cast<int>(blockIdx.x);
+    if (next_rank < shared) {
+      queue.request(shared_down, next_rank * inner + column, tile);
+    } else {
+      const int expert = plan.expert_at[first_row(next_rank)];
+      queue.request(down, column, expert * (hidden / slab_rows) + tile);
+    }
     if (++next_slab < slabs) return;
     next_slab = 0;
     next_rank += warps;
@@ -235,8 +269,12 @@ __global__ void __launch_bounds__(threads, 1)
   for (int i = 0; i < down_stages; ++i) request();
 
   const auto row_of = [&](int rank) -> const bf16* {
-    if (rank >= plan.active) return nullptr;
-    const int first = plan.firsts[rank];
+    if (rank >= ranks) return nullptr;
+    if (rank < shared) {
+      const auto* const row = static_cast<const bf16*>(call.shared_activated) + rank * inner;
+      return own < tokens ? row + own * shared_inner : nullptr;
+    }
+    const int first = first_row(rank);
     if (own >= plan.rows_at[first]) return nullptr;
     return static_cast<const bf16*>(call.activated) + std::int64_t{first + own} * inner;
   };
@@ -244,7 +282,7 @@ __global__ void __launch_bounds__(threads, 1)
   const bf16* row = row_of(warp);
   uint4 now[DownSlabs::x_units], next[DownSlabs::x_units];
   read_x(row, 0, inner, now);
-  for (int rank = warp; rank < plan.active; rank += warps) {
+  for (int rank = warp; rank < ranks; rank += warps) {
     float even[4] = {}, odd[4] = {};
     const bf16* const row_after = row_of(rank + warps);
     for (int slab = 0; slab < slabs; ++slab) {
@@ -258,7 +296,7 @@ __global__ void __launch_bounds__(threads, 1)
       for (int i = 0; i < DownSlabs::x_units; ++i) now[i] = next[i];
     }
     row = row_after;
-    float* const to = parts + plan.firsts[rank] * slab_rows * tokens;
+    float* const to = parts + first_row(rank) * slab_rows * tokens;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int of = lane % 4 * 2 + i;
@@ -270,7 +308,7 @@ __global__ void __launch_bounds__(threads, 1)
   __syncthreads();
   const int token = threadIdx.x / slab_rows, column = threadIdx.x % slab_rows;
   if (token >= tokens) return;
-  const float sum = weighted_sum(plan, parts, tokens, top_k, token, column);
+  const float sum = weighted_sum(plan, parts, tokens, top_k, shared, token, column);
   store(out + std::int64_t{token} * hidden + blockIdx.x * slab_rows + column, sum);
 #endif
 }
@@ -298,20 +336,27 @@ cudaError_t allow(const void* kernel, int shared) {
 using namespace cuda;
 
 bool small_batch_moe_fits(const SmallBatchMoe& call) {
-  return hopper_kernels_run() && call.tokens <= max_tokens &&
-         call.tokens * call.top_k <= max_assignments && call.hidden % slab_rows == 0 &&
-         call.inner % 8 == 0;
+  return hopper_kernels_run() && call.tokens <= max_tokens && call.inner % 8 == 0 &&
+         call.shared_inner % call.inner == 0 && call.assignments() <= max_assignments &&
+         call.hidden % slab_rows == 0;
 }
 
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream) {
-  CUtensorMap gate_up, down;
+  CUtensorMap gate_up, down, shared_gate_up{}, shared_down{};
   if (!map_tiles(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
                  GateSlabs::columns, gate_up) ||
       !map_tiles(call.down, call.inner, 8, slab_rows, call.experts * call.hidden / slab_rows,
                  DownSlabs::columns, down)) {
     return cudaErrorNotSupported;
   }
-  const std::int64_t assignments = call.tokens * call.top_k;
+  if (call.shared_inner > 0 &&
+      (!map_tiles(call.shared_gate_up, call.hidden, call.shared_inner, 8, call.shared_inner / 8,
+                  GateSlabs::columns, shared_gate_up) ||
+       !map_tiles(call.shared_down, call.shared_inner, 8, slab_rows, call.hidden / slab_rows,
+                  DownSlabs::columns, shared_down))) {
+    return cudaErrorNotSupported;
+  }
+  const std::int64_t assignments = call.assignments();
   const int gate_bytes = warps * GateSlabs::bytes + TileSums<warps>::bytes(call.tokens);
   cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows), gate_bytes);
   if (error != cudaSuccess) return error;
@@ -319,7 +364,7 @@ cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t strea
                                       static_cast<unsigned>(gate_blocks * multiprocessors()));
   error = launch_early(gate_skinny_rows,
                        {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
-                       gate_up, call);
+                       gate_up, shared_gate_up, call);
   if (error != cudaSuccess) return error;
   const auto down_bytes = static_cast<int>(warps * DownSlabs::bytes +
                                            assignments * slab_rows * call.tokens * sizeof(float));
@@ -330,7 +375,7 @@ cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t strea
     error = launch_early(
         add_few_rows<Out>,
         {dim3(blocks_of(call.hidden, slab_rows)), threads, static_cast<std::size_t>(down_bytes)},
-        stream, down, call, static_cast<Out*>(call.out));
+        stream, down, shared_down, call, static_cast<Out*>(call.out));
   });
   return error;
 }

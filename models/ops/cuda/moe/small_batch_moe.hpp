@@ -24,16 +24,24 @@ struct SmallBatchMoe {
   const std::int32_t* source = nullptr;   ///< [tokens * top_k]
   std::int64_t first_expert = 0;          ///< of the local experts
   std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
+  /// An MLP that all tokens take besides, in `shared_inner / inner` parts; 0: none.
+  std::int64_t shared_inner = 0;
+  const void* shared_gate_up = nullptr;  ///< [2 shared_inner, hidden] bf16
+  const void* shared_down = nullptr;     ///< [hidden, shared_inner] bf16
+  void* shared_activated = nullptr;      ///< [tokens, shared_inner] bf16: scratch
+
+  std::int64_t assignments() const { return tokens * (top_k + shared_inner / inner); }
 };
 
-/// True if launch_small_batch_moe supports it: at most 8 tokens with 64 choices, hidden a multiple
-/// of 16 and inner of 8, and hopper_kernels_run().
+/// True if launch_small_batch_moe supports it: at most 8 tokens with 64 choices and parts of the
+/// shared MLP, hidden a multiple of 16, inner of 8 and shared_inner of inner, and
+/// hopper_kernels_run().
 bool small_batch_moe_fits(const SmallBatchMoe& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
-/// weighted sum in the order of choice. A token's row is a function of its own input and choices,
-/// in bits: chains over hidden, whose silu(gate) * up is rounded to bf16, then over inner for each
-/// expert, none rounded before the sum.
+/// weighted sum in the order of choice, to which the shared parts are added. A token's row is a
+/// function of its own input and choices, in bits: chains over hidden, whose silu(gate) * up is
+/// rounded to bf16, then over inner for each expert, none rounded before the sum.
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream);
 
 }  // namespace troupe

@@ -276,9 +276,10 @@ class DelayedMoeOps final : public MoeOps {
   }
   void do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down, const Tensor& x,
                      const ExpertChoices& choices, const ExpertBatch& batch,
-                     const ExpertScratch& scratch, const Tensor& out) override {
+                     const ExpertScratch& scratch, const Tensor& out,
+                     const SharedMlp& shared) override {
     queue_.enqueue([=, this, &gate_up, &down] {
-      inner_.expert_mlp(gate_up, down, x, choices, batch, scratch, out);
+      inner_.expert_mlp(gate_up, down, x, choices, batch, scratch, out, shared);
     });
   }
 
