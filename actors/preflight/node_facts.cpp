@@ -6,13 +6,13 @@
 #include <thread>
 
 #include <pwd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/content_mark.hpp"
+#include "runtime/process/open_files.hpp"
 
 namespace troupe {
 namespace {
@@ -92,11 +92,6 @@ CheckpointFacts look_at_checkpoint(const std::string& folder) {
   if (error) facts.problem = error.message();
   std::ranges::sort(facts.files, {}, &CheckpointFile::name);
   return facts;
-}
-
-std::uint64_t open_file_limit() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 NodeFacts gather_facts(const FactsRequest& request) {

@@ -72,7 +72,4 @@ struct NodeFacts {
 /// Gathers the facts of this process's node.
 NodeFacts gather_facts(const FactsRequest& request);
 
-/// Descriptors that this process may have.
-std::uint64_t open_file_limit();
-
 }  // namespace troupe

@@ -51,6 +51,9 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   cluster.while_waiting = events.while_waiting;
   EngineSpec spec = plan.engine;
   PhaseTimes times;
+  if (has_preflight(plan)) {
+    TROUPE_CHECK(check_own_open_files(plan));
+  }
   TROUPE_CHECK(read_token(plan.config, cluster));
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
   times.note("agents");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/process/open_files.hpp"
 #include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
@@ -60,6 +61,17 @@ PreflightNeeds preflight_needs(const JobPlan& plan) {
   }
   needs.open_files = own_descriptors + descriptors_a_peer * (plan.rank_nodes.size() + nodes.size());
   return needs;
+}
+
+Result<void> check_own_open_files(const JobPlan& plan) {
+  const std::uint64_t needed = preflight_needs(plan).open_files;
+  const std::uint64_t limit = open_file_limit();
+  if (limit >= needed) return {};
+  return fail(
+      ErrorCode::resource_exhausted,
+      "the launcher may have {} open files, but needs up to {} for {} nodes: raise the hard "
+      "limit here (ulimit -Hn {})",
+      limit, needed, plan.cluster.nodes.size(), needed);
 }
 
 JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report) {

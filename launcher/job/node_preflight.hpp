@@ -15,6 +15,9 @@ bool has_preflight(const JobPlan& plan);
 /// Returns the needs of the plan's processes, node by node.
 PreflightNeeds preflight_needs(const JobPlan& plan);
 
+/// Refuses a plan of more nodes than this process may have descriptors for: resource_exhausted.
+Result<void> check_own_open_files(const JobPlan& plan);
+
 /// The nodes as the report names them, of a plan that has been looked at.
 JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report);
 

@@ -163,7 +163,7 @@ class Judge {
     if (facts.open_files < needs_.open_files) {
       refuse(fmt::format("a process may have {} open files, but needs up to {}", facts.open_files,
                          needs_.open_files),
-             fmt::format("raise the limit there (ulimit -n {})", needs_.open_files));
+             fmt::format("raise the hard limit there (ulimit -Hn {})", needs_.open_files));
     }
   }
 

@@ -20,7 +20,8 @@
 namespace troupe {
 
 /// Call first in main. Agents and actor processes are this same program executed again: in them,
-/// init does their work and never returns. In the driver it returns at once.
+/// init does their work and never returns. In the driver it returns at once. Raises the limit of
+/// open files of the process (raise_open_file_limit).
 void init(int argc, char** argv, const ActorTypes& types);
 
 /// Where agents that somebody else has started join a job.

@@ -7,10 +7,12 @@
 #include "runtime/actor/cluster.hpp"
 #include "runtime/node/agent.hpp"
 #include "runtime/node/node_starter.hpp"
+#include "runtime/process/open_files.hpp"
 
 namespace troupe {
 
 void init(int argc, char** argv, const ActorTypes& types) {
+  raise_open_file_limit();
   if (argc < 2) return;
   const std::string_view role = argv[1];
   constexpr int parent_fd = 3;

@@ -60,10 +60,12 @@ struct LinkEvents {
 struct LinkLimits {
   std::size_t max_frame_bytes = std::size_t{1} << 30;    ///< received or sent; below 4 GiB
   std::size_t max_queued_bytes = std::size_t{64} << 20;  ///< a single frame may be larger
-  std::chrono::milliseconds handshake_timeout{2000};
+  std::chrono::milliseconds handshake_timeout{5000};
   /// Limit on a listener's connections that have not authenticated; above it, the oldest is
-  /// dropped, silent ones first.
-  std::size_t max_strangers = 64;
+  /// dropped, silent ones first. Processes of hundreds of nodes may come at once, and a machine
+  /// that is busy with as many others answers each handshake late. Never more than a quarter of the
+  /// descriptors that the process may have.
+  std::size_t max_strangers = 1024;
 };
 
 /// One thread (epoll) that does the I/O of all its listeners and links, unless another one does it

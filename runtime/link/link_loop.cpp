@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <map>
@@ -15,12 +16,19 @@
 #include "runtime/link/tcp_socket.hpp"
 #include "runtime/link/turns.hpp"
 #include "runtime/process/acceptor.hpp"
+#include "runtime/process/open_files.hpp"
 #include "runtime/process/strangers.hpp"
 
 namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+LinkLimits bounded(LinkLimits limits) {
+  limits.max_strangers = std::min<std::size_t>(limits.max_strangers,
+                                               std::max<std::uint64_t>(1, open_file_limit() / 4));
+  return limits;
+}
 
 /// True if what a stranger has sent may begin a TLS handshake record (RFC 8446, 5.1).
 bool begins_like_tls(int socket) {
@@ -48,7 +56,7 @@ struct Silent {
 class Loop final : public std::enable_shared_from_this<Loop> {
  public:
   explicit Loop(LinkLimits limits)
-      : limits_(limits),
+      : limits_(bounded(limits)),
         outgoing_(std::numeric_limits<std::size_t>::max(), limits.handshake_timeout) {}
 
   Result<void> start();

@@ -113,9 +113,9 @@ TEST_F(HostPreflight, refuses_hosts_that_do_not_reach_each_other) {
 }
 
 TEST_F(HostPreflight, refuses_a_low_limit_of_open_files) {
-  const test::HostChange limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:",
-                               "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:");
-  expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -n"});
+  const test::HostChange limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:100",
+                               "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:4096");
+  expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -Hn"});
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST(Findings, refuse_a_low_limit_of_open_files_and_warn_of_little_memory) {
       lines_of(judge_nodes(needs, nodes)),
       ElementsAre(AllOf(HasSubstr("h1: a process may have 64 open files, but needs up to "
                                   "200"),
-                        HasSubstr("ulimit -n 200")),
+                        HasSubstr("ulimit -Hn 200")),
                   HasSubstr("warning: h2: its workers' weights are 2.00 GiB, but 1.00 GiB")));
 }
 

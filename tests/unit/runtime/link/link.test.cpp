@@ -1,10 +1,12 @@
 #include "runtime/link/link.hpp"
 
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include "runtime/call/future.hpp"
 #include "tests/support/knocker.hpp"
@@ -223,6 +225,33 @@ TEST_F(Links, nobody_at_the_port_is_told_as_an_end) {
   ASSERT_TRUE(why.ok());
   EXPECT_EQ(why->code, ErrorCode::peer_died);
   EXPECT_THAT(why->message, HasSubstr("refused"));
+}
+
+TEST_F(Links, hundreds_that_come_at_once_may_all_be_slow_with_their_handshake) {
+  start();
+  constexpr std::size_t count = 256;
+  std::vector<UniqueFd> slow;
+  for (std::size_t i = 0; i < count; ++i) {
+    UniqueFd& socket =
+        slow.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port_);
+    ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    pollfd connected{socket.get(), POLLOUT, 0};
+    ASSERT_EQ(::poll(&connected, 1, 10000), 1);
+    ASSERT_EQ(::send(socket.get(), "\x16\x03", 2, MSG_NOSIGNAL), 2);  // begins like TLS
+  }
+  // One that comes last is served after all of them have been seen.
+  auto link = connect(connected_, agent, key_of(agent));
+  ASSERT_TRUE(link.ok()) << link.error().message;
+  EXPECT_NE(served_.link(), nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    char byte = 0;
+    EXPECT_TRUE(::recv(slow[i].get(), &byte, 1, 0) < 0 && errno == EAGAIN)
+        << "number " << i << " was dropped";
+  }
 }
 
 TEST_F(Links, a_full_queue_says_so_and_waits_only_as_long_as_asked) {
