@@ -41,11 +41,7 @@ NodeAgents::~NodeAgents() { stop(milliseconds(1000)); }
 
 Result<void> NodeAgents::start() {
   TROUPE_CHECK(listen());
-  if (!options_.join) {
-    start_keepers();
-  } else {
-    control_->admit_holders_of(options_.join->token.bytes);
-  }
+  if (!options_.join) start_keepers();
   return {};
 }
 
@@ -68,7 +64,7 @@ Result<void> NodeAgents::listen() {
            },
            [this](AgentKey agent, const Error& why) { on_agent_lost(agent, why); },
            [this](const std::string& node, const Error& why) { on_agent_refused(node, why); }},
-          ports));
+          ports, options_.join ? std::optional(options_.join->token.bytes) : std::nullopt));
   return {};
 }
 
@@ -277,8 +273,14 @@ void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {
 }
 
 Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
-  std::lock_guard lock(mutex_);
-  const AgentKey agent = nodes_[node].agent;
+  AgentKey agent = 0;
+  {
+    std::lock_guard lock(mutex_);
+    agent = nodes_[node].agent;
+  }
+  // Not under mutex_: sending wakes another thread, for which this one may have to leave its core,
+  // and events wait for that mutex.
+  std::shared_lock lock(lifetime_);
   if (agent == 0 || !control_) return {};
   return control_->send(agent, message);
 }
@@ -327,7 +329,11 @@ void NodeAgents::stop(milliseconds timeout) {
     if (node.keeper) node.keeper->join();
   }
   lock.lock();
-  auto control = std::move(control_);
+  std::unique_ptr<ControlServer> control;
+  {
+    std::lock_guard no_sender(lifetime_);
+    control = std::move(control_);
+  }
   lock.unlock();
   control.reset();  // without the lock: its last events may wait for it
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,7 @@ class NodeAgents {
   const LogPlaces logs_;
   const Events events_;
   std::atomic<bool> stopping_ = false;
+  std::shared_mutex lifetime_;  ///< of control_, for those who use it without mutex_; taken last
   std::unique_ptr<ControlServer> control_;
 
   mutable std::mutex mutex_;

@@ -8,6 +8,7 @@
 #include "runtime/control/control_limits.hpp"
 #include "runtime/control/control_plane.hpp"
 #include "runtime/link/local_address.hpp"
+#include "runtime/process/prompt_threads.hpp"
 
 namespace troupe {
 namespace {
@@ -127,6 +128,7 @@ class Client final : public ControlClient {
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(
     const Key& key, const std::string& host, std::uint16_t port, const AgentReady& hello,
     Events events, std::chrono::milliseconds timeout, const KeepGoing& keep_going) {
+  const PromptThreads heartbeats_are_in_time;
   auto client = std::make_unique<Client>(std::move(events));
   TROUPE_CHECK(client->connect(key, host, port, hello, timeout, keep_going));
   return std::unique_ptr<ControlClient>(std::move(client));

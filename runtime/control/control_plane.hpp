@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/keep_going.hpp"
@@ -44,15 +45,16 @@ class ControlServer {
     /// An agent with the right key was turned away, for example because of another build.
     std::function<void(const std::string& node, const Error& why)> on_refused;
   };
+  /// With a `token` it lets in agents of any name that have the token's join_key() for it, from the
+  /// first moment on: agents that join may have tried to connect since long before.
   static Result<std::unique_ptr<ControlServer>> start(const std::string& address, Events events,
-                                                      PortRange ports = {});
+                                                      PortRange ports = {},
+                                                      const std::optional<Key>& token = {});
   virtual ~ControlServer() = default;  ///< disconnects; no callback runs afterwards
   virtual std::uint16_t port() const = 0;
   /// Lets the agent of `node` in, once, if it has this key, which belongs to the pair alone. A
   /// later call for the same node admits a later agent instead, with another key.
   virtual void admit(const std::string& node, const Key& key) = 0;
-  /// Lets agents of any other name in, too, if they have the join_key() of this token for it.
-  virtual void admit_holders_of(const Key& token) = 0;
   /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.

@@ -1,11 +1,13 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "runtime/base/log.hpp"
 #include "runtime/control/caf_supervisor.hpp"
 #include "runtime/control/control_limits.hpp"
 #include "runtime/control/control_plane.hpp"
+#include "runtime/process/prompt_threads.hpp"
 #include "runtime/security/handshake.hpp"
 
 namespace troupe {
@@ -13,11 +15,12 @@ namespace {
 
 class Server final : public ControlServer {
  public:
-  explicit Server(Events events) : events_(std::move(events)) {}
+  Server(Events events, const std::optional<Key>& token) : events_(std::move(events)) {
+    if (token) token_ = SecretKey(*token);
+  }
   ~Server() override {
     is_stopping_ = true;
     loop_.reset();
-    for (auto& [key, agent] : agents_) agent.supervisor->stop();
     agents_.clear();
   }
 
@@ -25,12 +28,10 @@ class Server final : public ControlServer {
     TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
     LinkEvents events{[this](const std::shared_ptr<TlsLink>& link) { on_open(link); },
                       [this](const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
-                        if (const auto supervisor = supervisor_of(*link))
-                          supervisor->on_frame(std::move(frame));
+                        supervisors_.at(link.get())->on_frame(std::move(frame));
                       },
                       [this](const std::shared_ptr<TlsLink>& link, const Error& why) {
-                        if (const auto supervisor = supervisor_of(*link))
-                          supervisor->on_closed(why);
+                        supervisors_.extract(link.get()).mapped()->on_closed(why);
                       }};
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       std::lock_guard lock(mutex_);
@@ -50,18 +51,13 @@ class Server final : public ControlServer {
     admitted_.insert_or_assign(node, SecretKey(key));
   }
 
-  void admit_holders_of(const Key& token) override {
-    std::lock_guard lock(mutex_);
-    token_ = SecretKey(token);
-  }
-
   Result<void> send(AgentKey agent, const ControlMessage& message) override {
     std::shared_ptr<TlsLink> link;
     {
       std::lock_guard lock(mutex_);
       const auto found = agents_.find(agent);
       if (found == agents_.end()) return {};
-      link = found->second.link;
+      link = found->second;
     }
     auto sent = link->send(LinkFrame(encode_message(message)));
     if (!sent.ok() && sent.error().code == ErrorCode::peer_died) return {};
@@ -69,33 +65,25 @@ class Server final : public ControlServer {
   }
 
  private:
-  struct Agent {
-    std::shared_ptr<TlsLink> link;
-    std::shared_ptr<Supervisor> supervisor;
-  };
-
   /// An agent has proven its key. It is let in once: introducing itself uses the key up.
   void on_open(const std::shared_ptr<TlsLink>& link) {
     const std::string& node = link->peer().name;
-    std::lock_guard lock(mutex_);
-    const AgentKey key = next_key_++;
-    key_of_link_[link.get()] = key;
+    AgentKey key;
+    {
+      std::lock_guard lock(mutex_);
+      key = next_key_++;
+      agents_.emplace(key, link);
+    }
     SupervisorEvents events{
         [this, key](ControlMessage message) { on_message(key, std::move(message)); },
         [this, key, node](bool was_greeted, const Error& why) {
           on_over(key, node, was_greeted, why);
         }};
     ControlSession::Hello hello{node, this_build()};
-    agents_[key] = {link,
-                    std::make_shared<Supervisor>(
+    supervisors_.emplace(
+        link.get(), std::make_unique<Supervisor>(
                         caf_, link, ControlSession::with_agent(std::move(hello), silence_limit),
-                        std::move(events))};
-  }
-
-  std::shared_ptr<Supervisor> supervisor_of(const TlsLink& link) {
-    std::lock_guard lock(mutex_);
-    const auto found = key_of_link_.find(&link);
-    return found == key_of_link_.end() ? nullptr : agents_.at(found->second).supervisor;
+                        std::move(events)));
   }
 
   void on_message(AgentKey key, ControlMessage message) {
@@ -107,27 +95,26 @@ class Server final : public ControlServer {
   }
 
   void on_over(AgentKey key, const std::string& node, bool was_greeted, const Error& why) {
-    std::shared_ptr<Supervisor> ended;  // not destroyed under the lock
+    std::shared_ptr<TlsLink> ended;  // not destroyed under the lock
     {
       std::lock_guard lock(mutex_);
       if (is_stopping_) return;
-      Agent& agent = agents_.at(key);
-      ended = std::move(agent.supervisor);
-      key_of_link_.erase(agent.link.get());
-      agents_.erase(key);
+      ended = agents_.extract(key).mapped();
     }
     if (was_greeted) return events_.on_lost(key, why);
     if (why.code != ErrorCode::peer_died) events_.on_refused(node, why);
   }
 
   const Events events_;
+  std::optional<SecretKey> token_;  ///< lets agents of any name join; constant
   std::atomic<bool> is_stopping_ = false;
   std::mutex mutex_;
   std::map<std::string, SecretKey> admitted_;  ///< keys of the agents that are awaited
-  std::optional<SecretKey> token_;             ///< lets others join
   AgentKey next_key_ = 1;
-  std::map<AgentKey, Agent> agents_;
-  std::map<const TlsLink*, AgentKey> key_of_link_;
+  std::map<AgentKey, std::shared_ptr<TlsLink>> agents_;
+  /// Of all links that are open; the loop's thread only. Frames take no lock: whoever holds it may
+  /// have to wait for a core.
+  std::unordered_map<const TlsLink*, std::unique_ptr<Supervisor>> supervisors_;
   std::uint16_t port_ = 0;
   std::unique_ptr<LinkLoop> loop_;
   CafSystem caf_;  ///< its destructor waits for the actors, which use the members above
@@ -140,8 +127,10 @@ Key join_key(const Key& token, const std::string& node) {
 }
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& address,
-                                                            Events events, PortRange ports) {
-  auto server = std::make_unique<Server>(std::move(events));
+                                                            Events events, PortRange ports,
+                                                            const std::optional<Key>& token) {
+  const PromptThreads heartbeats_are_in_time;
+  auto server = std::make_unique<Server>(std::move(events), token);
   TROUPE_CHECK(server->listen(address, ports));
   return std::unique_ptr<ControlServer>(std::move(server));
 }

@@ -38,7 +38,7 @@ struct Driver {
   Promise<std::string> why_lost, why_refused;
   std::unique_ptr<ControlServer> server;
 
-  Driver() {
+  explicit Driver(const std::optional<Key>& token = {}) {
     ControlServer::Events events{
         [this](AgentKey agent, const ControlMessage&) {
           ++heard;
@@ -49,7 +49,7 @@ struct Driver {
           why_lost.complete(why.message);
         },
         [this](const std::string&, const Error& why) { why_refused.complete(why.message); }};
-    server = *ControlServer::start("127.0.0.1", std::move(events));
+    server = *ControlServer::start("127.0.0.1", std::move(events), {}, token);
   }
   Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello, const Key& key,
                                                  std::chrono::milliseconds timeout = limit,
@@ -101,9 +101,9 @@ TEST(ControlPlane, lets_in_only_the_agent_it_was_told_to_and_only_once) {
 }
 
 TEST(ControlPlane, lets_agents_of_any_name_join_by_a_token_and_says_why_it_refuses_others) {
-  Driver driver;
-  EXPECT_FALSE(driver.connect(hello_of("a"), join_key(key_of(1), "a"), 100ms).ok());
-  driver.server->admit_holders_of(key_of(1));
+  Driver without_token;
+  EXPECT_FALSE(without_token.connect(hello_of("a"), join_key(key_of(1), "a"), 100ms).ok());
+  Driver driver(key_of(1));
   EXPECT_TRUE(driver.connect(hello_of("a"), join_key(key_of(1), "a")).ok());
   const auto wrong = driver.connect(hello_of("b"), join_key(key_of(2), "b"), 10s);
   EXPECT_EQ(wrong.error().code, ErrorCode::permission_denied) << "an attempt again has no use";
