@@ -30,11 +30,7 @@ class ActorCell::Context final : public ActorContext {
 
   WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
     auto token = services().watches->watch(actor.id, std::move(callback));
-    // The actor may have died before this process learned of deaths; the directory knows.
-    services().directory.call<&Directory::down_of>(actor.id).then(
-        [watches = services().watches](Result<std::optional<ActorDown>> down) {
-          if (down.ok() && down->has_value()) watches->on_down(**down);
-        });
+    services().follow(actor.id);
     return token;
   }
 

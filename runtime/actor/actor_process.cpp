@@ -81,6 +81,8 @@ Result<void> ActorProcess::boot() {
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
+  const auto follow = [this](ActorId actor) { tell(FollowActor{actor}); };
+  calls.on_first_call = follow;
   CallKeys keys{bootstrap->call_name, bootstrap->call_key,
                 [this](const std::string& listener, CallKeys::Answer answer) {
                   begin_to_ask([&](std::uint64_t ask) {
@@ -98,7 +100,8 @@ Result<void> ActorProcess::boot() {
         return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
             .get(agent_timeout);
       },
-      hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(bootstrap->directory, hub),
+      hub, std::make_shared<WatchTable>(), follow,
+      ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
       [this](std::string_view prefix) -> Result<void> {
         TROUPE_TRY(auto nothing, ask_region(prefix, 0, true));

@@ -12,8 +12,6 @@ Result<ActorAddress> Directory::find(const std::string& name, const std::string&
   return registry_->find(name, type);
 }
 
-std::optional<ActorDown> Directory::down_of(ActorId actor) { return registry_->down_of(actor); }
-
 ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs)
     : nodes_(nodes), policy_(policy), logs_(std::move(logs)), placement_(std::move(nodes)) {}
 
@@ -263,6 +261,11 @@ Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view
                 type);
   }
   return address;
+}
+
+bool ActorRegistry::has(ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  return actors_.contains(actor);
 }
 
 std::optional<ActorDown> ActorRegistry::down_of(ActorId actor) const {

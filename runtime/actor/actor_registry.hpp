@@ -58,6 +58,8 @@ class ActorRegistry {
   std::vector<IdleProcess> take_idle_processes();
 
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
+  /// True while the actor is there or being made.
+  bool has(ActorId actor) const;
   std::optional<ActorDown> down_of(ActorId actor) const;
   /// The number of processes that are to be started, run, or have not been reported as ended.
   std::size_t process_count() const;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "runtime/actor/actor_registry.hpp"
 #include "runtime/actor/node_agents.hpp"
 #include "runtime/call/network_transport.hpp"
+#include "runtime/control/followers.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/security/plane_keys.hpp"
@@ -77,6 +79,7 @@ class ClusterImpl final : public Cluster {
   NodeAgents::Events agent_events();
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);
+  void follow(std::size_t node, ActorId actor);
   void publish(const std::vector<ActorDown>& downs);
   /// Returns the actors that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
@@ -94,6 +97,8 @@ class ClusterImpl final : public Cluster {
 
   std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> local_;
+  std::mutex followers_mutex_;
+  Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
   NodeAgents agents_;    ///< last: its events use the members above
 };
@@ -125,12 +130,17 @@ Result<void> ClusterImpl::start_services() {
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
   const auto regions = std::make_shared<LocalRegions>();
+  const auto watches = std::make_shared<WatchTable>();
   services_ = std::make_shared<HostServices>(
       HostServices{"driver", options_.address, options_.ports, options_.job_folder, "",
                    [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
                      return channel_key(keys, asker.name, scope);
                    },
-                   hub, std::make_shared<WatchTable>(), ActorHandle<Directory>(directory, hub),
+                   hub, watches,
+                   [registry = registry_, watches](ActorId actor) {
+                     if (const auto down = registry->down_of(actor)) watches->on_down(*down);
+                   },
+                   ActorHandle<Directory>(directory, hub),
                    [local = regions](std::string_view name, std::size_t bytes) {
                      std::lock_guard lock(local->mutex);
                      return local->regions.open(name, bytes);
@@ -194,6 +204,7 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
     return log::error("the agent of node '{}' speaks for what is not on its node",
                       agents_.infos()[node].spec.name);
   }
+  if (const auto* followed = std::get_if<FollowActor>(&message)) follow(node, followed->actor);
   if (const auto* started = std::get_if<ActorStarted>(&message)) registry_->on_started(*started);
   if (const auto* failed = std::get_if<ActorFailed>(&message)) {
     registry_->on_failed(*failed);
@@ -204,13 +215,33 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
     publish(registry_->on_process_ended(*process));
 }
 
-/// Reports the ends to everybody, and ends processes without actors.
+/// The node's agent is to hear of the actor's end.
+void ClusterImpl::follow(std::size_t node, ActorId actor) {
+  {
+    std::lock_guard lock(followers_mutex_);
+    if (registry_->has(actor)) {  // publish() comes after it has left the registry
+      followers_.add(actor, node);
+      return;
+    }
+  }
+  if (const auto down = registry_->down_of(actor)) {
+    (void)agents_.send(node, ActorGone{actor, encode(*down)});
+  }
+}
+
+/// Reports the ends to those who follow the actors, and ends processes without actors.
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->hub->mark_down(down.id, down.message);
     services_->watches->on_down(down);
-    const ActorGone gone{encode(down)};
-    agents_.send_to_all(gone);
+    std::set<std::size_t> nodes;
+    {
+      std::lock_guard lock(followers_mutex_);
+      nodes = followers_.take(down.id);
+    }
+    if (nodes.empty()) continue;
+    const ActorGone gone{down.id, encode(down)};
+    for (const std::size_t node : nodes) (void)agents_.send(node, gone);
   }
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, false});

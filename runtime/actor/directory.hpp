@@ -1,11 +1,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
 
@@ -21,11 +19,9 @@ class Directory {
 
   /// See ActorContext::find.
   Result<ActorAddress> find(const std::string& name, const std::string& type);
-  /// How the actor ended; none while it lives.
-  std::optional<ActorDown> down_of(ActorId actor);
 
   static constexpr std::string_view actor_type = "troupe.Directory";
-  using Methods = troupe::Methods<&Directory::find, &Directory::down_of>;
+  using Methods = troupe::Methods<&Directory::find>;
 
  private:
   std::shared_ptr<const ActorRegistry> registry_;

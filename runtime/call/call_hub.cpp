@@ -3,6 +3,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/call/callback.hpp"
@@ -14,12 +16,16 @@ using CallId = std::uint64_t;
 
 enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
 
+/// The status of an answer for an actor that is not in its process any more.
+constexpr std::uint8_t actor_has_left = 255;
+
 /// Fields that follow the body of a frame (after it, so that the body need not be moved).
 struct Trailer {
   CallId call = 0;
   ActorId actor = 0;         ///< in a call
   std::uint16_t method = 0;  ///< in a call
-  std::uint8_t status = 0;  ///< in an answer: 0, or 1 + the ErrorCode; the body is then its message
+  /// In an answer: 0, or 1 + the ErrorCode or actor_has_left; the body is then its message.
+  std::uint8_t status = 0;
   FrameKind kind = FrameKind::call;
   std::uint32_t reserved = 0;
 };
@@ -40,13 +46,18 @@ struct Peer {
   std::uint64_t answers = 0;  ///< count of all answers so far
 };
 
-Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result) {
+/// `failure`: the status if the result is an error; 0: its code's.
+Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
+                         std::uint8_t failure = 0) {
   Trailer trailer{call, 0, 0, 0, FrameKind::answer, 0};
   std::span<const std::byte> body;
   if (result.ok()) {
     body = *result;
   } else {
-    trailer.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
+    trailer.status = failure;
+    if (failure == 0) {
+      trailer.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
+    }
     body = std::as_bytes(std::span(result.error().message));
   }
   return link.send(body, std::as_bytes(std::span(&trailer, 1)));
@@ -98,6 +109,8 @@ class HubImpl final : public CallHub {
   void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_closed(const std::shared_ptr<Link>& link, const Error& why);
   void fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why);
+  /// Fails those of the orphans that are still there after `cause_grace`.
+  void wait_for_cause(std::vector<CallId> calls, std::string message);
   /// Fails the calls to an actor that is marked down once their peer has been silent for a whole
   /// `last_answer_timeout`; `answers` is the peer's count at the beginning of that time.
   void wait_for_last_answers(ActorId actor, std::uint64_t answers);
@@ -114,10 +127,11 @@ class HubImpl final : public CallHub {
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
-  PendingCalls orphans_;  ///< calls whose link has closed and whose cause of failure is not known
-                          ///< yet
+  PendingCalls orphans_;  ///< calls whose link has closed, or whose actor has left its process,
+                          ///< for a cause that is not known yet
   std::unordered_map<ActorId, std::size_t> in_flight_;
   std::unordered_map<ActorId, std::string> down_;
+  std::unordered_set<ActorId> called_;  ///< actors of other processes
 };
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
@@ -181,7 +195,9 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   const auto held = peer;
   const CallId id = next_call_++;
   held->pending.emplace(id, Pending{address.id, address.name, std::move(completion)});
+  const bool is_first = called_.insert(address.id).second;
   lock.unlock();
+  if (is_first && options_.on_first_call) options_.on_first_call(address.id);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
   auto sent = held->link->send(arguments, std::as_bytes(std::span(&trailer, 1)));
@@ -241,14 +257,18 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     if (const auto found = targets_.find(trailer.actor); found != targets_.end())
       target = found->second;
   }
-  if (!target)
-    return answer(
-        fail(ErrorCode::peer_died, "actor {} is not in its process any more", trailer.actor));
+  if (!target) {
+    const Error gone =
+        fail(ErrorCode::peer_died, "actor {} is not in its process any more", trailer.actor);
+    if (!send_answer(*link, trailer.call, gone, actor_has_left).ok()) link->close();
+    return;
+  }
   target->deliver({trailer.method, std::move(body), std::move(answer)});
 }
 
 void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
   Pending pending;
+  bool is_orphan = false;
   {
     std::lock_guard lock(mutex_);
     const auto peer = peer_of_link_.find(link.get());
@@ -256,20 +276,30 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     ++peer->second->answers;
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
-    pending = std::move(found->second);
-    peer->second->pending.erase(found);
-    give_credit(pending.actor);
-    if (trailer.status != 0) {
+    auto node = peer->second->pending.extract(found);
+    const auto down = down_.find(node.mapped().actor);
+    if (trailer.status == actor_has_left && down == down_.end()) {
+      orphans_.insert(std::move(node));
+      is_orphan = true;
+    } else {
+      pending = std::move(node.mapped());
+      give_credit(pending.actor);
       // Its process answers for an actor that has just ended; the reported cause says more.
-      const auto down = down_.find(pending.actor);
-      if (trailer.status == 1 + static_cast<int>(ErrorCode::peer_died) && down != down_.end()) {
+      const bool has_died = trailer.status == actor_has_left ||
+                            trailer.status == 1 + static_cast<int>(ErrorCode::peer_died);
+      if (has_died && down != down_.end()) {
         const auto text = std::as_bytes(std::span(down->second));
         body.assign(text.begin(), text.end());
       }
     }
   }
+  if (is_orphan) {
+    return wait_for_cause({trailer.call},
+                          {reinterpret_cast<const char*>(body.data()), body.size()});
+  }
   if (trailer.status == 0) return run_callback(pending.completion, std::move(body));
   auto code = static_cast<ErrorCode>(trailer.status - 1);
+  if (trailer.status == actor_has_left) code = ErrorCode::peer_died;
   if (code > ErrorCode::internal) code = ErrorCode::internal;
   run_callback(pending.completion,
                Error{code, std::string(reinterpret_cast<const char*>(body.data()), body.size())});
@@ -296,17 +326,22 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     peer->pending.clear();
   }
   fail_all(known, why.code, why.message);
-  if (unknown.empty()) return;
-  transport_->run_after(options_.cause_grace, [this, unknown, message = why.message] {
-    PendingCalls late;
-    {
-      std::lock_guard lock(mutex_);
-      for (const CallId id : unknown) {
-        if (auto node = orphans_.extract(id); !node.empty()) late.insert(std::move(node));
-      }
-    }
-    fail_all(late, ErrorCode::peer_died, message);
-  });
+  if (!unknown.empty()) wait_for_cause(std::move(unknown), why.message);
+}
+
+void HubImpl::wait_for_cause(std::vector<CallId> calls, std::string message) {
+  transport_->run_after(options_.cause_grace,
+                        [this, calls = std::move(calls), message = std::move(message)] {
+                          PendingCalls late;
+                          {
+                            std::lock_guard lock(mutex_);
+                            for (const CallId id : calls) {
+                              if (auto node = orphans_.extract(id); !node.empty())
+                                late.insert(std::move(node));
+                            }
+                          }
+                          fail_all(late, ErrorCode::peer_died, message);
+                        });
 }
 
 void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why) {

@@ -43,8 +43,8 @@ class CallTarget {
 /// invalid_argument; others on the same connection go on.
 /// Death: a process answers each call that reaches it, or else its connection ends after its last
 /// answer. So a call is known to be unanswered only once its connection has ended: then it fails
-/// with peer_died, with the cause if supervision reports it within `cause_grace`. Later calls fail
-/// at once.
+/// with peer_died, with the cause if supervision reports it within `cause_grace`. So does one to an
+/// actor that has left a process which goes on. Later calls fail at once.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
@@ -54,6 +54,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     /// Bounds the wait for a connection that, after its actor was marked down, neither brings
     /// answers nor ends.
     std::chrono::milliseconds last_answer_timeout{10000};
+    /// Called before the first call to an actor of another process, so that its end be reported to
+    /// mark_down; may be null.
+    std::function<void(ActorId actor)> on_first_call{};
   };
 
   /// The hub listens on the transport's endpoint from the start.

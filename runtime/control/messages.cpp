@@ -39,14 +39,14 @@ Result<void> check_protocol(std::span<const std::byte> bytes) {
 bool travels_on(ControlEdge edge, const ControlMessage& message) {
   switch (edge) {
     case ControlEdge::agent_to_driver:
-      return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, Suspended,
-                       Heartbeat>(message);
+      return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, FollowActor,
+                       Suspended, Heartbeat>(message);
     case ControlEdge::driver_to_agent:
       return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
                        Shutdown, Suspend, Resume, Heartbeat>(message);
     case ControlEdge::process_to_agent:
-      return is_one_of<ActorStarted, ActorFailed, ActorEnded, RegionRequest, KeyRequest,
-                       CallKeyRequest, Heartbeat>(message);
+      return is_one_of<ActorStarted, ActorFailed, ActorEnded, FollowActor, RegionRequest,
+                       KeyRequest, CallKeyRequest, Heartbeat>(message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, RegionReply,
                        KeyReply, Heartbeat>(message);

@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 6;
+inline constexpr std::uint32_t control_protocol = 7;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -115,12 +115,22 @@ struct ProcessEnded {
     archive(process, pid, signalled, unresponsive, code);
   }
 };
-/// D -> all A -> all P: an actor is gone; `down` is an encoded ActorDown.
+/// P -> A -> D: the process calls or watches this actor, and is to hear of its end (ActorGone), at
+/// once if it has ended.
+struct FollowActor {
+  ActorId actor = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor);
+  }
+};
+/// D -> A -> P, to those that follow it: an actor is gone; `down` is an encoded ActorDown.
 struct ActorGone {
+  ActorId actor = 0;
   Bytes down;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(down);
+    archive(actor, down);
   }
 };
 /// D -> A: end all processes and yourself within this time.
@@ -250,9 +260,9 @@ struct RegionReply {
 
 using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
-                 StopProcess, ProcessEnded, ActorGone, Shutdown, ProcessBootstrap, Heartbeat,
-                 RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply, Suspend,
-                 Suspended, Resume, AgentBootstrap, AgentRefused>;
+                 StopProcess, ProcessEnded, FollowActor, ActorGone, Shutdown, ProcessBootstrap,
+                 Heartbeat, RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply,
+                 Suspend, Suspended, Resume, AgentBootstrap, AgentRefused>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

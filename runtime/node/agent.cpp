@@ -13,6 +13,7 @@
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
+#include "runtime/control/followers.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/agent_child.hpp"
 #include "runtime/node/agent_inbox.hpp"
@@ -61,8 +62,8 @@ class Agent {
   void poll_once();
   void on_driver_message(ControlMessage message);
   /// Forwards the child's messages; false if there were none.
-  bool on_child_messages(AgentChild& child);
-  void on_child_message(AgentChild& child, ChildChannel::Message message);
+  bool on_child_messages(ProcessId id, AgentChild& child);
+  void on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message);
   void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
   void start_actor(StartActor message);
   Result<AgentChild*> start_process(const StartActor& message);
@@ -80,6 +81,7 @@ class Agent {
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
   std::map<ProcessId, AgentChild> children_;
+  Followers<ProcessId> followers_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
   bool is_stopped_ = false;
@@ -163,7 +165,7 @@ void Agent::poll_once() {
   if (polled[0].revents != 0) is_stopped_ = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = children_.find(ids[i]);
-    if (polled[3 + 2 * i].revents != 0) on_child_messages(found->second);
+    if (polled[3 + 2 * i].revents != 0) on_child_messages(ids[i], found->second);
     if (polled[2 + 2 * i].revents != 0) on_child_end(found);
   }
   if (Clock::now() >= next_tick_) tick();
@@ -188,8 +190,10 @@ void Agent::on_driver_message(ControlMessage message) {
     AgentChild* child = child_of(end->process);
     if (child != nullptr && end->kill) child->process().signal(SIGKILL);
     if (child != nullptr && !end->kill) child->stop(stop_grace);
-  } else if (std::holds_alternative<ActorGone>(message)) {
-    for (auto& [id, child] : children_) child.send(message);
+  } else if (const auto* gone = std::get_if<ActorGone>(&message)) {
+    for (const ProcessId follower : followers_.take(gone->actor)) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
     is_shutting_down_ = true;
     for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
@@ -266,18 +270,21 @@ void Agent::start_actor(StartActor message) {
   child->send(std::move(message));
 }
 
-bool Agent::on_child_messages(AgentChild& child) {
+bool Agent::on_child_messages(ProcessId id, AgentChild& child) {
   auto messages = child.exchange();
-  for (auto& message : messages) on_child_message(child, std::move(message));
+  for (auto& message : messages) on_child_message(id, child, std::move(message));
   return !messages.empty();
 }
 
-void Agent::on_child_message(AgentChild& child, ChildChannel::Message message) {
+void Agent::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message) {
   auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
   if (!decoded.ok()) return log::error("process {}: {}", child.name(), decoded.error().message);
   if (const auto actor = actor_of(*decoded); actor && child.find_actor(*actor) == nullptr) {
     return log::error("process {} speaks for actor {}, which is not one of its own", child.name(),
                       *actor);
+  }
+  if (const auto* followed = std::get_if<FollowActor>(&*decoded)) {
+    if (!followers_.add(followed->actor, id)) return;  // the driver knows
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);
@@ -323,13 +330,14 @@ void Agent::answer_key(AgentChild& child, std::uint64_t request, Result<Key> key
 
 void Agent::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   auto& child = found->second;
-  while (on_child_messages(child)) {  // its last messages
+  while (on_child_messages(found->first, child)) {  // its last messages
   }
   const auto status = child.process().wait(milliseconds(0));
   if (!status) return;
   log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
   driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
                              status->code});
+  followers_.remove(found->first);
   children_.erase(found);
 }
 

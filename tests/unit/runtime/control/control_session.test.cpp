@@ -71,6 +71,9 @@ TEST(ControlSession, each_message_travels_on_the_edges_it_is_for) {
   EXPECT_FALSE(travels_on(ControlEdge::process_to_agent, AgentReady{}));
   EXPECT_FALSE(travels_on(ControlEdge::agent_to_process, Shutdown{}));
   EXPECT_TRUE(travels_on(ControlEdge::process_to_agent, RegionRequest{}));
+  EXPECT_TRUE(travels_on(ControlEdge::process_to_agent, FollowActor{}));
+  EXPECT_TRUE(travels_on(ControlEdge::agent_to_driver, FollowActor{}));
+  EXPECT_FALSE(travels_on(ControlEdge::driver_to_agent, FollowActor{}));
 }
 
 TEST(ControlSession, gives_a_silent_peer_up_but_not_one_that_was_stopped_together_with_it) {
