@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 /// For all first calls together, which connect.
-constexpr milliseconds reach_limit{4000};
+constexpr milliseconds reach_limit{6000};
 /// After so long an address that refuses or has no route is not tried again. The route to a host
 /// whose link has just come back is found with the second or third packet.
 constexpr milliseconds again_limit{1500};
@@ -57,13 +57,13 @@ Result<void> measure_link(const ActorHandle<ProbeTarget>& target, Clock::time_po
   return {};
 }
 
-/// Calls those of the targets that are `wanted`, all at once; returns those that it did not reach.
-std::vector<std::size_t> try_to_reach(const std::vector<ActorHandle<ProbeTarget>>& targets,
+/// Calls those of the peers that are `wanted`, all at once; returns those that it did not reach.
+std::vector<std::size_t> try_to_reach(const std::vector<ProbedPeer>& peers,
                                       const std::vector<std::size_t>& wanted,
                                       Clock::time_point until, std::vector<LinkFacts>& links) {
   std::vector<Future<std::uint64_t>> answers;
   for (const std::size_t i : wanted) {
-    answers.push_back(targets[i].call<&ProbeTarget::take>(Bytes{}));
+    answers.push_back(peers[i].target.call<&ProbeTarget::take>(Bytes{}));
   }
   std::vector<std::size_t> missed;
   for (std::size_t j = 0; j < wanted.size(); ++j) {
@@ -82,21 +82,21 @@ std::int64_t ProbeTarget::clock_ns() {
       .count();
 }
 
-std::vector<LinkFacts> NodeProbe::measure(const std::vector<ActorHandle<ProbeTarget>>& targets) {
-  std::vector<LinkFacts> links(targets.size());
+std::vector<LinkFacts> NodeProbe::measure(const std::vector<ProbedPeer>& peers) {
+  std::vector<LinkFacts> links(peers.size());
   const auto again_until = Clock::now() + again_limit;
   const auto reach_until = Clock::now() + reach_limit;
-  std::vector<std::size_t> missed(targets.size());
+  std::vector<std::size_t> missed(peers.size());
   std::iota(missed.begin(), missed.end(), std::size_t{0});
-  missed = try_to_reach(targets, missed, reach_until, links);
+  missed = try_to_reach(peers, missed, reach_until, links);
   while (!missed.empty() && Clock::now() < again_until) {
     std::this_thread::sleep_for(again_pause);
-    missed = try_to_reach(targets, missed, reach_until, links);
+    missed = try_to_reach(peers, missed, reach_until, links);
   }
   const auto measure_until = Clock::now() + measure_limit;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    if (!links[i].problem.empty() || Clock::now() >= measure_until) continue;
-    const auto measured = measure_link(targets[i], measure_until, links[i]);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (peers[i].is_near || !links[i].problem.empty() || Clock::now() >= measure_until) continue;
+    const auto measured = measure_link(peers[i].target, measure_until, links[i]);
     if (!measured.ok() && measured.error().code != ErrorCode::timeout) {
       links[i].problem = measured.error().message;
     }

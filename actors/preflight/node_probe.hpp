@@ -43,6 +43,17 @@ class ProbeTarget {
   ActorContext& context_;
 };
 
+/// A node that another one calls.
+struct ProbedPeer {
+  ActorHandle<ProbeTarget> target;
+  /// It is on the same machine: that a call gets there is all that is to be known of the way.
+  bool is_near = false;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(target, is_near);
+  }
+};
+
 /// Looks at its node before anything is loaded there, as a process of the job: with the same user,
 /// folder, limits, keys and ports.
 class NodeProbe {
@@ -50,9 +61,9 @@ class NodeProbe {
   explicit NodeProbe(ActorContext& context) : context_(context) {}
 
   NodeFacts facts(const FactsRequest& request) { return gather_facts(request); }
-  /// Calls each target, which gives the facts of the way to it, in the same order. Takes at most
-  /// about 8 s, however many are out of reach; what there was no time for is not measured.
-  std::vector<LinkFacts> measure(const std::vector<ActorHandle<ProbeTarget>>& targets);
+  /// Calls each peer, which gives the facts of the way to it, in the same order. Takes at most
+  /// about 10 s, however many are out of reach; what there was no time for is not measured.
+  std::vector<LinkFacts> measure(const std::vector<ProbedPeer>& peers);
   /// Ends this actor.
   void leave() { context_.exit("its node has been looked at"); }
 

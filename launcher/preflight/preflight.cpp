@@ -165,13 +165,13 @@ Result<void> Preflight::measure_links() {
   std::vector<std::vector<std::size_t>> peers(probes_.size());
   std::vector<Future<std::vector<LinkFacts>>> asked;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
-    std::vector<ActorHandle<ProbeTarget>> targets;
+    std::vector<ProbedPeer> asked_peers;
     for (const std::size_t peer : probed_peers(i, probes_.size())) {
       if (!nodes_[peer].problem.empty()) continue;
       peers[i].push_back(peer);
-      targets.push_back(probes_[peer].target);
+      asked_peers.push_back({probes_[peer].target, nodes_[peer].address == nodes_[i].address});
     }
-    asked.push_back(probes_[i].probe.call<&NodeProbe::measure>(targets));
+    asked.push_back(probes_[i].probe.call<&NodeProbe::measure>(asked_peers));
   }
   const auto until = Clock::now() + answer_limit;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
