@@ -10,6 +10,12 @@
 #include "runtime/process/shell_word.hpp"
 
 namespace troupe {
+namespace {
+
+/// The names of so many nodes fit on a line.
+constexpr std::size_t named_nodes = 8;
+
+}  // namespace
 
 NodeWait::NodeWait(const Config& config, std::function<void(const std::string&)> tell)
     : config_(config.cluster), tell_(std::move(tell)) {}
@@ -31,7 +37,8 @@ std::string NodeWait::update(const ClusterWait& state) {
   const std::string text =
       fmt::format("{} of {} nodes have joined", state.came.size(), state.expected);
   if (std::exchange(told_, state.came.size()) != state.came.size()) {
-    tell_(fmt::format("{}: {}", text, fmt::join(state.came, ", ")));
+    const bool are_few = state.came.size() <= named_nodes;
+    tell_(are_few ? fmt::format("{}: {}", text, fmt::join(state.came, ", ")) : text);
   }
   return text;
 }

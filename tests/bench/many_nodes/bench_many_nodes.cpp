@@ -1,12 +1,17 @@
-// Many agents that join one driver on this machine, with one actor on each node: how long until all
-// are up, and what they cost the driver, idle and in steps (one call to each actor, all awaited).
-// `bench_many_nodes [NODES]`, 256 without it. Agents and actors share the machine's cores, so times
-// are upper bounds; the driver's CPU time and memory are its own.
+// Many agents that join one driver on this machine, with an executor and a worker of an almost
+// empty model on each node, one replica a node: how long until all are up, what they cost the
+// driver, idle and stepping, and what a node's processes take. `bench_many_nodes [NODES]`, 256
+// without it.
+//
+// Agents stand for other machines, so they leave the driver its core (nice 19); they share the two
+// or so cores of this one, so times are upper bounds. The driver's CPU time and memory are its own.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,9 +19,14 @@
 
 #include <sys/resource.h>
 
-#include "runtime/actor/cluster.hpp"
+#include "actors/engine/engine.hpp"
+#include "actors/preflight/node_probe.hpp"
+#include "actors/staging/checkpoint_actors.hpp"
+#include "launcher/bench/throughput/bench_client.hpp"
+#include "launcher/bench/throughput/workload.hpp"
+#include "launcher/job/engine_session.hpp"
+#include "launcher/job/job_plan.hpp"
 #include "runtime/node/agent.hpp"
-#include "runtime/node/join_token.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/process/temporary_folder.hpp"
 
@@ -30,15 +40,17 @@ constexpr const char* agent_mode = "--join";
 constexpr const char* loopback = "127.0.0.1";
 constexpr auto start_limit = 300s;
 constexpr auto idle_time = 10s;
-constexpr int steps = 50;
+/// Each replica answers `requests_each` requests at once, a token a step.
+constexpr std::size_t requests_each = 4;
+constexpr std::int64_t warm_up_tokens = 4, measured_tokens = 200, prompt_tokens = 8;
 
-/// Stands for a worker with an empty model.
-class Idler {
- public:
-  int step(int number) { return number; }
-  static constexpr std::string_view actor_type = "Idler";
-  using Methods = troupe::Methods<&Idler::step>;
-};
+/// One layer of 32 dimensions with 64 tokens.
+constexpr const char* empty_model =
+    R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+ "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
+ "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 64, "tie_word_embeddings": true,
+ "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 512,
+ "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16", "hidden_act": "silu"})";
 
 double seconds_since(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
@@ -54,19 +66,69 @@ double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// A line of /proc/self/status, without its name.
-std::string status(std::string_view name) {
-  std::ifstream file("/proc/self/status");
+/// The number behind a name in a file of /proc; 0 if the process has ended.
+std::int64_t value_of(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size() + 1));
+    if (line.starts_with(name)) return std::atoll(line.c_str() + name.size());
   }
-  return "?";
+  return 0;
 }
 
-void print_self(const char* when) {
-  std::printf("driver, %-28s memory %s, threads %s, cpu so far %.2f s\n", when,
-              status("VmRSS").c_str(), status("Threads").c_str(), cpu_seconds());
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+void print_driver(const char* when) {
+  const std::string status = "/proc/self/status";
+  std::printf("driver, %-22s memory %.1f MB, threads %ld, descriptors %zu, CPU so far %.2f s\n",
+              when, static_cast<double>(value_of(status, "VmRSS:")) / 1024,
+              value_of(status, "Threads:"), open_descriptors(), cpu_seconds());
   std::fflush(stdout);
+}
+
+struct Memory {
+  std::size_t processes = 0;
+  std::int64_t own_kb = 0;           ///< of no other process
+  std::int64_t proportional_kb = 0;  ///< with its share of what several map
+  std::int64_t threads = 0;
+
+  void add(int pid) {
+    const std::string folder = "/proc/" + std::to_string(pid);
+    const std::string rollup = folder + "/smaps_rollup";
+    ++processes;
+    own_kb += value_of(rollup, "Private_Clean:") + value_of(rollup, "Private_Dirty:");
+    proportional_kb += value_of(rollup, "Pss:");
+    threads += value_of(folder + "/status", "Threads:");
+  }
+  void print(const char* what) const {
+    if (processes == 0) return;
+    const auto each = [this](std::int64_t sum) {
+      return static_cast<double>(sum) / static_cast<double>(processes);
+    };
+    std::printf("%zu %s: %.1f MB each of their own (%.1f MB with shares), %.0f threads\n",
+                processes, what, each(own_kb) / 1024, each(proportional_kb) / 1024, each(threads));
+  }
+};
+
+void print_nodes(const std::vector<ChildProcess>& agents) {
+  Memory of_agents, of_executors, of_workers;
+  for (const ChildProcess& agent : agents) {
+    of_agents.add(agent.pid());
+    const std::string task =
+        "/proc/" + std::to_string(agent.pid()) + "/task/" + std::to_string(agent.pid());
+    std::ifstream children(task + "/children");
+    for (int pid = 0; children >> pid;) {
+      std::ifstream command("/proc/" + std::to_string(pid) + "/cmdline");
+      std::stringstream text;
+      text << command.rdbuf();
+      (text.str().find("worker") != std::string::npos ? of_workers : of_executors).add(pid);
+    }
+  }
+  of_agents.print("agents");
+  of_executors.print("executors");
+  of_workers.print("workers");
 }
 
 Result<std::vector<ChildProcess>> start_agents(std::size_t count, std::uint16_t port,
@@ -81,81 +143,88 @@ Result<std::vector<ChildProcess>> start_agents(std::size_t count, std::uint16_t 
   return agents;
 }
 
-Result<void> one_step(const std::vector<ActorHandle<Idler>>& idlers, int number) {
-  std::vector<Future<int>> answers;
-  answers.reserve(idlers.size());
-  for (const auto& idler : idlers) answers.push_back(idler.call<&Idler::step>(number));
-  for (auto& answer : answers) {
-    TROUPE_TRY(const int same, answer.get(30s));
-    if (same != number) return fail(ErrorCode::internal, "a wrong answer");
-  }
-  return {};
+Result<JobPlan> plan(std::size_t nodes, const std::filesystem::path& folder) {
+  const auto model = folder / "model";
+  std::filesystem::create_directory(model);
+  std::ofstream(model / "config.json") << empty_model;
+  const std::string text = fmt::format(
+      "model: {{path: {}, load_format: dummy}}\n"
+      "cluster: {{launch: join, listen: '{}:0', nodes: {}, token_file: {}, join_timeout: {}}}\n"
+      "parallel: {{data_parallel_size: {}}}\n"
+      "engine: {{kv_cache_blocks: 64, max_num_seqs: 16, threads_per_worker: 1}}\n",
+      model.string(), loopback, nodes, (folder / "token").string(), start_limit.count(), nodes);
+  TROUPE_TRY(auto config, parse_config(text, "the bench", {}, Purpose::check));
+  return plan_job(std::move(config));
 }
 
-Result<void> measure_steps(const std::vector<ActorHandle<Idler>>& idlers) {
-  TROUPE_CHECK(one_step(idlers, 0));  // connects
-  std::vector<double> samples;
+/// All replicas at once.
+Result<RunResult> answer(EngineSession& session, std::size_t nodes, std::int64_t tokens,
+                         StopSignals& signals) {
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < nodes * requests_each; ++i) {
+    requests.push_back(random_request(prompt_tokens, tokens, i, 64));
+  }
+  const std::size_t count = requests.size();
+  return run_paced(session, std::move(requests), {.at_once = count}, signals);
+}
+
+Result<void> measure_steps(EngineSession& session, std::size_t nodes, StopSignals& signals) {
+  TROUPE_TRY(const RunResult warm, answer(session, nodes, warm_up_tokens, signals));
   const double cpu_before = cpu_seconds();
-  for (int number = 1; number <= steps; ++number) {
-    const auto began = Clock::now();
-    TROUPE_CHECK(one_step(idlers, number));
-    samples.push_back(seconds_since(began) * 1e3);
+  TROUPE_TRY(const RunResult run, answer(session, nodes, measured_tokens, signals));
+  const double cpu = cpu_seconds() - cpu_before;
+  for (const Outcome& outcome : run.outcomes) {
+    if (!outcome.error.empty()) return fail(ErrorCode::internal, "{}", outcome.error);
   }
-  const double cpu = (cpu_seconds() - cpu_before) / steps;
-  std::ranges::sort(samples);
+  const auto steps = static_cast<double>(run.stats.steps - warm.stats.steps);
   std::printf(
-      "a step over all nodes: median %.1f ms, the slowest %.1f ms, %.1f ms of the driver's "
-      "cpu (%.0f us a node)\n",
-      samples[samples.size() / 2], samples.back(), cpu * 1e3,
-      cpu * 1e6 / static_cast<double>(idlers.size()));
+      "stepping: %.0f steps of all replicas in %.2f s, %.0f a second, %.1f of each; driver %.1f %% "
+      "of a core, %.1f us a step, %.0f us an answer\n",
+      steps, run.seconds, steps / run.seconds, steps / run.seconds / static_cast<double>(nodes),
+      100 * cpu / run.seconds, 1e6 * cpu / steps,
+      1e6 * cpu / static_cast<double>(nodes * requests_each));
   return {};
 }
 
-Result<void> bench(std::size_t nodes) {
+Result<void> bench(std::size_t nodes, StopSignals& signals) {
   TROUPE_TRY(const auto folder, TemporaryFolder::create("troupe-many-nodes"));
-  const std::string token_file = (folder.path() / "token").string();
-  ClusterOptions options;
-  TROUPE_TRY(const SecretKey token, read_or_make_join_token(token_file));
-  options.join = JoinPoint{token, 0};
-  options.address = loopback;
-  options.nodes.assign(nodes, NodeSpec{"node", 1, {}});
-  options.start_timeout = start_limit;
-  options.log_level = log::Level::warning;
+  TROUPE_TRY(const JobPlan job, plan(nodes, folder.path()));
   std::vector<ChildProcess> agents;
   const auto began = Clock::now();
-  options.while_waiting = [&](const ClusterWait& wait) {
-    if (!agents.empty()) return true;
-    auto started = start_agents(nodes, wait.port, token_file);
+  SessionEvents events;
+  events.while_waiting = [&](const ClusterWait& wait) {
+    if (!agents.empty()) return signals.count() == 0;
+    auto started = start_agents(nodes, wait.port, job.config.cluster.token_file);
     if (!started.ok()) return false;
     agents = *std::move(started);
     return true;
   };
-  TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
-  std::printf("%zu agents have joined after %.2f s\n", nodes, seconds_since(began));
-  print_self("all agents there");
-
-  const auto spawning = Clock::now();
-  std::vector<Future<ActorHandle<Idler>>> begun;
-  for (const auto& node : cluster->nodes()) {
-    begun.push_back(cluster->spawn<Idler>({.node = node.spec.name}));
-  }
-  std::vector<ActorHandle<Idler>> idlers;
-  for (auto& one : begun) {
-    TROUPE_TRY(auto idler, one.get(start_limit));
-    idlers.push_back(std::move(idler));
-  }
-  std::printf("%zu actors are up after %.2f s more\n", idlers.size(), seconds_since(spawning));
-  print_self("all actors there");
+  events.on_preflight = [&](const PreflightReport& report) {
+    std::printf(
+        "%zu nodes have joined and are looked at after %.2f s (%.2f s of it since all were "
+        "there)\n",
+        nodes, seconds_since(began), report.seconds);
+    print_driver("all looked at");
+  };
+  TROUPE_TRY(const auto session,
+             EngineSession::start(job, folder.path().string(), log::Level::warning, events));
+  TROUPE_TRY(const EngineInfo info,
+             session->wait_until_ready([&] { return signals.count() == 0; }));
+  std::printf("all %d replicas are up after %.2f s\n", job.engine.data_parallel_size,
+              seconds_since(began));
+  print_driver("all up");
+  print_nodes(agents);
 
   const double cpu_before = cpu_seconds();
   std::this_thread::sleep_for(idle_time);  // the time over which CPU use is measured
-  std::printf("idle: %.2f %% of a core\n", 100 * (cpu_seconds() - cpu_before) /
-                                               std::chrono::duration<double>(idle_time).count());
-  TROUPE_CHECK(measure_steps(idlers));
-  print_self("after the steps");
+  std::printf(
+      "idle: driver %.2f %% of a core\n",
+      100 * (cpu_seconds() - cpu_before) / std::chrono::duration<double>(idle_time).count());
+  TROUPE_CHECK(measure_steps(*session, nodes, signals));
+  print_driver("after the steps");
   const auto ending = Clock::now();
-  cluster->shutdown(10s);
-  std::printf("all ended after %.2f s\n", seconds_since(ending));
+  session->shutdown();
+  std::printf("the driver has ended all after %.2f s\n", seconds_since(ending));
   return {};
 }
 
@@ -164,13 +233,19 @@ Result<void> bench(std::size_t nodes) {
 
 int main(int argc, char** argv) {
   troupe::ActorTypes types;
-  types.add<troupe::Idler>();
+  troupe::add_engine_actors(types);
+  troupe::add_preflight_actors(types);
+  troupe::add_staging_actors(types);
   troupe::init(argc, argv, types);
   if (argc == 4 && std::string_view(argv[1]) == troupe::agent_mode) {
+    ::setpriority(PRIO_PROCESS, 0, 19);
     const auto port = static_cast<std::uint16_t>(std::atoi(argv[2]));
     return troupe::run_joining_agent({troupe::loopback, port, argv[3], troupe::start_limit});
   }
-  const auto done = troupe::bench(argc > 1 ? static_cast<std::size_t>(std::atoi(argv[1])) : 256);
+  auto signals = troupe::StopSignals::block();
+  if (!signals.ok()) return 1;
+  const auto done =
+      troupe::bench(argc > 1 ? static_cast<std::size_t>(std::atoi(argv[1])) : 256, *signals);
   if (done.ok()) return 0;
   std::fprintf(stderr, "%s\n", done.error().message.c_str());
   return 1;

@@ -1,0 +1,80 @@
+#include "tests/process/launcher/support/many_nodes.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include "runtime/process/child_process.hpp"
+#include "tests/process/launcher/support/launcher_job.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+constexpr const char* dummy = "model.load_format=dummy";
+
+/// One layer of 32 dimensions with 64 tokens.
+constexpr const char* empty_model =
+    R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+ "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
+ "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 64, "tie_word_embeddings": true,
+ "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 512,
+ "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16", "hidden_act": "silu"})";
+
+/// Four requests for each node.
+std::string requests_for(int nodes) {
+  std::string input;
+  for (int i = 0; i < 4 * nodes; ++i) {
+    nlohmann::json prompt;
+    for (int token = 0; token < 3 + i % 5; ++token) prompt.push_back((token * 13 + i) % 64);
+    input += completion(fmt::format("r{}", i), prompt,
+                        {{"max_tokens", 8}, {"ignore_eos", true}, {"return_token_ids", true}});
+  }
+  return input;
+}
+
+/// A port of this machine that is free now.
+int free_port() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    ADD_FAILURE() << "no port is free";
+  }
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+void expect_all_nodes_to_answer(int nodes) {
+  const golden::TemporaryFolder model;
+  model.write("config.json", empty_model);
+  const std::string input = requests_for(nodes);
+  const LauncherJob job(model.path());
+  job.write_input(input);
+  const int port = free_port();
+  const auto running = job.start(
+      as_arguments({dummy, "cluster.launch=join", fmt::format("cluster.listen=127.0.0.1:{}", port),
+                    fmt::format("cluster.nodes={}", nodes), "cluster.token_file=job.token",
+                    fmt::format("parallel.data_parallel_size={}", nodes),
+                    "engine.kv_cache_blocks=64", "engine.threads_per_worker=1"}));
+  ASSERT_TRUE(running->wait_for_file(job.folder() / "job.token", run_limit));
+  // Agents stand for other machines, so they leave the launcher its core.
+  const std::string start = fmt::format(
+      "cd {} && for i in $(seq {}); do nice -n 19 {} agent --join 127.0.0.1:{} --token-file "
+      "job.token & done; wait",
+      job.folder().string(), nodes, launcher_file().string(), port);
+  auto agents = ChildProcess::start({.arguments = {"sh", "-c", start},
+                                     .output_path = (job.folder() / "agents.log").string(),
+                                     .program = "sh"});
+  ASSERT_TRUE(agents.ok()) << agents.error().message;
+  const Ended ended = running->wait(4 * run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_TRUE(agents->wait(run_limit)) << "an agent does not end with the job";
+  expect_same_payloads(answers_to(input, {dummy}, 0, model.path()), job.answers(),
+                       fmt::format("{} nodes", nodes));
+}
+
+}  // namespace troupe::launcher_test
