@@ -13,6 +13,7 @@
 #include "runtime/call/network_transport.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/process/child_channel.hpp"
+#include "runtime/process/prompt_threads.hpp"
 
 namespace troupe {
 namespace {
@@ -57,6 +58,7 @@ class ActorProcess {
   ChildChannel channel_;
   UniqueFd wake_;  ///< an eventfd, rung when an actor is gone
   const ActorTypes& types_;
+  std::optional<PromptThreads> prompt_;  ///< this thread's heartbeats are in time
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
@@ -122,6 +124,7 @@ void ActorProcess::refuse_actor(const Error& why) {
 }
 
 void ActorProcess::run() {
+  prompt_.emplace();
   // Serve until the end: actors that are being destroyed may ask the agent for something.
   while (const auto left = time_left()) {
     auto messages = channel_.receive();  // first: some may have arrived with the bootstrap
@@ -149,7 +152,12 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   auto decoded = decode_message(message.bytes, ControlEdge::agent_to_process);
   if (!decoded.ok()) return log::error("from the agent: {}", decoded.error().message);
   if (std::holds_alternative<Heartbeat>(*decoded)) return tell(Heartbeat{});
-  if (auto* start = std::get_if<StartActor>(&*decoded)) return start_actor(std::move(*start));
+  if (auto* start = std::get_if<StartActor>(&*decoded)) {
+    prompt_.reset();  // an actor's threads are as any other
+    start_actor(std::move(*start));
+    prompt_.emplace();
+    return;
+  }
   if (const auto* gone = std::get_if<ActorGone>(&*decoded)) return on_actor_gone(*gone);
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
     return on_region_reply(*reply, std::move(message.fd));

@@ -4,11 +4,11 @@
 
 namespace troupe {
 
-/// Threads that are started while this lives, by the thread that made it, ask the kernel for its
-/// shortest time slice: once woken they run almost at once, although many others want to run, and
-/// have no more of the processor's time than these. For threads that do little but must not be
-/// late: on two cores with 500 runnable processes others waited for up to 1.1 s each time.
-/// Needs no privilege; without effect on Linux before 6.12.
+/// While it lives, the thread that made it, and for good the threads that it starts meanwhile, ask
+/// the kernel for its shortest time slice: once woken they run almost at once, although many others
+/// want to run, and have no more of the processor's time than these. For threads that do little but
+/// must not be late: on two cores with 500 runnable processes others waited for up to 1.1 s each
+/// time. Needs no privilege; without effect on Linux before 6.12.
 class PromptThreads {
  public:
   PromptThreads();
