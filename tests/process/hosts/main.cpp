@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     const auto port = static_cast<std::uint16_t>(std::stoi(at.substr(at.find(':') + 1)));
     return troupe::run_joining_agent({at.substr(0, at.find(':')), port, argv[4]});
   }
-  troupe::test::run_with_hosts(3, argc, argv);
+  troupe::test::run_with_hosts(4, argc, argv);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -24,22 +24,24 @@ class HostPreflight : public testing::Test {
   }
 
   /// A job of a stage on each of three hosts.
-  static std::vector<std::string> on_three_hosts(std::vector<std::string> arguments = {}) {
-    arguments.insert(arguments.end(),
-                     {"--set", "cluster.launch=ssh", "--set", "cluster.hosts=[h1, h2, h3]", "--set",
-                      "parallel.pipeline_parallel_size=3"});
+  static std::vector<std::string> on_three_hosts(std::vector<std::string> arguments = {},
+                                                 const std::string& first = "h1") {
+    arguments.insert(arguments.end(), {"--set", "cluster.launch=ssh", "--set",
+                                       "cluster.hosts=[" + first + ", h2, h3]", "--set",
+                                       "parallel.pipeline_parallel_size=3"});
     return arguments;
   }
 
   /// Expects `launcher check` to refuse, a run to break off before anything is loaded, and both to
   /// say all of `texts` in one line.
-  static void expect_refused(const std::string& what, const std::vector<std::string>& texts) {
+  static void expect_refused(const std::string& what, const std::vector<std::string>& texts,
+                             const std::string& first = "h1") {
     const LauncherJob job;
     job.write_input(golden_input());
-    const Ended checked = job.run(on_three_hosts({"check"}));
+    const Ended checked = job.run(on_three_hosts({"check"}, first));
     EXPECT_EQ(checked.code, 2) << what << checked.describe();
     expect_line(checked.err, texts);
-    const Ended ran = job.run(on_three_hosts());
+    const Ended ran = job.run(on_three_hosts({}, first));
     EXPECT_EQ(ran.code, 3) << what << ran.describe();
     expect_line(ran.err, texts);
     EXPECT_THAT(ran.err, Not(HasSubstr("worker-"))) << what;
@@ -113,9 +115,14 @@ TEST_F(HostPreflight, refuses_hosts_that_do_not_reach_each_other) {
 }
 
 TEST_F(HostPreflight, refuses_a_low_limit_of_open_files) {
-  const test::HostChange limit(1, "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=100:100",
-                               "prlimit --pid $(cat /run/ssh/sshd-h1.pid) --nofile=1024:4096");
-  expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -Hn"});
+  // A hard limit that is once lowered stays so: a second sshd has the low one.
+  const test::HostChange limit(
+      1,
+      "(ulimit -n 100 && /usr/sbin/sshd -f /run/ssh/sshd_config -p 2222 -o "
+      "PidFile=/run/ssh/low.pid)"
+      " && echo \"[h1]:2222 $(cut -d\\  -f1,2 /run/ssh/host_key.pub)\" >>~/.ssh/known_hosts",
+      "kill $(cat /run/ssh/low.pid)");
+  expect_refused("open files", {"h1: a process may have 100 open files", "ulimit -Hn"}, "h1:2222");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ using ::testing::Contains;
 using ::testing::EndsWith;
 using ::testing::IsEmpty;
 
-constexpr int hosts = 2;
+constexpr int hosts = 4;
 
 /// Starts a program as the user, who has no groups but the own one.
 ChildProcess start_as(const test::HostUser& user, const std::vector<std::string>& program,
