@@ -55,11 +55,16 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
     TROUPE_CHECK(check_own_open_files(plan));
   }
   TROUPE_CHECK(read_token(plan.config, cluster));
+  Preflight preflight(preflight_needs(plan));
+  if (cluster.join) {
+    cluster.judge = [&preflight](Cluster& nodes, const JoinedNode& node) {
+      return preflight.look_at(nodes, node);
+    };
+  }
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
   times.note("agents");
   if (has_preflight(plan)) {
-    TROUPE_TRY(const auto report,
-               run_preflight(*session->cluster_, preflight_needs(plan), events.keep_going));
+    TROUPE_TRY(const auto report, preflight.finish(*session->cluster_, events.keep_going));
     if (events.on_preflight) events.on_preflight(report);
     TROUPE_CHECK(check_preflight(report));
     times.note("preflight");

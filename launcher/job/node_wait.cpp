@@ -34,6 +34,9 @@ std::string NodeWait::update(const ClusterWait& state) {
                     state.expected == 1 ? "is" : "are each", shell_word(listen->text()),
                     shell_word(std::filesystem::absolute(config_.token_file).string())));
   }
+  for (; told_refused_ < state.refused.size(); ++told_refused_) {
+    tell_(fmt::format("refused {}", state.refused[told_refused_]));
+  }
   const std::string text =
       fmt::format("{} of {} nodes have joined", state.came.size(), state.expected);
   if (std::exchange(told_, state.came.size()) != state.came.size()) {

@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Tells a person what a job's nodes wait for: with cluster.launch: join the command that each node
-/// is to run, and how many have come.
+/// is to run, how many have come, and which were refused.
 class NodeWait {
  public:
   /// `tell` shows a line.
@@ -25,6 +25,7 @@ class NodeWait {
   const std::function<void(const std::string&)> tell_;
   bool has_told_how_ = false;
   std::size_t told_ = 0;  ///< nodes
+  std::size_t told_refused_ = 0;
 };
 
 }  // namespace troupe

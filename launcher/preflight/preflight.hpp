@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/preflight/findings.hpp"
+#include "launcher/preflight/node_look.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
@@ -22,8 +27,38 @@ struct PreflightReport {
 
 /// Looks at the nodes of a job before anything is loaded: an actor on each gathers NodeFacts and
 /// calls those of the others (probed_peers). `needs.checkpoints` give folders only; their files are
-/// looked at here. Asks `keep_going` now and then. Errors: cancelled; those of starting actors. A
-/// node that does not answer is a finding.
+/// looked at here. One thread at a time.
+class Preflight {
+ public:
+  explicit Preflight(PreflightNeeds needs) : needs_(std::move(needs)) {}
+
+  /// Looks at a node that has just joined, without waiting (ClusterOptions::judge). Refused is one
+  /// that could not take part whatever the others are.
+  NodeVerdict look_at(Cluster& cluster, const JoinedNode& node);
+
+  /// Looks at the nodes that were not looked at before, and at the links between all. Asks
+  /// `keep_going` now and then. Errors: cancelled; those of starting actors. A node that does not
+  /// answer is a finding. Call once.
+  Result<PreflightReport> finish(Cluster& cluster, const KeepGoing& keep_going = nullptr);
+
+ private:
+  /// A node, and which of the agents that came for its place it was.
+  struct Look {
+    std::uint64_t arrival = 0;
+    std::unique_ptr<NodeLook> look;
+  };
+  void look_at_own_checkpoints();
+  const FactsRequest& request();
+  /// What speaks against a node by itself, in one line; empty: nothing.
+  std::string judge_alone(std::size_t index) const;
+  Result<void> measure_links(const KeepGoing& keep_going);
+
+  PreflightNeeds needs_;
+  std::optional<FactsRequest> request_;
+  std::vector<Look> looks_;  ///< by the node's index
+};
+
+/// Preflight::finish of nodes that were not looked at before.
 Result<PreflightReport> run_preflight(Cluster& cluster, PreflightNeeds needs,
                                       const KeepGoing& keep_going = nullptr);
 

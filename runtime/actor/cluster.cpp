@@ -172,6 +172,8 @@ NodeAgents::Events ClusterImpl::agent_events() {
           [this](std::size_t node, ControlMessage message) {
             on_agent_message(node, std::move(message));
           },
+          options_.judge ? [this](const JoinedNode& node) { return options_.judge(*this, node); }
+                         : std::function<NodeVerdict(const JoinedNode&)>(),
           [this](std::size_t node, const std::string& how) {
             publish(registry_->on_node_lost(node, how));
           }};

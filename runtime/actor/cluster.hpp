@@ -32,11 +32,29 @@ struct JoinPoint {
 
 /// The agents of a job that starts.
 struct ClusterWait {
-  std::vector<std::string> came;  ///< names of their nodes
+  std::vector<std::string> came;     ///< names of their nodes
+  std::vector<std::string> refused;  ///< by ClusterOptions::judge, so far: "NAME: why"
   std::size_t expected = 0;
   std::uint16_t port = 0;  ///< where they come to
   /// Cluster::suspend and resume, for the agents that have come and those that come meanwhile.
   std::function<void()> suspend{}, resume{};
+};
+
+class Cluster;
+
+/// A node that has joined, while others are awaited.
+struct JoinedNode {
+  std::size_t index = 0;      ///< in ClusterOptions::nodes
+  std::uint64_t arrival = 0;  ///< another one for each agent, which may take the same place later
+  std::string name;
+  std::string address;  ///< numeric
+};
+
+/// What is thought of a node that has joined.
+struct NodeVerdict {
+  enum class Kind { pending, welcome, refused };
+  Kind kind = Kind::welcome;
+  std::string why{};  ///< it is refused
 };
 
 struct ClusterOptions {
@@ -45,6 +63,11 @@ struct ClusterOptions {
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.
   std::optional<JoinPoint> join{};
+  /// If given, each node that joins is judged before it counts: called on the thread of
+  /// Cluster::start, every 10 ms while the verdict is pending, with the cluster, on which actors
+  /// can be started on nodes that have joined. A refused agent is told why and ends, and so do its
+  /// actors; another one may take its place.
+  std::function<NodeVerdict(Cluster& cluster, const JoinedNode& node)> judge{};
   /// The ports at which this process and all others of the job listen for other hosts.
   PortRange ports{};
   /// Called every 100 ms while agents are awaited, and when all have come; false gives up

@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 constexpr const char* loopback = "127.0.0.1";
 /// How often ClusterOptions::while_waiting is called.
 constexpr milliseconds wait_turn{100};
+/// How often ClusterOptions::judge is called.
+constexpr milliseconds judge_turn{10};
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
 
@@ -90,22 +92,22 @@ void NodeAgents::start_keepers() {
 Result<void> NodeAgents::wait() {
   Deadline deadline = deadline_in(options_.start_timeout);
   const auto is_settled = [](const Node& node) {
-    return node.ready || node.over || !node.refused.empty();
+    return node.welcome || node.over || !node.refused.empty();
   };
   std::unique_lock lock(mutex_);
   while (!std::ranges::all_of(nodes_, is_settled) && !deadline.is_over()) {
-    if (options_.while_waiting) {
-      const ClusterWait state = waiting();
-      lock.unlock();
-      if (!options_.while_waiting(state)) {
-        return fail(ErrorCode::cancelled, "stopped before all nodes had come");
-      }
-      lock.lock();
+    const ClusterWait state = waiting();
+    lock.unlock();
+    if (options_.while_waiting && !options_.while_waiting(state)) {
+      return fail(ErrorCode::cancelled, "stopped before all nodes had come");
     }
-    (void)wait_for(changed_, lock, std::min<std::chrono::nanoseconds>(wait_turn, deadline.left()),
-                   [&] { return std::ranges::all_of(nodes_, is_settled); });
+    const milliseconds turn = judge_nodes() ? judge_turn : wait_turn;
+    lock.lock();
+    const std::uint64_t seen = arrivals_;
+    (void)wait_for(changed_, lock, std::min<std::chrono::nanoseconds>(turn, deadline.left()),
+                   [&] { return arrivals_ != seen || std::ranges::all_of(nodes_, is_settled); });
   }
-  all_came_ = std::ranges::all_of(nodes_, [](const Node& node) { return node.ready; });
+  all_came_ = std::ranges::all_of(nodes_, [](const Node& node) { return node.welcome; });
   if (!all_came_ && options_.join) return not_all_joined();
   if (options_.while_waiting) {
     const ClusterWait state = waiting();
@@ -127,20 +129,63 @@ Result<void> NodeAgents::wait() {
   return {};
 }
 
+bool NodeAgents::judge_nodes() {
+  if (!events_.judge) return false;
+  std::vector<JoinedNode> unjudged;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = nodes_[i];
+      if (node.ready && !node.welcome) {
+        unjudged.push_back({i, node.arrival, node.name, node.address});
+      }
+    }
+  }
+  bool some_are_pending = false;
+  for (const JoinedNode& joined : unjudged) {
+    const NodeVerdict verdict = events_.judge(joined);
+    if (verdict.kind == NodeVerdict::Kind::refused) refuse(joined, verdict.why);
+    some_are_pending |= verdict.kind == NodeVerdict::Kind::pending;
+    if (verdict.kind != NodeVerdict::Kind::welcome) continue;
+    std::lock_guard lock(mutex_);
+    Node& node = nodes_[joined.index];
+    node.welcome = node.ready && node.arrival == joined.arrival;
+  }
+  return some_are_pending;
+}
+
+/// Turns the agent away, and frees its place.
+void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
+  Node& node = nodes_[joined.index];
+  {
+    std::lock_guard lock(mutex_);
+    if (!node.ready || node.arrival != joined.arrival) return;
+    (void)control_->send(node.agent, AgentRefused{why});
+    node.agent = 0;  // what it says from now on is ignored
+    refused_.push_back(fmt::format("{}: {}", joined.name, why));
+    last_refusal_ = refused_.back();
+  }
+  log::warning("node '{}' is refused: {}", joined.name, why);
+  events_.on_ended(joined.index, "was refused: " + why);
+  std::lock_guard lock(mutex_);
+  node = Node{};
+}
+
 ClusterWait NodeAgents::waiting() {
   ClusterWait state{{},
+                    refused_,
                     nodes_.size(),
                     control_->port(),
                     [this] { suspend(suspend_limit); },
                     [this] { resume(); }};
   for (const Node& node : nodes_) {
-    if (node.ready) state.came.push_back(node.name);
+    if (node.welcome) state.came.push_back(node.name);
   }
   return state;
 }
 
 Error NodeAgents::not_all_joined() const {
-  const auto came = std::ranges::count_if(nodes_, [](const Node& node) { return node.ready; });
+  const auto came = std::ranges::count_if(nodes_, [](const Node& node) { return node.welcome; });
   return fail(ErrorCode::timeout,
               "{} of {} nodes have joined within {} s; agents with another token are refused, and "
               "counted in the log{}",
@@ -218,7 +263,9 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   node->agent_pid = hello.pid;
   node->host = hello.host;
   node->address = hello.address;
+  node->arrival = ++arrivals_;
   node->ready = true;
+  node->welcome = !events_.judge;
   if (is_suspended_) (void)control_->send(agent, Suspend{});
   changed_.notify_all();
   log::debug("the agent of node '{}' has come from {} ({}), pid {}", node->name, hello.host,
@@ -237,6 +284,7 @@ void NodeAgents::on_agent_refused(const std::string& name, const Error& why) {
 
 void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
   std::size_t index = 0;
+  bool is_replaceable = false;
   {
     std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(nodes_, agent, &Node::agent);
@@ -250,9 +298,15 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     index = static_cast<std::size_t>(found - nodes_.begin());
     if (!all_came_ && !stopping_) {  // another one may take its place
       log::warning("the agent of node '{}' is gone before all nodes have joined", found->name);
-      *found = Node{};
-      return;
+      found->ready = found->welcome = false;
+      is_replaceable = true;
     }
+  }
+  if (is_replaceable) {
+    events_.on_ended(index, fmt::format("is gone ({})", why.message));
+    std::lock_guard lock(mutex_);
+    nodes_[index] = Node{};
+    return;
   }
   on_process_ended(index, fmt::format("is gone ({})", why.message));
 }

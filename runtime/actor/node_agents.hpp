@@ -32,6 +32,8 @@ class NodeAgents {
     /// its place.
     std::function<void(std::size_t node, const std::string& name)> on_named;
     std::function<void(std::size_t node, ControlMessage message)> on_message;
+    /// See ClusterOptions::judge; null: all are welcome.
+    std::function<NodeVerdict(const JoinedNode& node)> judge;
     /// The agent has ended or is lost ("(pid 7) was killed by signal 9 (SIGKILL)").
     std::function<void(std::size_t node, const std::string& how)> on_ended;
   };
@@ -66,7 +68,9 @@ class NodeAgents {
     int agent_pid = 0;
     std::string host;
     std::string address;
+    std::uint64_t arrival = 0;
     bool ready = false;
+    bool welcome = false;  ///< ready, and nothing speaks against it
     bool over = false;
     bool suspended = false;
     std::string how;      ///< how it ended
@@ -80,6 +84,9 @@ class NodeAgents {
   std::string unused_name(const std::string& host) const;
   Result<void> has_come(const Node& node) const;
   Error not_all_joined() const;
+  /// Asks for verdicts on the nodes that have none; true if some are pending.
+  bool judge_nodes();
+  void refuse(const JoinedNode& node, const std::string& why);
   void on_agent_message(AgentKey agent, ControlMessage message);
   void on_agent_ready(AgentKey agent, const AgentReady& hello);
   void on_agent_lost(AgentKey agent, const Error& why);
@@ -98,7 +105,9 @@ class NodeAgents {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Node> nodes_;
-  std::string last_refusal_;  ///< of an agent that wanted to join
+  std::string last_refusal_;          ///< of an agent that wanted to join
+  std::vector<std::string> refused_;  ///< see ClusterWait
+  std::uint64_t arrivals_ = 0;
   bool all_came_ = false;
   bool is_suspended_ = false;
 };

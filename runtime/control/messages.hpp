@@ -164,7 +164,7 @@ struct ProcessBootstrap {
             log_path, log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
   }
 };
-/// D -> A, first and last: the agent is not let in.
+/// D -> A, last: the agent is not let in, or has been looked at and cannot take part.
 struct AgentRefused {
   std::string why;
   template <class Archive>

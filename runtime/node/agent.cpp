@@ -84,6 +84,7 @@ class Agent {
   Followers<ProcessId> followers_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
+  std::string why_refused_;
   bool is_stopped_ = false;
   bool is_shutting_down_ = false;
   bool is_suspended_ = false;
@@ -145,6 +146,11 @@ int Agent::run(const NodeTicket& ticket, milliseconds patience) {
       kill_all();
       ::_exit(1);
     }
+    if (!why_refused_.empty()) {
+      log::error("this node is refused: {}", why_refused_);
+      kill_all();
+      return 1;
+    }
     if (is_shutting_down_ && children_.empty()) break;
     poll_once();
   }
@@ -197,6 +203,8 @@ void Agent::on_driver_message(ControlMessage message) {
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
     is_shutting_down_ = true;
     for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
+  } else if (const auto* refused = std::get_if<AgentRefused>(&message)) {
+    why_refused_ = refused->why;
   } else if (std::holds_alternative<Suspend>(message)) {
     suspend();
   } else if (std::holds_alternative<Resume>(message)) {

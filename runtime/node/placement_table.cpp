@@ -27,9 +27,13 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
                 asked.cpus, asked.devices);
   }
   if (!node.empty()) {
-    const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& candidate) {
-      return candidate.spec.name == node;
+    auto found = std::ranges::find_if(nodes_, [&](const Node& candidate) {
+      return candidate.alive && candidate.spec.name == node;
     });
+    if (found == nodes_.end()) {
+      found = std::ranges::find_if(
+          nodes_, [&](const Node& candidate) { return candidate.spec.name == node; });
+    }
     if (found == nodes_.end()) {
       return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", node,
                   describe_room());
@@ -80,6 +84,7 @@ void PlacementTable::release(const Reservation& reservation) {
 
 void PlacementTable::name_node(std::size_t node, const std::string& name) {
   nodes_[node].spec.name = name;
+  nodes_[node].alive = true;
 }
 
 void PlacementTable::remove_node(std::size_t node) { nodes_[node].alive = false; }

@@ -25,6 +25,7 @@ class PlacementTable {
   /// says what was asked for and what each candidate has left.
   Result<Reservation> place(const Resources& asked, const std::string& node, Placement policy);
   void release(const Reservation& reservation);
+  /// The node has another name from now on, and is there, even if it was removed.
   void name_node(std::size_t node, const std::string& name);
   /// The node gets no more actors.
   void remove_node(std::size_t node);

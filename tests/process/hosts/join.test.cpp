@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/hosts/support/host_change.hpp"
 #include "tests/process/hosts/support/joining_agent.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
@@ -143,6 +144,30 @@ TEST_F(Join, of_one_node_too_many_is_refused_and_harms_nobody) {
   EXPECT_EQ(ended.code, 0) << ended.describe();
   EXPECT_THAT(codes, ::testing::UnorderedElementsAre(0, 2)) << first.log() << second.log();
   EXPECT_THAT(first.log() + second.log(), HasSubstr("this job has all of its 1 nodes"));
+}
+
+TEST_F(Join, of_a_node_that_cannot_take_part_is_refused_at_once_and_another_takes_its_place) {
+  const std::string model = demo_model();
+  const test::HostChange gone(1, "mount -t tmpfs none " + model, "umount " + model);
+  write_token(job().folder() / "job.token", 'a');
+  std::vector<std::string> settings = joined_by(2);
+  settings.emplace_back("parallel.pipeline_parallel_size=2");
+  const auto running = job().start(as_arguments(settings));
+  JoiningAgent good(job(), 2, "job.token");
+  ASSERT_TRUE(running->wait_for_stderr("1 of 2 nodes have joined: h2", run_limit))
+      << running->wait(run_limit).describe();
+  {
+    JoiningAgent bad(job(), 1, "job.token");
+    EXPECT_EQ(bad.wait(), 2) << "while the launcher waits";
+    EXPECT_THAT(bad.log(), HasSubstr("this node is refused: there is no checkpoint in"));
+    EXPECT_THAT(bad.log(), HasSubstr("copy the launcher's there"));
+  }
+  ASSERT_TRUE(running->wait_for_stderr("refused h1: there is no checkpoint in", run_limit));
+  JoiningAgent instead(job(), 3, "job.token");
+  const Ended ended = running->wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe() << good.log() << instead.log();
+  EXPECT_THAT(ended.err, HasSubstr("2 of 2 nodes have joined: h2, h3"));
+  expect_same_payloads(answers_to(golden_input()), job().answers(), "after a node was refused");
 }
 
 TEST_F(Join, with_a_token_that_others_can_read_is_refused_on_both_sides) {

@@ -47,4 +47,14 @@ TEST(PlacementTable, leaves_out_lost_nodes) {
   EXPECT_EQ(table.place({1, 0}, "a", Placement::pack).error().code, ErrorCode::peer_died);
 }
 
+TEST(PlacementTable, takes_the_next_node_in_the_place_of_a_lost_one) {
+  auto table = two_nodes();
+  table.remove_node(0);
+  table.name_node(0, "c");
+  EXPECT_EQ(table.place({1, 0}, "c", Placement::pack)->node, 0U);
+  table.remove_node(0);
+  table.name_node(1, "c");  // the same host comes again, and gets another place
+  EXPECT_EQ(table.place({1, 0}, "c", Placement::pack)->node, 1U);
+}
+
 }  // namespace troupe
