@@ -64,10 +64,10 @@ bool NodeLook::go_on(const FactsRequest& request, milliseconds wait) {
 
 bool NodeLook::begin_to_ask(const FactsRequest& request, milliseconds wait) {
   if (!target_made_.wait(wait) || !probe_made_.wait(wait)) return is_late();
-  auto target = target_made_.get(milliseconds(0));
-  auto probe = probe_made_.get(milliseconds(0));
-  if (target.ok()) target_ = *std::move(target);
-  if (probe.ok()) probe_ = *std::move(probe);
+  const auto target = target_made_.get(milliseconds(0));
+  const auto probe = probe_made_.get(milliseconds(0));
+  if (target.ok()) target_ = *target;
+  if (probe.ok()) probe_ = *probe;
   if (!target.ok()) return give_up(target.error());
   if (!probe.ok()) return give_up(probe.error());
   facts_ = probe_.call<&NodeProbe::facts>(request);

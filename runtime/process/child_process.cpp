@@ -77,7 +77,8 @@ class SignalsBlocked {
 /// fault. On a machine with 500 runnable processes agents were silent for 1.8 s and were given up.
 pid_t make_child(const char* program, char* const* argv, ChildFds fds, pid_t parent) {
   const SignalsBlocked no_handler_runs_in_the_child;
-  const pid_t pid = ::vfork();
+  // posix_spawn cannot have the child die with its parent.
+  const pid_t pid = ::vfork();  // NOLINT(bugprone-unsafe-functions)
   if (pid == 0) become_child(program, argv, fds, parent);
   return pid;
 }

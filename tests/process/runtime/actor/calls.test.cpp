@@ -134,6 +134,26 @@ TEST(Calls, to_a_killed_actor_fail_with_the_cause) {
   EXPECT_NE(later.error().message.find("victim"), std::string::npos) << later.error().message;
 }
 
+TEST(Calls, of_a_process_that_knows_of_no_death_yet_fail_with_the_cause_too) {
+  const auto cluster = start_cluster();
+  const auto caller = must(cluster->spawn<Insider>({}).get(limit));
+  const auto killed = must(cluster->spawn<Counter>({.name = "victim"}, 0).get(limit));
+  const auto stopped = must(cluster->spawn<Counter>({.process = "home"}, 0).get(limit));
+  const auto neighbour = must(cluster->spawn<Counter>({.process = "home"}, 0).get(limit));
+  ASSERT_TRUE(cluster->kill(killed).ok());
+  EXPECT_FALSE(killed.call<&Counter::add>(1).get(limit).ok());  // its death is known here
+  ASSERT_TRUE(cluster->stop(stopped).ok());
+  const auto of_killed = caller.call<&Insider::add_through>(killed, 1).get(limit);
+  ASSERT_FALSE(of_killed.ok());
+  EXPECT_NE(of_killed.error().message.find("SIGKILL"), std::string::npos)
+      << of_killed.error().message;
+  const auto of_stopped = caller.call<&Insider::add_through>(stopped, 1).get(limit);
+  ASSERT_FALSE(of_stopped.ok());
+  EXPECT_NE(of_stopped.error().message.find("was stopped"), std::string::npos)
+      << of_stopped.error().message;
+  EXPECT_TRUE(caller.call<&Insider::add_through>(neighbour, 1).get(limit).ok());
+}
+
 TEST(Calls, through_an_empty_handle_or_after_shutdown_fail) {
   const ActorHandle<Counter> empty;
   EXPECT_EQ(empty.call<&Counter::add>(1).get(1s).error().code, ErrorCode::invalid_argument);
