@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +42,28 @@ Result<void> make_private_folders(const fs::path& folder) {
   return {};
 }
 
+constexpr const char* part_suffix = ".part-";
+
+/// Locks a folder for as long as the descriptor is open; empty if another process has locked it.
+UniqueFd lock_folder(const fs::path& folder) {
+  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  return fd;
+}
+
+/// Removes the folders of copies to `target` whose processes have ended before they could.
+void remove_abandoned(const fs::path& target) {
+  const std::string prefix = target.filename().string() + part_suffix;
+  std::error_code problem;
+  for (fs::directory_iterator entry(target.parent_path(), problem), end; !problem && entry != end;
+       entry.increment(problem)) {
+    if (!entry->path().filename().string().starts_with(prefix)) continue;
+    const UniqueFd held = lock_folder(entry->path());
+    std::error_code ignored;
+    if (held) fs::remove_all(entry->path(), ignored);
+  }
+}
+
 }  // namespace
 
 Result<CheckpointPiece> read_piece(const std::string& folder, const std::string& name,
@@ -67,16 +90,26 @@ Result<CheckpointPiece> read_piece(const std::string& folder, const std::string&
 
 Result<CheckpointCopy> CheckpointCopy::begin(const std::string& target) {
   TROUPE_CHECK(make_private_folders(fs::path(target).parent_path()));
-  std::string part = target + ".part-XXXXXX";
-  if (::mkdtemp(part.data()) == nullptr) {
-    return fail_errno(errno, fmt::format("cannot make the folder {}", part));
+  remove_abandoned(target);
+  constexpr int attempts = 3;  // somebody may remove the folder before it is locked
+  for (int i = 0; i < attempts; ++i) {
+    std::string part = target + part_suffix + "XXXXXX";
+    if (::mkdtemp(part.data()) == nullptr) {
+      return fail_errno(errno, fmt::format("cannot make the folder {}", part));
+    }
+    UniqueFd held = lock_folder(part);
+    std::error_code ignored;
+    if (held && fs::exists(part, ignored)) {
+      return CheckpointCopy(target, std::move(part), std::move(held));
+    }
   }
-  return CheckpointCopy(target, std::move(part));
+  return fail(ErrorCode::io, "others remove the folders {}{}*", target, part_suffix);
 }
 
 CheckpointCopy::CheckpointCopy(CheckpointCopy&& other) noexcept
     : target_(std::move(other.target_)),
       part_(std::exchange(other.part_, {})),
+      held_(std::move(other.held_)),
       file_name_(std::move(other.file_name_)),
       file_(std::move(other.file_)) {}
 

@@ -134,7 +134,9 @@ std::string cluster_section(const Machine& machine, const InitNodes& nodes) {
   if (nodes.launch == "ssh") {
     text += entry("cluster.hosts", fmt::format("[{}]", fmt::join(nodes.hosts, ", ")));
   }
-  text += comment("  ", "GPUs of several hosts are not in this version.");
+  text += comment("  ",
+                  "cuda: each worker has a GPU of its host. Then set cluster.devices_per_node and "
+                  "the parallel sizes to the hosts' GPUs.");
   return text + entry("cluster.device", "cpu");
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <utility>
@@ -15,6 +16,14 @@ namespace {
 
 constexpr std::chrono::milliseconds first_pause{50};  ///< between attempts; it grows
 constexpr std::chrono::milliseconds longest_pause{1000};
+
+/// Sleeps for `pause`, at most until the deadline, which is looked at all the time.
+void sleep_within(std::chrono::milliseconds pause, Deadline& deadline) {
+  const auto end = Deadline::Clock::now() + pause;
+  while (Deadline::Clock::now() < end && !deadline.is_over()) {
+    std::this_thread::sleep_until(std::min(end, deadline.next_look()));
+  }
+}
 
 class Client final : public ControlClient {
  public:
@@ -50,7 +59,7 @@ class Client final : public ControlClient {
         return fail(ErrorCode::io, "cannot reach the driver at {}:{} within {} s: {}", host, port,
                     static_cast<double>(timeout.count()) / 1000, opened.error().message);
       }
-      std::this_thread::sleep_for(pause);
+      sleep_within(pause, deadline);
     }
   }
 
@@ -64,7 +73,7 @@ class Client final : public ControlClient {
  private:
   /// Tries once to connect.
   Result<void> open(const Key& key, const std::string& host, std::uint16_t port,
-                    const AgentReady& hello, Deadline deadline) {
+                    const AgentReady& hello, Deadline& deadline) {
     struct Attempt {
       Promise<void> opened;
       std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
@@ -95,7 +104,11 @@ class Client final : public ControlClient {
         }};
     TROUPE_TRY(auto link, loop_->connect(host, port, {agent_role, hello.node}, driver_peer(), key,
                                          std::move(events)));
-    if (auto opened = attempt->opened.future().get(deadline.left()); !opened.ok()) {
+    auto result = attempt->opened.future();
+    while (!deadline.is_over() &&
+           !result.wait(std::min<Deadline::Clock::duration>(deadline.left(), Deadline::slice))) {
+    }
+    if (auto opened = result.get({}); !opened.ok()) {
       link->close();
       return opened;
     }

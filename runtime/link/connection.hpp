@@ -59,7 +59,7 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   Result<void> open_if_proven();
   Result<bool> read();
 
-  const LinkLimits& limits_;
+  const LinkLimits limits_;  ///< a copy: users may hold a link for longer than its loop
   const Requests requests_;
   const std::shared_ptr<const LinkEvents> events_;
   LinkPeer peer_;

@@ -72,6 +72,23 @@ TEST_F(CheckpointCopies, leave_nothing_behind_if_they_are_given_up) {
   EXPECT_THAT(names(), ::testing::IsEmpty());
 }
 
+TEST_F(CheckpointCopies, remove_what_killed_ones_left_but_not_what_others_are_writing) {
+  REQUIRE_OK(const auto other, copy_all());
+  const fs::path abandoned = target() + ".part-killed";
+  fs::create_directory(abandoned);
+  std::ofstream(abandoned / "model.safetensors") << "half of it";
+  REQUIRE_OK(const auto copy, copy_all());
+  EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_TRUE(fs::exists(fs::path(other.part()) / "model.safetensors"));
+}
+
+TEST_F(CheckpointCopies, have_a_tokenizer_model_as_it_changes_how_others_are_read) {
+  folder_.write("tokenizer.model", "pieces");
+  REQUIRE_OK(auto copy, copy_all());
+  ASSERT_TRUE(copy.finish(files()).ok());
+  EXPECT_TRUE(fs::exists(fs::path(target()) / "tokenizer.model"));
+}
+
 TEST_F(CheckpointCopies, leave_one_in_place_that_somebody_else_has_made_meanwhile) {
   REQUIRE_OK(auto first, copy_all());
   REQUIRE_OK(auto second, copy_all());

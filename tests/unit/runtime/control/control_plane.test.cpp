@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "runtime/call/future.hpp"
 #include "runtime/security/handshake.hpp"
@@ -143,6 +145,22 @@ TEST(ControlPlane, an_agent_that_gives_up_says_what_was_wrong_and_how_long_it_wa
   EXPECT_THAT(connect("127.0.0.1"), HasSubstr("127.0.0.1:1 within 0.4 s: "));
   EXPECT_THAT(connect("127.0.0.1"), HasSubstr("refused"));
   EXPECT_THAT(connect("nohost.invalid"), HasSubstr("no address of 'nohost.invalid'"));
+}
+
+TEST(ControlPlane, an_agent_counts_all_the_time_of_attempts_that_get_no_answer) {
+  const UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(silent.get(), 16), 0);
+  ASSERT_EQ(::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto refused = ControlClient::connect(key_of(1), "127.0.0.1", ntohs(address.sin_port),
+                                              hello_of("a"), {[](auto) {}, [](auto&) {}}, 3s);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 6s) << "an attempt takes two seconds";
 }
 
 TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
