@@ -5,7 +5,9 @@
 #include <fstream>
 #include <thread>
 
+#include <fmt/format.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "models/ops/cpu/cpu_ops.hpp"
@@ -59,12 +61,39 @@ std::uint64_t free_bytes_at(fs::path folder) {
   return error ? 0 : space.available;
 }
 
+/// Tells if others than this user and root own or may write a folder or a file in it: samples of
+/// its content prove nothing against somebody who knows where they are taken. A link is judged by
+/// its owner alone: this user made it.
+std::string other_writer_of(const fs::path& folder) {
+  struct stat found{};
+  if (::lstat(folder.c_str(), &found) != 0) return "";
+  std::vector<fs::path> paths{folder};
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error);
+       S_ISDIR(found.st_mode) && !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    paths.push_back(entry->path());
+  }
+  for (const fs::path& path : paths) {
+    if (::lstat(path.c_str(), &found) != 0) continue;
+    if (found.st_uid != ::geteuid() && found.st_uid != 0) {
+      return fmt::format("{} belongs to another user (uid {})", path.string(), found.st_uid);
+    }
+    if (!S_ISLNK(found.st_mode) && (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+      return fmt::format("others may write {}", path.string());
+    }
+  }
+  return "";
+}
+
 void look_at_stage(const FactsRequest& request, NodeFacts& facts) {
   if (request.stage_names.empty()) return;
   const fs::path folder = without_tilde(request.stage_folder).lexically_normal();
   facts.stage_disk_bytes = free_bytes_at(folder);
   for (const std::string& name : request.stage_names) {
-    facts.staged.push_back(look_at_checkpoint((folder / name).string()));
+    CheckpointFacts copy = look_at_checkpoint((folder / name).string());
+    copy.distrust = other_writer_of(folder / name);
+    facts.staged.push_back(std::move(copy));
   }
 }
 

@@ -24,9 +24,10 @@ struct CheckpointFacts {
   std::string folder;
   std::vector<CheckpointFile> files;  ///< weights and JSON, by name
   std::string problem;                ///< why it cannot be read; empty: it can
+  std::string distrust{};             ///< of copies: who else may have written it; empty: nobody
   template <class Archive>
   void fields(Archive& archive) {
-    archive(folder, files, problem);
+    archive(folder, files, problem, distrust);
   }
 };
 

@@ -153,8 +153,12 @@ Result<void> CheckpointCopy::finish(const std::vector<CheckpointFile>& files) {
     part_.clear();
     return {};
   }
-  if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return {};
-  return fail_errno(errno, fmt::format("cannot rename {} to {}", part_, target_));
+  if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
+    return fail_errno(errno, fmt::format("cannot rename {} to {}", part_, target_));
+  }
+  if (are_equal(look_at_checkpoint(target_).files, files)) return {};
+  return fail(ErrorCode::corrupt_data, "{} is there and is another thing than the copy: remove it",
+              target_);
 }
 
 Result<void> link_checkpoint(const std::string& folder, const std::string& target) {

@@ -56,9 +56,16 @@ std::string name_of(const std::string& host, std::set<std::string>& taken) {
                         [&](const std::string& name) { return !taken.insert(name).second; });
 }
 
-Result<std::string> address_for(const Config& config, const std::string& host) {
+/// The address of this machine that the hosts reach: of `auto` the one towards the first host that
+/// is not this machine itself.
+Result<std::string> address_for(const Config& config, const std::vector<std::string>& hosts) {
   const bool is_auto = config.cluster.network == "auto";
-  auto address = is_auto ? local_address_towards(host) : interface_address(config.cluster.network);
+  Result<std::string> address = fail(ErrorCode::invalid_argument, "there are no hosts");
+  if (!is_auto) address = interface_address(config.cluster.network);
+  for (std::size_t i = 0; is_auto && i < hosts.size(); ++i) {
+    address = local_address_towards(hosts[i]);
+    if (!address.ok() || !is_loopback(*address)) break;
+  }
   if (address.ok()) return address;
   return fail(
       address.error().code, "cluster.network: {}{}", address.error().message,
@@ -196,14 +203,14 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
   SshNodeStarter::Options ssh;
   ssh.folder = std::filesystem::current_path().string();
   std::set<std::string> names;
+  std::vector<std::string> hosts;
   for (const std::string& text : config.cluster.hosts) {
     TROUPE_TRY(const HostEntry host, parse_host(text));
-    if (options.nodes.empty()) {
-      TROUPE_TRY(options.address, address_for(config, host.name));
-    }
     add_node(name_of(host.name, names));
     ssh.host_of_node[options.nodes.back().name] = host.ssh;
+    hosts.push_back(host.name);
   }
+  TROUPE_TRY(options.address, address_for(config, hosts));
   options.start_timeout = ssh.connect_timeout + options.start_timeout;
   if (config.cluster.launch == "slurm") {
     options.starter = std::make_shared<SlurmNodeStarter>();

@@ -127,6 +127,11 @@ class Judge {
                                   first.facts.staged[i].folder),
                       "set model.stage_folder to a path that is the same everywhere");
       }
+      if (!staged[i].distrust.empty()) {
+        return refuse(fmt::format("the copy in {} is not to be trusted: {}", staged[i].folder,
+                                  staged[i].distrust),
+                      "remove it, or set model.stage_folder to a folder that is your own");
+      }
       if (!staged[i].files.empty() && !difference(needs_.checkpoints[i], staged[i]).empty()) {
         return refuse(fmt::format("the copy in {} is damaged", staged[i].folder), "remove it");
       }

@@ -118,12 +118,19 @@ Result<void> submit(const SubmitOptions& options) {
     return {};
   }
   const std::string path = job.output + ".sbatch";
-  TROUPE_CHECK(write_script(path, script));
-  auto submitted = run_program({"sbatch", "--parsable", path}, "", sbatch_timeout);
+  // A script that is there may be that of a job in the queue.
+  const std::string offered = path + ".new";
+  TROUPE_CHECK(write_script(offered, script));
+  auto submitted = run_program({"sbatch", "--parsable", offered}, "", sbatch_timeout);
+  std::error_code problem;
   if (!submitted.ok()) {
-    std::error_code ignored;
-    fs::remove(path, ignored);  // nothing runs it
+    fs::remove(offered, problem);  // nothing runs it
     return std::move(submitted).error();
+  }
+  fs::rename(offered, path, problem);
+  if (problem) {
+    std::fprintf(stderr, "launcher: the script stays %s: %s\n", offered.c_str(),
+                 problem.message().c_str());
   }
   std::string id = *std::move(submitted);
   id = id.substr(0, id.find_first_of(";\n"));  // JOB, or JOB;CLUSTER

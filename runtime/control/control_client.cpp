@@ -41,8 +41,9 @@ class Client final : public ControlClient {
                        const KeepGoing& keep_going) {
     TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
     Deadline deadline(timeout);
+    std::size_t attempt = 0;
     for (auto pause = first_pause;; pause = std::min(pause * 3 / 2, longest_pause)) {
-      const auto opened = open(key, host, port, hello, deadline);
+      const auto opened = open(key, host, attempt++, port, hello, deadline);
       if (opened.ok()) return {};
       if (opened.error().code == ErrorCode::permission_denied) {
         return fail(ErrorCode::permission_denied,
@@ -71,9 +72,11 @@ class Client final : public ControlClient {
   }
 
  private:
-  /// Tries once to connect.
-  Result<void> open(const Key& key, const std::string& host, std::uint16_t port,
-                    const AgentReady& hello, Deadline& deadline) {
+  /// Tries once to connect, to the host's addresses in turn: the driver listens at one of them.
+  Result<void> open(const Key& key, const std::string& host, std::size_t attempt_number,
+                    std::uint16_t port, const AgentReady& hello, Deadline& deadline) {
+    TROUPE_TRY(const auto addresses, addresses_of(host));
+    const std::string& address = addresses[attempt_number % addresses.size()];
     struct Attempt {
       Promise<void> opened;
       std::shared_ptr<Supervisor> supervisor;  ///< used by the loop's thread, from on_open on
@@ -83,7 +86,7 @@ class Client final : public ControlClient {
     };
     AgentReady introduction = hello;
     if (hello.address.empty()) {
-      TROUPE_TRY(introduction.address, local_address_towards(host));
+      TROUPE_TRY(introduction.address, local_address_towards(address));
     }
     auto attempt = std::make_shared<Attempt>();
     LinkEvents events{
@@ -102,8 +105,8 @@ class Client final : public ControlClient {
           const auto supervisor = std::exchange(attempt->supervisor, nullptr);
           if (supervisor) supervisor->on_closed(why);
         }};
-    TROUPE_TRY(auto link, loop_->connect(host, port, {agent_role, hello.node}, driver_peer(), key,
-                                         std::move(events)));
+    TROUPE_TRY(auto link, loop_->connect(address, port, {agent_role, hello.node}, driver_peer(),
+                                         key, std::move(events)));
     auto result = attempt->opened.future();
     while (!deadline.is_over() &&
            !result.wait(std::min<Deadline::Clock::duration>(deadline.left(), Deadline::slice))) {

@@ -83,6 +83,26 @@ Result<std::string> interface_address(const std::string& interface) {
               fmt::join(others, ", "));
 }
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+Result<std::vector<std::string>> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &list); rc != 0) {
+    return fail(ErrorCode::not_found, "no address of '{}': {}", host, ::gai_strerror(rc));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    TROUPE_TRY(std::string text, numeric(entry->ai_addr, entry->ai_addrlen));
+    addresses.push_back(std::move(text));
+  }
+  return addresses;
+}
+
 Result<std::string> interface_of(const std::string& address) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return fail_errno(errno, "cannot list the network interfaces");
@@ -97,14 +117,15 @@ Result<std::string> interface_of(const std::string& address) {
 Result<std::string> own_address(const std::string& host) {
   auto own = interface_address(host);
   if (own.ok()) return own;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return own;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    TROUPE_TRY(const std::string text, numeric(entry->ai_addr, entry->ai_addrlen));
+  const auto addresses = addresses_of(host);
+  if (!addresses.ok()) return own;
+  for (const std::string& text : *addresses) {
     if (interface_address(text).ok()) return text;
+    if (!is_loopback(text)) continue;
+    return fail(ErrorCode::not_found,
+                "'{}' stands for {} here (/etc/hosts), which other hosts do not reach: give the "
+                "address or interface that they reach",
+                host, text);
   }
   return fail(ErrorCode::not_found, "'{}' is not this machine: none of its addresses is here",
               host);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 
@@ -14,6 +15,12 @@ Result<std::string> local_address_towards(const std::string& host);
 /// else IPv6. A numeric address that one of them has ("10.0.0.7") stays as it is. Errors:
 /// not_found, which lists the interfaces that have an address; io.
 Result<std::string> interface_address(const std::string& interface);
+
+/// True for a numeric address that reaches this machine alone: 127.0.0.0/8, ::1.
+bool is_loopback(const std::string& address);
+
+/// The numeric addresses of a host, in the order in which they are to be tried. Errors: not_found.
+Result<std::vector<std::string>> addresses_of(const std::string& host);
 
 /// The name of the network interface that has this numeric address ("eth0"). Errors: not_found; io.
 Result<std::string> interface_of(const std::string& address);

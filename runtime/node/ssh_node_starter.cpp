@@ -10,6 +10,10 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
   if (host == options_.host_of_node.end()) return "";
   const std::string& name = host->second.destination;
   const auto has = [&](std::string_view text) { return said.find(text) != said.npos; };
+  if (has("cannot reach the driver")) {  // the agent said it, not ssh
+    return "let it reach this machine (open TCP on cluster.ports), or set cluster.network to the "
+           "interface or address of this machine that the hosts reach";
+  }
   if (has("Permission denied (")) {  // the methods that were tried
     return fmt::format("let your key in there (ssh-copy-id {}), or load it (ssh-add)", name);
   }

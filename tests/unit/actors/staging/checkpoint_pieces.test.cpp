@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/support/require.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -87,6 +88,26 @@ TEST_F(CheckpointCopies, have_a_tokenizer_model_as_it_changes_how_others_are_rea
   REQUIRE_OK(auto copy, copy_all());
   ASSERT_TRUE(copy.finish(files()).ok());
   EXPECT_TRUE(fs::exists(fs::path(target()) / "tokenizer.model"));
+}
+
+TEST_F(CheckpointCopies, are_trusted_only_where_nobody_else_may_write_them) {
+  REQUIRE_OK(auto copy, copy_all());
+  ASSERT_TRUE(copy.finish(files()).ok());
+  const auto distrust = [this] {
+    return gather_facts({.checkpoints = {},
+                         .stage_folder = fs::path(target()).parent_path().string(),
+                         .stage_names = {fs::path(target()).filename().string()}})
+        .staged.at(0)
+        .distrust;
+  };
+  EXPECT_EQ(distrust(), "");
+  const fs::path config = fs::path(target()) / "config.json";
+  fs::permissions(config, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_THAT(distrust(), HasSubstr("others may write " + config.string()));
+  fs::permissions(config, fs::perms::others_write, fs::perm_options::remove);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  ASSERT_EQ(::lchown(config.c_str(), 1001, 1001), 0);
+  EXPECT_THAT(distrust(), HasSubstr("belongs to another user (uid 1001)"));
 }
 
 TEST_F(CheckpointCopies, leave_one_in_place_that_somebody_else_has_made_meanwhile) {

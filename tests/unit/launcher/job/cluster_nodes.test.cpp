@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/link/local_address.hpp"
 #include "runtime/node/node_ticket.hpp"
 
 namespace troupe {
@@ -32,6 +33,16 @@ TEST(ClusterNodes, are_named_after_hosts_of_every_spelling) {
   for (const char* host : {"host1:", "host1:x", "alice@", "-host", "[::1]:x"}) {
     EXPECT_FALSE(cluster_of(config_of(host), 1, 1).ok()) << host;
   }
+}
+
+TEST(ClusterNodes, reach_the_launcher_where_it_goes_to_the_first_that_is_not_this_machine) {
+  Config config = config_of("localhost");
+  config.cluster.network = "auto";
+  EXPECT_TRUE(is_loopback(cluster_of(config, 1, 1)->address)) << "there is no other host";
+  const auto outside = local_address_towards("192.0.2.1");  // kept for documentation: RFC 5737
+  if (!outside.ok()) GTEST_SKIP() << "no way leads out of this machine";
+  config.cluster.hosts = {"localhost", "192.0.2.1"};
+  EXPECT_EQ(cluster_of(config, 2, 1)->address, *outside);
 }
 
 TEST(ClusterNodes, are_this_machine_only_if_nothing_else_starts_them) {

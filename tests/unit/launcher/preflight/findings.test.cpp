@@ -179,6 +179,17 @@ TEST(Findings, refuse_a_copy_that_is_damaged_and_caches_at_different_paths) {
                                 HasSubstr("model.stage_folder"))));
 }
 
+TEST(Findings, refuse_a_copy_that_somebody_else_may_have_written) {
+  auto needs = needs_of(2);
+  needs.stage_folder = "/scratch";
+  auto nodes = good_nodes(2);
+  for (auto& node : nodes) node.facts.staged = {checkpoint};
+  nodes[1].facts.staged[0].distrust = "/scratch/m-1 belongs to another user (uid 1001)";
+  EXPECT_THAT(lines_of(judge_nodes(needs, nodes)),
+              ElementsAre(AllOf(HasSubstr("h2: the copy in /models/m is not to be trusted"),
+                                HasSubstr("uid 1001"), HasSubstr("model.stage_folder"))));
+}
+
 TEST(Findings, say_only_that_a_silent_node_could_not_be_looked_at) {
   auto nodes = good_nodes(2);
   nodes[1] = {.name = "h2",
