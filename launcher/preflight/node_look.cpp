@@ -52,7 +52,7 @@ struct NodeLook::ClockReader : std::enable_shared_from_this<ClockReader> {
 NodeLook::NodeLook(Cluster& cluster, const std::string& name, const std::string& address)
     : target_made_(cluster.spawn<ProbeTarget>(on_node(name))),
       probe_made_(cluster.spawn<NodeProbe>(on_node(name))),
-      until_(Clock::now() + answer_limit) {
+      deadline_(answer_limit) {
   node_.name = name;
   node_.address = address;
 }
@@ -75,7 +75,7 @@ bool NodeLook::begin_to_ask(const FactsRequest& request, milliseconds wait) {
   reader->target = target_;
   clock_ = reader->read.future();
   reader->begin();
-  until_ = Clock::now() + answer_limit;
+  deadline_ = Deadline(answer_limit);
   return false;
 }
 
@@ -92,7 +92,7 @@ bool NodeLook::take_answers(milliseconds wait) {
 }
 
 bool NodeLook::is_late() {
-  if (Clock::now() < until_) return false;
+  if (!deadline_.is_over()) return false;
   return give_up(fail(ErrorCode::timeout, "no answer within {} ms", answer_limit.count()));
 }
 

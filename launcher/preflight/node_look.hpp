@@ -31,8 +31,6 @@ class NodeLook {
   void leave() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// True if there is nothing more to wait for.
   bool begin_to_ask(const FactsRequest& request, std::chrono::milliseconds wait);
   bool take_answers(std::chrono::milliseconds wait);
@@ -44,7 +42,7 @@ class NodeLook {
   Future<ActorHandle<NodeProbe>> probe_made_;
   ActorHandle<ProbeTarget> target_;
   ActorHandle<NodeProbe> probe_;
-  Clock::time_point until_;
+  Deadline deadline_;  ///< of the answers that are awaited
   /// How far the node's clock is ahead, in seconds, and the most that this may be off.
   struct ClockReading {
     double ahead = 0;

@@ -99,10 +99,10 @@ Result<void> Preflight::measure_links(const KeepGoing& keep_going) {
     }
     asked[i] = look.probe().call<&NodeProbe::measure>(targets);
   }
-  const auto until = Clock::now() + measure_limit;
+  Deadline deadline(measure_limit);
   for (std::size_t i = 0; i < looks_.size(); ++i) {
     if (!asked[i]) continue;
-    while (!asked[i]->wait(wait_turn) && Clock::now() < until) TROUPE_CHECK(check(keep_going));
+    while (!asked[i]->wait(wait_turn) && !deadline.is_over()) TROUPE_CHECK(check(keep_going));
     ProbedNode& node = looks_[i].look->node();
     const auto links = asked[i]->get(milliseconds(0));
     if (!links.ok()) {

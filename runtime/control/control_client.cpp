@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "runtime/base/log.hpp"
-#include "runtime/call/future.hpp"
+#include "runtime/call/get_by.hpp"
 #include "runtime/control/caf_supervisor.hpp"
 #include "runtime/control/control_limits.hpp"
 #include "runtime/control/control_plane.hpp"
@@ -108,10 +108,7 @@ class Client final : public ControlClient {
     TROUPE_TRY(auto link, loop_->connect(address, port, {agent_role, hello.node}, driver_peer(),
                                          key, std::move(events)));
     auto result = attempt->opened.future();
-    while (!deadline.is_over() &&
-           !result.wait(std::min<Deadline::Clock::duration>(deadline.left(), Deadline::slice))) {
-    }
-    if (auto opened = result.get({}); !opened.ok()) {
+    if (auto opened = get_by(result, deadline); !opened.ok()) {
       link->close();
       return opened;
     }

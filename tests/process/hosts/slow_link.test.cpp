@@ -10,6 +10,7 @@
 #include "runtime/process/unique_fd.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
 
 namespace troupe::launcher_test {
@@ -53,6 +54,20 @@ TEST_F(SlowLinks, take_twenty_milliseconds_each_way) {
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&sshd), sizeof(sshd)), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 40ms);
+}
+
+TEST_F(SlowLinks, that_swallow_large_packets_are_found_before_anything_is_loaded) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  std::vector<std::string> settings = on_hosts(2, 1);
+  settings.emplace_back("parallel.pipeline_parallel_size=2");
+  const test::SlowLink link(2, {.delay = 1ms, .largest_between_hosts = 1200});
+  const Ended ended = job.run(as_arguments(settings));
+  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_NE(ended.err.find("does not reach h2 (small messages get through, 64 KiB did not"),
+            std::string::npos)
+      << ended.describe();
+  EXPECT_NE(ended.err.find("MTU"), std::string::npos) << ended.describe();
 }
 
 TEST_F(SlowLinks, delay_two_stages_and_change_no_byte) {

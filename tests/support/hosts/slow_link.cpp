@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -84,6 +85,7 @@ class Lane {
     while (has_room()) {
       const ssize_t bytes = ::read(from_, frame.data(), frame.size());
       if (bytes <= 0) return;
+      if (is_swallowed(std::span(frame).first(static_cast<std::size_t>(bytes)))) continue;
       const std::chrono::duration<double> takes(static_cast<double>(bytes) /
                                                 options_.bytes_per_second);
       sent_ = std::max(sent_, now) + std::chrono::duration_cast<Clock::duration>(takes);
@@ -103,6 +105,15 @@ class Lane {
   }
 
  private:
+  bool is_swallowed(std::span<const std::byte> frame) const {
+    constexpr std::size_t ethernet = 14, source = ethernet + 12, destination = ethernet + 16;
+    constexpr std::byte this_machine{254};  // the last byte of its address
+    if (options_.largest_between_hosts == 0 || frame.size() <= options_.largest_between_hosts) {
+      return false;
+    }
+    return frame[source + 3] != this_machine && frame[destination + 3] != this_machine;
+  }
+
   struct Frame {
     Clock::time_point due;
     std::vector<std::byte> bytes;

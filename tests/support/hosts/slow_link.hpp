@@ -21,6 +21,9 @@ class SlowLink {
     std::chrono::milliseconds stall_every{0};  ///< nothing passes at the end of each such time; 0:
                                                ///< no stalls
     std::chrono::milliseconds stall{1000};     ///< for so long; shorter than stall_every
+    /// Larger frames between this host and others vanish, as where the MTU on the way is smaller
+    /// and nobody says so; 0: none do.
+    std::size_t largest_between_hosts = 0;
   };
 
   /// Throws std::runtime_error.
