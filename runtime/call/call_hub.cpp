@@ -66,7 +66,7 @@ Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
 class HubImpl final : public CallHub {
  public:
   HubImpl(std::unique_ptr<Transport> transport, Options options)
-      : options_(options), transport_(std::move(transport)) {}
+      : options_(std::move(options)), transport_(std::move(transport)) {}
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
@@ -436,7 +436,7 @@ void HubImpl::stop() {
 
 Result<std::shared_ptr<CallHub>> CallHub::create(std::unique_ptr<Transport> transport,
                                                  Options options) {
-  auto hub = std::make_shared<HubImpl>(std::move(transport), options);
+  auto hub = std::make_shared<HubImpl>(std::move(transport), std::move(options));
   TROUPE_CHECK(hub->start());
   return std::shared_ptr<CallHub>(std::move(hub));
 }

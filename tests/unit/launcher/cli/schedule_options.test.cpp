@@ -9,7 +9,6 @@ namespace troupe {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 Parsed<ScheduleOptions> parse(const std::vector<std::string>& arguments) {
   return parse_for<ScheduleArguments>("bench schedule", arguments);

@@ -2,6 +2,7 @@
 #include <iterator>
 #include <set>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -57,7 +58,7 @@ TEST(JinjaReference, renders_the_constructs_of_published_templates_as_jinja_does
   for (const auto& row : read_rows(jinja_data("templates.jsonl"))) {
     const auto name = row["template"].get<std::string>();
     const auto conversation = row["conversation"].get<std::string>();
-    SCOPED_TRACE(name + ", " + conversation);
+    SCOPED_TRACE(fmt::format("{}, {}", name, conversation));
     ordered_json variables = {{"bos_token", "<s>"},
                               {"eos_token", "</s>"},
                               {"add_generation_prompt", true},

@@ -8,7 +8,7 @@ TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
   ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, {});
   std::optional<Error> outcome;
   const auto admitted = registry.admit({.resources = {.devices = 2}, .process = "p"}, "A",
-                                       [&](Result<ActorAddress> address) {
+                                       [&](const Result<ActorAddress>& address) {
                                          if (!address.ok()) outcome = address.error();
                                        });
   ASSERT_TRUE(admitted.ok());

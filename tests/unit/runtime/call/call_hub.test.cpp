@@ -30,7 +30,7 @@ class Holder final : public CallTarget {
 };
 
 std::shared_ptr<CallHub> make_hub(const std::string& name, const Key& key,
-                                  const Identity& identity = {}, CallHub::Options calls = {},
+                                  const Identity& identity = {}, const CallHub::Options& calls = {},
                                   UnixTransport::Options options = {}) {
   options.keys =
       call_keys(*JobKeys::from_secret(key), fmt::format("troupe-test-{}-{}", ::getpid(), name));

@@ -18,11 +18,10 @@ constexpr auto limit = 10s;
 /// One process of a job: its transport, and what it was told. Echoes frames if asked to.
 class Process {
  public:
-  Process(const Key& secret, NetworkAddress own, bool echoes = false)
-      : Process(call_keys(*JobKeys::from_secret(secret), *draw_call_name("job")), std::move(own),
-                echoes) {}
-  Process(CallKeys keys, NetworkAddress own, bool echoes = false) {
-    transport_ = *make_network_transport(std::move(keys), std::move(own));
+  Process(const Key& secret, const NetworkAddress& own, bool echoes = false)
+      : Process(call_keys(*JobKeys::from_secret(secret), *draw_call_name("job")), own, echoes) {}
+  Process(CallKeys keys, const NetworkAddress& own, bool echoes = false) {
+    transport_ = *make_network_transport(std::move(keys), own);
     EXPECT_TRUE(transport_
                     ->start({[this, echoes](const std::shared_ptr<Link>& link, Bytes& frame) {
                                EXPECT_TRUE(transport_->on_own_thread());

@@ -55,7 +55,7 @@ struct Driver {
   }
   Result<std::unique_ptr<ControlClient>> connect(const AgentReady& hello, const Key& key,
                                                  std::chrono::milliseconds timeout = limit,
-                                                 ControlClient::Events events = {[](auto) {},
+                                                 ControlClient::Events events = {[](const auto&) {},
                                                                                  [](auto&) {}}) {
     return ControlClient::connect(key, "127.0.0.1", server->port(), hello, std::move(events),
                                   timeout);
@@ -128,8 +128,8 @@ TEST(ControlPlane, lets_agents_of_any_name_join_by_a_token_and_says_why_it_refus
 TEST(ControlPlane, an_agent_stops_waiting_for_a_driver_when_it_is_to) {
   int asked = 0;
   const auto client =
-      ControlClient::connect(key_of(1), "127.0.0.1", 1, hello_of("a"), {[](auto) {}, [](auto&) {}},
-                             60s, [&] { return ++asked < 3; });
+      ControlClient::connect(key_of(1), "127.0.0.1", 1, hello_of("a"),
+                             {[](const auto&) {}, [](auto&) {}}, 60s, [&] { return ++asked < 3; });
   EXPECT_EQ(client.error().code, ErrorCode::cancelled);
   EXPECT_EQ(asked, 3);
 }
@@ -138,7 +138,7 @@ TEST(ControlPlane, an_agent_that_gives_up_says_what_was_wrong_and_how_long_it_wa
   const auto connect = [](const std::string& host) {
     const auto begin = std::chrono::steady_clock::now();
     const auto refused = ControlClient::connect(key_of(1), host, 1, hello_of("a"),
-                                                {[](auto) {}, [](auto&) {}}, 400ms);
+                                                {[](const auto&) {}, [](auto&) {}}, 400ms);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms) << "it may come later";
     return refused.error().message;
   };
@@ -157,8 +157,9 @@ TEST(ControlPlane, an_agent_counts_all_the_time_of_attempts_that_get_no_answer) 
   ASSERT_EQ(::listen(silent.get(), 16), 0);
   ASSERT_EQ(::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
   const auto begin = std::chrono::steady_clock::now();
-  const auto refused = ControlClient::connect(key_of(1), "127.0.0.1", ntohs(address.sin_port),
-                                              hello_of("a"), {[](auto) {}, [](auto&) {}}, 3s);
+  const auto refused =
+      ControlClient::connect(key_of(1), "127.0.0.1", ntohs(address.sin_port), hello_of("a"),
+                             {[](const auto&) {}, [](auto&) {}}, 3s);
   EXPECT_FALSE(refused.ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 6s) << "an attempt takes two seconds";
 }
@@ -168,7 +169,7 @@ TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   driver.server->admit("node", key_of(1));
   Promise<void> lost;
   auto client = driver.connect(hello_of("node"), key_of(1), limit,
-                               {[](auto) {}, [&](const Error&) { lost.complete({}); }});
+                               {[](const auto&) {}, [&](const Error&) { lost.complete({}); }});
   ASSERT_TRUE(client.ok()) << client.error().message;
   ASSERT_TRUE(driver.greeted.future().get(limit).ok());
   driver.server.reset();

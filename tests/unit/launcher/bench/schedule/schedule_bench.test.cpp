@@ -136,7 +136,7 @@ TEST(ScheduleBench, a_run_writes_its_json_and_ends_with_zero) {
 
 TEST(ScheduleBench, what_cannot_run_is_refused) {
   const TemporaryFolder folder;
-  const auto ends_with = [](std::vector<std::string> arguments) {
+  const auto ends_with = [](const std::vector<std::string>& arguments) {
     return run_schedule_bench(parsed(arguments));
   };
   EXPECT_EQ(ends_with({"--workload", folder.path() / "none.csv"}), ExitCode::refused);

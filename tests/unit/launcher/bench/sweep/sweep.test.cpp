@@ -15,7 +15,6 @@
 namespace troupe {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
