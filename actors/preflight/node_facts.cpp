@@ -61,12 +61,30 @@ std::uint64_t free_bytes_at(fs::path folder) {
   return error ? 0 : space.available;
 }
 
-/// Tells if others than this user and root own or may write a folder or a file in it: samples of
-/// its content prove nothing against somebody who knows where they are taken. A link is judged by
-/// its owner alone: this user made it.
-std::string other_writer_of(const fs::path& folder) {
+void look_at_stage(const FactsRequest& request, NodeFacts& facts) {
+  if (request.stage_names.empty()) return;
+  const fs::path folder = without_tilde(request.stage_folder).lexically_normal();
+  facts.stage_disk_bytes = free_bytes_at(folder);
+  for (const std::string& name : request.stage_names) {
+    CheckpointFacts copy = look_at_checkpoint((folder / name).string());
+    copy.distrust = other_writer_of((folder / name).string());
+    facts.staged.push_back(std::move(copy));
+  }
+}
+
+}  // namespace
+
+std::string other_writer_of(const std::string& name) {
+  const fs::path folder = name;
   struct stat found{};
   if (::lstat(folder.c_str(), &found) != 0) return "";
+  struct stat place{};
+  const fs::path parent = folder.parent_path();
+  if (::stat(parent.c_str(), &place) == 0 && (place.st_mode & (S_IWGRP | S_IWOTH)) != 0 &&
+      (place.st_mode & S_ISVTX) == 0) {
+    return fmt::format("others may replace what is in {} (chmod +t keeps them from it)",
+                       parent.string());
+  }
   std::vector<fs::path> paths{folder};
   std::error_code error;
   for (fs::directory_iterator entry(folder, error);
@@ -85,19 +103,6 @@ std::string other_writer_of(const fs::path& folder) {
   }
   return "";
 }
-
-void look_at_stage(const FactsRequest& request, NodeFacts& facts) {
-  if (request.stage_names.empty()) return;
-  const fs::path folder = without_tilde(request.stage_folder).lexically_normal();
-  facts.stage_disk_bytes = free_bytes_at(folder);
-  for (const std::string& name : request.stage_names) {
-    CheckpointFacts copy = look_at_checkpoint((folder / name).string());
-    copy.distrust = other_writer_of(folder / name);
-    facts.staged.push_back(std::move(copy));
-  }
-}
-
-}  // namespace
 
 std::uint64_t total_bytes(const CheckpointFacts& checkpoint) {
   std::uint64_t bytes = 0;

@@ -37,6 +37,12 @@ std::uint64_t total_bytes(const CheckpointFacts& checkpoint);
 /// hundred shards on a network file system take less than a second.
 CheckpointFacts look_at_checkpoint(const std::string& folder);
 
+/// Tells if others than this user and root own or may write a folder or a file in it, or may put
+/// another one in its place; empty if not. Samples of its content prove nothing against somebody
+/// who knows where they are taken. A link is judged by its owner and its place alone: this user
+/// made it.
+std::string other_writer_of(const std::string& folder);
+
 /// The checkpoints and devices that a node is asked about.
 struct FactsRequest {
   std::vector<std::string> checkpoints;  ///< folders

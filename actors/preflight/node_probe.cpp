@@ -99,7 +99,7 @@ std::vector<LinkFacts> NodeProbe::measure(const std::vector<ProbedPeer>& peers) 
   std::vector<std::size_t> missed(peers.size());
   std::iota(missed.begin(), missed.end(), std::size_t{0});
   missed = try_to_reach(peers, missed, reach, links);
-  while (!missed.empty() && !again.is_over()) {
+  while (!missed.empty() && !again.is_over() && !reach.is_over()) {
     std::this_thread::sleep_for(again_pause);
     missed = try_to_reach(peers, missed, reach, links);
   }

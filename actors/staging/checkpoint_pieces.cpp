@@ -4,12 +4,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,23 +45,30 @@ Result<void> make_private_folders(const fs::path& folder) {
 
 constexpr const char* part_suffix = ".part-";
 
-/// Locks a folder for as long as the descriptor is open; empty if another process has locked it.
-UniqueFd lock_folder(const fs::path& folder) {
-  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  return fd;
+/// Names this process among all that may write to a shared file system: its pid behind a mark of
+/// the kernel's boot and of the pid namespace, in which the pid counts.
+std::string mark_of_namespace() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  std::error_code ignored;
+  const auto pids = fs::read_symlink("/proc/self/ns/pid", ignored).string();
+  return fmt::format("{:016x}", hash_128(boot + pids).first);
 }
 
-/// Removes the folders of copies to `target` whose processes have ended before they could.
+/// Removes the folders of copies to `target` whose processes ended before they could: those of this
+/// namespace that are gone. Of others nobody here can tell.
 void remove_abandoned(const fs::path& target) {
-  const std::string prefix = target.filename().string() + part_suffix;
+  const std::string prefix = target.filename().string() + part_suffix + mark_of_namespace() + "-";
   std::error_code problem;
   for (fs::directory_iterator entry(target.parent_path(), problem), end; !problem && entry != end;
        entry.increment(problem)) {
-    if (!entry->path().filename().string().starts_with(prefix)) continue;
-    const UniqueFd held = lock_folder(entry->path());
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const int pid = std::atoi(name.c_str() + prefix.size());
+    if (pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
     std::error_code ignored;
-    if (held) fs::remove_all(entry->path(), ignored);
+    fs::remove_all(entry->path(), ignored);
   }
 }
 
@@ -91,25 +99,17 @@ Result<CheckpointPiece> read_piece(const std::string& folder, const std::string&
 Result<CheckpointCopy> CheckpointCopy::begin(const std::string& target) {
   TROUPE_CHECK(make_private_folders(fs::path(target).parent_path()));
   remove_abandoned(target);
-  constexpr int attempts = 3;  // somebody may remove the folder before it is locked
-  for (int i = 0; i < attempts; ++i) {
-    std::string part = target + part_suffix + "XXXXXX";
-    if (::mkdtemp(part.data()) == nullptr) {
-      return fail_errno(errno, fmt::format("cannot make the folder {}", part));
-    }
-    UniqueFd held = lock_folder(part);
-    std::error_code ignored;
-    if (held && fs::exists(part, ignored)) {
-      return CheckpointCopy(target, std::move(part), std::move(held));
-    }
+  std::string part =
+      fmt::format("{}{}{}-{}-XXXXXX", target, part_suffix, mark_of_namespace(), ::getpid());
+  if (::mkdtemp(part.data()) == nullptr) {
+    return fail_errno(errno, fmt::format("cannot make the folder {}", part));
   }
-  return fail(ErrorCode::io, "others remove the folders {}{}*", target, part_suffix);
+  return CheckpointCopy(target, std::move(part));
 }
 
 CheckpointCopy::CheckpointCopy(CheckpointCopy&& other) noexcept
     : target_(std::move(other.target_)),
       part_(std::exchange(other.part_, {})),
-      held_(std::move(other.held_)),
       file_name_(std::move(other.file_name_)),
       file_(std::move(other.file_)) {}
 
@@ -156,7 +156,9 @@ Result<void> CheckpointCopy::finish(const std::vector<CheckpointFile>& files) {
   if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
     return fail_errno(errno, fmt::format("cannot rename {} to {}", part_, target_));
   }
-  if (are_equal(look_at_checkpoint(target_).files, files)) return {};
+  if (are_equal(look_at_checkpoint(target_).files, files) && other_writer_of(target_).empty()) {
+    return {};
+  }
   return fail(ErrorCode::corrupt_data, "{} is there and is another thing than the copy: remove it",
               target_);
 }

@@ -33,7 +33,7 @@ Result<CheckpointPiece> read_piece(const std::string& folder, const std::string&
 
 /// Writes a copy of a checkpoint: into a folder beside `target`, which takes its place when all is
 /// there, so that a target is always whole. The destructor removes what is not finished; what a
-/// killed process left, the next copy to the same target removes.
+/// killed process left, the next copy to the same target from its host removes.
 class CheckpointCopy {
  public:
   /// Makes the folder and its parents, for this user alone. Errors: io.
@@ -54,12 +54,11 @@ class CheckpointCopy {
   Result<void> finish(const std::vector<CheckpointFile>& files);
 
  private:
-  CheckpointCopy(std::string target, std::string part, UniqueFd held)
-      : target_(std::move(target)), part_(std::move(part)), held_(std::move(held)) {}
+  CheckpointCopy(std::string target, std::string part)
+      : target_(std::move(target)), part_(std::move(part)) {}
 
   std::string target_;
   std::string part_;  ///< the folder until it is finished; empty: nothing to remove
-  UniqueFd held_;     ///< the folder, locked as long as this process copies into it
   std::string file_name_;
   UniqueFd file_;
 };

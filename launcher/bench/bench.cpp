@@ -124,14 +124,16 @@ class Bench {
  private:
   Result<SuspendableSession> start(const JobPlan& plan) {
     NodeWait nodes(plan.config, say);
-    auto started = EngineSession::start(plan, logs_.path().string(), options_.log_level,
-                                        {.while_waiting =
-                                             [&](const ClusterWait& wait) {
-                                               (void)nodes.update(wait);
-                                               signals_.on_pause(wait.suspend, wait.resume);
-                                               return signals_.count() == 0;
-                                             },
-                                         .keep_going = [this] { return signals_.count() == 0; }});
+    auto started =
+        EngineSession::start(plan, logs_.path().string(), options_.log_level,
+                             {.while_waiting =
+                                  [&](const ClusterWait& wait) {
+                                    (void)nodes.update(wait);
+                                    signals_.on_pause(wait.suspend, wait.resume);
+                                    return signals_.count() == 0;
+                                  },
+                              .keep_going = [this] { return signals_.count() == 0; },
+                              .on_staging = [this](auto...) { return signals_.count() == 0; }});
     signals_.on_pause({}, {});
     TROUPE_TRY(auto running, std::move(started));
     SuspendableSession session(std::move(running), signals_);

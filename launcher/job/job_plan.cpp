@@ -293,7 +293,7 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
 
 /// Warns users with GPUs whose job does not run on them.
 void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& options) {
-  if (!options.assumed_gpus && config.cluster.device == "auto" &&
+  if (!options.assumed_gpus && plan.computes_here && config.cluster.device == "auto" &&
       plan.engine.device == DeviceKind::cpu && gpu_part_is_here()) {
     const Result<int> gpus = count_gpus();
     plan.warnings.push_back(gpus.ok()

@@ -68,7 +68,7 @@ class ControlClient {
     std::function<void(const Error& why)> on_lost;  ///< once at most
   };
   /// Connects as the agent of `hello.node` and sends `hello`; tries again until `timeout` while
-  /// there is no driver or it is silent, and `keep_going`, asked at least every three seconds,
+  /// there is no driver or it is silent, and `keep_going`, asked at least every six seconds,
   /// returns true.
   /// `key` is the one that the node was admitted with. Errors: permission_denied at once if the
   /// driver has another; cancelled; io.

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/require.hpp"
@@ -44,6 +45,12 @@ class CheckpointCopies : public testing::Test {
     return copy;
   }
 
+  /// Leaves a copy as a process does that is killed; in a child.
+  [[noreturn]] void copy_and_die() const {
+    const auto copy = copy_all();
+    ::_exit(copy.ok() ? 0 : 1);
+  }
+
   /// What lies in the cache.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -75,11 +82,18 @@ TEST_F(CheckpointCopies, leave_nothing_behind_if_they_are_given_up) {
 
 TEST_F(CheckpointCopies, remove_what_killed_ones_left_but_not_what_others_are_writing) {
   REQUIRE_OK(const auto other, copy_all());
-  const fs::path abandoned = target() + ".part-killed";
-  fs::create_directory(abandoned);
-  std::ofstream(abandoned / "model.safetensors") << "half of it";
+  const pid_t child = ::fork();
+  if (child == 0) copy_and_die();
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const fs::path elsewhere = target() + ".part-0123456789abcdef-1-XXXXXX";  // of another host
+  fs::create_directory(elsewhere);
+  ASSERT_EQ(names().size(), 3U);
   REQUIRE_OK(const auto copy, copy_all());
-  EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_THAT(names(), ::testing::UnorderedElementsAre(fs::path(other.part()).filename(),
+                                                       fs::path(copy.part()).filename(),
+                                                       elsewhere.filename()));
   EXPECT_TRUE(fs::exists(fs::path(other.part()) / "model.safetensors"));
 }
 
@@ -105,6 +119,9 @@ TEST_F(CheckpointCopies, are_trusted_only_where_nobody_else_may_write_them) {
   fs::permissions(config, fs::perms::others_write, fs::perm_options::add);
   EXPECT_THAT(distrust(), HasSubstr("others may write " + config.string()));
   fs::permissions(config, fs::perms::others_write, fs::perm_options::remove);
+  fs::permissions(fs::path(target()).parent_path(), fs::perms::all);
+  EXPECT_THAT(distrust(), HasSubstr("others may replace what is in "));
+  fs::permissions(fs::path(target()).parent_path(), fs::perms::owner_all);
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   ASSERT_EQ(::lchown(config.c_str(), 1001, 1001), 0);
   EXPECT_THAT(distrust(), HasSubstr("belongs to another user (uid 1001)"));
