@@ -1,5 +1,6 @@
 #include "runtime/link/local_address.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
@@ -121,11 +122,12 @@ Result<std::string> own_address(const std::string& host) {
   if (!addresses.ok()) return own;
   for (const std::string& text : *addresses) {
     if (interface_address(text).ok()) return text;
-    if (!is_loopback(text)) continue;
+  }
+  if (const auto loop = std::ranges::find_if(*addresses, is_loopback); loop != addresses->end()) {
     return fail(ErrorCode::not_found,
                 "'{}' stands for {} here (/etc/hosts), which other hosts do not reach: give the "
                 "address or interface that they reach",
-                host, text);
+                host, *loop);
   }
   return fail(ErrorCode::not_found, "'{}' is not this machine: none of its addresses is here",
               host);
