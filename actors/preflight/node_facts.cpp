@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr MarkSamples checkpoint_samples{
     .whole_bytes = 128 << 10, .first_bytes = 64 << 10, .piece_bytes = 4096, .pieces = 16};
 
-/// Of tokenizer.model it counts whether it is there: it changes how tokenizer.json is read.
+/// tokenizer.model is one although it is not read: tokenizer.json is read differently beside it.
 bool is_of_a_model(const fs::path& file) {
   if (file.filename() == "tokenizer.model") return true;
   const auto extension = file.extension();

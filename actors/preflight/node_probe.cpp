@@ -41,7 +41,8 @@ Result<double> time_call(const ActorHandle<ProbeTarget>& target, std::size_t byt
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// What there is no time for is not measured, unless the bytes had all the time that they may need.
+/// Errors: timeout, with the rest not measured, if the deadline comes first; io if bytes that had
+/// `swallowed_after` or longer did not arrive.
 Result<void> measure_link(const ActorHandle<ProbeTarget>& target, Deadline& deadline,
                           LinkFacts& facts) {
   for (int i = 0; i < pings; ++i) {

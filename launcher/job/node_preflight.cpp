@@ -95,7 +95,7 @@ Result<PreflightReport> look_at_nodes(const JobPlan& plan) {
   options.log_level = log::Level::warning;
   auto cluster = Cluster::start(std::move(options));
   if (!cluster.ok()) return without_logs(std::move(cluster).error(), logs.path().string());
-  return run_preflight(**cluster, preflight_needs(plan));
+  return Preflight(preflight_needs(plan)).finish(**cluster);
 }
 
 }  // namespace troupe

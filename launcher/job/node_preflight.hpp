@@ -22,7 +22,7 @@ Result<void> check_own_open_files(const JobPlan& plan);
 JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report);
 
 /// For `launcher check`: starts the agents of the plan's nodes alone, looks at the nodes, and ends
-/// the agents. Errors: those of Cluster::start and run_preflight.
+/// the agents. Errors: those of Cluster::start and Preflight::finish.
 Result<PreflightReport> look_at_nodes(const JobPlan& plan);
 
 }  // namespace troupe

@@ -24,7 +24,7 @@ class NodeLook {
 
   const ProbedNode& node() const { return node_; }
   ProbedNode& node() { return node_; }
-  /// What others call, and what calls others; empty if the node has a problem.
+  /// The actor that other nodes call, and the one that calls them; empty if the node has a problem.
   const ActorHandle<ProbeTarget>& target() const { return target_; }
   const ActorHandle<NodeProbe>& probe() const { return probe_; }
   /// Ends the probes.

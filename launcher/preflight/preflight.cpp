@@ -146,11 +146,6 @@ Result<PreflightReport> Preflight::finish(Cluster& cluster, const KeepGoing& kee
   return report;
 }
 
-Result<PreflightReport> run_preflight(Cluster& cluster, PreflightNeeds needs,
-                                      const KeepGoing& keep_going) {
-  return Preflight(std::move(needs)).finish(cluster, keep_going);
-}
-
 std::string describe(const PreflightReport& report) {
   return fmt::format("{} node{} looked at in {:.2f} s", report.nodes.size(),
                      report.nodes.size() == 1 ? "" : "s", report.seconds);

@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// What came of looking at all nodes.
+/// The result of looking at all nodes.
 struct PreflightReport {
   std::string table;
   std::vector<Finding> findings;
@@ -49,7 +49,7 @@ class Preflight {
   };
   void look_at_own_checkpoints();
   const FactsRequest& request();
-  /// What speaks against a node by itself, in one line; empty: nothing.
+  /// Returns the fatal findings about one node alone, in one line; empty if there are none.
   std::string judge_alone(std::size_t index) const;
   Result<void> measure_links(const KeepGoing& keep_going);
 
@@ -57,10 +57,6 @@ class Preflight {
   std::optional<FactsRequest> request_;
   std::vector<Look> looks_;  ///< by the node's index
 };
-
-/// Preflight::finish of nodes that were not looked at before.
-Result<PreflightReport> run_preflight(Cluster& cluster, PreflightNeeds needs,
-                                      const KeepGoing& keep_going = nullptr);
 
 /// "2 nodes looked at in 0.21 s".
 std::string describe(const PreflightReport& report);

@@ -50,7 +50,7 @@ struct JoinedNode {
   std::string address;  ///< numeric
 };
 
-/// What is thought of a node that has joined.
+/// The decision of ClusterOptions::judge about a node that has joined.
 struct NodeVerdict {
   enum class Kind { pending, welcome, refused };
   Kind kind = Kind::welcome;

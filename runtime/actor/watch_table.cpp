@@ -103,11 +103,4 @@ bool WatchTable::on_down(const ActorDown& down) {
   return true;
 }
 
-std::optional<ActorDown> WatchTable::down_of(ActorId actor) const {
-  std::lock_guard lock(state_->mutex);
-  const auto found = state_->known.find(actor);
-  if (found == state_->known.end()) return std::nullopt;
-  return found->second;
-}
-
 }  // namespace troupe

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_down.hpp"
@@ -22,7 +21,6 @@ class WatchTable {
   /// Notifies all watchers of the actor; only an actor's first report counts. True for the
   /// first.
   bool on_down(const ActorDown& down);
-  std::optional<ActorDown> down_of(ActorId actor) const;
   /// Stops callbacks: none runs after this returns. Not to be called from a callback.
   void stop();
 

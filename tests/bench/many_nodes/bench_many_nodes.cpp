@@ -29,6 +29,7 @@
 #include "runtime/node/agent.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/process/temporary_folder.hpp"
+#include "tests/support/empty_model.hpp"
 
 namespace troupe {
 namespace {
@@ -43,14 +44,6 @@ constexpr auto idle_time = 10s;
 /// Each replica answers `requests_each` requests at once, a token a step.
 constexpr std::size_t requests_each = 4;
 constexpr std::int64_t warm_up_tokens = 4, measured_tokens = 200, prompt_tokens = 8;
-
-/// One layer of 32 dimensions with 64 tokens.
-constexpr const char* empty_model =
-    R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
- "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
- "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 64, "tie_word_embeddings": true,
- "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 512,
- "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16", "hidden_act": "silu"})";
 
 double seconds_since(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
@@ -146,7 +139,7 @@ Result<std::vector<ChildProcess>> start_agents(std::size_t count, std::uint16_t 
 Result<JobPlan> plan(std::size_t nodes, const std::filesystem::path& folder) {
   const auto model = folder / "model";
   std::filesystem::create_directory(model);
-  std::ofstream(model / "config.json") << empty_model;
+  std::ofstream(model / "config.json") << test::empty_model;
   const std::string text = fmt::format(
       "model: {{path: {}, load_format: dummy}}\n"
       "cluster: {{launch: join, listen: '{}:0', nodes: {}, token_file: {}, join_timeout: {}}}\n"

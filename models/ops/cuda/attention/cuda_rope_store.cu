@@ -38,7 +38,7 @@ __global__ void norm_rope_store_heads(const T* qkv, const float* q_norm, const f
 /// Heads, or pairs of them, whose elements a warp loads concurrently.
 constexpr int heads_at_once = 4;
 
-/// Where a head of a token goes: the queries' come first, then the keys' and the values'.
+/// Returns the destination of a token's head. Heads are numbered queries, then keys, then values.
 __device__ __forceinline__ bf16* place_of(const StoreShape& shape, std::int64_t token, int head,
                                           std::int32_t slot, bf16* keys, bf16* values,
                                           bf16* q_out) {

@@ -6,19 +6,12 @@
 
 #include "runtime/process/child_process.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/empty_model.hpp"
 
 namespace troupe::launcher_test {
 namespace {
 
 constexpr const char* dummy = "model.load_format=dummy";
-
-/// One layer of 32 dimensions with 64 tokens.
-constexpr const char* empty_model =
-    R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
- "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
- "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 64, "tie_word_embeddings": true,
- "rms_norm_eps": 1e-6, "rope_theta": 10000, "max_position_embeddings": 512,
- "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16", "hidden_act": "silu"})";
 
 /// Four requests for each node.
 std::string requests_for(int nodes) {
@@ -50,7 +43,7 @@ int free_port() {
 
 void expect_all_nodes_to_answer(int nodes) {
   const golden::TemporaryFolder model;
-  model.write("config.json", empty_model);
+  model.write("config.json", test::empty_model);
   const std::string input = requests_for(nodes);
   const LauncherJob job(model.path());
   job.write_input(input);
