@@ -21,6 +21,7 @@ struct EngineSpec {
   LoadFormat load_format = LoadFormat::safetensors;
   std::int32_t data_parallel_size = 1;      ///< replicas
   std::int32_t pipeline_parallel_size = 1;  ///< stages of a replica
+  std::int32_t context_parallel_size = 1;   ///< ranks that share the rows of a step
   std::int32_t tensor_parallel_size = 1;
   std::int32_t expert_parallel_size = 1;  ///< ranks over which whole experts are distributed
   bool sequence_parallel = false;         ///< norms and residuals divided over the tensor ranks

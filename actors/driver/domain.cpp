@@ -62,6 +62,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .rank = rank,
           .data_parallel_size = spec_.data_parallel_size,
           .pipeline_parallel_size = spec_.pipeline_parallel_size,
+          .context_parallel_size = spec_.context_parallel_size,
           .tensor_parallel_size = spec_.tensor_parallel_size,
           .expert_parallel_size = spec_.expert_parallel_size,
           .sequence_parallel = spec_.sequence_parallel,
@@ -139,6 +140,7 @@ GroupPeers Domain::peers_of(int rank, const std::vector<GroupAddresses>& all) co
     return addresses;
   };
   return {.tensor = of(mesh_.group(MeshDimension::tensor, rank), &GroupAddresses::tensor),
+          .context = of(mesh_.group(MeshDimension::context, rank), &GroupAddresses::context),
           .pipeline = of(mesh_.group(MeshDimension::pipeline, rank), &GroupAddresses::pipeline),
           .experts = of(mesh_.dispatch_group(rank), &GroupAddresses::experts)};
 }

@@ -24,6 +24,7 @@ Driver::Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineE
 Result<EngineInfo> Driver::start() {
   TROUPE_TRY(mesh_, Mesh::create({.data = spec_.data_parallel_size,
                                   .pipeline = spec_.pipeline_parallel_size,
+                                  .context = spec_.context_parallel_size,
                                   .tensor = spec_.tensor_parallel_size},
                                  spec_.expert_parallel_size));
   router_.emplace(spec_.data_parallel_size);

@@ -8,6 +8,11 @@
 namespace troupe {
 namespace {
 
+/// Rows of a pass for each context rank from which dividing it pays. On a GPU fewer rows take as
+/// long as one, because the weights are read anyway.
+constexpr std::int64_t min_context_rows = 8;
+constexpr std::int64_t min_context_rows_of_gpu = 128;
+
 Tensor host_view(std::vector<std::int32_t>& values) {
   return {values.data(), DType::i32, Shape{static_cast<std::int64_t>(values.size())}};
 }
@@ -19,6 +24,8 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
     : model_(&model),
       ops_(&ops),
       tensor_(parallel.tensor),
+      context_(parallel.context),
+      context_rank_(parallel.at().context),
       pipeline_(parallel.pipeline.host),
       domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts.host : nullptr),
       stage_(parallel.at().stage),
@@ -43,7 +50,8 @@ Result<void> ModelRunner::allocate() {
   // The first rank's share is the largest.
   const std::int64_t most = ceil_slice(limits.max_head_rows, {0, shard().size}).count;
   TROUPE_TRY(logits_, ops_->memory().allocate(DType::f32, {most, vocab}));
-  TROUPE_TRY(RowSampler sampler, RowSampler::create(*ops_, tensor_, limits.max_head_rows, vocab));
+  TROUPE_TRY(RowSampler sampler,
+             RowSampler::create(*ops_, tensor_, limits.max_head_rows, vocab, context_));
   sampler_.emplace(std::move(sampler));
   return {};
 }
@@ -302,17 +310,28 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
   return position - begin;
 }
 
+bool ModelRunner::divides_pass() const {
+  if (context_.host == nullptr || pass_->graph_captured()) return false;
+  const bool on_gpu = ops_->memory().available().has_value();
+  return pass_->rows() >=
+         context_.host->size() * (on_gpu ? min_context_rows_of_gpu : min_context_rows);
+}
+
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
-  rows_ += static_cast<std::uint64_t>(pass_->rows());
+  const std::int64_t unpadded = pass_->rows();
   if (model_->supports_graph() && !drafting_enabled_) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
+  const bool divides = divides_pass();
+  if (divides) pass_->divide_rows(context_.host->size());
   std::int64_t tokens = 0;
   if (domain_ != nullptr) {
     TROUPE_TRY(tokens, domain_tokens(pass_->rows()));
   }
   TROUPE_TRY(ForwardBatch batch, pass_->upload());
+  rows_ += static_cast<std::uint64_t>(
+      divides ? batch.rows_per_context_rank[static_cast<std::size_t>(context_rank_)] : unpadded);
   batch.domain_tokens = tokens;
   batch.divides_logits = tensor_.host != nullptr;
   batch.alone = alone_;

@@ -153,6 +153,8 @@ class ModelRunner {
   /// Adds rows of one sequence to the pass, as many of [begin, end) as fit; returns how many.
   std::int32_t add_rows(const SequenceStep& planned, std::int32_t begin, std::int32_t end,
                         Step& step);
+  /// True if dividing the pass over the context ranks is faster than computing it on each.
+  bool divides_pass() const;
   /// Runs the pass that add_rows has filled, begins its choices and empties it.
   Result<void> run_pass(Step& step);
   /// Runs passes without own tokens until no replica of the step domain has any.
@@ -170,6 +172,8 @@ class ModelRunner {
   Model* model_;
   Ops* ops_;
   RankGroup tensor_;
+  RankGroup context_;
+  int context_rank_;
   Collectives* pipeline_;  ///< null on one stage
   Collectives* domain_;    ///< null unless passes are run together with other replicas
   int stage_;

@@ -95,6 +95,17 @@ void Pass::pad_for_recording(std::int32_t block) {
   graph_captured_ = true;
 }
 
+void Pass::divide_rows(int context_ranks) {
+  split_.emplace(rows(), context_ranks);
+  ids_ = split_->reorder(ids_);
+  positions_ = split_->reorder(positions_);
+  for (std::int32_t& row : head_rows_) row = split_->place_of(row);
+  for (Group& group : groups_) {
+    group.slots = split_->reorder(group.slots);
+    group.spans = split_->reorder(group.spans);
+  }
+}
+
 Result<ForwardBatch> Pass::upload() {
   Staging& staging = staging_[turn_++ % staging_.size()];
   if (staging.used) TROUPE_CHECK(ops_->stream().wait(staging.copied));
@@ -108,6 +119,7 @@ Result<ForwardBatch> Pass::upload() {
   };
   ForwardBatch batch;
   batch.graph_captured = graph_captured_;
+  if (split_) batch.rows_per_context_rank = split_->rows_per_rank();
   batch.token_ids = stage(ids_);
   batch.head_rows = stage(head_rows_);
   const Tensor positions = stage(positions_);
@@ -142,6 +154,7 @@ void Pass::clear() {
   head_rows_.clear();
   awaits_tokens_ = false;
   graph_captured_ = false;
+  split_.reset();
   for (Group& group : groups_) {
     group.slots.clear();
     group.tables.clear();

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "models/layers/parallel/context_split.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
@@ -46,6 +48,13 @@ class Pass {
   /// which nothing else does. Otherwise does nothing.
   void pad_for_recording(std::int32_t block);
 
+  /// Divides the rows, at least 2 * `context_ranks`, over context ranks (ContextSplit). Call after
+  /// the last row; not for a pass that is captured.
+  void divide_rows(int context_ranks);
+
+  /// True if the pass will be captured.
+  bool graph_captured() const { return graph_captured_; }
+
   /// Enqueues the upload of all inputs; the batch is valid until the next upload.
   Result<ForwardBatch> upload();
   void clear();
@@ -76,6 +85,7 @@ class Pass {
   std::vector<Group> groups_;
   bool awaits_tokens_ = false;
   bool graph_captured_ = false;
+  std::optional<ContextSplit> split_;  ///< set if the rows are divided
   DeviceTensor inputs_;
   std::array<Staging, 2> staging_;
   std::size_t turn_ = 0;

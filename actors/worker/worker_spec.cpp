@@ -8,6 +8,7 @@ namespace troupe {
 Result<Mesh> mesh_of(const WorkerSpec& spec) {
   return Mesh::create({.data = spec.data_parallel_size,
                        .pipeline = spec.pipeline_parallel_size,
+                       .context = spec.context_parallel_size,
                        .tensor = spec.tensor_parallel_size},
                       spec.expert_parallel_size);
 }

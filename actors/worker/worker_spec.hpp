@@ -22,6 +22,7 @@ struct WorkerSpec {
   std::int32_t rank = 0;  ///< in the mesh
   std::int32_t data_parallel_size = 1;
   std::int32_t pipeline_parallel_size = 1;
+  std::int32_t context_parallel_size = 1;
   std::int32_t tensor_parallel_size = 1;
   std::int32_t expert_parallel_size = 1;
   bool sequence_parallel = false;
@@ -44,9 +45,10 @@ struct WorkerSpec {
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
-            tensor_parallel_size, expert_parallel_size, sequence_parallel, collectives, nodes,
-            device, threads, dtype, deterministic, max_batch_tokens, max_head_rows, max_model_len,
-            block_size, draft_model_path, draft_tokens, epoch, load_progress);
+            context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
+            collectives, nodes, device, threads, dtype, deterministic, max_batch_tokens,
+            max_head_rows, max_model_len, block_size, draft_model_path, draft_tokens, epoch,
+            load_progress);
   }
 };
 
@@ -64,24 +66,26 @@ bool answers_steps(const Mesh& mesh, int rank);
 /// empty if not needed.
 struct GroupAddresses {
   std::string tensor;
+  std::string context;
   std::string pipeline;
   std::string experts;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(tensor, pipeline, experts);
+    archive(tensor, context, pipeline, experts);
   }
 };
 
 /// The addresses of all members of a rank's groups, in the groups' order.
 struct GroupPeers {
   std::vector<std::string> tensor;
+  std::vector<std::string> context;
   std::vector<std::string> pipeline;
   std::vector<std::string> experts;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(tensor, pipeline, experts);
+    archive(tensor, context, pipeline, experts);
   }
 };
 

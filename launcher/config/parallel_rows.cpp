@@ -48,11 +48,18 @@ std::vector<KeySpec> parallel_rows() {
           {.key = "parallel.context_parallel_size",
            .type = integer,
            .default_value = "1",
-           .doc = "workers that share one long prompt",
-           .reference = "Workers that share one long prompt.",
+           .doc = "workers that share the tokens of a step",
+           .reference =
+               "Workers that share the tokens of a step, for long prompts: each holds the same "
+               "weights and the same KV cache, computes its part of the tokens and gets the keys "
+               "and values of the others'. So the time to the first token is divided; memory is "
+               "not, and steps of few tokens, such as those that generate, are computed by each "
+               "(for many requests `data_parallel_size` is better). A long prompt is divided best "
+               "with an `engine.max_num_batched_tokens` that leaves each worker some thousand "
+               "tokens of a step. Experts are spread over the tensor ranks only. The answers are "
+               "the same bytes at every size.",
            .minimum = 1,
-           .maximum = 1024,
-           .this_version = {"1"}}),
+           .maximum = 1024}),
       row<&C::parallel, &P::sequence_parallel>(
           {.key = "parallel.sequence_parallel",
            .type = ValueType::boolean,

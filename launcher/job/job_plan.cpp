@@ -162,6 +162,7 @@ Result<EngineSpec> engine_spec(const Config& config, const ModelConfig& model, c
   engine.load_format = load_format(config);
   engine.data_parallel_size = mesh.shape().data;
   engine.pipeline_parallel_size = mesh.shape().pipeline;
+  engine.context_parallel_size = mesh.shape().context;
   engine.tensor_parallel_size = mesh.shape().tensor;
   engine.expert_parallel_size = mesh.expert_parallel_size();
   engine.sequence_parallel = config.parallel.sequence_parallel;

@@ -28,6 +28,12 @@ std::string experts_of(const RankFootprint& rank) {
   return text;
 }
 
+/// The rank's place among those of its stage: "1", or "0/1" with the context rank first.
+std::string place_in_stage(const Mesh& mesh, const MeshCoordinates& at) {
+  return mesh.shape().context == 1 ? fmt::format("{}", at.tensor)
+                                   : fmt::format("{}/{}", at.context, at.tensor);
+}
+
 const std::string only_node = "node0";
 
 }  // namespace
@@ -39,7 +45,8 @@ std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
   for (const std::string& node : nodes) width = std::max(width, node.size());
   std::map<std::string, int> devices_used;
   std::string text = fmt::format(fmt::runtime(row_format), "rank", "node", width, "device", "data",
-                                 "stage", "tensor", "layers", "experts", "weights", "KV");
+                                 "stage", mesh.shape().context == 1 ? "tensor" : "ctx/tp", "layers",
+                                 "experts", "weights", "KV");
   std::uint64_t weights = 0;
   std::uint64_t kv = 0;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
@@ -48,7 +55,7 @@ std::string mesh_table(const Mesh& mesh, std::span<const RankFootprint> ranks,
     const std::uint64_t own_kv = held.kv_bytes_per_block * blocks;
     const std::string& node = nodes.empty() ? only_node : nodes[static_cast<std::size_t>(rank)];
     text += fmt::format(fmt::runtime(row_format), rank, node, width, devices_used[node]++, at.data,
-                        at.stage, at.tensor, range(held.layers), experts_of(held),
+                        at.stage, place_in_stage(mesh, at), range(held.layers), experts_of(held),
                         format_bytes(held.weight_bytes), format_bytes(own_kv));
     weights += held.weight_bytes;
     kv += own_kv;

@@ -69,7 +69,7 @@ Result<void> check_devices(const Config& config, const MeshShape& shape) {
   return fail(ErrorCode::invalid_argument,
               "cluster.devices_per_node: {} replicas of {} stages of {} workers are {} workers, "
               "but {} {}",
-              shape.data, shape.pipeline, shape.tensor, world,
+              shape.data, shape.pipeline, shape.context * shape.tensor, world,
               nodes == 1 ? std::string("the node takes") : fmt::format("{} nodes take", nodes),
               room);
 }
@@ -78,7 +78,7 @@ Result<void> check_devices(const Config& config, const MeshShape& shape) {
 
 int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model) {
   if (!model.moe) return 1;
-  return static_cast<int>(std::gcd(std::int64_t{shape.context} * shape.tensor, model.moe->experts));
+  return static_cast<int>(std::gcd(std::int64_t{shape.tensor}, model.moe->experts));
 }
 
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {

@@ -8,6 +8,7 @@ namespace troupe {
 Head::Head(const LayerContext& context, Norm norm)
     : ops_(context.ops),
       tokens_(context.tensor),
+      context_(context.context),
       group_(context.tensor.collectives()),
       space_(context.space),
       norm_(std::move(norm)),
@@ -52,6 +53,14 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
 Result<void> Head::norm_rows(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                              const Tensor& normed) {
   const std::int64_t count = rows[0];
+  if (context_.divides()) {
+    const Tensor all = space_.normed->rows(0, context_.rows());
+    const Slice own = context_.own_rows();
+    TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, all.rows(own.begin, own.count), true}));
+    TROUPE_CHECK(context_.all_gather(all));
+    ops_.dense().gather_rows(all, rows, normed);
+    return {};
+  }
   const bool is_pending = hidden.sum.is_pending();
   if (tokens_.divides(tokens) || (is_pending && count == tokens)) {
     // Other ranks hold some of the rows, or all are needed.

@@ -17,9 +17,9 @@ class Head {
   /// embedding if this rank has it, and outlives the head.
   static Result<Head> create(const LayerContext& context, const Embedding* tied);
 
-  /// logits[i] = head(norm(hidden of token rows[i])). rows [n] i32 of the pass's `tokens`,
-  /// n <= max_head_rows; logits [n, vocab] f32; with `divided` this rank's ceil_slice of these.
-  /// Errors: those of Collectives.
+  /// logits[i] = head(norm(hidden of token rows[i])). rows [n] i32 of the pass, of which this rank
+  /// has `tokens`, n <= max_head_rows; logits [n, vocab] f32; with `divided` this rank's ceil_slice
+  /// of these. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                        const Tensor& logits, bool divided);
   std::size_t bytes() const { return norm_.bytes() + (owns_weight_ ? weight_->bytes() : 0); }
@@ -35,6 +35,7 @@ class Head {
 
   Ops& ops_;
   TensorGroup& tokens_;
+  ContextGroup& context_;
   Collectives* group_;  // null on one rank
   Workspace& space_;
   Norm norm_;

@@ -3,6 +3,7 @@
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/layers/moe/expert_group.hpp"
+#include "models/layers/parallel/context_group.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/layers/parallel/tensor_group.hpp"
 #include "models/layers/weights/weights.hpp"
@@ -20,8 +21,9 @@ struct LayerContext {
   Workspace& space;
   Ops& ops;
   const ParallelContext& parallel;
-  TensorGroup& tensor;   ///< the ranks that share each matrix
-  ExpertGroup& experts;  ///< the ranks that share a layer's experts
+  TensorGroup& tensor;    ///< the ranks that share each matrix
+  ExpertGroup& experts;   ///< the ranks that share a layer's experts
+  ContextGroup& context;  ///< the ranks that share the rows of a pass
 };
 
 }  // namespace troupe

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <numeric>
+
+#include <fmt/ranges.h>
 
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/rope_table.hpp"
@@ -53,16 +56,20 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     tensor.overlap_all_reduce(std::move(side));
   }
   tensor_.emplace(std::move(tensor));
+  TROUPE_TRY(auto context,
+             ContextGroup::create(parallel.context.device, attention_, limits_, ops_));
+  context_.emplace(std::move(context));
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
   steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
-  const LayerContext context{config_, limits_, weights, space_, ops_, parallel, *tensor_, experts_};
+  const LayerContext layers{config_,  limits_,  weights,  space_,   ops_,
+                            parallel, *tensor_, experts_, *context_};
 
   TROUPE_CHECK(build_rope(config_.rope, rope_));
   if (config_.window_rope) TROUPE_CHECK(build_rope(*config_.window_rope, window_rope_));
   if (stage_ == 0) {
-    TROUPE_TRY(auto embedding, Embedding::create(context));
+    TROUPE_TRY(auto embedding, Embedding::create(layers));
     embedding_.emplace(std::move(embedding));
   }
   TROUPE_TRY(const std::vector<Slice> stages,
@@ -70,13 +77,13 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   const Slice own = stages[static_cast<std::size_t>(stage_)];
   first_layer_ = own.begin;
   for (std::int64_t layer = own.begin; layer < own.end(); ++layer) {
-    TROUPE_TRY(auto built, DecoderLayer::create(context, layer));
+    TROUPE_TRY(auto built, DecoderLayer::create(layers, layer));
     layers_.push_back(std::move(built));
   }
   groups_ = cache_groups(config_);
   caches_ = stage_caches(config_, own);
   if (is_last_stage()) {
-    TROUPE_TRY(auto head, Head::create(context, embedding_ ? &*embedding_ : nullptr));
+    TROUPE_TRY(auto head, Head::create(layers, embedding_ ? &*embedding_ : nullptr));
     head_.emplace(std::move(head));
   }
   TROUPE_TRY(loaded_, ops_.weights().finish_loading(on_loaded));
@@ -101,17 +108,22 @@ Result<void> DecoderModel::build_rope(const RopeConfig& rope, DeviceTensor& devi
 
 Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logits) {
   TROUPE_CHECK(check_batch(batch, logits));
+  context_->begin_pass(batch.token_ids.elements(), batch.rows_per_context_rank);
   plan_attention(batch);
   return batch.graph_captured && supports_graph() ? replay(batch, logits) : run(batch, logits);
 }
 
 void DecoderModel::plan_attention(const ForwardBatch& batch) {
-  tensor_->allow_parts(!batch.graph_captured);
-  const std::vector<Slice> parts = tensor_->parts(batch.token_ids.elements());
+  // A rank's rows of a divided pass see rows of other ranks, which are not computed in this order.
+  tensor_->allow_parts(!batch.graph_captured && !context_->divides());
+  const Slice own = context_->own_rows();
+  const std::vector<Slice> parts = tensor_->parts(own.count);
   passes_.clear();
-  for (const AttentionBatch& attention : batch.attention) passes_.emplace_back(attention, parts);
+  for (const AttentionBatch& attention : batch.attention) {
+    passes_.emplace_back(attention, own, parts);
+  }
   while (passes_.size() < groups_.size()) {
-    passes_.emplace_back(AttentionBatch(), parts);  // no tokens
+    passes_.emplace_back(AttentionBatch(), own, parts);  // no tokens
   }
   AttentionShape shape = attention_;
   for (std::size_t group = 0; group < groups_.size(); ++group) {
@@ -149,7 +161,7 @@ std::int64_t DecoderModel::expected_rows(const ForwardBatch& batch) const {
 }
 
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
-  const std::int64_t tokens = batch.token_ids.elements();
+  const std::int64_t tokens = context_->own_rows().count;
   if (experts_.device_exchange() != nullptr)
     experts_.device_exchange()->expect(expected_rows(batch));
   const std::int64_t own = tensor_->own_row_count(tokens);
@@ -167,7 +179,9 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
   if (stage_ == 0) {
-    TROUPE_TRY(hidden.sum, embedding_->forward(batch.token_ids, hidden.residual));
+    const Slice own = context_->own_rows();
+    TROUPE_TRY(hidden.sum,
+               embedding_->forward(batch.token_ids.rows(own.begin, own.count), hidden.residual));
     return {};
   }
   if (hidden.tokens() == 0 || batch.alone) return {};
@@ -178,7 +192,7 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                                       const Tensor& logits) {
   if (is_last_stage()) {
     if (batch.head_rows.empty()) return {};
-    return head_->forward(hidden, batch.token_ids[0], batch.head_rows, logits,
+    return head_->forward(hidden, context_->own_rows().count, batch.head_rows, logits,
                           batch.divides_logits);
   }
   TROUPE_CHECK(tensor_->complete(std::move(hidden.sum), hidden.update));
@@ -204,6 +218,7 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
     return fail(ErrorCode::invalid_argument, "forward before allocate_kv_cache");
   }
   if (tokens == 0) return {};
+  TROUPE_CHECK(check_context_rows(batch));
   TROUPE_CHECK(check_shape("token_ids", batch.token_ids, {tokens}, DType::i32));
   if (batch.attention.size() != groups_.size()) {
     return fail(ErrorCode::invalid_argument, "block tables of {} groups; this model has {}",
@@ -217,6 +232,18 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   TROUPE_CHECK(check_shape("head_rows", batch.head_rows, {rows}, DType::i32));
   const std::int64_t own = batch.divides_logits ? tensor_->token_slice(rows).count : rows;
   return check_shape("logits", logits, {own, config_.vocab_size}, DType::f32);
+}
+
+Result<void> DecoderModel::check_context_rows(const ForwardBatch& batch) const {
+  const std::span<const std::int64_t> rows = batch.rows_per_context_rank;
+  if (rows.empty() || context_->size() == 1) return {};
+  const std::int64_t tokens = batch.token_ids.elements();
+  const bool fits = std::ssize(rows) == context_->size() && std::ranges::min(rows) > 0 &&
+                    std::reduce(rows.begin(), rows.end(), std::int64_t{0}) == tokens;
+  if (fits && !batch.graph_captured) return {};
+  return fail(ErrorCode::invalid_argument, "rows {} of {} context ranks for a pass of {} tokens{}",
+              fmt::join(rows, ", "), context_->size(), tokens,
+              batch.graph_captured ? " that is captured" : "");
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {

@@ -53,6 +53,7 @@ class DecoderModel final : public Model {
   std::int64_t expected_rows(const ForwardBatch& batch) const;
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
+  Result<void> check_context_rows(const ForwardBatch& batch) const;
 
   ModelConfig config_;
   ModelLimits limits_;
@@ -60,6 +61,7 @@ class DecoderModel final : public Model {
   AttentionShape attention_;  // of all layers, except for their windows
   Workspace space_;
   std::optional<TensorGroup> tensor_;
+  std::optional<ContextGroup> context_;
   ExpertGroup experts_;
   DeviceTensor rope_;                // [max_positions, rope_width] f32
   DeviceTensor window_rope_;         // the same of layers with a window, if they have their own

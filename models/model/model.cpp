@@ -22,6 +22,7 @@ Result<void> check_parallel(const ParallelContext& parallel) {
   const MeshCoordinates at = parallel.at();
   const MeshShape& shape = parallel.mesh.shape();
   TROUPE_CHECK(check_group("tensor", parallel.tensor, at.tensor, shape.tensor));
+  TROUPE_CHECK(check_group("context", parallel.context, at.context, shape.context));
   TROUPE_CHECK(check_group("pipeline", parallel.pipeline, at.stage, shape.pipeline));
   const int expert_ranks = parallel.mesh.expert_parallel_size();
   if (expert_ranks == 1) return {};
@@ -69,8 +70,11 @@ Result<std::unique_ptr<Model>> load_model(const ModelConfig& config, const Check
 Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint,
                          const Mesh& mesh) {
   const MeshShape& shape = mesh.shape();
-  if (shape.context > 1) {
-    return fail(ErrorCode::unsupported, "context size {}: this version runs 1", shape.context);
+  if (shape.context > 1 && mesh.expert_parallel_size() > shape.tensor) {
+    return fail(ErrorCode::unsupported,
+                "expert_parallel_size {} with context_parallel_size {}: experts are spread over "
+                "the {} tensor ranks of a context rank, not over context ranks",
+                mesh.expert_parallel_size(), shape.context, shape.tensor);
   }
   TROUPE_TRY([[maybe_unused]] const auto stages, stage_layers(config, shape.pipeline));
   return check_weights(config, checkpoint, weight_rules_of(config), mesh);

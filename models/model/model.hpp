@@ -31,6 +31,9 @@ struct ForwardBatch {
   /// Every pass of as many tokens that sets this has its tensors at the same addresses, a sequence
   /// for each token, and logits for each: what it enqueues may be captured and replayed.
   bool graph_captured = false;
+  /// The rows of each context rank, which are adjacent, rank after rank (ContextSplit); none is 0.
+  /// Empty: every context rank computes all rows. Without effect on one context rank.
+  std::span<const std::int64_t> rows_per_context_rank;
   /// Tokens of all replicas that hold experts of this one in this pass, as far as known.
   std::int64_t domain_tokens = 0;
   /// Each tensor rank needs the logits of its ceil_slice of head_rows only.
@@ -57,7 +60,7 @@ class Model {
   virtual ~Model() = default;
 
   /// Runs a pass: writes the tokens' KV to the cache and, for each of head_rows, the logits of the
-  /// next token to `logits` [n, vocab] f32 (the same on all ranks of the group, unless
+  /// next token to `logits` [n, vocab] f32 (the same on all ranks of the tensor group, unless
   /// divides_logits; written on the last stage of a pipeline only). Allocates nothing on the
   /// device. Errors: invalid_argument for shapes above the limits or before allocate_kv_cache;
   /// those of Collectives.

@@ -144,6 +144,20 @@ class AttentionOps {
     do_norm_projections(qkv, shape, norm);
   }
 
+  /// Copies what the cache holds of the tokens at `slots` [tokens] i32 (as kv_slots) to `rows`
+  /// [tokens, cached_elements] of the cache's dtype, in an order of elements known only to Ops.
+  void gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+                 const Tensor& rows) {
+    if constexpr (op_checks::enabled) op_checks::kv_rows(cache, shape, slots, rows);
+    do_gather_kv(cache, shape, slots, rows);
+  }
+  /// Copies rows of gather_kv, of this cache or of another rank's, to the cache.
+  void scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
+                  const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::kv_rows(cache, shape, slots, rows);
+    do_scatter_kv(rows, shape, slots, cache);
+  }
+
   /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
   /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
   /// those of one cache group.
@@ -173,6 +187,10 @@ class AttentionOps {
                                     float eps, const Tensor& rope, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& q_out) = 0;
+  virtual void do_gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+                            const Tensor& rows) = 0;
+  virtual void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
+                             const KvLayer& cache) = 0;
   virtual void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                          const KvLayer& cache, const Tensor& out) = 0;
 };

@@ -178,6 +178,13 @@ void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& 
   expect_floats("attend: out", out, {tokens, shape.heads * shape.value_dim()});
 }
 
+void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+             const Tensor& rows) {
+  expect_cache(shape, cache);
+  expect("kv_rows: slots", slots, {rows[0]}, DType::i32);
+  expect("kv_rows: rows", rows, {slots[0], shape.cached_elements()}, cache.keys.dtype());
+}
+
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
   expect_floats("square_sums: qkv", qkv,
                 {qkv[0], (shape.heads + 2 * shape.kv_heads) * shape.head_dim});

@@ -60,6 +60,8 @@ void latent_rope_store(const Columns& rotated_q, const Columns& kv, const Tensor
                        const KvLayer& cache, const Tensor& q_out);
 void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
             const KvLayer& cache, const Tensor& out);
+void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+             const Tensor& rows);
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums);
 void norm_projections(const Tensor& qkv, const AttentionShape& shape, const ProjectionNorm& norm);
 void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias);

@@ -71,11 +71,14 @@ TEST(CacheGroups, of_a_hybrid_model_give_the_same_bits_however_it_is_cut_and_spr
     REQUIRE_OK(const auto found, logits_of(*again.runner, chunk));
     expect_same_bits(found, expected, "passes of " + std::to_string(chunk) + " tokens");
   }
-  for (const MeshShape shape : {MeshShape{.pipeline = 2}, MeshShape{.tensor = 2}}) {
-    REQUIRE_OK(const auto ranks,
-               run_ranks(hybrid.folder(), DType::f32, {.shape = shape},
-                         [](Runner& runner, int) { return logits_of(runner, 7); }));
-    expect_same_bits(ranks.back(), expected, "the last of two ranks");
+  for (const MeshShape shape :
+       {MeshShape{.pipeline = 2}, MeshShape{.tensor = 2}, MeshShape{.context = 2}}) {
+    for (const std::int32_t chunk : {7, 40}) {
+      REQUIRE_OK(const auto ranks,
+                 run_ranks(hybrid.folder(), DType::f32, {.shape = shape},
+                           [&](Runner& runner, int) { return logits_of(runner, chunk); }));
+      expect_same_bits(ranks.back(), expected, "the last of two ranks");
+    }
   }
 }
 

@@ -137,6 +137,30 @@ TEST_P(Exactness, pipeline_stages_give_the_bits_of_one) {
   }
 }
 
+TEST_P(Exactness, context_parallel_ranks_give_the_bits_of_one) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
+  const MeshRanks ways[] = {{.shape = {.context = 2}},
+                            {.shape = {.context = 3}},
+                            {.shape = {.context = 2, .tensor = 2}, .sequence_parallel = true},
+                            {.shape = {.pipeline = 2, .context = 2, .tensor = 2}}};
+  for (const MeshRanks& way : ways) {
+    // Passes of one token are not divided, those of 7 unevenly, and the last ones of a prompt often
+    // have too few rows to be divided.
+    for (const std::int32_t chunk : {1, 7, whole}) {
+      REQUIRE_OK(const auto ranks,
+                 run_ranks(golden_->checkpoint, DType::f32, way,
+                           [&](Runner& runner, int) { return all_logits(runner, chunk); }));
+      const std::size_t last_stage = ranks.size() - ranks.size() / way.shape.pipeline;
+      for (std::size_t rank = last_stage; rank < ranks.size(); ++rank) {
+        expect_same_bits(ranks[rank], expected,
+                         std::to_string(way.shape.context) + " context ranks, passes of " +
+                             std::to_string(chunk) + ", rank " + std::to_string(rank));
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, Exactness, testing::ValuesIn(golden_model_names()),
                          [](const auto& info) { return name_in_test(info.param); });
 

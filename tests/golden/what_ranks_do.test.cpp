@@ -72,6 +72,57 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
   EXPECT_EQ(counts.max_rows_kept, (tokens + 1) / 2);
 }
 
+/// Counts the gathers that a model requests.
+class CountingGathers final : public ForwardingCollectives {
+ public:
+  struct Counts {
+    std::atomic<int> gathers = 0;
+    std::atomic<std::int64_t> max_rows_sent = 0;  ///< by one rank, in one gather
+  };
+
+  CountingGathers(std::unique_ptr<Collectives> inner, Counts& counts)
+      : ForwardingCollectives(std::move(inner)), counts_(counts) {}
+
+  Result<void> all_gather(const Tensor& part, const Tensor& all,
+                          std::span<const std::int64_t> rows_per_rank) override {
+    ++counts_.gathers;
+    counts_.max_rows_sent = std::max(counts_.max_rows_sent.load(), part[0]);
+    return ForwardingCollectives::all_gather(part, all, rows_per_rank);
+  }
+
+ private:
+  Counts& counts_;
+};
+
+TEST(ContextParallel, gathers_keys_and_values_of_shares_of_the_rows_once_a_layer) {
+  const auto golden = golden_model("fable-draft");
+  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
+  REQUIRE_OK(const auto config, load_model_config(golden->checkpoint));
+  const auto tokens = static_cast<std::int32_t>(prompts.back().ids.size());
+  ASSERT_GE(tokens, 4);
+  CountingGathers::Counts counts;
+  const MeshRanks ranks{.shape = {.context = 2}, .wrap = [&](std::unique_ptr<Collectives> inner) {
+                          return std::make_unique<CountingGathers>(std::move(inner), counts);
+                        }};
+  const auto gathers_of = [&](std::int32_t rows, std::int32_t logit_rows) {
+    counts.gathers = 0;
+    const auto ran =
+        run_ranks(golden->checkpoint, DType::f32, ranks,
+                  [&](Runner& runner, int) -> Result<std::vector<float>> {
+                    Sequence sequence{prompts.back().ids};
+                    const Share share{&sequence, rows, logit_rows};
+                    TROUPE_TRY([[maybe_unused]] const Tensor logits, runner.pass({&share, 1}));
+                    return std::vector<float>();
+                  });
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+    return counts.gathers / 2;  // by each of two ranks
+  };
+  EXPECT_EQ(gathers_of(tokens, 0), config.layers);
+  EXPECT_EQ(gathers_of(tokens, 1), config.layers + 1) << "and the rows that need logits";
+  EXPECT_LE(counts.max_rows_sent, tokens / 2 + 1);
+  EXPECT_EQ(gathers_of(1, 1), 0) << "a single row is computed by each rank";
+}
+
 /// Adds up what all ranks send in all-to-alls.
 class CountingExchanges final : public ForwardingCollectives {
  public:

@@ -79,12 +79,13 @@ class DeviceRows {
 
 }  // namespace
 
-RowSampler::RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab)
-    : ops_(&ops), tensor_(tensor), max_rows_(max_rows), vocab_(vocab) {}
+RowSampler::RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab,
+                       const RankGroup& context)
+    : ops_(&ops), tensor_(tensor), context_(context), max_rows_(max_rows), vocab_(vocab) {}
 
 Result<RowSampler> RowSampler::create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
-                                      std::int64_t vocab) {
-  RowSampler sampler(ops, tensor, max_rows, vocab);
+                                      std::int64_t vocab, const RankGroup& context) {
+  RowSampler sampler(ops, tensor, max_rows, vocab, context);
   const auto bytes = [&](std::size_t of_row) {
     return Shape{max_rows * static_cast<std::int64_t>(of_row)};
   };
@@ -119,14 +120,16 @@ Slice RowSampler::host_rows_of(const Slot& slot, ShardOf shard) {
 }
 
 Result<void> RowSampler::share(const Slot& slot, const Tensor& all, std::int64_t width) {
-  if (tensor_.device == nullptr) return {};
-  std::vector<std::int64_t> rows_per_rank;
-  for (int rank = 0; rank < shard().size; ++rank) {
-    rows_per_rank.push_back(rows_of(slot, {rank, shard().size}).count);
+  if (tensor_.device != nullptr) {
+    std::vector<std::int64_t> rows_per_rank;
+    for (int rank = 0; rank < shard().size; ++rank) {
+      rows_per_rank.push_back(rows_of(slot, {rank, shard().size}).count);
+    }
+    const Slice own = own_rows(slot);
+    const Tensor rows = all.reshaped({std::ssize(slot.rows), width});
+    TROUPE_CHECK(tensor_.device->all_gather(rows.rows(own.begin, own.count), rows, rows_per_rank));
   }
-  const Slice own = own_rows(slot);
-  const Tensor rows = all.reshaped({std::ssize(slot.rows), width});
-  return tensor_.device->all_gather(rows.rows(own.begin, own.count), rows, rows_per_rank);
+  return context_.device == nullptr ? Result<void>() : context_.device->broadcast(all, 0);
 }
 
 bool RowSampler::on_device(const LogitsRow& row) const {
@@ -332,14 +335,15 @@ Result<void> RowSampler::choose_on_host(const Slot& slot, std::vector<RowChoice>
     const auto logits = slot.logits->rows(i - mine.begin, 1).span<float>();
     write_record(choose(logits, slot.rows[row_at(i)]), record(i));
   }
+  const Tensor all(records_.data(), DType::u8, Shape{count, width});
   if (tensor_.host != nullptr) {
     std::vector<std::int64_t> rows_per_rank;
     for (int r = 0; r < shard().size; ++r) {
       rows_per_rank.push_back(host_rows_of(slot, {r, shard().size}).count);
     }
-    const Tensor all(records_.data(), DType::u8, Shape{count, width});
     TROUPE_CHECK(tensor_.host->all_gather(all.rows(mine.begin, mine.count), all, rows_per_rank));
   }
+  if (context_.host != nullptr) TROUPE_CHECK(context_.host->broadcast(all, 0));
   for (std::int64_t i = 0; i < count; ++i) choices[row_at(i)] = read_record(record(i));
   return {};
 }

@@ -33,19 +33,20 @@ struct LogitsRow {
 /// Samples and scores tokens from the logits of passes. The device samples the rows that it can,
 /// and their ids become the next pass's input without passing through the host; the other rows'
 /// logits go to the host. The ranks that share a tensor each have the logits of a share of the
-/// rows, choose from these and exchange the choices.
+/// rows, choose from these and exchange the choices. Context ranks have the same logits but for
+/// rounding; all take the choices of the first.
 ///
 /// A choice is begun, which only enqueues, and finished later: up to `max_in_flight` may be under
-/// way; they finish in the order of begin. All ranks of a tensor group begin and finish the same
-/// rows in the same order. One thread at a time.
+/// way; they finish in the order of begin. All ranks of a tensor group, and of a context group,
+/// begin and finish the same rows in the same order. One thread at a time.
 class RowSampler {
  public:
   static constexpr std::size_t max_in_flight = 2;
 
   /// Makes a sampler for passes of at most `max_rows` rows of `vocab` logits. `ops` and the
-  /// collectives of `tensor` outlive it. Errors: resource_exhausted.
+  /// collectives of `tensor` and `context` outlive it. Errors: resource_exhausted.
   static Result<RowSampler> create(Ops& ops, const RankGroup& tensor, std::int64_t max_rows,
-                                   std::int64_t vocab);
+                                   std::int64_t vocab, const RankGroup& context = {});
 
   /// True if the device samples this row and only its id is needed: the host can go on without
   /// knowing the token.
@@ -92,7 +93,8 @@ class RowSampler {
     DeviceTensor logits;          ///< [this rank's share of max_rows, vocab] f32, on the host
   };
 
-  RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab);
+  RowSampler(Ops& ops, const RankGroup& tensor, std::int64_t max_rows, std::int64_t vocab,
+             const RankGroup& context);
   ShardOf shard() const;
   /// The rows of a choice for which a rank, by default this one, has the logits.
   static Slice rows_of(const Slot& slot, ShardOf shard);
@@ -111,6 +113,7 @@ class RowSampler {
 
   Ops* ops_;
   RankGroup tensor_;
+  RankGroup context_;
   std::int64_t max_rows_;
   std::int64_t vocab_;
   std::array<Slot, max_in_flight> slots_;

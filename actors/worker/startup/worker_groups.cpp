@@ -16,7 +16,7 @@
 namespace troupe {
 namespace {
 
-/// Tensor ranks do the same work at the same time.
+/// Tensor ranks do the same work at the same time, and so do context ranks.
 constexpr std::chrono::milliseconds tensor_timeout = std::chrono::seconds(30);
 /// A stage waits as long as the previous one computes, and so do the ranks that wait for it.
 /// Supervision notices dead ranks, not this timeout.
@@ -38,6 +38,8 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::open(ActorContext& context,
   const std::size_t stage_room = std::max(default_mailbox_bytes, 3 * stage_bytes);
   TROUPE_CHECK(groups->open_group(context, "tensor", mesh.group(MeshDimension::tensor, spec.rank),
                                   groups->tensor_, default_mailbox_bytes));
+  TROUPE_CHECK(groups->open_group(context, "context", mesh.group(MeshDimension::context, spec.rank),
+                                  groups->context_, default_mailbox_bytes));
   TROUPE_CHECK(groups->open_group(context, "pipeline",
                                   mesh.group(MeshDimension::pipeline, spec.rank), groups->pipeline_,
                                   stage_room));
@@ -118,13 +120,19 @@ GroupAddresses WorkerGroups::addresses() const {
   const auto of = [](const Group& group) {
     return group.rendezvous ? group.rendezvous->addresses() : std::string();
   };
-  return {.tensor = of(tensor_), .pipeline = of(pipeline_), .experts = of(experts_)};
+  return {.tensor = of(tensor_),
+          .context = of(context_),
+          .pipeline = of(pipeline_),
+          .experts = of(experts_)};
 }
 
 Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& recorder) {
   // Every rank connects its groups in this order, so that no two ranks wait for each other.
   const std::pair<Group*, const std::vector<std::string>*> groups[] = {
-      {&tensor_, &peers.tensor}, {&pipeline_, &peers.pipeline}, {&experts_, &peers.experts}};
+      {&tensor_, &peers.tensor},
+      {&context_, &peers.context},
+      {&pipeline_, &peers.pipeline},
+      {&experts_, &peers.experts}};
   for (const auto& [group, addresses] : groups) {
     if (group->rendezvous) {
       TROUPE_TRY(auto links, std::move(*group->rendezvous).connect(*addresses));
@@ -132,7 +140,8 @@ Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& record
       complete(*group, std::move(links));
     }
     if (group->collectives) {
-      group->collectives->set_timeout(group == &tensor_ ? tensor_timeout : step_timeout);
+      const bool computes_alike = group == &tensor_ || group == &context_;
+      group->collectives->set_timeout(computes_alike ? tensor_timeout : step_timeout);
       const SpanKind kind = group == &pipeline_ ? SpanKind::stage : SpanKind::exchange;
       group->collectives =
           std::make_unique<TimedCollectives>(std::move(group->collectives), recorder, kind);
@@ -142,8 +151,10 @@ Result<void> WorkerGroups::connect(const GroupPeers& peers, SpanRecorder& record
 }
 
 Result<void> WorkerGroups::join_devices(Ops& ops) {
-  const std::pair<Group*, const char*> groups[] = {
-      {&tensor_, "tensor"}, {&pipeline_, "pipeline"}, {&experts_, "experts"}};
+  const std::pair<Group*, const char*> groups[] = {{&tensor_, "tensor"},
+                                                   {&context_, "context"},
+                                                   {&pipeline_, "pipeline"},
+                                                   {&experts_, "experts"}};
   for (const auto& [group, name] : groups) {
     if (!group->collectives) continue;
     const bool on_one_node = ranks_here(spec_, group->ranks).size() == group->ranks.size();
@@ -165,12 +176,13 @@ ParallelContext WorkerGroups::context() const {
           .rank = spec_.rank,
           .sequence_parallel = spec_.sequence_parallel,
           .tensor = of(tensor_),
+          .context = of(context_),
           .pipeline = of(pipeline_),
           .experts = of(experts_)};
 }
 
 void WorkerGroups::abort() {
-  for (Group* group : {&tensor_, &pipeline_, &experts_}) {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
     if (group->on_device) group->on_device->abort();
     if (group->collectives) group->collectives->abort();
   }

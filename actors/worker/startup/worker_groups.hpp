@@ -19,8 +19,9 @@
 namespace troupe {
 
 /// The groups that a worker's rank belongs to, and its Collectives in each: the tensor ranks, the
-/// stages, and the ranks that exchange tokens for experts. Each group has one for host memory, and
-/// on GPUs a second one for device memory. One thread at a time, except abort().
+/// context ranks, the stages, and the ranks that exchange tokens for experts. Each group has one
+/// for host memory, and on GPUs a second one for device memory. One thread at a time, except
+/// abort().
 class WorkerGroups {
  public:
   /// The first of two phases, as addresses must be exchanged between them: attaches to shared
@@ -38,7 +39,9 @@ class WorkerGroups {
   Result<void> join_devices(Ops& ops);
 
   /// True if ranks exchange tensors between device memories, which no recorder sees.
-  bool on_devices() const { return tensor_.on_device || pipeline_.on_device || experts_.on_device; }
+  bool on_devices() const {
+    return tensor_.on_device || context_.on_device || pipeline_.on_device || experts_.on_device;
+  }
 
   /// The groups as the model needs them; valid as long as this object.
   ParallelContext context() const;
@@ -74,6 +77,7 @@ class WorkerGroups {
   Mesh mesh_;
   WorkerSpec spec_;
   Group tensor_;
+  Group context_;
   Group pipeline_;
   Group experts_;
 };

@@ -33,6 +33,9 @@ std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOpt
     groups.push_back(group("tensor", static_cast<std::size_t>(mesh.shape().tensor),
                            {"sum", "scatter", "gather", "exchange"}));
   }
+  if (mesh.shape().context > 1) {
+    groups.push_back(group("context", static_cast<std::size_t>(mesh.shape().context), {"gather"}));
+  }
   if (mesh.expert_parallel_size() > 1) {
     groups.push_back(group("experts", mesh.dispatch_group(0).size(), {"exchange"}));
   }

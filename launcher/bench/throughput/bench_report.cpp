@@ -29,11 +29,12 @@ std::string_view load_format_name(const JobPlan& plan) {
 }
 
 std::string arrangement(const EngineSpec& engine) {
-  std::string text =
-      fmt::format("dp{} pp{} tp{} ep{}{}", engine.data_parallel_size, engine.pipeline_parallel_size,
-                  engine.tensor_parallel_size, engine.expert_parallel_size,
-                  engine.sequence_parallel ? " sp" : "");
-  return text;
+  const std::string context = engine.context_parallel_size > 1
+                                  ? fmt::format(" cp{}", engine.context_parallel_size)
+                                  : std::string();
+  return fmt::format("dp{} pp{}{} tp{} ep{}{}", engine.data_parallel_size,
+                     engine.pipeline_parallel_size, context, engine.tensor_parallel_size,
+                     engine.expert_parallel_size, engine.sequence_parallel ? " sp" : "");
 }
 
 std::string failures(std::int64_t failed) {
@@ -111,6 +112,7 @@ ordered_json bench_subject_json(const BenchSubject& subject, const JobPlan& plan
   json["requests"] = subject.requests;
   json["parallel"] = {{"data_parallel_size", engine.data_parallel_size},
                       {"pipeline_parallel_size", engine.pipeline_parallel_size},
+                      {"context_parallel_size", engine.context_parallel_size},
                       {"tensor_parallel_size", engine.tensor_parallel_size},
                       {"expert_parallel_size", engine.expert_parallel_size},
                       {"sequence_parallel", engine.sequence_parallel},

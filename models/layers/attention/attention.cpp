@@ -125,14 +125,19 @@ Result<void> Attention::norm_projections(const Tensor& qkv) const {
   return {};
 }
 
-void Attention::attend(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
-                       const KvLayer& cache, Slice rows, const Tensor& sums) const {
+void Attention::store(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
+                      const KvLayer& cache, Slice rows) const {
   const Tensor query = space_.query->rows(rows.begin, rows.count);
-  const Tensor attended = space_.attended->rows(rows.begin, rows.count);
   const bool by_head = !norms_together_;
   ops_.attention().norm_rope_store(qkv, by_head ? query_norm_.view() : Tensor(),
                                    by_head ? key_norm_.view() : Tensor(), norm_eps_, rope, shape_,
                                    batch, cache, query);
+}
+
+void Attention::attend(const AttentionBatch& batch, const KvLayer& cache, Slice rows,
+                       const Tensor& sums) const {
+  const Tensor query = space_.query->rows(rows.begin, rows.count);
+  const Tensor attended = space_.attended->rows(rows.begin, rows.count);
   ops_.attention().attend(query, shape_, batch, cache, attended);
   ops_.dense().linear(*output_, attended, sums);
 }
@@ -140,14 +145,20 @@ void Attention::attend(const Tensor& qkv, const AttentionBatch& batch, const Ten
 Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& pass,
                                       const Tensor& rope, const KvLayer& cache,
                                       const Tensor& out) const {
-  if (norms_together_) {
-    project(x, space_.qkv->rows(0, x[0]));
-    TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
+  // What ranks exchange is computed for all rows before any of them attends.
+  const bool projects_first = norms_together_ || context_.divides();
+  const Slice all{0, x[0]};
+  if (projects_first) project(x, space_.qkv->rows(0, x[0]));
+  if (norms_together_) TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
+  if (context_.divides()) {
+    store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
+    TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
   }
   const auto compute = [&](Slice rows, const Tensor& sums) {
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
-    if (!norms_together_) project(x.rows(rows.begin, rows.count), qkv);
-    attend(qkv, pass.of(rows), rope, cache, rows, sums);
+    if (!projects_first) project(x.rows(rows.begin, rows.count), qkv);
+    if (!context_.divides()) store(qkv, pass.of(rows), rope, cache, rows);
+    attend(pass.of(rows), cache, rows, sums);
   };
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(x[0], out, compute));
   if (output_bias_->empty()) return sum;

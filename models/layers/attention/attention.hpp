@@ -29,14 +29,21 @@ class Attention final : public AttentionBlock {
   /// qkv = the projections of x, normalised if all heads of a token are normalised together.
   void project(const Tensor& x, const Tensor& qkv) const;
   Result<void> norm_projections(const Tensor& qkv) const;
-  void attend(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
-              const KvLayer& cache, Slice rows, const Tensor& sums) const;
+  /// Writes keys and values of the rows to the cache, and their queries to the workspace.
+  void store(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
+             const KvLayer& cache, Slice rows) const;
+  void attend(const AttentionBatch& batch, const KvLayer& cache, Slice rows,
+              const Tensor& sums) const;
 
   explicit Attention(const LayerContext& context)
-      : ops_(context.ops), group_(context.tensor), space_(context.space) {}
+      : ops_(context.ops),
+        group_(context.tensor),
+        context_(context.context),
+        space_(context.space) {}
 
   Ops& ops_;
   TensorGroup& group_;
+  ContextGroup& context_;
   Workspace& space_;
   AttentionShape shape_;
   float norm_eps_ = 0.0F;

@@ -3,39 +3,36 @@
 #include <algorithm>
 #include <cassert>
 
+#include "models/layers/parallel/spans_of_rows.hpp"
+
 namespace troupe {
 namespace {
 
-/// Cuts the sequences of a pass to the rows `rows`, numbered from there.
-std::vector<SequenceSpan> cut(std::span<const SequenceSpan> sequences, Slice rows) {
-  std::vector<SequenceSpan> found;
-  for (const SequenceSpan& whole : sequences) {
-    const std::int64_t begin = std::max<std::int64_t>(whole.first_row, rows.begin);
-    const std::int64_t end = std::min<std::int64_t>(whole.first_row + whole.rows, rows.end());
-    if (begin >= end) continue;
-    SequenceSpan own = whole;
-    own.first_row = static_cast<std::int32_t>(begin - rows.begin);
-    own.rows = static_cast<std::int32_t>(end - begin);
-    own.first_position += static_cast<std::int32_t>(begin - whole.first_row);
-    found.push_back(own);
-  }
-  return found;
+AttentionBatch batch_of_rows(const AttentionBatch& whole, Slice rows, int part,
+                             std::span<const SequenceSpan> sequences) {
+  AttentionBatch batch = whole;
+  batch.positions = whole.positions.rows(rows.begin, rows.count);
+  batch.kv_slots = whole.kv_slots.rows(rows.begin, rows.count);
+  batch.sequences = sequences;
+  batch.first_row = rows.begin;
+  batch.part = part;
+  return batch;
 }
 
 }  // namespace
 
-AttentionMetadata::AttentionMetadata(const AttentionBatch& whole, std::span<const Slice> parts)
-    : whole_(whole) {
+AttentionMetadata::AttentionMetadata(const AttentionBatch& pass, Slice own,
+                                     std::span<const Slice> parts)
+    : whole_(pass), kv_slots_of_pass_(pass.kv_slots) {
+  if (own.count != pass.positions.elements()) {
+    assert(parts.size() == 1);
+    sequences_.push_back(spans_of_rows(pass.sequences, own));
+    whole_ = batch_of_rows(pass, own, 0, sequences_.front());
+  }
   if (parts.size() == 1) return;
-  for (const Slice rows : parts) sequences_.push_back(cut(whole.sequences, rows));
+  for (const Slice rows : parts) sequences_.push_back(spans_of_rows(pass.sequences, rows));
   for (std::size_t p = 0; p < parts.size(); ++p) {
-    AttentionBatch part = whole;
-    part.positions = whole.positions.rows(parts[p].begin, parts[p].count);
-    part.kv_slots = whole.kv_slots.rows(parts[p].begin, parts[p].count);
-    part.sequences = sequences_[p];
-    part.first_row = parts[p].begin;
-    part.part = static_cast<int>(p);
-    parts_.push_back(part);
+    parts_.push_back(batch_of_rows(pass, parts[p], static_cast<int>(p), sequences_[p]));
   }
 }
 

@@ -103,6 +103,9 @@ Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMeta
   ops_.moe().heads_linear(*key_up_, projected.unrotated, query);
   ops_.attention().latent_rope_store(projected.rotated, projected.kv, latent_norm_, inner_norm_eps,
                                      rope, shape_, pass.whole(), cache, query);
+  if (context_.divides()) {
+    TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
+  }
   ops_.attention().attend(query, shape_, pass.whole(), cache, attended);
   ops_.moe().heads_linear(*value_up_, attended, values);
   return group_.defer_all_reduce(

@@ -26,6 +26,7 @@ class LatentAttention final : public AttentionBlock {
       : config_(*context.config.latent),
         ops_(context.ops),
         group_(context.tensor),
+        context_(context.context),
         space_(context.space) {}
 
   /// The projections of which query heads and keys are made.
@@ -42,6 +43,7 @@ class LatentAttention final : public AttentionBlock {
   LatentConfig config_;
   Ops& ops_;
   TensorGroup& group_;
+  ContextGroup& context_;
   Workspace& space_;
   AttentionShape shape_;
   /// [LatentBuffers::projected, query_rank or hidden]: as one matrix, as small ones cost more.

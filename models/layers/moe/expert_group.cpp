@@ -12,7 +12,7 @@ bool rounds_sums(const ModelLimits& limits, const Ops& ops) {
 
 /// True if the tensor group's ranks together hold all experts.
 bool tensor_ranks_have_all(const Mesh& mesh) {
-  return mesh.replicas_per_domain() == 1 && mesh.shape().context == 1;
+  return mesh.expert_parallel_size() <= mesh.shape().tensor;
 }
 
 }  // namespace

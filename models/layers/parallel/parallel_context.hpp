@@ -23,9 +23,10 @@ struct ParallelContext {
   Mesh mesh;
   int rank = 0;
   bool sequence_parallel = false;  ///< residual stream divided over the tensor group's ranks
-  RankGroup tensor;                ///< ranks that share each matrix, by tensor coordinate
-  RankGroup pipeline;              ///< ranks of the same place in every stage, by stage
-  RankGroup experts;               ///< Mesh::dispatch_group; only with expert_parallel_size > 1
+  RankGroup tensor = {};           ///< ranks that share each matrix, by tensor coordinate
+  RankGroup context = {};          ///< ranks that share the rows of a pass, by context coordinate
+  RankGroup pipeline = {};         ///< ranks of the same place in every stage, by stage
+  RankGroup experts = {};          ///< Mesh::dispatch_group; only with expert_parallel_size > 1
 
   MeshCoordinates at() const { return mesh.coordinates(rank); }
 };

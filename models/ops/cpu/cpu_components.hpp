@@ -103,7 +103,8 @@ class CpuDenseOps final : public DenseOps {
   CpuContext& context_;
 };
 
-/// Attention in tiles of rows (attention_kernels.hpp). make_swap is in cpu_swap.cpp.
+/// Attention in tiles of rows (attention_kernels.hpp). make_swap is in cpu_swap.cpp, gather_kv in
+/// cpu_kv_rows.cpp.
 class CpuAttentionOps final : public AttentionOps {
  public:
   explicit CpuAttentionOps(CpuContext& context) : context_(context) {}
@@ -128,6 +129,10 @@ class CpuAttentionOps final : public AttentionOps {
                             float eps, const Tensor& rope, const AttentionShape& shape,
                             const AttentionBatch& batch, const KvLayer& cache,
                             const Tensor& q_out) override;
+  void do_gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+                    const Tensor& rows) override;
+  void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
+                     const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;

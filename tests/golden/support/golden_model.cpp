@@ -98,7 +98,8 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   limits.kv_dtype = precision;
   limits.exact_sums = exact_sums;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
-  TROUPE_TRY(loaded.runner, Runner::create(*loaded.ops, *loaded.model, blocks));
+  TROUPE_TRY(loaded.runner,
+             Runner::create(*loaded.ops, *loaded.model, blocks, parallel.mesh.shape().context));
   return loaded;
 }
 

@@ -42,6 +42,9 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
   const int world = mesh.world_size();
   TROUPE_TRY(const auto tensor,
              join(ranks, world, [&](int rank) { return mesh.group(MeshDimension::tensor, rank); }));
+  TROUPE_TRY(const auto context, join(ranks, world, [&](int rank) {
+               return mesh.group(MeshDimension::context, rank);
+             }));
   TROUPE_TRY(const auto pipeline, join(ranks, world, [&](int rank) {
                return mesh.group(MeshDimension::pipeline, rank);
              }));
@@ -54,7 +57,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
     TROUPE_TRY(auto ops, make_golden_ops(precision, rank, ranks.deterministic));
     std::vector<std::unique_ptr<Collectives>> on_device;
     std::vector<RankGroup> groups;
-    for (const auto* group : {&tensor, &pipeline, &experts}) {
+    for (const auto* group : {&tensor, &context, &pipeline, &experts}) {
       Collectives* const host = (*group)[at].get();
       groups.emplace_back(host);
       if (host == nullptr) continue;
@@ -69,8 +72,9 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                                    .rank = rank,
                                    .sequence_parallel = ranks.sequence_parallel,
                                    .tensor = groups[0],
-                                   .pipeline = groups[1],
-                                   .experts = groups[2]};
+                                   .context = groups[1],
+                                   .pipeline = groups[2],
+                                   .experts = groups[3]};
     TROUPE_TRY(const LoadedModel loaded,
                load(folder, precision, parallel, std::move(ops), ranks.deterministic));
     auto found = body(*loaded.runner, rank);
@@ -89,7 +93,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
         auto& outcome = outcomes[static_cast<std::size_t>(rank)];
         outcome = run_rank(rank);
         if (outcome.ok()) return;
-        for (const auto* groups : {&tensor, &pipeline, &experts}) {
+        for (const auto* groups : {&tensor, &context, &pipeline, &experts}) {
           for (const auto& group : *groups) {
             if (group) group->abort();
           }

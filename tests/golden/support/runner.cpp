@@ -5,8 +5,9 @@
 
 namespace troupe::golden {
 
-Result<std::unique_ptr<Runner>> Runner::create(Ops& ops, Model& model, std::int64_t blocks) {
-  std::unique_ptr<Runner> runner(new Runner(ops, model, blocks));
+Result<std::unique_ptr<Runner>> Runner::create(Ops& ops, Model& model, std::int64_t blocks,
+                                               int context_ranks) {
+  std::unique_ptr<Runner> runner(new Runner(ops, model, blocks, context_ranks));
   TROUPE_CHECK(runner->allocate());
   TROUPE_CHECK(model.allocate_kv_cache(blocks));
   return runner;
@@ -84,7 +85,8 @@ Tensor Runner::upload(const std::vector<std::int32_t>& values, const Tensor& dev
 }
 
 AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
-                             const Tensor& positions, std::vector<SequenceSpan>& spans) {
+                             const Tensor& positions, std::vector<SequenceSpan>& spans,
+                             const std::optional<ContextSplit>& split) {
   const std::int32_t block_size = model_.limits().block_size;
   std::vector<std::int32_t> slots, tables;
   for (const Share& share : shares) {
@@ -97,6 +99,10 @@ AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
       const std::int32_t position = sequence.computed + row;
       slots.push_back(table[position / block_size] * block_size + position % block_size);
     }
+  }
+  if (split) {
+    spans = split->reorder(spans);
+    slots = split->reorder(slots);
   }
   std::vector<std::int32_t> numbers;
   for (const SequenceSpan& span : spans) {
@@ -124,12 +130,20 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
     }
   }
   ForwardBatch batch;
+  std::optional<ContextSplit> split;
+  if (context_ranks_ > 1 && std::ssize(ids) >= 2 * context_ranks_) {
+    split.emplace(std::ssize(ids), context_ranks_);
+    ids = split->reorder(ids);
+    positions = split->reorder(positions);
+    for (std::int32_t& row : rows) row = split->place_of(row);
+    batch.rows_per_context_rank = split->rows_per_rank();
+  }
   batch.token_ids = upload(ids, token_ids_);
   const Tensor device_positions = upload(positions, positions_);
   std::vector<AttentionBatch> attention;
   std::vector<std::vector<SequenceSpan>> spans(groups_.size());
   for (std::size_t group = 0; group < groups_.size(); ++group) {
-    attention.push_back(place(shares, group, device_positions, spans[group]));
+    attention.push_back(place(shares, group, device_positions, spans[group], split));
   }
   batch.attention = attention;
   batch.head_rows = upload(rows, head_rows_);

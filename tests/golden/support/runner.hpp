@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "models/layers/attention/cache_spec.hpp"
+#include "models/layers/parallel/context_split.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 
@@ -31,7 +33,9 @@ struct Share {
 /// are released at once.
 class Runner {
  public:
-  static Result<std::unique_ptr<Runner>> create(Ops& ops, Model& model, std::int64_t blocks);
+  /// Passes with enough rows are divided over `context_ranks`.
+  static Result<std::unique_ptr<Runner>> create(Ops& ops, Model& model, std::int64_t blocks,
+                                                int context_ranks = 1);
 
   /// Runs one pass; `computed` advances. The logits [sum of logit_rows, vocab] f32 are valid until
   /// the next pass.
@@ -50,19 +54,24 @@ class Runner {
   const ModelConfig& config() const { return model_.config(); }
 
  private:
-  Runner(Ops& ops, Model& model, std::int64_t blocks)
-      : ops_(ops), model_(model), blocks_(blocks), groups_(cache_groups(model.config())) {}
+  Runner(Ops& ops, Model& model, std::int64_t blocks, int context_ranks)
+      : ops_(ops),
+        model_(model),
+        blocks_(blocks),
+        context_ranks_(context_ranks),
+        groups_(cache_groups(model.config())) {}
   Result<void> allocate();
   Result<void> reserve(Sequence& sequence, std::int32_t tokens);
   void drop_what_left_windows(Sequence& sequence);
-  /// Places the tokens in the cache of one group, on the device.
+  /// Places the tokens in the cache of one group, on the device, in the order of `split` if any.
   AttentionBatch place(std::span<const Share> shares, std::size_t group, const Tensor& positions,
-                       std::vector<SequenceSpan>& spans);
+                       std::vector<SequenceSpan>& spans, const std::optional<ContextSplit>& split);
   Tensor upload(const std::vector<std::int32_t>& values, const Tensor& device);
 
   Ops& ops_;
   Model& model_;
   std::int64_t blocks_;
+  int context_ranks_;
   std::vector<CacheSpec> groups_;
   std::vector<std::int32_t> free_;
   DeviceTensor token_ids_;

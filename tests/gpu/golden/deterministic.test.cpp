@@ -50,7 +50,7 @@ class DeterministicGpus : public testing::TestWithParam<std::string> {
     REQUIRE_OK(const auto ranks,
                run_ranks(golden_->checkpoint, DType::bf16, way,
                          [&](Runner& runner, int) { return all_logits(runner, whole); }));
-    const std::size_t first = ranks.size() - static_cast<std::size_t>(way.shape.tensor);
+    const std::size_t first = ranks.size() - ranks.size() / way.shape.pipeline;
     for (std::size_t rank = first; rank < ranks.size(); ++rank) {
       expect_same_bits(ranks[rank], expected, what + ", rank " + std::to_string(rank));
     }
@@ -113,6 +113,10 @@ TEST_P(DeterministicGpus, company_in_a_batch_changes_no_bit) {
 
 TEST_P(DeterministicGpus, two_tensor_ranks_give_the_bits_of_one) {
   expect_bits_on(over_tensor_ranks(2), "tensor 2");
+}
+
+TEST_P(DeterministicGpus, two_context_ranks_give_the_bits_of_one) {
+  expect_bits_on({.shape = {.context = 2}, .deterministic = true}, "context 2");
 }
 
 TEST_P(DeterministicGpus, two_tensor_ranks_that_divide_rows_give_the_bits_of_one) {

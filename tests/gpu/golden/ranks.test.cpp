@@ -74,6 +74,8 @@ TEST(RanksOnGpus, have_the_perplexity_of_transformers_in_bf16) {
       {"tensor 2", {.shape = {.tensor = 2}}},
       {"tensor 2, sequence parallel", {.shape = {.tensor = 2}, .sequence_parallel = true}},
       {"pipeline 2", {.shape = {.pipeline = 2}}},
+      {"context 2", {.shape = {.context = 2}}},
+      {"context 2, tensor 2", {.shape = {.context = 2, .tensor = 2}}},
       {"tensor 2, experts over 2", {.shape = {.tensor = 2}, .expert_parallel_size = 2}},
       {"data 2, experts over 2", {.shape = {.data = 2}, .expert_parallel_size = 2}},
       {"tensor 4", {.shape = {.tensor = 4}}},

@@ -138,7 +138,7 @@ TEST_P(Attention, store_and_attend) {
       gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer, gpu_out);
       expect_equal(gpu_out, out, "attention");
       const Slice parts[] = {{0, 1}, {1, 0}, {1, rows / 2}, {1 + rows / 2, rows - 1 - rows / 2}};
-      const AttentionMetadata cut(gpu_batch, parts);
+      const AttentionMetadata cut(gpu_batch, {0, rows}, parts);
       for (const AttentionBatch& part : cut.batches()) gpu_->attention().plan(gpu_shape, part);
       const DeviceTensor by_parts = room(GetParam(), out->shape());
       for (const Slice part : parts) {
@@ -146,6 +146,13 @@ TEST_P(Attention, store_and_attend) {
                                  gpu_layer, by_parts->rows(part.begin, part.count));
       }
       expect_equal(by_parts, out, "attention by parts");
+      const Slice own{rows / 3, rows - rows / 3}, all_own{0, own.count};
+      const AttentionMetadata shared(gpu_batch, own, {&all_own, 1});
+      gpu_->attention().plan(gpu_shape, shared.whole());
+      const DeviceTensor of_own = room(GetParam(), {own.count, out->shape()[1]});
+      gpu_->attention().attend(gpu_q->rows(own.begin, own.count), gpu_shape, shared.whole(),
+                               gpu_layer, of_own);
+      expect_equal(of_own, out->rows(own.begin, own.count), "attention of a context rank's rows");
       gpu_->attention().plan(gpu_shape, gpu_batch);  // which is at the first part's address
       const DeviceTensor again = room(GetParam(), out->shape());
       gpu_->attention().attend(gpu_q, gpu_shape, gpu_batch, gpu_layer,

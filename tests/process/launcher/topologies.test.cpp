@@ -12,7 +12,8 @@ namespace {
 std::vector<Topology> over_network() {
   std::vector<Topology> some;
   for (const Topology& topology : topologies()) {
-    if (topology.name == "tp2" || topology.name == "tp2_pp2_ep2_sp" || topology.name == "dp2_ep2") {
+    if (topology.name == "tp2" || topology.name == "cp2_pp2" || topology.name == "tp2_pp2_ep2_sp" ||
+        topology.name == "dp2_ep2") {
       some.push_back(topology);
     }
   }

@@ -10,7 +10,8 @@
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
-/// cuda_rope_store.cu and cuda_latent_store.cu, make_swap in memory/kv_swap.cu.
+/// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, make_swap
+/// in memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
@@ -38,6 +39,10 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                             float eps, const Tensor& rope, const AttentionShape& shape,
                             const AttentionBatch& batch, const KvLayer& cache,
                             const Tensor& q_out) override;
+  void do_gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+                    const Tensor& rows) override;
+  void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
+                     const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   // In cuda_projection_norm.cu.

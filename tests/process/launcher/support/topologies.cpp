@@ -10,6 +10,7 @@ const std::vector<Topology>& topologies() {
   static const std::string pp2 = "pipeline_parallel_size=2";
   static const std::string tp2 = "tensor_parallel_size=2";
   static const std::string ep2 = "expert_parallel_size=2";
+  static const std::string cp2 = "context_parallel_size=2";
   static const std::string sp = "sequence_parallel=true";
   static const std::vector<Topology> all = {
       {"tp2", {tp2}},
@@ -17,11 +18,17 @@ const std::vector<Topology>& topologies() {
       {"pp2", {pp2}},
       {"pp4", {"pipeline_parallel_size=4"}},
       {"dp2", {dp2}},
+      {"cp2", {cp2}},
+      {"cp3", {"context_parallel_size=3"}},
+      {"cp2_tp2_sp", {cp2, tp2, sp}},
+      {"cp2_pp2", {cp2, pp2}},
+      {"dp2_cp2", {dp2, cp2}},
       {"tp2_sp", {tp2, sp}},
       {"tp2_pp2_sp", {tp2, pp2, sp}},
       {"dp2_pp2", {dp2, pp2}},
       {"dp2_tp2", {dp2, tp2}},
       {"tp2_ep2", {tp2, ep2}, true},
+      {"cp2_tp2_ep2", {cp2, tp2, ep2}, true},
       {"dp2_ep2", {dp2, ep2}, true},
       {"tp2_pp2_ep2_sp", {tp2, pp2, ep2, sp}, true},
       {"tp4_ep2", {"tensor_parallel_size=4", ep2}, true},

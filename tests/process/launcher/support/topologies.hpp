@@ -19,7 +19,7 @@ struct Topology {
 /// Every kind of arrangement and mixes of them.
 const std::vector<Topology>& topologies();
 
-/// The product of the data, pipeline and tensor sizes.
+/// The product of the data, pipeline, context and tensor sizes.
 int workers_of(const Topology& topology);
 
 /// Values of --set that arrange the ranks so.

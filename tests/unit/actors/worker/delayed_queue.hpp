@@ -192,6 +192,14 @@ class DelayedAttentionOps final : public AttentionOps {
       inner_.latent_rope_store(rotated_q, kv, norm, eps, rope, shape, later.get(), cache, q_out);
     });
   }
+  void do_gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
+                    const Tensor& rows) override {
+    queue_.enqueue([=, this] { inner_.gather_kv(cache, shape, slots, rows); });
+  }
+  void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
+                     const KvLayer& cache) override {
+    queue_.enqueue([=, this] { inner_.scatter_kv(rows, shape, slots, cache); });
+  }
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override {
     queue_.enqueue([=, this] { inner_.square_sums(qkv, shape, sums); });
   }

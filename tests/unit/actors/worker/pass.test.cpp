@@ -62,6 +62,29 @@ TEST_F(Passes, upload_rows_slots_tables_and_spans) {
   EXPECT_FALSE(batch.graph_captured);
 }
 
+TEST_F(Passes, that_context_ranks_share_have_each_ranks_rows_together) {
+  Pass pass = make_pass();
+  const Pass::Tables tables{{7, 3}};
+  pass.begin_sequence(tables, 2, 13);
+  for (std::int32_t i = 0; i < 7; ++i) pass.add_row(tables, 40 + i, 13 + i, i == 6);
+  add(pass, 5, 0, 50);
+  pass.divide_rows(2);
+  const ForwardBatch batch = *pass.upload();
+  EXPECT_THAT(batch.rows_per_context_rank, ElementsAre(4, 4));
+  EXPECT_THAT(values(batch.token_ids), ElementsAre(40, 41, 46, 50, 42, 43, 44, 45));
+  EXPECT_THAT(values(batch.head_rows), ElementsAre(2, 3)) << "in the order of the sequences";
+  const AttentionBatch& attention = batch.attention[0];
+  EXPECT_THAT(values(attention.positions), ElementsAre(13, 14, 19, 0, 15, 16, 17, 18));
+  EXPECT_THAT(values(attention.kv_slots), ElementsAre(7 * 16 + 13, 7 * 16 + 14, 3 * 16 + 3, 5 * 16,
+                                                      7 * 16 + 15, 3 * 16, 3 * 16 + 1, 3 * 16 + 2));
+  EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 5));
+  EXPECT_THAT(values(attention.spans),
+              ElementsAre(0, 2, 13, 0, 2, 1, 19, 0, 3, 1, 0, 2, 4, 2, 15, 0, 6, 2, 17, 0));
+  pass.clear();
+  add(pass, 5, 0, 50);
+  EXPECT_TRUE(pass.upload()->rows_per_context_rank.empty()) << "the next pass is another one";
+}
+
 TEST_F(Passes, of_single_rows_are_padded_to_a_length_and_lie_where_others_of_it_lie) {
   Pass pass = make_pass();
   for (std::int32_t s = 0; s < 3; ++s) add(pass, s, s, 50 + s);

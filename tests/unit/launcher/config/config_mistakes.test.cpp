@@ -200,7 +200,6 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ConfigMistakes, refuses_what_a_later_version_runs) {
   const std::vector<std::pair<std::string, std::string>> table = {
-      {"parallel.context_parallel_size=2", "2 is not in this version; it runs 1"},
       {"parallel.placement=spread", "spread is not in this version; it runs pack"},
       {"engine.deterministic=false", "false is not in this version; it runs auto, true"},
       {"model.dtype=float16", "float16 is not in this version; it runs auto, float32, bfloat16"},

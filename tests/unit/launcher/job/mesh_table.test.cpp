@@ -27,6 +27,13 @@ TEST(MeshTable, tells_where_each_rank_is_and_what_it_holds) {
             "total                                                        8.40 MiB  30.0 KiB\n");
 }
 
+TEST(MeshTable, tells_context_ranks_where_there_are_some) {
+  const auto mesh = Mesh::create({.context = 2, .tensor = 2});
+  const std::string table = mesh_table(*mesh, std::vector<RankFootprint>(4), 1);
+  EXPECT_THAT(table, HasSubstr("data stage ctx/tp  layers"));
+  EXPECT_THAT(table, HasSubstr("2     node0  2       0    0     1/0     -"));
+}
+
 TEST(MeshTable, tells_parts_of_experts_and_models_without_any) {
   const auto mesh = Mesh::create({.tensor = 2});
   RankFootprint first{.layers = {0, 4}, .experts = {0, 16}, .expert_parts = 2};

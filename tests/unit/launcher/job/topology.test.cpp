@@ -50,16 +50,18 @@ TEST(Topology, makes_the_mesh_that_the_sizes_say) {
   const auto mesh = plan_mesh(config_of({.tensor_parallel_size = 2,
                                          .pipeline_parallel_size = 4,
                                          .data_parallel_size = 3,
+                                         .context_parallel_size = 5,
                                          .expert_parallel_size = 1}),
                               moe_model());
   ASSERT_TRUE(mesh.ok()) << mesh.error().message;
-  EXPECT_EQ(mesh->shape(), (MeshShape{.data = 3, .pipeline = 4, .context = 1, .tensor = 2}));
+  EXPECT_EQ(mesh->shape(), (MeshShape{.data = 3, .pipeline = 4, .context = 5, .tensor = 2}));
   EXPECT_EQ(mesh->expert_parallel_size(), 1);
 }
 
 TEST(Topology, deals_experts_to_the_tensor_ranks_by_itself) {
   EXPECT_EQ(auto_expert_parallel_size({.data = 2, .tensor = 4}, moe_model()), 4);
   EXPECT_EQ(auto_expert_parallel_size({.data = 2}, moe_model()), 1);
+  EXPECT_EQ(auto_expert_parallel_size({.context = 2, .tensor = 4}, moe_model()), 4);
   EXPECT_EQ(auto_expert_parallel_size({.tensor = 4}, dense_model()), 1);
   ModelConfig odd = moe_model();
   odd.moe->experts = 6;

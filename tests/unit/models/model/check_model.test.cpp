@@ -144,10 +144,18 @@ TEST(CheckModel, refuses_a_config_of_absurd_size_without_allocating_for_it) {
   EXPECT_THAT(checked.error().message, HasSubstr("[16777216, 1048576]"));
 }
 
-TEST(CheckModel, refuses_arrangements_that_are_not_there_yet) {
-  const auto checked = check_changed(keep_config, keep_weights, MeshShape{.context = 2});
+TEST(CheckModel, refuses_experts_that_are_spread_over_context_ranks) {
+  const std::filesystem::path folder = golden::data_folder() / "qwen3moe-a";
+  REQUIRE_OK(const ModelConfig config, load_model_config(folder));
+  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
+  const MeshShape shape{.context = 2, .tensor = 2};
+  REQUIRE_OK(const Mesh within, Mesh::create(shape, 2));
+  EXPECT_TRUE(check_model(config, checkpoint, within).ok());
+  REQUIRE_OK(const Mesh over, Mesh::create(shape, 4));
+  const auto checked = check_model(config, checkpoint, over);
   ASSERT_FALSE(checked.ok());
   EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(checked.error().message, HasSubstr("context_parallel_size 2"));
 }
 
 }  // namespace

@@ -25,8 +25,9 @@ HostTensor random_logits(std::int64_t rows, unsigned seed) {
   return logits;
 }
 
-RowSampler make_sampler(Ops& ops, std::int64_t max_rows, const RankGroup& tensor = {}) {
-  auto made = RowSampler::create(ops, tensor, max_rows, vocab);
+RowSampler make_sampler(Ops& ops, std::int64_t max_rows, const RankGroup& tensor = {},
+                        const RankGroup& context = {}) {
+  auto made = RowSampler::create(ops, tensor, max_rows, vocab, context);
   EXPECT_TRUE(made.ok()) << made.error().message;
   return *std::move(made);
 }
@@ -297,6 +298,33 @@ TEST(RowSampler, ranks_choose_from_their_shares_of_the_rows_and_all_know_every_c
     if (scores) continue;
     const std::size_t ids = 11 * sizeof(std::int32_t), row = vocab * sizeof(float);
     EXPECT_EQ(bytes, ranks * ids + 8 * row) << "eight of eleven rows are the host's, once";
+  }
+}
+
+TEST(RowSampler, context_ranks_take_the_choices_of_the_first) {
+  constexpr int ranks = 2;
+  const MixedRows wanted(11);
+  for (const bool scores : {false, true}) {
+    auto region = SharedMemory::create(shm_collectives_bytes(ranks, 1 << 16));
+    ASSERT_TRUE(region.ok()) << region.error().message;
+    std::vector<std::future<void>> running;
+    for (int rank = 0; rank < ranks; ++rank) {
+      running.push_back(std::async(std::launch::async, [&, rank] {
+        auto mapped = SharedMemory::map(std::move(*region->duplicate_fd()));
+        auto group = ShmCollectives::attach(*std::move(mapped), rank, ranks);
+        ASSERT_TRUE(group.ok()) << group.error().message;
+        (*group)->set_timeout(std::chrono::seconds(20));
+        DelayedOps ops({.scores = scores, .edits = scores, .at_once = true});
+        RowSampler sampler = make_sampler(ops, 11, {}, group->get());
+        const HostTensor logits = random_logits(11, 7 + static_cast<unsigned>(rank));
+        const auto begun = sampler.begin(logits, wanted.rows, 11);
+        ASSERT_TRUE(begun.ok()) << begun.error().message;
+        const auto choices = sampler.finish();
+        ASSERT_TRUE(choices.ok()) << choices.error().message;
+        expect_chosen_by_the_sampler(*choices, wanted, random_logits(11, 7));
+        EXPECT_TRUE((*group)->barrier().ok());
+      }));
+    }
   }
 }
 

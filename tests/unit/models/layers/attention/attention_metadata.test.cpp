@@ -36,7 +36,7 @@ class AttentionMetadataTest : public testing::Test {
 
 TEST_F(AttentionMetadataTest, is_the_batch_itself_where_it_is_not_cut) {
   const std::vector<Slice> all{{0, 10}};
-  const AttentionMetadata pass(batch_, all);
+  const AttentionMetadata pass(batch_, {0, 10}, all);
   ASSERT_EQ(pass.batches().size(), 1U);
   EXPECT_EQ(spans_of(pass.batches()[0]), spans_);
   EXPECT_EQ(&pass.of({0, 10}), &pass.whole());
@@ -44,7 +44,7 @@ TEST_F(AttentionMetadataTest, is_the_batch_itself_where_it_is_not_cut) {
 
 TEST_F(AttentionMetadataTest, cuts_sequences_where_the_pass_is_cut) {
   const std::vector<Slice> parts{{0, 2}, {2, 0}, {2, 5}, {7, 3}};
-  const AttentionMetadata pass(batch_, parts);
+  const AttentionMetadata pass(batch_, {0, 10}, parts);
   const std::vector<std::vector<SequenceSpan>> expected{
       {{0, 2, 20, 0}}, {}, {{0, 3, 22, 0}, {3, 1, 33, 3}, {4, 1, 0, 7}}, {{0, 3, 1, 7}}};
   ASSERT_EQ(pass.batches().size(), parts.size());
@@ -60,6 +60,19 @@ TEST_F(AttentionMetadataTest, cuts_sequences_where_the_pass_is_cut) {
     EXPECT_EQ(part.positions.as<std::int32_t>()[0], parts[p].begin);
     EXPECT_EQ(part.kv_slots.as<std::int32_t>()[0], parts[p].begin);
   }
+}
+
+TEST_F(AttentionMetadataTest, has_the_own_rows_of_a_pass_that_context_ranks_share) {
+  const std::vector<Slice> all{{0, 4}};
+  const AttentionMetadata pass(batch_, {3, 4}, all);
+  ASSERT_EQ(pass.batches().size(), 1U);
+  const AttentionBatch& own = pass.of({0, 4});
+  EXPECT_EQ(&own, &pass.whole());
+  EXPECT_EQ(spans_of(own), (std::vector<SequenceSpan>{{0, 2, 23, 0}, {2, 1, 33, 3}, {3, 1, 0, 7}}));
+  EXPECT_EQ(own.first_row, 3);
+  ASSERT_EQ(own.positions.elements(), 4);
+  EXPECT_EQ(own.positions.as<std::int32_t>()[0], 3);
+  EXPECT_EQ(pass.kv_slots_of_pass().elements(), 10) << "those of the other ranks, too";
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+#include "models/layers/parallel/context_group.hpp"
+
+#include <numeric>
+
+namespace troupe {
+
+Result<ContextGroup> ContextGroup::create(Collectives* collectives, const AttentionShape& shape,
+                                          const ModelLimits& limits, Ops& ops) {
+  ContextGroup group(collectives, shape, ops);
+  if (collectives == nullptr) return group;
+  TROUPE_TRY(group.kv_rows_, ops.memory().allocate(limits.kv_dtype, {limits.max_batch_tokens,
+                                                                     shape.cached_elements()}));
+  return group;
+}
+
+void ContextGroup::begin_pass(std::int64_t rows, std::span<const std::int64_t> rows_per_rank) {
+  rows_ = rows;
+  own_ = {0, rows};
+  rows_per_rank_ = {};
+  if (collectives_ == nullptr || rows_per_rank.empty()) return;
+  rows_per_rank_ = rows_per_rank;
+  const auto rank = static_cast<std::size_t>(collectives_->rank());
+  const auto before = rows_per_rank.first(rank);
+  own_ = {std::reduce(before.begin(), before.end(), std::int64_t{0}), rows_per_rank[rank]};
+}
+
+Result<void> ContextGroup::all_gather(const Tensor& all) {
+  return collectives_->all_gather(all.rows(own_.begin, own_.count), all, rows_per_rank_);
+}
+
+Result<void> ContextGroup::all_gather_kv(const Tensor& kv_slots, const KvLayer& cache) {
+  const Tensor all = kv_rows_->rows(0, rows_);
+  const auto slots = [&](Slice rows) { return kv_slots.rows(rows.begin, rows.count); };
+  ops_->attention().gather_kv(cache, shape_, slots(own_), all.rows(own_.begin, own_.count));
+  TROUPE_CHECK(all_gather(all));
+  for (const Slice others : {Slice{0, own_.begin}, Slice{own_.end(), rows_ - own_.end()}}) {
+    if (others.count == 0) continue;
+    ops_->attention().scatter_kv(all.rows(others.begin, others.count), shape_, slots(others),
+                                 cache);
+  }
+  return {};
+}
+
+}  // namespace troupe

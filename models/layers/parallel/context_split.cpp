@@ -1,0 +1,58 @@
+#include "models/layers/parallel/context_split.hpp"
+
+#include <cassert>
+
+#include "models/layers/parallel/spans_of_rows.hpp"
+
+namespace troupe {
+
+ContextSplit::ContextSplit(std::int64_t rows, int ranks) {
+  assert(rows >= 2 * ranks);
+  const auto slice = [&](std::int64_t i) {
+    const std::int64_t begin = rows * i / (2 * ranks);
+    return Slice{begin, rows * (i + 1) / (2 * ranks) - begin};
+  };
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Slice early = slice(rank), late = slice(2 * ranks - 1 - rank);
+    slices_.insert(slices_.end(), {early, late});
+    rows_per_rank_.push_back(early.count + late.count);
+  }
+}
+
+std::int32_t ContextSplit::place_of(std::int32_t row) const {
+  std::int64_t place = 0;
+  for (const Slice& slice : slices_) {
+    if (row >= slice.begin && row < slice.end()) {
+      return static_cast<std::int32_t>(place + row - slice.begin);
+    }
+    place += slice.count;
+  }
+  assert(false);
+  return -1;
+}
+
+std::vector<std::int32_t> ContextSplit::reorder(std::span<const std::int32_t> values) const {
+  std::vector<std::int32_t> reordered;
+  reordered.reserve(values.size());
+  for (const Slice& slice : slices_) {
+    const auto part = values.subspan(static_cast<std::size_t>(slice.begin),
+                                     static_cast<std::size_t>(slice.count));
+    reordered.insert(reordered.end(), part.begin(), part.end());
+  }
+  return reordered;
+}
+
+std::vector<SequenceSpan> ContextSplit::reorder(std::span<const SequenceSpan> sequences) const {
+  std::vector<SequenceSpan> reordered;
+  std::int64_t place = 0;
+  for (const Slice& slice : slices_) {
+    for (SequenceSpan span : spans_of_rows(sequences, slice)) {
+      span.first_row += static_cast<std::int32_t>(place);
+      reordered.push_back(span);
+    }
+    place += slice.count;
+  }
+  return reordered;
+}
+
+}  // namespace troupe

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/ops/attention_ops.hpp"
+#include "parallel/sharding/sharding.hpp"
+
+namespace troupe {
+
+/// How the rows of a pass are divided over context ranks: into 2 * ranks slices of equal length,
+/// give or take a row, of which rank r has the r-th and the r-th from the end. Each rank has an
+/// early and a late part of a long prompt, so that causal attention costs all of them the same
+/// (Llama 3, Grattafiori et al. 2024, section 3.3.2; "zigzag" elsewhere).
+///
+/// A divided pass has its rows in an order in which each rank's are adjacent, rank after rank. A
+/// pure value: all ranks make the same one.
+class ContextSplit {
+ public:
+  /// rows >= 2 * ranks.
+  ContextSplit(std::int64_t rows, int ranks);
+
+  /// The slices of the undivided pass, in the order of the divided one; none is empty.
+  std::span<const Slice> slices() const { return slices_; }
+  /// The rows of each rank.
+  std::span<const std::int64_t> rows_per_rank() const { return rows_per_rank_; }
+
+  /// Returns where the divided pass has `row` of the undivided one.
+  std::int32_t place_of(std::int32_t row) const;
+  /// Returns `values`, one for each row, in the order of the divided pass.
+  std::vector<std::int32_t> reorder(std::span<const std::int32_t> values) const;
+  /// Returns the sequences of the divided pass. One that is in several slices has a span for each.
+  std::vector<SequenceSpan> reorder(std::span<const SequenceSpan> sequences) const;
+
+ private:
+  std::vector<Slice> slices_;
+  std::vector<std::int64_t> rows_per_rank_;
+};
+
+}  // namespace troupe

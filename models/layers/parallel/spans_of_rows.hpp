@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "models/ops/attention_ops.hpp"
+#include "parallel/sharding/sharding.hpp"
+
+namespace troupe {
+
+/// Returns the parts of a pass's sequences that are in its rows `rows`, numbered from there.
+std::vector<SequenceSpan> spans_of_rows(std::span<const SequenceSpan> sequences, Slice rows);
+
+}  // namespace troupe
