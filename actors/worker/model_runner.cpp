@@ -43,7 +43,8 @@ Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelCo
 Result<void> ModelRunner::allocate() {
   const ModelLimits& limits = model_->limits();
   TROUPE_TRY(Pass pass, Pass::create(*ops_, limits, blocks_to_allocate(*model_, kv_blocks_),
-                                     sequences_.cache_groups()));
+                                     sequences_.cache_groups(),
+                                     context_.host == nullptr ? 1 : context_.host->size()));
   pass_.emplace(std::move(pass));
   if (!is_last_stage()) return {};
   const std::int64_t vocab = model_->config().vocab_size;

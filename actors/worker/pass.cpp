@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -22,15 +23,18 @@ Pass::Pass(Ops& ops, const ModelLimits& limits, std::size_t groups)
     : ops_(&ops), limits_(limits), groups_(groups) {}
 
 Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_blocks,
-                          std::size_t groups) {
+                          std::size_t groups, int context_ranks) {
   Pass pass(ops, limits, groups);
   // If sequences share no blocks, all tables fit; where a window has left blocks behind, a table
   // may be longer than there are blocks.
-  pass.table_room_ = kv_blocks + (limits.max_positions + limits.block_size - 1) / limits.block_size;
+  const std::int64_t longest = (limits.max_positions + limits.block_size - 1) / limits.block_size;
+  pass.table_room_ = kv_blocks + longest;
   const std::int64_t rows = limits.max_batch_tokens;
   const Shape inputs{2 * rows + limits.max_head_rows +
                      static_cast<std::int64_t>(groups) * (1 + numbers_of_span) * rows};
-  const Shape tables{pass.table_room_};
+  const std::int64_t copies =
+      context_ranks > 1 ? ContextSplit::most_added_entries(context_ranks, longest) : 0;
+  const Shape tables{pass.table_room_ + copies};
   TROUPE_TRY(pass.inputs_, ops.memory().allocate(DType::i32, inputs));
   for (Group& group : pass.groups_) {
     TROUPE_TRY(group.device_tables, ops.memory().allocate(DType::i32, tables));
@@ -102,7 +106,9 @@ void Pass::divide_rows(int context_ranks) {
   for (std::int32_t& row : head_rows_) row = split_->place_of(row);
   for (Group& group : groups_) {
     group.slots = split_->reorder(group.slots);
-    group.spans = split_->reorder(group.spans);
+    auto [spans, tables] = split_->reorder(group.spans, group.tables);
+    group.spans = std::move(spans);
+    group.tables = std::move(tables);
   }
 }
 

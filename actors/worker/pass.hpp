@@ -19,9 +19,9 @@ namespace troupe {
 class Pass {
  public:
   /// Makes a Pass for a model of `limits` whose cache has `kv_blocks` blocks and `groups` groups.
-  /// Errors: resource_exhausted.
+  /// `context_ranks`: the most that divide_rows divides over. Errors: resource_exhausted.
   static Result<Pass> create(Ops& ops, const ModelLimits& limits, std::int64_t kv_blocks,
-                             std::size_t groups);
+                             std::size_t groups, int context_ranks = 1);
 
   using Tables = std::vector<std::vector<std::int32_t>>;  ///< [groups][blocks]
 
@@ -80,7 +80,7 @@ class Pass {
 
   Ops* ops_;
   ModelLimits limits_;
-  std::int64_t table_room_ = 0;  ///< entries of each group's tables
+  std::int64_t table_room_ = 0;  ///< entries of each group's tables before rows are divided
   std::vector<std::int32_t> ids_, positions_, head_rows_;
   std::vector<Group> groups_;
   bool awaits_tokens_ = false;

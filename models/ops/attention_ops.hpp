@@ -29,7 +29,7 @@ static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
 struct AttentionBatch {
   Tensor positions;     ///< [tokens] i32
   Tensor kv_slots;      ///< [tokens] i32: block * block_size + offset in it
-  Tensor block_tables;  ///< [sum of blocks] i32, sequence after sequence of the whole pass
+  Tensor block_tables;  ///< [sum of blocks] i32, span after span of the whole pass
   /// In row order, covering all rows, counted from the batch's first.
   std::span<const SequenceSpan> sequences;
   std::int32_t block_size = 16;

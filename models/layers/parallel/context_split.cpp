@@ -42,13 +42,23 @@ std::vector<std::int32_t> ContextSplit::reorder(std::span<const std::int32_t> va
   return reordered;
 }
 
-std::vector<SequenceSpan> ContextSplit::reorder(std::span<const SequenceSpan> sequences) const {
-  std::vector<SequenceSpan> reordered;
+ContextSplit::Sequences ContextSplit::reorder(std::span<const SequenceSpan> spans,
+                                              std::span<const std::int32_t> tables) const {
+  Sequences reordered;
   std::int64_t place = 0;
   for (const Slice& slice : slices_) {
-    for (SequenceSpan span : spans_of_rows(sequences, slice)) {
-      span.first_row += static_cast<std::int32_t>(place);
-      reordered.push_back(span);
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const bool is_last = i + 1 == spans.size();
+      const auto begin = static_cast<std::size_t>(spans[i].block_offset);
+      const auto end =
+          is_last ? tables.size() : static_cast<std::size_t>(spans[i + 1].block_offset);
+      for (SequenceSpan own : spans_of_rows(spans.subspan(i, 1), slice)) {
+        own.first_row += static_cast<std::int32_t>(place);
+        own.block_offset = static_cast<std::int32_t>(reordered.tables.size());
+        reordered.spans.push_back(own);
+        const auto table = tables.subspan(begin, end - begin);
+        reordered.tables.insert(reordered.tables.end(), table.begin(), table.end());
+      }
     }
     place += slice.count;
   }

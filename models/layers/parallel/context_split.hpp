@@ -30,8 +30,19 @@ class ContextSplit {
   std::int32_t place_of(std::int32_t row) const;
   /// Returns `values`, one for each row, in the order of the divided pass.
   std::vector<std::int32_t> reorder(std::span<const std::int32_t> values) const;
-  /// Returns the sequences of the divided pass. One that is in several slices has a span for each.
-  std::vector<SequenceSpan> reorder(std::span<const SequenceSpan> sequences) const;
+  /// Sequences with their block tables, one after another.
+  struct Sequences {
+    std::vector<SequenceSpan> spans;
+    std::vector<std::int32_t> tables;
+  };
+  /// Returns the sequences of the divided pass. One that is in several slices has a span and a copy
+  /// of its table for each.
+  Sequences reorder(std::span<const SequenceSpan> spans,
+                    std::span<const std::int32_t> tables) const;
+  /// The most entries that reorder adds to the tables, if one has at most `longest`.
+  static std::int64_t most_added_entries(int ranks, std::int64_t longest) {
+    return (2 * ranks - 1) * longest;
+  }
 
  private:
   std::vector<Slice> slices_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe::golden {
 
@@ -24,7 +25,8 @@ Result<void> Runner::allocate() {
   spans_.resize(groups_.size());
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     TROUPE_TRY(slots_[group], ops_.memory().allocate(DType::i32, {tokens}));
-    TROUPE_TRY(tables_[group], ops_.memory().allocate(DType::i32, {blocks_}));
+    // Each slice of a divided pass may have a copy of a table.
+    TROUPE_TRY(tables_[group], ops_.memory().allocate(DType::i32, {blocks_ * 2 * context_ranks_}));
     TROUPE_TRY(spans_[group], ops_.memory().allocate(DType::i32, {4 * blocks_}));
   }
   TROUPE_TRY(head_rows_, ops_.memory().allocate(DType::i32, {rows}));
@@ -101,7 +103,9 @@ AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
     }
   }
   if (split) {
-    spans = split->reorder(spans);
+    ContextSplit::Sequences reordered = split->reorder(spans, tables);
+    spans = std::move(reordered.spans);
+    tables = std::move(reordered.tables);
     slots = split->reorder(slots);
   }
   std::vector<std::int32_t> numbers;

@@ -1,6 +1,7 @@
 #include <cstring>
 #include <vector>
 
+#include "parallel/sharding/sharding.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {

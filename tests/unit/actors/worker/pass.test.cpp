@@ -20,12 +20,12 @@ class Passes : public testing::Test {
  protected:
   Passes() : ops_(*make_cpu_ops({.threads = 1, .dtype = DType::f32})) {}
 
-  Pass make_pass(std::int64_t max_rows = 64) {
+  Pass make_pass(std::int64_t max_rows = 64, int context_ranks = 1) {
     const ModelLimits limits{.max_batch_tokens = max_rows,
                              .max_head_rows = max_rows,
                              .max_positions = 64,
                              .block_size = 16};
-    return *Pass::create(*ops_, limits, trash + 1, 1);
+    return *Pass::create(*ops_, limits, trash + 1, 1, context_ranks);
   }
   /// A sequence of one row at `position`, whose blocks are block, block + 1, ...
   static void add(Pass& pass, std::int32_t block, std::int32_t position, std::int32_t token) {
@@ -63,7 +63,7 @@ TEST_F(Passes, upload_rows_slots_tables_and_spans) {
 }
 
 TEST_F(Passes, that_context_ranks_share_have_each_ranks_rows_together) {
-  Pass pass = make_pass();
+  Pass pass = make_pass(64, 2);
   const Pass::Tables tables{{7, 3}};
   pass.begin_sequence(tables, 2, 13);
   for (std::int32_t i = 0; i < 7; ++i) pass.add_row(tables, 40 + i, 13 + i, i == 6);
@@ -77,9 +77,10 @@ TEST_F(Passes, that_context_ranks_share_have_each_ranks_rows_together) {
   EXPECT_THAT(values(attention.positions), ElementsAre(13, 14, 19, 0, 15, 16, 17, 18));
   EXPECT_THAT(values(attention.kv_slots), ElementsAre(7 * 16 + 13, 7 * 16 + 14, 3 * 16 + 3, 5 * 16,
                                                       7 * 16 + 15, 3 * 16, 3 * 16 + 1, 3 * 16 + 2));
-  EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 5));
+  EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 7, 3, 5, 7, 3, 7, 3))
+      << "each piece of a sequence has a table of its own";
   EXPECT_THAT(values(attention.spans),
-              ElementsAre(0, 2, 13, 0, 2, 1, 19, 0, 3, 1, 0, 2, 4, 2, 15, 0, 6, 2, 17, 0));
+              ElementsAre(0, 2, 13, 0, 2, 1, 19, 2, 3, 1, 0, 4, 4, 2, 15, 5, 6, 2, 17, 7));
   pass.clear();
   add(pass, 5, 0, 50);
   EXPECT_TRUE(pass.upload()->rows_per_context_rank.empty()) << "the next pass is another one";

@@ -64,14 +64,19 @@ TEST(ContextSplit, makes_causal_attention_over_a_prompt_cost_all_ranks_the_same)
   }
 }
 
-TEST(ContextSplit, cuts_sequences_at_the_slices) {
+TEST(ContextSplit, cuts_sequences_at_the_slices_and_gives_each_piece_a_table) {
   // Sequences of 5, 1 and 6 rows in slices of 3: rows 0-2 and 9-11, then 3-5 and 6-8.
   const std::vector<SequenceSpan> sequences{{0, 5, 20, 0}, {5, 1, 33, 3}, {6, 6, 0, 7}};
+  const std::vector<std::int32_t> tables{90, 91, 92, 80, 81, 82, 83, 70};
   const ContextSplit split(12, 2);
+  const auto reordered = split.reorder(sequences, tables);
   EXPECT_THAT(
-      numbers_of(split.reorder(sequences)),
-      ElementsAre(SpanNumbers(0, 3, 20, 0), SpanNumbers(3, 3, 3, 7), SpanNumbers(6, 2, 23, 0),
-                  SpanNumbers(8, 1, 33, 3), SpanNumbers(9, 3, 0, 7)));
+      numbers_of(reordered.spans),
+      ElementsAre(SpanNumbers(0, 3, 20, 0), SpanNumbers(3, 3, 3, 3), SpanNumbers(6, 2, 23, 4),
+                  SpanNumbers(8, 1, 33, 7), SpanNumbers(9, 3, 0, 11)));
+  EXPECT_THAT(reordered.tables, ElementsAre(90, 91, 92, 70, 90, 91, 92, 80, 81, 82, 83, 70));
+  EXPECT_LE(std::ssize(reordered.tables) - std::ssize(tables),
+            ContextSplit::most_added_entries(2, 4));
 }
 
 }  // namespace
