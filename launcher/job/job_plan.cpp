@@ -316,8 +316,12 @@ Result<void> tell_of_attention(JobPlan& plan) {
                attention_shape(plan.model, layer, {0, plan.mesh.shape().tensor}));
     const GpuAttentionKernels kernels =
         gpu_attention_kernels(shape, engine.dtype, engine.deterministic);
-    plan.attention.push_back(fmt::format("{}: decode steps by {}, prompts by {}", describe(shape),
-                                         to_string(kernels.decode), to_string(kernels.prompts)));
+    std::string by = fmt::format("{}: decode steps by {}, prompts by {}", describe(shape),
+                                 to_string(kernels.decode), to_string(kernels.prompts));
+    if (kernels.long_prompts != kernels.prompts) {
+      by += fmt::format(", long ones by {}", to_string(kernels.long_prompts));
+    }
+    plan.attention.push_back(std::move(by));
     if (!kernels.any_slow()) continue;
     plan.warnings.push_back(fmt::format(
         "attention of {} in {}{} is right but slow on GPUs in this version", describe(shape),

@@ -64,6 +64,7 @@ struct AttentionShape {
   /// [heads] f32 on the device, or empty. A head's sink is one more score in its softmax, without a
   /// value.
   Tensor sinks = {};
+  bool has_sinks = false;  ///< each layer has sinks; set also where theirs are not there, as in plan
 
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
   /// Elements that a layer's cache holds of a token.

@@ -22,6 +22,8 @@ std::string_view to_string(GpuAttentionKernel kernel) {
       return "the latent decode kernel";
     case GpuAttentionKernel::flashinfer:
       return "FlashInfer";
+    case GpuAttentionKernel::flashinfer_hopper:
+      return "FlashInfer's kernel for Hopper";
     case GpuAttentionKernel::flashinfer_latent:
       return "FlashInfer's latent kernel";
     case GpuAttentionKernel::invariant:
@@ -50,6 +52,12 @@ bool flashinfer_takes(const AttentionShape& shape) {
   return shape.latent == 0 && shape.head_dim % step == 0 && shape.head_dim <= max_head_dim;
 }
 
+bool flashinfer_hopper_takes(const AttentionShape& shape) {
+  constexpr std::int64_t head_dim = 128;
+  return shape.latent == 0 && shape.head_dim == head_dim && shape.soft_cap == 0.0F &&
+         shape.sinks.empty() && !shape.has_sinks;
+}
+
 bool flashinfer_latent_takes(const AttentionShape& shape) {
   constexpr std::int64_t latent = 512, rotated = 64;
   return shape.latent == latent && shape.head_dim == latent + rotated && is_plain(shape);
@@ -63,11 +71,12 @@ GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dty
   if (dtype != DType::bf16) return {};
   if (deterministic) {
     const GpuAttentionKernel kernel = invariant_kernel_takes(shape) ? invariant : any_shape;
-    return {kernel, kernel};
+    return {kernel, kernel, kernel};
   }
   GpuAttentionKernels kernels;
   if (flashinfer_latent_takes(shape)) kernels.prompts = flashinfer_latent;
   if (flashinfer_takes(shape)) kernels.prompts = flashinfer;
+  kernels.long_prompts = flashinfer_hopper_takes(shape) ? flashinfer_hopper : kernels.prompts;
   kernels.decode = kernels.prompts;
   if (latent_decode_kernel_takes(shape)) kernels.decode = latent_decode;
   if (decode_kernel_takes(shape)) kernels.decode = decode;
@@ -81,7 +90,7 @@ std::string describe(const AttentionShape& shape) {
                                                     shape.kv_heads, shape.head_dim);
   if (shape.window > 0) text += fmt::format(", window of {}", shape.window);
   if (shape.soft_cap > 0.0F) text += fmt::format(", soft cap of {}", shape.soft_cap);
-  if (!shape.sinks.empty()) text += ", sinks";
+  if (!shape.sinks.empty() || shape.has_sinks) text += ", sinks";
   return text;
 }
 

@@ -15,6 +15,7 @@ enum class GpuAttentionKernel : std::uint8_t {
   decode,             ///< Troupe's, one row a sequence
   latent_decode,      ///< Troupe's over latents, one row a sequence
   flashinfer,         ///< any number of rows
+  flashinfer_hopper,  ///< prompts of 2,048 tokens and more
   flashinfer_latent,  ///< any number of rows over latents
   invariant,          ///< Troupe's for engine.deterministic
   any_shape,          ///< slow; takes every shape and dtype
@@ -25,6 +26,7 @@ std::string_view to_string(GpuAttentionKernel kernel);
 bool decode_kernel_takes(const AttentionShape& shape);
 bool latent_decode_kernel_takes(const AttentionShape& shape);
 bool flashinfer_takes(const AttentionShape& shape);
+bool flashinfer_hopper_takes(const AttentionShape& shape);
 bool flashinfer_latent_takes(const AttentionShape& shape);
 bool invariant_kernel_takes(const AttentionShape& shape);
 
@@ -32,6 +34,7 @@ bool invariant_kernel_takes(const AttentionShape& shape);
 struct GpuAttentionKernels {
   GpuAttentionKernel decode = GpuAttentionKernel::any_shape;   ///< passes of one row a sequence
   GpuAttentionKernel prompts = GpuAttentionKernel::any_shape;  ///< other passes
+  GpuAttentionKernel long_prompts = GpuAttentionKernel::any_shape;  ///< in these
 
   bool operator==(const GpuAttentionKernels&) const = default;
   bool any_slow() const {

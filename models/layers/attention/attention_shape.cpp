@@ -38,6 +38,7 @@ Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t l
                                        : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
   shape.soft_cap = config.attention_soft_cap;
   shape.window = config.window_of(layer);
+  shape.has_sinks = config.attention_sinks;
   return shape;
 }
 

@@ -49,7 +49,8 @@ class Layout {
 
 }  // namespace
 
-/// What a batch is planned as: the arrays of the batch, then FlashInfer's own.
+/// What a batch is planned as: the arrays of the batch, then FlashInfer's own. For the kernel, a
+/// sequence that is left to FlashInferHopper has no keys.
 class FlashAttention::Plan : public BatchPlan {
  public:
   static constexpr std::size_t bytes = std::size_t{4} << 20;
@@ -61,6 +62,8 @@ class FlashAttention::Plan : public BatchPlan {
   flash::Parameters parameters(Element* q, const AttentionShape& shape, const AttentionBatch& batch,
                                const KvLayer& cache, Element* out) const;
   const flashinfer::PrefillPlanInfo& info() const { return info_; }
+  /// False if all sequences are left to FlashInferHopper: then nothing was planned.
+  bool has_work() const { return has_work_; }
 
  private:
   template <class T>
@@ -72,13 +75,16 @@ class FlashAttention::Plan : public BatchPlan {
     return device<T>(rest_ + static_cast<std::size_t>(offset));
   }
   /// Writes the batch's arrays to `host`; returns the sums of the pages that are in use.
-  std::vector<Id> write_batch(const AttentionBatch& batch, std::byte* host);
+  std::vector<Id> write_batch(const AttentionShape& shape, const AttentionBatch& batch,
+                              std::byte* host);
 
+  bool has_work_ = false;
   flashinfer::PrefillPlanInfo info_;
   std::size_t row_offsets_ = 0, page_offsets_ = 0, last_pages_ = 0, rest_ = 0;
 };
 
-std::vector<Id> FlashAttention::Plan::write_batch(const AttentionBatch& batch, std::byte* host) {
+std::vector<Id> FlashAttention::Plan::write_batch(const AttentionShape& shape,
+                                                  const AttentionBatch& batch, std::byte* host) {
   const std::size_t sequences = batch.sequences.size();
   Layout layout;
   row_offsets_ = layout.take(sequences + 1);
@@ -95,7 +101,8 @@ std::vector<Id> FlashAttention::Plan::write_batch(const AttentionBatch& batch, s
         is_last ? static_cast<Id>(batch.block_tables[0]) : batch.sequences[i + 1].block_offset;
     array(row_offsets_)[i] = span.first_row;
     array(page_offsets_)[i] = span.block_offset;
-    const std::int32_t positions = span.first_position + span.rows;
+    const bool is_left = FlashInferHopper::suits(shape, span);
+    const std::int32_t positions = is_left ? 0 : span.first_position + span.rows;
     used_pages[i + 1] = used_pages[i] + (positions + batch.block_size - 1) / batch.block_size;
     // A table may be longer than the positions so far, and behind the last one of a part of a pass
     // those of others follow: then this is below 1, and the length that FlashInfer makes of both is
@@ -110,8 +117,12 @@ std::vector<Id> FlashAttention::Plan::write_batch(const AttentionBatch& batch, s
 
 Result<void> FlashAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
                                         std::byte* sums, cudaStream_t stream) {
+  has_work_ = !std::ranges::all_of(batch.sequences, [&](const SequenceSpan& span) {
+    return FlashInferHopper::suits(shape, span);
+  });
+  if (!has_work_) return {};
   TROUPE_TRY(std::byte* const host, memory_->next());
-  std::vector<Id> used_pages = write_batch(batch, host);
+  std::vector<Id> used_pages = write_batch(shape, batch, host);
   Id* const rows = reinterpret_cast<Id*>(host + row_offsets_);
   info_ = {};
   const auto head_dim = static_cast<std::uint32_t>(kernel_dim(shape.head_dim));
@@ -195,6 +206,11 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
     if (is_padded(shape)) TROUPE_CHECK(reserve_padded(shape, batch));
+    if (std::ranges::any_of(batch.sequences, [&](const SequenceSpan& span) {
+          return FlashInferHopper::suits(shape, span);
+        })) {
+      TROUPE_CHECK(long_prompts_.reserve());
+    }
     return plan->make(shape, batch, sums_.data(), stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of attention: {}", error.what());
@@ -205,8 +221,22 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& out, cudaStream_t stream) {
   TROUPE_TRY(const Plan* const plan, plans_.made_for(batch));
+  if (plan->has_work()) {
+    TROUPE_CHECK(attend_planned(*plan, q, shape, batch, cache, out, stream));
+  }
+  for (const SequenceSpan& span : batch.sequences) {
+    if (!FlashInferHopper::suits(shape, span)) continue;
+    TROUPE_CHECK(long_prompts_.attend(q, shape, batch, span, cache, out, stream));
+  }
+  return {};
+}
+
+Result<void> FlashAttention::attend_planned(const Plan& plan, const Tensor& q,
+                                            const AttentionShape& shape,
+                                            const AttentionBatch& batch, const KvLayer& cache,
+                                            const Tensor& out, cudaStream_t stream) {
   try {
-    const flashinfer::PrefillPlanInfo& info = plan->info();
+    const flashinfer::PrefillPlanInfo& info = plan.info();
     const std::int64_t padded = kernel_dim(shape.head_dim), heads = q[0] * shape.heads;
     auto* kernel_q = static_cast<Element*>(q.data());
     auto* kernel_out = static_cast<Element*>(out.data());
@@ -217,8 +247,7 @@ Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape
           resize_rows(kernel_q, heads, shape.head_dim, kernel_out, padded, stream), "queries"));
       kernel_q = kernel_out;
     }
-    const flash::Parameters parameters =
-        plan->parameters(kernel_q, shape, batch, cache, kernel_out);
+    const flash::Parameters parameters = plan.parameters(kernel_q, shape, batch, cache, kernel_out);
     auto* const sums =
         info.split_kv ? reinterpret_cast<Element*>(sums_.data() + info.v_offset) : nullptr;
     auto* const scales =

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/attention/batch_plans.hpp"
+#include "models/ops/cuda/attention/flashinfer_hopper.hpp"
 #include "models/ops/cuda/common/device_buffer.hpp"
 #include "models/ops/ops.hpp"
 
@@ -14,7 +15,8 @@ namespace troupe {
 /// Attention of bf16 over pages of bf16 on tensor cores, by FlashInfer's kernels: blocks of query
 /// rows and the heads that share a KV head, long contexts split over the multiprocessors. Heads of
 /// other sizes than 64, 128 and 256 take the kernel for the next of these, with queries padded by
-/// zeros. A batch is planned on the host, once for all layers. One thread at a time.
+/// zeros. Sequences that suit FlashInferHopper are left to it. A batch is planned on the host,
+/// once for all layers. One thread at a time.
 class FlashAttention {
  public:
   /// Errors: resource_exhausted.
@@ -42,11 +44,15 @@ class FlashAttention {
   class Plan;
 
   FlashAttention() = default;
+  Result<void> attend_planned(const Plan& plan, const Tensor& q, const AttentionShape& shape,
+                              const AttentionBatch& batch, const KvLayer& cache, const Tensor& out,
+                              cudaStream_t stream);
   /// Memory for the padded queries of a batch.
   Result<void> reserve_padded(const AttentionShape& shape, const AttentionBatch& batch);
 
   DeviceBuffer sums_;    ///< of contexts that are split
   DeviceBuffer padded_;  ///< queries of padded heads, and then results
+  FlashInferHopper long_prompts_;
   PlansByTables<Plan> plans_;
 };
 

@@ -20,10 +20,10 @@ TEST(GpuAttention, takes_fast_kernels_for_all_heads_that_families_have) {
       shape.soft_cap = 50.0F;
       shape.sinks = sinks;
       EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
-                (GpuAttentionKernels{decode, flashinfer}))
+                (GpuAttentionKernels{decode, flashinfer, flashinfer}))
           << describe(shape);
       EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, true),
-                (GpuAttentionKernels{invariant, invariant}))
+                (GpuAttentionKernels{invariant, invariant, invariant}))
           << describe(shape);
     }
   }
@@ -32,10 +32,10 @@ TEST(GpuAttention, takes_fast_kernels_for_all_heads_that_families_have) {
 TEST(GpuAttention, takes_latent_kernels_for_latents_alone) {
   AttentionShape shape{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
   EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
-            (GpuAttentionKernels{latent_decode, flashinfer_latent}));
+            (GpuAttentionKernels{latent_decode, flashinfer_latent, flashinfer_latent}));
   shape.heads = 128;
   EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
-            (GpuAttentionKernels{flashinfer_latent, flashinfer_latent}));
+            (GpuAttentionKernels{flashinfer_latent, flashinfer_latent, flashinfer_latent}));
   shape.soft_cap = 30.0F;
   EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false), GpuAttentionKernels{});
 }
@@ -45,15 +45,25 @@ TEST(GpuAttention, falls_to_the_slow_kernel_for_float32_and_odd_heads) {
   EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 90), DType::bf16, false).any_slow());
   // Heads that only prompts' kernel has take it in decode steps, too.
   EXPECT_EQ(gpu_attention_kernels(shape_of(4, 2, 120), DType::bf16, false),
-            (GpuAttentionKernels{flashinfer, flashinfer}));
+            (GpuAttentionKernels{flashinfer, flashinfer, flashinfer}));
 }
 
 TEST(GpuAttention, is_batch_invariant_or_slow_where_it_is_deterministic) {
   EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, true),
-            (GpuAttentionKernels{invariant, invariant}));
+            (GpuAttentionKernels{invariant, invariant, invariant}));
   EXPECT_TRUE(gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, true).any_slow());
   const AttentionShape latent{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
   EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, true).any_slow());
+}
+
+TEST(GpuAttention, takes_the_kernel_for_hopper_for_long_prompts_of_heads_of_128) {
+  AttentionShape shape = shape_of(32, 8, 128);
+  shape.window = 4096;
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+            (GpuAttentionKernels{decode, flashinfer, flashinfer_hopper}));
+  shape.has_sinks = true;
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+            (GpuAttentionKernels{decode, flashinfer, flashinfer}));
 }
 
 TEST(GpuAttention, describes_a_shape) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/attention_ops.hpp"
+#include "models/ops/cuda/common/device_buffer.hpp"
+
+namespace troupe {
+
+/// Attention of long prompts of bf16 by FlashInfer's kernel for Hopper: products by `wgmma`, whose
+/// operands the copy engine fetches while others are multiplied (Shah et al. 2024,
+/// "FlashAttention-3"). The kernel reads keys and values row after row, so they are gathered from
+/// the pages first: as many KV heads at a time as there is memory for. One thread at a time.
+class FlashInferHopper {
+ public:
+  /// True if a sequence of this length is attended to faster here than with others in one kernel.
+  static bool suits(const AttentionShape& shape, const SequenceSpan& span);
+
+  /// Allocates the memory that attend needs, once. Errors: resource_exhausted, internal.
+  Result<void> reserve();
+
+  /// Enqueues AttentionOps::attend for the rows of `span`, one of `batch`'s that suits. Errors:
+  /// internal.
+  Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                      const SequenceSpan& span, const KvLayer& cache, const Tensor& out,
+                      cudaStream_t stream);
+
+ private:
+  DeviceBuffer gathered_;  ///< [2][KV heads at a time][positions][head_dim]: keys, then values
+};
+
+}  // namespace troupe
