@@ -74,8 +74,7 @@ Result<EngineInfo> Driver::start() {
                 "model over more workers",
                 spec_.block_size);
   }
-  info.swap_blocks =
-      choose_swap_blocks(spec_, reports, info.kv_cache_blocks, available_memory_bytes());
+  info.swap_blocks = choose_swap_blocks(spec_, reports, nodes, info.kv_cache_blocks);
   for (auto& domain : domains_) domain->begin_serve(info);
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info));
   times.note("caches and channels");

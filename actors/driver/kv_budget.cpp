@@ -9,6 +9,25 @@ namespace troupe {
 
 namespace {
 
+/// What the workers of one node need and have in host memory.
+struct NodeMemory {
+  std::uint64_t bytes_per_block = 0;  ///< on all its workers
+  std::optional<std::uint64_t> free_bytes;
+};
+
+/// By node; `nodes` has the node of each worker.
+std::map<std::string_view, NodeMemory> memory_of_nodes(std::span<const WorkerReport> workers,
+                                                       std::span<const std::string> nodes) {
+  std::map<std::string_view, NodeMemory> of_nodes;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    NodeMemory& node = of_nodes[nodes[i]];
+    node.bytes_per_block += workers[i].kv_bytes_per_block;
+    const auto free = workers[i].free_host_bytes;  // the last to load has seen the least
+    if (free) node.free_bytes = std::min(*free, node.free_bytes.value_or(*free));
+  }
+  return of_nodes;
+}
+
 /// Bytes of a device that the KV cache may take; below 0 if too much is already in use.
 double room_for_blocks(const EngineSpec& spec, const DeviceMemoryReport& device) {
   const double kept_free =
@@ -36,19 +55,8 @@ std::int64_t choose_kv_cache_blocks(const EngineSpec& spec, std::uint64_t bytes_
 std::int64_t choose_host_kv_cache_blocks(const EngineSpec& spec,
                                          std::span<const WorkerReport> workers,
                                          std::span<const std::string> nodes) {
-  struct Node {
-    std::uint64_t bytes_per_block = 0;
-    std::optional<std::uint64_t> free_bytes;
-  };
-  std::map<std::string_view, Node> of_nodes;
-  for (std::size_t i = 0; i < workers.size(); ++i) {
-    Node& node = of_nodes[nodes[i]];
-    node.bytes_per_block += workers[i].kv_bytes_per_block;
-    const auto free = workers[i].free_host_bytes;  // the last to load has seen the least
-    if (free) node.free_bytes = std::min(*free, node.free_bytes.value_or(*free));
-  }
   std::int64_t blocks = std::numeric_limits<std::int64_t>::max();
-  for (const auto& [name, node] : of_nodes) {
+  for (const auto& [name, node] : memory_of_nodes(workers, nodes)) {
     blocks = std::min(blocks, choose_kv_cache_blocks(spec, node.bytes_per_block, node.free_bytes));
   }
   return blocks;
@@ -67,21 +75,22 @@ std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
 }
 
 std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
-                                std::int64_t kv_cache_blocks,
-                                std::optional<std::uint64_t> free_bytes) {
+                                std::span<const std::string> nodes, std::int64_t kv_cache_blocks) {
   if (spec.speculation.method == SpeculationConfig::Method::draft_model) return 0;
-  std::uint64_t most = 1, all = 0;
-  for (const WorkerReport& worker : workers) {
-    most = std::max(most, worker.kv_bytes_per_block);
-    all += worker.kv_bytes_per_block;
-  }
+  std::uint64_t most = 1;
+  for (const WorkerReport& worker : workers) most = std::max(most, worker.kv_bytes_per_block);
   constexpr std::uint64_t max_blocks = 1 << 30;
   if (spec.swap_bytes) {
     return static_cast<std::int64_t>(std::min(*spec.swap_bytes / most, max_blocks));
   }
-  if (spec.device == DeviceKind::cpu || !free_bytes || all == 0) return 0;
-  const auto fit = static_cast<std::int64_t>(std::min(*free_bytes / 4 / all, max_blocks));
-  return std::clamp<std::int64_t>(useful_blocks(spec) - kv_cache_blocks, 0, fit);
+  if (spec.device == DeviceKind::cpu) return 0;
+  std::uint64_t fit = max_blocks;
+  for (const auto& [name, node] : memory_of_nodes(workers, nodes)) {
+    if (!node.free_bytes || node.bytes_per_block == 0) return 0;
+    fit = std::min(fit, *node.free_bytes / 4 / node.bytes_per_block);
+  }
+  return std::clamp<std::int64_t>(useful_blocks(spec) - kv_cache_blocks, 0,
+                                  static_cast<std::int64_t>(fit));
 }
 
 Error no_room_for_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers) {

@@ -32,10 +32,10 @@ std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
 /// Blocks in host memory of each replica, for evicted sequences (none with a draft model, which has
 /// its own cache): spec.swap_bytes of each worker, or else, on devices with memory of their own,
 /// what max_num_seqs requests of max_model_len tokens need besides `kv_cache_blocks`, within a
-/// quarter of the `free_bytes` of host memory, if known, that all workers share.
+/// quarter of the free host memory of each node; 0 if that is not known of a node. `nodes` has the
+/// node of each worker.
 std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
-                                std::int64_t kv_cache_blocks,
-                                std::optional<std::uint64_t> free_bytes);
+                                std::span<const std::string> nodes, std::int64_t kv_cache_blocks);
 
 /// The error for 0 blocks: what uses the memory of the fullest device, and the remedy. At least one
 /// worker.

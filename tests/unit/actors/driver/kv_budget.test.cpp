@@ -108,39 +108,64 @@ TEST(DeviceKvBudget, says_what_has_the_memory_where_there_is_no_room_for_a_block
   }
 }
 
+/// A worker on a node that has this much host memory left.
+WorkerReport worker_on_host_with(std::optional<std::uint64_t> free_bytes,
+                                 std::uint64_t kv_bytes_per_block) {
+  WorkerReport worker = worker_with({}, kv_bytes_per_block);
+  worker.free_host_bytes = free_bytes;
+  return worker;
+}
+
+const std::vector<std::string> same_node{"n1", "n1"};
+
 TEST(SwapBudget, is_what_was_asked_for_of_the_worker_with_the_largest_blocks) {
-  const std::vector workers{worker_with({}, 100), worker_with({}, 300)};
+  const std::vector workers{worker_on_host_with(plenty, 100), worker_on_host_with(plenty, 300)};
   EngineSpec spec{.model_path = {}, .swap_bytes = 1000};
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 3);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, same_node, 10), 3);
   spec.device = DeviceKind::cuda;
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 3);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, same_node, 10), 3);
   spec.swap_bytes = 0;
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 10, plenty), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, same_node, 10), 0);
 }
 
 TEST(SwapBudget, is_what_the_cache_of_devices_lacks_within_a_quarter_of_the_free_memory) {
-  const std::vector workers{worker_with({}, 100), worker_with({}, 300)};
+  const auto workers_with = [](std::optional<std::uint64_t> free) {
+    return std::vector{worker_on_host_with(free, 100), worker_on_host_with(free, 300)};
+  };
   const EngineSpec spec{.model_path = {},
                         .device = DeviceKind::cuda,
                         .max_model_len = 100,
                         .max_num_seqs = 3,
                         .block_size = 16};
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 15, plenty), 3 * 7 - 15);
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 21, plenty), 0);
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 30, plenty), 0);
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, 16'000), 10);
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, std::nullopt), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers_with(plenty), same_node, 15), 3 * 7 - 15);
+  EXPECT_EQ(choose_swap_blocks(spec, workers_with(plenty), same_node, 21), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers_with(plenty), same_node, 30), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers_with(16'000), same_node, 1), 10);
+  EXPECT_EQ(choose_swap_blocks(spec, workers_with(std::nullopt), same_node, 1), 0);
+}
+
+TEST(SwapBudget, fits_the_memory_of_the_node_that_has_least_for_its_workers) {
+  const EngineSpec spec{.model_path = {},
+                        .device = DeviceKind::cuda,
+                        .max_model_len = 100,
+                        .max_num_seqs = 3,
+                        .block_size = 16};
+  const std::vector workers{worker_on_host_with(8'000, 100), worker_on_host_with(8'000, 100),
+                            worker_on_host_with(6'000, 100)};
+  EXPECT_EQ(choose_swap_blocks(spec, workers, std::vector<std::string>{"n1", "n1", "n2"}, 1), 10);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, std::vector<std::string>{"n1", "n2", "n2"}, 1), 7);
 }
 
 TEST(SwapBudget, is_nothing_on_cpus_and_beside_a_draft_model) {
-  const std::vector workers{worker_with({}, 100)};
+  const std::vector workers{worker_on_host_with(plenty, 100)};
+  const std::vector<std::string> node{"n1"};
   EngineSpec spec{.model_path = {}, .max_model_len = 100'000};
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, plenty), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, node, 1), 0);
   spec.device = DeviceKind::cuda;
-  EXPECT_GT(choose_swap_blocks(spec, workers, 1, plenty), 0);
+  EXPECT_GT(choose_swap_blocks(spec, workers, node, 1), 0);
   spec.speculation.method = SpeculationConfig::Method::draft_model;
   spec.swap_bytes = 1000;
-  EXPECT_EQ(choose_swap_blocks(spec, workers, 1, plenty), 0);
+  EXPECT_EQ(choose_swap_blocks(spec, workers, node, 1), 0);
 }
 
 }  // namespace
