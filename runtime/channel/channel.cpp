@@ -18,6 +18,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t alignment = 8;
+constexpr std::string_view ipv6_prefix = "tcp://[";
 
 struct CloseContext {
   void operator()(void* context) const { zmq_ctx_term(context); }
@@ -57,6 +58,16 @@ Result<std::string> abstract_address() {
   std::array<std::byte, 16> random;
   TROUPE_CHECK(random_bytes(random));
   return "ipc://@troupe-" + to_hex(random);
+}
+
+/// Lets a socket use IPv6 addresses. Others stay without it: it would make libzmq take an
+/// interface's IPv6 address where it is given by its name.
+Result<void> allow_ipv6(void* socket) { return set(socket, ZMQ_IPV6, 1); }
+
+/// "tcp://eth0", "tcp://10.0.0.1", "tcp://[fd00::1]".
+std::string tcp_address(const std::string& interface) {
+  const bool is_ipv6 = interface.find(':') != interface.npos;
+  return is_ipv6 ? "tcp://[" + interface + "]" : "tcp://" + interface;
 }
 
 /// Listens at `address` ("tcp://eth0") on the first free of the ports.
@@ -148,7 +159,7 @@ Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& 
   TROUPE_TRY(auto state, State::create());
   TROUPE_TRY(state->gate, CurveGate::open(state->context.get(), keys.connector));
   TROUPE_CHECK(make_curve_server(state->pipe.get(), keys.listener));
-  std::string wanted = "tcp://" + endpoint.interface;
+  std::string wanted = tcp_address(endpoint.interface);
   if (endpoint.interface.empty()) {
     TROUPE_TRY(wanted, abstract_address());
     TROUPE_CHECK(filter_peers(state->pipe.get(), endpoint.peer_pid));
@@ -156,6 +167,7 @@ Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& 
       return zmq_error(fmt::format("cannot listen on {}", wanted));
     }
   } else {
+    if (wanted.starts_with(ipv6_prefix)) TROUPE_CHECK(allow_ipv6(state->pipe.get()));
     TROUPE_CHECK(bind_in(endpoint.ports, state->pipe.get(), wanted));
   }
   std::array<char, 256> bound{};
@@ -170,6 +182,7 @@ Result<Channel> Channel::listen(const ChannelKeys& keys, const ChannelEndpoint& 
 Result<Channel> Channel::connect(const ChannelKeys& keys, const std::string& address) {
   TROUPE_TRY(auto state, State::create());
   TROUPE_CHECK(make_curve_client(state->pipe.get(), keys.connector, keys.listener));
+  if (address.starts_with(ipv6_prefix)) TROUPE_CHECK(allow_ipv6(state->pipe.get()));
   if (zmq_connect(state->pipe.get(), address.c_str()) != 0) {
     return zmq_error(fmt::format("cannot connect to '{}'", address));
   }

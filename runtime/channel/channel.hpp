@@ -30,7 +30,7 @@ struct ChannelKeys {
 /// The address where a listener listens.
 struct ChannelEndpoint {
   /// Empty: this node only (a unix socket in the abstract namespace, so no file). Else the
-  /// interface or IPv4 address ("eth0", "10.0.0.7") of a TCP socket.
+  /// interface or address ("eth0", "10.0.0.7", "fd00::7") of a TCP socket.
   std::string interface{};
   PortRange ports{};  ///< of a TCP socket, which takes the first free one
   /// On this node: the process whose connections are accepted; 0: any of this process's uid. All

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/golden/support/golden_model.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
@@ -61,6 +62,31 @@ TEST_F(HostJobs, give_the_bytes_of_one_worker_with_experts_of_replicas_on_two_ho
                     {"data_parallel_size=2", "tensor_parallel_size=2", "expert_parallel_size=4"},
                     "dp2 x tp2 with experts over all");
 }
+
+TEST_F(HostJobs, give_the_bytes_of_one_worker_with_a_dense_model_in_stages_on_two_hosts) {
+  const auto dense = golden::golden_model("fable-dense");
+  if (!dense) GTEST_SKIP() << golden::missing_model_message("fable-dense");
+  std::vector<std::string> settings = on_hosts(2, 1);
+  settings.emplace_back("parallel.pipeline_parallel_size=2");
+  expect_same_payloads(answers_to(golden_input(), {}, 0, dense->checkpoint),
+                       answers_to(golden_input(), settings, 0, dense->checkpoint),
+                       "pp2 of a dense model on two hosts");
+}
+
+class HostJobsOverIpv6 : public HostJobs, public testing::WithParamInterface<const char*> {};
+
+TEST_P(HostJobsOverIpv6, give_the_bytes_of_one_worker) {
+  expect_same_bytes({"cluster.launch=ssh", "cluster.hosts=[\"fd77::1\", \"fd77::2\"]",
+                     "cluster.devices_per_node=1"},
+                    {GetParam()}, "two hosts by IPv6");
+}
+
+INSTANTIATE_TEST_SUITE_P(with, HostJobsOverIpv6,
+                         testing::Values("pipeline_parallel_size=2", "tensor_parallel_size=2"),
+                         [](const auto& instance) {
+                           const std::string size = instance.param;
+                           return size.substr(0, size.find('='));
+                         });
 
 TEST_F(HostJobs, run_as_the_example_says) {
   const LauncherJob job;
