@@ -155,6 +155,7 @@ class NetworkTransport final : public Transport {
     const Endpoint peer = Endpoint::parse(text);
     if (peer.locality == own_.locality) return unix_.connect(peer.socket);
     auto link = std::make_shared<NetworkLink>(rules_);
+    add(link);
     if (peer.port == 0) {
       hand_over([this, link, text] {
         close(link, fail(ErrorCode::not_found, "there is no way from here to {}", text));
@@ -193,9 +194,19 @@ class NetworkTransport final : public Transport {
  private:
   LinkPeer own_peer() const { return {process_role, own_.socket}; }
 
+  void add(const std::shared_ptr<NetworkLink>& link) {
+    std::lock_guard lock(mutex_);
+    links_[link.get()] = link;
+  }
+  void remove(const std::shared_ptr<NetworkLink>& link) {
+    std::lock_guard lock(mutex_);
+    links_.erase(link.get());
+  }
+
   /// Ends a link that has never had a TlsLink; on the unix transport's thread.
   void close(const std::shared_ptr<NetworkLink>& link, const Error& why) {
     link->finish();
+    remove(link);
     events_.on_closed(link, why);
   }
 
@@ -210,8 +221,6 @@ class NetworkTransport final : public Transport {
         [this, link](const std::shared_ptr<TlsLink>&, const Error& why) { on_closed(link, why); }};
     TROUPE_TRY(auto made, loop_->connect(peer.address, peer.port, own_peer(), listener, key,
                                          std::move(events)));
-    std::lock_guard lock(mutex_);
-    links_[link.get()] = link;
     link->attach(std::move(made));
     return {};
   }
@@ -221,8 +230,7 @@ class NetworkTransport final : public Transport {
               auto link = std::make_shared<NetworkLink>(rules_);
               link->attach(tls);
               accepted_[tls.get()] = link;
-              std::lock_guard lock(mutex_);
-              links_[link.get()] = link;
+              add(link);
             },
             [this](const std::shared_ptr<TlsLink>& tls, std::vector<std::byte>& frame) {
               on_frame(accepted_.at(tls.get()), frame);
@@ -240,10 +248,7 @@ class NetworkTransport final : public Transport {
 
   void on_closed(const std::shared_ptr<NetworkLink>& link, const Error& why) {
     link->finish();
-    {
-      std::lock_guard lock(mutex_);
-      links_.erase(link.get());
-    }
+    remove(link);
     hand_over([this, link, why] { events_.on_closed(link, why); });
   }
 

@@ -47,7 +47,7 @@ Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std
   }
   std::unique_lock lock(mutex_);
   if (queued_bytes_ > options_.max_queued_bytes && std::this_thread::get_id() != loop_thread_) {
-    const bool room = changed_.wait_for(lock, options_.send_timeout, [this] {
+    const bool room = wait_for(changed_, lock, options_.send_timeout, [this] {
       return over_ || queued_bytes_ <= options_.max_queued_bytes;
     });
     if (!room) {

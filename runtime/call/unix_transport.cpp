@@ -44,8 +44,9 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   const Options& options() const { return options_; }
 
  private:
-  /// A link that this process opened and whose handshake is not done.
+  /// How this process opened a link.
   struct Attempt {
+    std::shared_ptr<UnixLink> link;
     std::string endpoint;
     Clock::time_point deadline;
     SecretKey key;
@@ -64,6 +65,8 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
                      const std::shared_ptr<UnixLink>& link);
   void on_event(int fd, std::uint32_t events);
   void drop(const std::shared_ptr<UnixLink>& link, const Error& why);
+  /// The links that are not over; on the own thread.
+  std::vector<std::shared_ptr<UnixLink>> all_links() const;
 
   const Options options_;
   TransportEvents events_;
@@ -168,8 +171,9 @@ void UnixTransport::Loop::run() {
     wait = run_due_timers();
   }
   const Error why = fail(ErrorCode::cancelled, "this process is shutting down");
-  for (auto& [fd, link] : links_) link->finish(why);
+  for (const auto& link : all_links()) link->finish(why);
   links_.clear();
+  attempts_.clear();
   acceptor_.reset();
   std::lock_guard lock(mutex_);
   timers_.clear();
@@ -231,7 +235,7 @@ Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Result<Handshake> hands
 std::shared_ptr<Link> UnixTransport::Loop::connect(const std::string& endpoint) {
   auto link = std::make_shared<UnixLink>(options_, thread_id_);
   run_after(std::chrono::milliseconds(0), [this, link, endpoint] {
-    attempts_[link.get()] = {endpoint, Clock::now() + options_.handshake_timeout, {}};
+    attempts_[link.get()] = {link, endpoint, Clock::now() + options_.handshake_timeout, {}};
     ask_key(endpoint, [this, link](const Result<Key>& key) { on_key(link, key); });
   });
   return link;
@@ -323,15 +327,21 @@ void UnixTransport::Loop::drop(const std::shared_ptr<UnixLink>& link, const Erro
   events_.on_closed(link, why);
 }
 
+std::vector<std::shared_ptr<UnixLink>> UnixTransport::Loop::all_links() const {
+  std::vector<std::shared_ptr<UnixLink>> all;
+  for (const auto& [fd, link] : links_) all.push_back(link);
+  // Those that wait for their key or for another attempt have no descriptor.
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt.link->fd() < 0) all.push_back(attempt.link);
+  }
+  return all;
+}
+
 Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
   const Deadline deadline = deadline_in(timeout);
   const auto links = std::make_shared<std::promise<std::vector<std::shared_ptr<UnixLink>>>>();
   auto collected = links->get_future();
-  run_after(std::chrono::milliseconds(0), [this, links] {
-    std::vector<std::shared_ptr<UnixLink>> all;
-    for (const auto& [fd, link] : links_) all.push_back(link);
-    links->set_value(std::move(all));
-  });
+  run_after(std::chrono::milliseconds(0), [this, links] { links->set_value(all_links()); });
   // A transport that stops drops the task and thereby the promise.
   if (collected.wait_for(timeout) != std::future_status::ready) {
     return fail(ErrorCode::timeout, "the call plane's thread is busy");

@@ -165,8 +165,10 @@ TEST(NetworkTransport, frames_wait_for_a_key_that_comes_late) {
     ASSERT_TRUE(link->send(bytes_of(1, 3), {}).ok());
     ASSERT_TRUE(link->send(bytes_of(2, 3), {}).ok());
     EXPECT_TRUE(server.frames(0).empty());
+    EXPECT_EQ(client.transport().flush(20ms).error().code, ErrorCode::timeout) << locality;
     answer(call_pair_key(call_listener_key(job, listener), keys.name));
     EXPECT_EQ(client.frames(2), (std::vector<Bytes>{bytes_of(1, 3), bytes_of(2, 3)})) << locality;
+    EXPECT_TRUE(client.transport().flush(limit).ok()) << locality;
   }
 }
 
