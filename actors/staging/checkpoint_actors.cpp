@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <iterator>
+#include <thread>
+
+#include "runtime/base/deadline.hpp"
 
 namespace troupe {
 namespace {
 
 /// For one piece to come, behind those of other nodes.
 constexpr std::chrono::seconds piece_limit{60};
+/// For a network file system to show what another node has made: NFS looks again after 60 s.
+constexpr std::chrono::seconds cache_limit{90};
+constexpr std::chrono::milliseconds look_turn{100};
 /// Pieces on their way to a node at a time: 4 MiB, enough for 400 MB/s at 10 ms.
 constexpr std::size_t pieces_under_way = 4;
 
@@ -57,6 +64,36 @@ Result<void> CheckpointCopier::copy(const ActorHandle<CheckpointSource>& source,
 
 Result<void> CheckpointCopier::link(const std::string& folder, const std::string& target) {
   return link_checkpoint(folder, target);
+}
+
+Result<std::string> CheckpointCopier::mark(const std::string& folder) {
+  TROUPE_TRY(FolderMark made, FolderMark::make(folder));
+  mark_.emplace(std::move(made));
+  return mark_->name();
+}
+
+std::vector<std::string> CheckpointCopier::marks_in(const std::string& folder,
+                                                    const std::vector<std::string>& marks) {
+  std::vector<std::string> found;
+  std::ranges::copy_if(marks, std::back_inserter(found),
+                       [&](const std::string& name) { return has_mark(folder, name); });
+  return found;
+}
+
+Result<void> CheckpointCopier::wait_for_copy(const std::vector<CheckpointFile>& files,
+                                             const std::string& target) {
+  Deadline deadline(cache_limit);
+  while (!are_equal(look_at_checkpoint(target).files, files)) {
+    if (deadline.is_over()) {
+      return fail(ErrorCode::timeout,
+                  "another node has copied it to {}, but it is not seen here within {} s", target,
+                  cache_limit.count());
+    }
+    std::this_thread::sleep_for(look_turn);
+  }
+  const std::string distrust = other_writer_of(target);
+  if (distrust.empty()) return {};
+  return fail(ErrorCode::permission_denied, "{}", distrust);
 }
 
 void add_staging_actors(ActorTypes& types) { types.add<CheckpointCopier>(); }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "actors/staging/checkpoint_pieces.hpp"
+#include "actors/staging/stage_folder.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/actor_types.hpp"
@@ -45,15 +47,25 @@ class CheckpointCopier {
                     const std::vector<CheckpointFile>& files, const std::string& target);
   /// Makes `target` a link to a copy that the node has. Errors: io.
   Result<void> link(const std::string& folder, const std::string& target);
+  /// Marks a folder (FolderMark) until this actor ends, and returns the mark's name. Errors: io.
+  Result<std::string> mark(const std::string& folder);
+  /// Returns those of the marks that are in the folder.
+  std::vector<std::string> marks_in(const std::string& folder,
+                                    const std::vector<std::string>& marks);
+  /// Waits until the copy that another node made in a shared folder is seen here, which a network
+  /// file system may delay by a minute. Errors: timeout; permission_denied (other_writer_of).
+  Result<void> wait_for_copy(const std::vector<CheckpointFile>& files, const std::string& target);
   /// Ends this actor.
   void leave() { context_.exit("its node has the checkpoints"); }
 
   static constexpr std::string_view actor_type = "CheckpointCopier";
-  using Methods =
-      troupe::Methods<&CheckpointCopier::copy, &CheckpointCopier::link, &CheckpointCopier::leave>;
+  using Methods = troupe::Methods<&CheckpointCopier::copy, &CheckpointCopier::link,
+                                  &CheckpointCopier::mark, &CheckpointCopier::marks_in,
+                                  &CheckpointCopier::wait_for_copy, &CheckpointCopier::leave>;
 
  private:
   ActorContext& context_;
+  std::optional<FolderMark> mark_;
 };
 
 void add_staging_actors(ActorTypes& types);

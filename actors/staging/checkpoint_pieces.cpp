@@ -4,16 +4,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "actors/staging/stage_folder.hpp"
 #include "runtime/base/hash.hpp"
 #include "runtime/base/write_all.hpp"
 
@@ -31,45 +29,18 @@ Hash128 hash_of(const Bytes& bytes) {
   return hash_128({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-/// Makes the folder and its parents; those that are new are this user's alone.
-Result<void> make_private_folders(const fs::path& folder) {
-  fs::path made;
-  for (const fs::path& part : folder) {
-    made /= part;
-    if (::mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) {
-      return fail_errno(errno, fmt::format("cannot make the folder {}", made.string()));
-    }
-  }
-  return {};
-}
-
 constexpr const char* part_suffix = ".part-";
 
-/// Names this process among all that may write to a shared file system: its pid behind a mark of
-/// the kernel's boot and of the pid namespace, in which the pid counts.
-std::string mark_of_namespace() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
-  std::error_code ignored;
-  const auto pids = fs::read_symlink("/proc/self/ns/pid", ignored).string();
-  return fmt::format("{:016x}", hash_128(boot + pids).first);
+/// Waits until what was written to a file or folder is on the disk.
+Result<void> sync(int fd, const std::string& name) {
+  if (::fsync(fd) == 0 || errno == EINVAL) return {};  // some file systems cannot sync a folder
+  return fail_errno(errno, fmt::format("cannot write {} to the disk", name));
 }
 
-/// Removes the folders of copies to `target` whose processes ended before they could: those of this
-/// namespace that are gone. Of others nobody here can tell.
-void remove_abandoned(const fs::path& target) {
-  const std::string prefix = target.filename().string() + part_suffix + mark_of_namespace() + "-";
-  std::error_code problem;
-  for (fs::directory_iterator entry(target.parent_path(), problem), end; !problem && entry != end;
-       entry.increment(problem)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    const int pid = std::atoi(name.c_str() + prefix.size());
-    if (pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
-    std::error_code ignored;
-    fs::remove_all(entry->path(), ignored);
-  }
+Result<void> sync_folder(const std::string& folder) {
+  const UniqueFd file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file) return fail_errno(errno, fmt::format("cannot open the folder {}", folder));
+  return sync(file.get(), folder);
 }
 
 }  // namespace
@@ -97,10 +68,9 @@ Result<CheckpointPiece> read_piece(const std::string& folder, const std::string&
 }
 
 Result<CheckpointCopy> CheckpointCopy::begin(const std::string& target) {
-  TROUPE_CHECK(make_private_folders(fs::path(target).parent_path()));
-  remove_abandoned(target);
-  std::string part =
-      fmt::format("{}{}{}-{}-XXXXXX", target, part_suffix, mark_of_namespace(), ::getpid());
+  TROUPE_CHECK(make_private_folders(fs::path(target).parent_path().string()));
+  remove_abandoned(target + part_suffix);
+  std::string part = name_for_this_process(target + part_suffix);
   if (::mkdtemp(part.data()) == nullptr) {
     return fail_errno(errno, fmt::format("cannot make the folder {}", part));
   }
@@ -120,6 +90,7 @@ CheckpointCopy::~CheckpointCopy() {
 
 Result<void> CheckpointCopy::begin_file(const CheckpointFile& file) {
   TROUPE_CHECK(check_name(file.name));
+  TROUPE_CHECK(end_file());
   file_name_ = part_ + "/" + file.name;
   file_ = UniqueFd(::open(file_name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file_) return fail_errno(errno, fmt::format("cannot write {}", file_name_));
@@ -129,6 +100,11 @@ Result<void> CheckpointCopy::begin_file(const CheckpointFile& file) {
   return fail(error == ENOSPC ? ErrorCode::resource_exhausted : ErrorCode::io,
               "cannot write {} bytes to {}: {}", file.bytes, file_name_,
               std::generic_category().message(error));
+}
+
+Result<void> CheckpointCopy::end_file() {
+  const UniqueFd ended = std::move(file_);
+  return ended ? sync(ended.get(), file_name_) : Result<void>();
 }
 
 Result<void> CheckpointCopy::append(const CheckpointPiece& piece) {
@@ -141,17 +117,18 @@ Result<void> CheckpointCopy::append(const CheckpointPiece& piece) {
 }
 
 Result<void> CheckpointCopy::finish(const std::vector<CheckpointFile>& files) {
-  file_ = {};
+  TROUPE_CHECK(end_file());
   const CheckpointFacts copy = look_at_checkpoint(part_);
   if (!copy.problem.empty() || !are_equal(copy.files, files)) {
     return fail(ErrorCode::corrupt_data, "the copy in {} is not what was sent{}{}", part_,
                 copy.problem.empty() ? "" : ": ", copy.problem);
   }
+  TROUPE_CHECK(sync_folder(part_));
   std::error_code ignored;
   if (!fs::exists(target_, ignored)) fs::remove(target_, ignored);  // a link to what is gone
   if (::rename(part_.c_str(), target_.c_str()) == 0) {
     part_.clear();
-    return {};
+    return sync_folder(fs::path(target_).parent_path().string());
   }
   if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
     return fail_errno(errno, fmt::format("cannot rename {} to {}", part_, target_));

@@ -32,8 +32,9 @@ Result<CheckpointPiece> read_piece(const std::string& folder, const std::string&
                                    std::uint64_t offset);
 
 /// Writes a copy of a checkpoint: into a folder beside `target`, which takes its place when all is
-/// there, so that a target is always whole. The destructor removes what is not finished; what a
-/// killed process left, the next copy to the same target from its host removes.
+/// there and on the disk, so that a target is always whole, also after its host lost power. The
+/// destructor removes what is not finished; what a killed process left, the next copy to the same
+/// target from its host removes.
 class CheckpointCopy {
  public:
   /// Makes the folder and its parents, for this user alone. Errors: io.
@@ -54,6 +55,8 @@ class CheckpointCopy {
   Result<void> finish(const std::vector<CheckpointFile>& files);
 
  private:
+  /// Ends the file that was begun last, if any, once its bytes are on the disk. Errors: io.
+  Result<void> end_file();
   CheckpointCopy(std::string target, std::string part)
       : target_(std::move(target)), part_(std::move(part)) {}
 

@@ -48,7 +48,7 @@ struct Finding {
   std::string remedy;
 };
 
-/// Where a node has an equal copy of a checkpoint.
+/// Where a node has an equal copy of a checkpoint, from the best to the worst.
 enum class CheckpointPlace {
   staged,  ///< in the stage folder
   own,     ///< where the launcher has it

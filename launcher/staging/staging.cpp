@@ -1,11 +1,15 @@
 #include "launcher/staging/staging.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "actors/staging/checkpoint_actors.hpp"
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/log.hpp"
 
 namespace troupe {
 namespace {
@@ -15,6 +19,13 @@ using std::chrono::milliseconds;
 constexpr milliseconds start_limit{20000};
 /// How often the progress is told.
 constexpr milliseconds wait_turn{200};
+
+/// A node that lacks a checkpoint in its stage folder.
+struct Receiver {
+  const ProbedNode* node = nullptr;
+  ActorHandle<CheckpointCopier> copier;
+  std::size_t leader = 0;  ///< the receiver that serves the folder, which both share; often itself
+};
 
 /// One checkpoint on its way to one node.
 struct Delivery {
@@ -31,68 +42,146 @@ class Staging {
 
  private:
   Result<void> start_source();
-  Result<void> serve(const ProbedNode& node);
+  Result<void> start_copiers();
+  Result<void> find_leaders();
+  void deliver(std::size_t checkpoint);
+  void check(std::size_t checkpoint);
   Result<void> wait();
   Result<void> tell_progress();
+  template <class T>
+  Result<T> get(const Receiver& receiver, Future<T>& future);
+  CheckpointPlace place(const Receiver& receiver, std::size_t checkpoint) const {
+    return place_of(checkpoints()[checkpoint], receiver.node->facts, checkpoint);
+  }
+  const std::vector<CheckpointFacts>& checkpoints() const { return report_.needs.checkpoints; }
 
   Cluster& cluster_;
   const PreflightReport& report_;
   const StagingProgress& progress_;
   ActorHandle<CheckpointSource> source_;
-  std::vector<ActorHandle<CheckpointCopier>> copiers_;
+  std::vector<Receiver> receivers_;
   std::vector<Delivery> deliveries_;
+  std::size_t copies_ = 0;
   std::uint64_t total_bytes_ = 0;
 };
 
 Result<void> Staging::start_source() {
   std::vector<std::string> folders;
-  for (const auto& checkpoint : report_.needs.checkpoints) folders.push_back(checkpoint.folder);
+  for (const auto& checkpoint : checkpoints()) folders.push_back(checkpoint.folder);
   TROUPE_TRY(
       source_,
       cluster_.spawn_local<CheckpointSource>({.name = "checkpoints"}, folders).get(start_limit));
   return {};
 }
 
-/// Starts the deliveries of what a node lacks.
-Result<void> Staging::serve(const ProbedNode& node) {
-  const auto& checkpoints = report_.needs.checkpoints;
-  ActorHandle<CheckpointCopier> copier;
-  for (std::size_t i = 0; i < checkpoints.size(); ++i) {
-    const CheckpointPlace place = place_of(checkpoints[i], node.facts, i);
-    if (place == CheckpointPlace::staged) continue;
-    if (!copier) {
-      auto made = cluster_.spawn<CheckpointCopier>({.node = node.name}).get(start_limit);
-      if (!made.ok()) {
-        return fail(made.error().code, "{}: {}", node.name, made.error().message);
-      }
-      copier = *made;
-      copiers_.push_back(copier);
+/// Waits for a short answer of a receiver, and tells the progress meanwhile.
+template <class T>
+Result<T> Staging::get(const Receiver& receiver, Future<T>& future) {
+  Deadline deadline(start_limit);
+  while (!future.wait(wait_turn)) {
+    TROUPE_CHECK(tell_progress());
+    if (deadline.is_over()) {
+      return fail(ErrorCode::timeout, "{}: no answer within {} ms", receiver.node->name,
+                  start_limit.count());
     }
-    const std::string& target = node.facts.staged[i].folder;
-    if (place == CheckpointPlace::own) {
-      deliveries_.push_back(
-          {node.name, copier.call<&CheckpointCopier::link>(checkpoints[i].folder, target)});
-      continue;
+  }
+  auto got = future.get(milliseconds(0));
+  if (got.ok()) return got;
+  return fail(got.error().code, "{}: {}", receiver.node->name, got.error().message);
+}
+
+Result<void> Staging::start_copiers() {
+  std::vector<Future<ActorHandle<CheckpointCopier>>> started;
+  for (const ProbedNode& node : report_.nodes) {
+    Receiver receiver{.node = &node, .copier = {}};
+    for (std::size_t i = 0; i < checkpoints().size(); ++i) {
+      if (place(receiver, i) == CheckpointPlace::staged) continue;
+      receivers_.push_back(receiver);
+      started.push_back(cluster_.spawn<CheckpointCopier>({.node = node.name}));
+      break;
     }
-    total_bytes_ += total_bytes(checkpoints[i]);
-    deliveries_.push_back(
-        {node.name, copier.call<&CheckpointCopier::copy>(source_, std::uint64_t{i},
-                                                         checkpoints[i].files, target)});
+  }
+  for (std::size_t i = 0; i < receivers_.size(); ++i) {
+    TROUPE_TRY(receivers_[i].copier, get(receivers_[i], started[i]));
   }
   return {};
+}
+
+/// Of the receivers that share a stage folder, the first one serves it.
+Result<void> Staging::find_leaders() {
+  const auto folder_of = [](const Receiver& receiver) {
+    return std::filesystem::path(receiver.node->facts.staged.front().folder).parent_path().string();
+  };
+  std::vector<Future<std::string>> marked;
+  for (const Receiver& receiver : receivers_) {
+    marked.push_back(receiver.copier.call<&CheckpointCopier::mark>(folder_of(receiver)));
+  }
+  std::vector<std::string> marks;
+  for (std::size_t i = 0; i < receivers_.size(); ++i) {
+    TROUPE_TRY(marks.emplace_back(), get(receivers_[i], marked[i]));
+  }
+  std::vector<Future<std::vector<std::string>>> looked;
+  for (const Receiver& receiver : receivers_) {
+    looked.push_back(receiver.copier.call<&CheckpointCopier::marks_in>(folder_of(receiver), marks));
+  }
+  for (std::size_t i = 0; i < receivers_.size(); ++i) {
+    TROUPE_TRY(const auto seen, get(receivers_[i], looked[i]));
+    const auto first = seen.empty() ? marks.begin() + static_cast<std::ptrdiff_t>(i)
+                                    : std::ranges::find(marks, seen.front());
+    const auto leader = static_cast<std::size_t>(first - marks.begin());
+    receivers_[i].leader = leader < i ? receivers_[leader].leader : i;
+  }
+  return {};
+}
+
+/// Starts the deliveries of a checkpoint: one to each folder where it is lacking. A link does only
+/// where all that share the folder have the checkpoint in the same place.
+void Staging::deliver(std::size_t checkpoint) {
+  const CheckpointFacts& sent = checkpoints()[checkpoint];
+  std::vector<CheckpointPlace> places(receivers_.size(), CheckpointPlace::staged);
+  for (const Receiver& receiver : receivers_) {
+    places[receiver.leader] = std::max(places[receiver.leader], place(receiver, checkpoint));
+  }
+  for (std::size_t i = 0; i < receivers_.size(); ++i) {
+    const Receiver& receiver = receivers_[i];
+    const std::string& target = receiver.node->facts.staged[checkpoint].folder;
+    if (receiver.leader != i || places[i] == CheckpointPlace::staged) continue;
+    if (places[i] == CheckpointPlace::own) {
+      deliveries_.push_back({receiver.node->name,
+                             receiver.copier.call<&CheckpointCopier::link>(sent.folder, target)});
+      continue;
+    }
+    ++copies_;
+    total_bytes_ += total_bytes(sent);
+    deliveries_.push_back(
+        {receiver.node->name, receiver.copier.call<&CheckpointCopier::copy>(
+                                  source_, std::uint64_t{checkpoint}, sent.files, target)});
+  }
+}
+
+/// Lets the nodes that another one has served wait until they see it.
+void Staging::check(std::size_t checkpoint) {
+  for (std::size_t i = 0; i < receivers_.size(); ++i) {
+    const Receiver& receiver = receivers_[i];
+    if (receiver.leader == i) continue;
+    deliveries_.push_back(
+        {receiver.node->name,
+         receiver.copier.call<&CheckpointCopier::wait_for_copy>(
+             checkpoints()[checkpoint].files, receiver.node->facts.staged[checkpoint].folder)});
+  }
 }
 
 Result<void> Staging::tell_progress() {
   if (!progress_) return {};
   const auto given = source_.call<&CheckpointSource::given_bytes>().get(start_limit);
-  if (progress_(given.ok() ? *given : 0, total_bytes_, copiers_.size())) return {};
+  if (progress_(given.ok() ? *given : 0, total_bytes_, copies_)) return {};
   return fail(ErrorCode::cancelled, "stopped while the checkpoint was copied");
 }
 
 /// Each delivery ends by itself: a copier gives up if its next piece does not come.
 Result<void> Staging::wait() {
   std::string failures;
-  for (Delivery& delivery : deliveries_) {
+  for (Delivery& delivery : std::exchange(deliveries_, {})) {
     while (!delivery.done.wait(wait_turn)) TROUPE_CHECK(tell_progress());
     const auto done = delivery.done.get(milliseconds(0));
     if (done.ok()) continue;
@@ -108,9 +197,18 @@ Result<std::vector<std::string>> Staging::run() {
   if (report_.nodes.empty()) return folders;
   for (const auto& staged : report_.nodes.front().facts.staged) folders.push_back(staged.folder);
   TROUPE_CHECK(start_source());
-  for (const ProbedNode& node : report_.nodes) TROUPE_CHECK(serve(node));
+  TROUPE_CHECK(start_copiers());
+  TROUPE_CHECK(find_leaders());
+  for (std::size_t i = 0; i < checkpoints().size(); ++i) deliver(i);
   TROUPE_CHECK(wait());
-  for (const auto& copier : copiers_) copier.call<&CheckpointCopier::leave>();
+  for (std::size_t i = 0; i < checkpoints().size(); ++i) check(i);
+  TROUPE_CHECK(wait());
+  if (copies_ > 0) {
+    const auto given = source_.call<&CheckpointSource::given_bytes>().get(start_limit);
+    log::info("copied the checkpoint {} time{} for {} nodes, {} bytes in all", copies_,
+              copies_ == 1 ? "" : "s", receivers_.size(), given.ok() ? *given : 0);
+  }
+  for (const Receiver& receiver : receivers_) receiver.copier.call<&CheckpointCopier::leave>();
   (void)cluster_.stop(source_);
   return folders;
 }

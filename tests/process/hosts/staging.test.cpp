@@ -1,5 +1,9 @@
+#include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,6 +63,35 @@ TEST_F(HostStaging, copies_the_checkpoint_to_the_host_without_it_and_links_it_on
   const Ended second_run = job.run(arguments);
   ASSERT_EQ(second_run.code, 0) << second_run.describe();
   expect_same_payloads(answers_to(golden_input()), job.answers(), "a copy that was there");
+}
+
+TEST_F(HostStaging, copies_the_checkpoint_once_for_hosts_that_share_the_folder) {
+  const test::HostChange first(1, hidden_model(), shown_model());
+  const test::HostChange second(2, hidden_model(), shown_model());
+  const test::HostChange third(3, hidden_model(), shown_model());
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const auto folder = job.folder() / "copies";  // the same one on h1 and h2
+  std::filesystem::create_directory(folder);
+  const test::HostChange disk_of_third(3, "mount -t tmpfs none " + folder.string(),
+                                       "umount " + folder.string());
+  auto arguments = settings();
+  arguments.insert(arguments.end(), {"--set", "cluster.hosts=[h1, h2, h3]", "--set",
+                                     "parallel.pipeline_parallel_size=3", "--set",
+                                     "model.stage_folder=" + folder.string()});
+  const Ended ended = job.run(arguments);
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "a shared copy");
+  std::vector<std::filesystem::path> left(std::filesystem::directory_iterator(folder), {});
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_THAT(left.front().filename(), ::testing::StartsWith("fable-moe-"));
+  std::uint64_t copy_bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(left.front())) {
+    copy_bytes += file.file_size();
+  }
+  EXPECT_THAT(job.log("launcher"),
+              HasSubstr(fmt::format("copied the checkpoint 2 times for 3 nodes, {} bytes in all",
+                                    2 * copy_bytes)));
 }
 
 TEST_F(HostStaging, refuses_a_host_whose_disk_is_full_before_anything_is_copied) {

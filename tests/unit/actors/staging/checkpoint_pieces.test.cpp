@@ -3,14 +3,42 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/require.hpp"
 #include "tests/support/temporary_folder.hpp"
+
+namespace {
+
+/// What this program has asked the kernel to put on the disk and to rename, in order, by name.
+std::vector<std::string>& disk_log() {
+  static std::vector<std::string> log;
+  return log;
+}
+
+std::string last_name(const std::filesystem::path& path) {
+  const std::string name = path.filename();
+  return name.substr(0, name.find(".part-"));
+}
+
+}  // namespace
+
+// These take the place of the C library's in this program.
+extern "C" int fsync(int fd) {
+  disk_log().push_back(
+      "sync " + last_name(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd))));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  disk_log().push_back("rename to " + last_name(to));
+  return static_cast<int>(::syscall(SYS_rename, from, to));
+}
 
 namespace troupe {
 namespace {
@@ -71,6 +99,15 @@ TEST_F(CheckpointCopies, have_the_content_and_are_there_only_once_they_are_whole
   EXPECT_THAT(names(), ::testing::ElementsAre("m-1"));
   EXPECT_TRUE(are_equal(look_at_checkpoint(target()).files, files()));
   EXPECT_EQ(fs::status(target()).permissions(), fs::perms::owner_all);
+}
+
+TEST_F(CheckpointCopies, are_on_the_disk_before_they_get_their_name_and_then_the_name_is) {
+  disk_log().clear();
+  REQUIRE_OK(auto copy, copy_all());
+  ASSERT_TRUE(copy.finish(files()).ok());
+  EXPECT_THAT(disk_log(), ::testing::ElementsAre("sync config.json", "sync empty.json",
+                                                 "sync model.safetensors", "sync m-1",
+                                                 "rename to m-1", "sync cache"));
 }
 
 TEST_F(CheckpointCopies, leave_nothing_behind_if_they_are_given_up) {
